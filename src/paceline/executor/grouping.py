@@ -22,16 +22,9 @@ from paceline.pack.callbacks.driver import CallbackDriver
 from paceline.pack.callbacks.packable import why_not_packed
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan, Workload
-from paceline.program import trace
+from paceline.program import constant_laws, trace
 from paceline.program.canonical import Canonical, Constant, Unpackable
 from paceline.program.compile import Effort
-from paceline.program.constant_laws import (
-    ConstantPredictor,
-    StoredLaws,
-    laws_key,
-    load_laws,
-    store_laws,
-)
 from paceline.program.initial_weights import is_reused
 from paceline.program.model_structure import ModelStructure, structure_of
 from paceline.program.padding.widths import Embedding
@@ -191,7 +184,7 @@ class TrialGrouper:
         # Structure and one of its groups, by key -> how its trials ride in the group's program.
         self._embeddings: dict[tuple[Any, ...], Embedding] = {}
         self._by_key: dict[tuple[Any, ...], Group] = {}
-        self._predictor = ConstantPredictor()
+        self._predictor = constant_laws.ConstantPredictor()
         self._looked_up: set[tuple[Any, ...]] = set()  # structures and groups looked up on disk
         self._met: set[tuple[Any, ...]] = set()  # groups, and numbers of models not to be trained
         # Structure -> what building the optimizer adds to the model's state; None where some of it
@@ -202,6 +195,11 @@ class TrialGrouper:
     def groups(self) -> list[Group]:
         """All groups that have had a trial, in the order in which the groups were met."""
         return [group for group in self._by_key.values() if group.n_trials]
+
+    @property
+    def n_programs(self) -> int:
+        """Number of groups that were met, those of models that are not to be trained among them."""
+        return len(self._by_key)
 
     @property
     def waiting(self) -> int:
@@ -241,12 +239,15 @@ class TrialGrouper:
         job.program = group.name
         return group
 
-    def pretrace(self, model: Any, setting: TrialInputs | int) -> Group | None:
+    def pretrace(
+        self, model: Any, setting: TrialInputs | int, widths: OtherModels | None = None
+    ) -> Group | None:
         """Traces a model that is not to be trained, to learn how the constants of its kind follow.
 
         Args:
             model: A compiled model.
             setting: What it would train with; a number: that batch size, on the executor's data.
+            widths: As of ``Job``: where the model may ride in the program of a family.
 
         Returns:
             The model's group; None where nothing can be learnt from the model.
@@ -261,10 +262,7 @@ class TrialGrouper:
         family = None if structure is None else _family(structure, setting)
         numbers = () if structure is None else structure.numbers
         found = None if family is None else self._predictor.predict(family, numbers)
-        if found is None:
-            key, _, steps = self._steps(model, setting, structure, None)
-        else:
-            key, steps = found
+        key, steps, *_ = found or self._steps(model, setting, structure, widths)
         # The same numbers count once, whether a law gave the constants or a trace.
         if family is None or (key, numbers) not in self._met:
             self._met.add((key, numbers))
@@ -295,7 +293,7 @@ class TrialGrouper:
 
     def _trace(self, job: Job, setting: TrialInputs, structure: ModelStructure | None) -> Group:
         """Traces a trial's steps and queues the trial."""
-        key, state, steps = self._steps(job.model, setting, structure, job.widths)
+        key, steps, state = self._steps(job.model, setting, structure, job.widths)
         group = self._by_key[key]
         _queue(group, job, state, steps, self._embedding(key, setting, structure))
         if structure is not None:
@@ -322,7 +320,7 @@ class TrialGrouper:
             return
         self._looked_up.add((family, key))
         group = self._by_key[key]
-        for old in load_laws(self._laws_file(family, group)):
+        for old in constant_laws.load_laws(self._laws_file(family, group)):
             if old.group != key:
                 for numbers, _ in old.rows:
                     self._predictor.exclude(family, key, numbers)
@@ -335,7 +333,8 @@ class TrialGrouper:
         for family, shelf in self._predictor.by_structure():
             file = self._laws_file(family, self._by_key[shelf[0].group])
             lawless = any(each.unpredictable or len(each.met) > len(each.traced) for each in shelf)
-            store_laws(file, [] if lawless else map(StoredLaws.of, shelf))
+            kept = [] if lawless else [constant_laws.StoredLaws.of(each) for each in shelf]
+            constant_laws.store_laws(file, kept)
 
     def _laws_file(self, family: tuple[str, int], group: Group) -> str:
         name, work = family[0], group.work
@@ -343,7 +342,7 @@ class TrialGrouper:
         if work.validation is not None:
             size = work.validation_batch_size
             shapes += [work.validation.batch_shapes(size), work.validation_rest]
-        return laws_key(name, *shapes)
+        return constant_laws.laws_key(name, *shapes)
 
     def _steps(
         self,
@@ -351,12 +350,12 @@ class TrialGrouper:
         setting: TrialInputs,
         structure: ModelStructure | None,
         widths: OtherModels | None,
-    ) -> tuple[tuple[Any, ...], State, list[tuple[Constant, ...]]]:
+    ) -> tuple[tuple[Any, ...], list[tuple[Constant, ...]], State]:
         """Traces a model's steps.
 
         Returns:
-            The key of the model's group, which is made if it is new; the model's state; and the
-            constants of its training step and, with validation data, of its validation step.
+            The key of the model's group, which is made if it is new; the constants of the model's
+            training step and, with validation data, of its validation step; and its state.
         """
         work = self._workload(setting)
         table = setting.class_weight
@@ -398,7 +397,7 @@ class TrialGrouper:
             for role, step, tail in zip((group.train, group.test), steps, tails, strict=True):
                 if role is not None and step is not None and tail is not None:
                     role.verify_tail(step.canonical.constants, tail)
-        return key, state, [s.canonical.constants for s in steps if s is not None]
+        return key, [s.canonical.constants for s in steps if s is not None], state
 
     def _default_inputs(self, batch_size: int) -> TrialInputs:
         """The inputs of jobs that have none of their own."""

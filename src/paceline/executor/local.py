@@ -109,6 +109,7 @@ class LocalExecutor:
         )
         self._dropped = Dropped()
         self._round = 0  # calls of ``advance``
+        self._there: list[int] = []  # trials when the round began that waits for a compiler
         self.demand = Demand(self._planner, self._grouper, in_order=in_order)
         self.timings, self.timeline = ExecutorTimings(), SlotTimeline()
         self.compiling = self.lockstep = self._resubmitting = False
@@ -290,9 +291,10 @@ class LocalExecutor:
         return {**self._snapshots.capture_programs(), "asking": self._asking}
 
     @property
-    def _asking(self) -> list[int]:
+    def _asking(self) -> list[Any]:
         rounds = self._round - self.compiling  # a round that waits for a compiler comes again
-        return [self.demand.family, self.demand.expected, self.demand.unasked, rounds]
+        demand, there = self.demand, self._there if self.compiling else []
+        return [demand.family, demand.expected, demand.unasked, rounds, there]
 
     def restore(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
         """Puts trials that have been submitted back to where they were.
@@ -300,15 +302,15 @@ class LocalExecutor:
         Args:
             facts: What ``snapshot`` returned, perhaps in another process.
             arrays: The arrays that it added, those of paused trials among them.
-            example: Given a trial's number: the trial's model and inputs, or None where there is no
-                such trial.
+            example: Of trials that have ended; see ``Example``.
 
         Returns:
             Numbers of the trials that must begin again.
         """
         lost = self._snapshots.restore_trials(facts, arrays, example)
         demand = self.demand
-        demand.family, demand.expected, demand.unasked, self._round = facts["asking"]
+        demand.family, demand.expected, demand.unasked, self._round, *there = facts["asking"]
+        self._there = list(*there)  # earlier versions kept no list
         return lost
 
     @property
@@ -348,11 +350,17 @@ class LocalExecutor:
         self._round += 1
         self._compile(active)
         ready = self._slots.groups_in_turn(active, self._round)
+        # Whether a compiler is waited for depends on the cache. In lockstep, trials that are asked
+        # for meanwhile train from the next round on, as they do where there is nothing to wait for.
+        self._there = self._there or [t.number for group in active for t in group.trials]
+        there = set(self._there) if self.lockstep else None
+        all_asked = self.demand.all_asked
         for group in ready:
             self._wait_for(program_of(group), meanwhile)
+        self._there = []
         ready = [group for group in ready if self._slots.fits(group, failed)]
-        all_asked = self.demand.all_asked
-        filled = [(group, self._slots.refill(group, all_asked=all_asked)) for group in ready]
+        all_asked = all_asked if self.lockstep else self.demand.all_asked
+        filled = [(group, self._slots.refill(group, all_asked, there)) for group in ready]
         packs = [(group, pack) for group, found in filled for pack in found]
         packs = [(group, pack) for group, pack in packs if self._reporter.begin_epoch(pack, failed)]
         self.timeline.begin_round(packs)

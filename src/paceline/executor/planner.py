@@ -97,6 +97,8 @@ class Planner:
     def compile(self, group: Group, n_trials: int, expected: int) -> None:
         """Compiles a group that has no program, or one that lacks an input.
 
+        The latter is compiled as well as before: a cluster's workers each see some of the trials.
+
         Args:
             group: The group.
             n_trials: Number of trials of the group, as far as it is known.
@@ -110,7 +112,9 @@ class Planner:
             candidate = self._first(group, n_trials)
         else:
             candidate = Candidate(before.plan, before.n_slots)
-        self._set_program(group, self._make(group, candidate, n_trials, expected, before))
+        effort = None if before is None else before.effort
+        program = self._make(group, candidate, n_trials, expected, before, effort)
+        self._set_program(group, program)
         for pack in group.packs:
             pack.exchange(program_of(group))
 

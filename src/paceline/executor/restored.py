@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from paceline.data.inputs import TrialInputs
+from paceline.executor.base import OtherModels
 from paceline.executor.grouping import Group, TrialGrouper
 from paceline.pack.pack import SlotTrial
 from paceline.program.canonical import Unpackable
@@ -18,8 +19,9 @@ from paceline.program.trace import State
 Facts = dict[str, Any]
 #: Name -> array.
 Arrays = dict[str, np.ndarray]
-#: Given a trial's number: the trial's model and inputs, or None where there is no such trial.
-Example = Callable[[int], tuple[Any, TrialInputs] | None]
+#: Given a trial's number: its model, its inputs and what builds models like it (``Job.widths``);
+#: None where there is no such trial, or it cannot be built.
+Example = Callable[[int], tuple[Any, TrialInputs, OtherModels | None] | None]
 
 
 def group_of(grouper: TrialGrouper, was: Facts, example: Example) -> Group | None:

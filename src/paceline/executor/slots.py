@@ -7,6 +7,7 @@ group's queue. When the device's memory does not suffice, the group goes on with
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from typing import Protocol
 
 from paceline.errors import DataError, UsageError
@@ -166,12 +167,15 @@ class SlotAllocator:
             self._planner.lanes = 1
         self._limit_slots(group, max(1, n_slots // 2))
 
-    def refill(self, group: Group, *, all_asked: bool) -> list[Pack]:
+    def refill(
+        self, group: Group, all_asked: bool, only: Container[int] | None = None
+    ) -> list[Pack]:
         """Fills the free slots of a group's packs from its queue.
 
         Args:
             group: The group; its program is compiled.
             all_asked: Whether no trial will be submitted any more.
+            only: Numbers of the trials that may get a slot; None: all.
 
         Returns:
             The group's packs that hold a trial.
@@ -189,7 +193,7 @@ class SlotAllocator:
         while len(group.packs) < n_packs:
             group.packs.append(self.new_pack(group))
         packs = sorted(group.packs, key=lambda pack: not pack.live)[:n_packs]
-        for trial in list(group.queue):
+        for trial in [t for t in group.queue if only is None or t.number in only]:
             pack = max(packs, key=lambda pack: len(pack.free) * pack.takes(trial))
             if pack.free and pack.takes(trial):
                 group.queue.remove(trial)
@@ -334,8 +338,8 @@ class Demand:
 
     @property
     def one_program(self) -> bool:
-        """Whether all trials share a program, as far as one can tell."""
-        return self.uniform and len(self._grouper.groups) <= 1
+        """Whether all trials share a program, as far as trials and the space's ends tell."""
+        return self.uniform and self._grouper.n_programs <= 1
 
     @property
     def uncompiled(self) -> bool:

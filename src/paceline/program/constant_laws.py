@@ -25,7 +25,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -358,11 +358,10 @@ def load_laws(key: str) -> list[StoredLaws]:
         return []
 
 
-def store_laws(key: str, groups: Iterable[StoredLaws]) -> None:
+def store_laws(key: str, groups: Sequence[StoredLaws]) -> None:
     """Stores the laws of a structure's groups; without groups, removes the file of the key."""
-    made = [_to_json(group) for group in groups]
-    body = json.dumps(made).encode()
-    if made and len(body) <= _MOST:
+    body = json.dumps([_to_json(group) for group in groups]).encode()
+    if groups and len(body) <= _MOST:
         _CACHE.write(f"{key}.json", body)
     else:
         _CACHE.remove(f"{key}.json")

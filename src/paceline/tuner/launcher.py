@@ -173,14 +173,15 @@ class TrialLauncher:
             return
         self.submit(number, trial.seed, trial.hparams, built._replace(epochs=epochs))
 
-    def example(self, job: int) -> tuple[Any, TrialInputs] | None:
-        """The model and the inputs of a trial that has ended; None where it cannot be built."""
+    def example(self, job: int) -> tuple[Any, TrialInputs, OtherModels | None] | None:
+        """What shows the program of a trial that has ended; see ``restored.Example``."""
         try:
             trial = self._study.trials.by_number(self._members.trial_of(job))
             built = self._build_again(trial)
+            widths = self._other_models(trial.number, trial.seed, trial.hparams, built)
         except Exception:  # the program that it would have shown is compiled when it is needed
             return None
-        return built.model, built.inputs
+        return built.model, built.inputs, widths
 
     def begin(self, number: int, epochs: int, *, extra: bool = False) -> None:
         """Expects reports of a trial; ``extra`` where it continues another one."""

@@ -97,15 +97,16 @@ class StackedProgram:
                 extra = [(order, index_shape(), index_shape())]
             else:
                 # The smaller batch has a program of its own, so that both compile at one time.
+                n_logs = 0 if work.ends_small else n_logs
                 functions = [
-                    _batches(full, 0 if work.ends_small else n_logs, axis),
+                    _batches(full, n_logs, axis),
                     *(_last_batch(step, axis) for step in tail),
                 ]
                 extra = [(order, index_shape()), *((order,) for _ in tail)]
             for i, (function, others) in enumerate(zip(functions, extra, strict=True)):
                 self._train.append(
                     self._compile(
-                        f"{self.plan} train {i} of {len(functions)} {full.small}",
+                        f"{self.plan} train {i} of {len(functions)} {full.small} {n_logs}",
                         train,
                         function,
                         (*many, *fixed, *others),

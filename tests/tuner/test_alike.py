@@ -1,0 +1,221 @@
+"""A search is the same search, whatever is in the cache, and as a stopped one that goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import optuna
+import pytest
+
+import paceline
+import toys
+from paceline.executor import snapshot
+from paceline.executor.lanes import EpochRound
+from paceline.executor.local import LocalExecutor
+from paceline.pack.plan.stacked import StackedProgram
+from stopping import all_of, hears_signals, stopped_after  # noqa: F401 - a fixture
+
+X, Y = toys.data(48)
+
+
+def model_of(*hidden: Any, lr: float) -> keras.Model:
+    layers = [keras.Input((toys.FEATURES,)), *hidden]
+    layers.append(keras.layers.Dense(toys.CLASSES, activation="softmax"))
+    model = keras.Sequential(layers)
+    model.compile(keras.optimizers.SGD(lr), "sparse_categorical_crossentropy")
+    return model
+
+
+def from_the_cache(self: LocalExecutor, program: Any, meanwhile: Callable[[], bool]) -> None:
+    program.roles()
+
+
+def from_the_compiler(self: LocalExecutor, program: Any, meanwhile: Callable[[], bool]) -> None:
+    """Waits for so long that everything that may be asked for meanwhile is."""
+    self.compiling = True
+    while meanwhile():
+        pass
+    self.compiling = False
+    program.roles()
+
+
+def build_of_two(hp: Any) -> keras.Model:
+    """A model of one of two programs."""
+    units = hp.Choice("units", [4, 8])
+    hidden = [
+        keras.layers.Dense(units, activation="relu"),
+        keras.layers.Dropout(hp.Float("rate", 0.1, 0.5)),
+    ]
+    return model_of(*hidden, lr=hp.Float("lr", 1e-6, 1.0, sampling="log"))
+
+
+def pruned(study: str) -> list[Any]:
+    """A search whose last trial finds a slot while its second program is compiled; its trials."""
+    units = [4] * 3 + [8] * 13 + [4]
+    rates = [0.5, 0.4, 0.3] + [0.1] * 13 + [1e-6]
+    tuner = paceline.Tuner(
+        build_of_two,
+        study=study,
+        sampler="random",
+        slots=4,
+        plan="stacked",
+        objective="loss",
+        widths="apart",
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=1),
+    )
+    tuner.enqueue(
+        [
+            {"units": n, "lr": lr, "rate": 0.1 + 0.01 * i}
+            for i, (n, lr) in enumerate(zip(units, rates, strict=True))
+        ]
+    )
+    tuner.search(X, Y, epochs=3, batch_size=16, n_trials=17, verbose=0)
+    return all_of(tuner)
+
+
+def test_a_pruner_decides_alike_whether_or_not_programs_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, fresh_folder: Path
+) -> None:
+    found = []
+    for wait in (from_the_cache, from_the_compiler):
+        monkeypatch.setattr(LocalExecutor, "_wait_for", wait)
+        found.append(pruned(wait.__name__))
+    assert {trial[0] for trial in found[0]} == {"complete", "pruned"}
+    assert found[0] == found[1]
+
+
+def test_a_search_that_is_stopped_while_it_waits_for_a_program_goes_on_alike(
+    monkeypatch: pytest.MonkeyPatch, fresh_folder: Path
+) -> None:
+    waited: list[Any] = []
+
+    def stops(self: LocalExecutor, program: Any, meanwhile: Callable[[], bool]) -> None:
+        self.compiling = True
+        while meanwhile():
+            pass
+        if program not in waited:
+            waited.append(program)
+            if len(waited) == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+                meanwhile()
+        self.compiling = False
+        program.roles()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalExecutor, "_wait_for", stops)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            pruned("stopped")
+    assert len(waited) == 2
+    assert pruned("stopped") == pruned("whole")
+
+
+def test_a_family_none_of_whose_trials_is_under_way_keeps_its_program(
+    monkeypatch: pytest.MonkeyPatch, fresh_folder: Path
+) -> None:
+    def build(hp: Any) -> keras.Model:
+        units = hp.Int("units", 2, 8)
+        hidden = [keras.layers.Dense(units) for _ in range(hp.Int("layers", 1, 2))]
+        return model_of(*hidden, lr=hp.Float("lr", 1e-3, 1e-1, sampling="log"))
+
+    depths = [1] * 2 + [2] * 10 + [1] * 2
+
+    def searched(study: str) -> paceline.Tuner:
+        tuner = paceline.Tuner(
+            build,
+            study=study,
+            sampler="random",
+            seed=1,
+            slots=2,
+            plan="stacked",
+            objective="loss",
+            widths="together",
+        )
+        rng = np.random.default_rng(0)
+        tuner.enqueue(
+            [
+                {"layers": n, "units": int(rng.integers(2, 9)), "lr": 0.01 + 0.001 * i}
+                for i, n in enumerate(depths)
+            ]
+        )
+        tuner.search(X, Y, epochs=2, batch_size=16, n_trials=len(depths), verbose=0)
+        return tuner
+
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 4)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            searched("stopped")
+    restored, original = [], snapshot.group_of
+
+    def noted(grouper: Any, was: Any, example: Any) -> Any:
+        restored.append((was["epochs"], original(grouper, was, example)))
+        return restored[-1][1]
+
+    monkeypatch.setattr(snapshot, "group_of", noted)
+    found = searched("stopped")
+    idle = [group for epochs, group in restored if not epochs]
+    assert idle and None not in idle
+    assert all_of(found) == all_of(searched("whole"))
+
+
+def fast(self: EpochRound, meanwhile: Any, limit: Any, *, lockstep: bool) -> None:
+    """The device ends its epoch when five trials have been asked for."""
+    for _ in range(0 if lockstep else 5):
+        meanwhile()
+    for epoch in self._epochs:
+        epoch.exception()
+    RUN(self, meanwhile, limit, lockstep=lockstep)
+
+
+def slow(self: EpochRound, meanwhile: Any, limit: Any, *, lockstep: bool) -> None:
+    """The device ends its epoch when all trials have been asked for."""
+    while meanwhile():
+        pass
+    RUN(self, meanwhile, limit, lockstep=lockstep)
+
+
+RUN = EpochRound.run
+
+
+def test_a_second_program_has_the_same_slots_however_fast_the_device_is(
+    monkeypatch: pytest.MonkeyPatch, fresh_folder: Path
+) -> None:
+    """All its numbers are continuous, yet one value of them makes another program."""
+
+    def build(hp: Any) -> keras.Model:
+        n = 2 if hp.Float("x", 0.0, 1.0) > 0.85 else 1
+        return model_of(
+            *(keras.layers.Dense(4, activation="relu") for _ in range(n)),
+            lr=hp.Float("lr", 1e-3, 1e-1, sampling="log"),
+        )
+
+    init, slots = StackedProgram.__init__, {}
+
+    def noting(self: StackedProgram, *arguments: Any, **others: Any) -> None:
+        init(self, *arguments, **others)
+        slots[study].append(self.n_slots)
+
+    monkeypatch.setattr(StackedProgram, "__init__", noting)
+    monkeypatch.setattr(LocalExecutor, "_wait_for", from_the_cache)
+    for device in (fast, slow):
+        study = device.__name__
+        slots[study] = []
+        monkeypatch.setattr(EpochRound, "run", device)
+        # By this seed, of draws 0 to 15 only draw 8 is of the second program; 17 and 18 are, too.
+        tuner = paceline.Tuner(
+            build,
+            study=study,
+            sampler="random",
+            seed=34,
+            slots=4,
+            plan="stacked",
+            objective="loss",
+        )
+        tuner.search(X, Y, epochs=3, batch_size=16, n_trials=22, verbose=0)
+    assert slots["fast"] == slots["slow"]
+    assert len(slots["fast"]) == 2
