@@ -213,7 +213,7 @@ class RemoteExecutor(SpendsElsewhere):
         """As ``LocalExecutor.restore``."""
         lost = self._snapshots.restore(facts, arrays, example)
         demand = self.demand
-        demand.family, demand.expected, demand.unasked, _ = facts["asking"]
+        demand.family, demand.expected, demand.unasked, *_ = facts["asking"]
         return lost
 
     # -- training ------------------------------------------------------------------------------
