@@ -52,9 +52,8 @@ def programs(tuner: paceline.Tuner) -> int:
     return tuner.summary()["programs"]["distinct"]
 
 
-@pytest.mark.parametrize(
-    ("made", "n"), slow_where([(build, 4), (build_wide, 36)], lambda c: c[1] > 4)
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("made", "n"), [(build, 4), (build_wide, 36)])
 def test_trials_are_those_of_programs_of_their_own(
     made: Callable[[Any], Any], n: int, fresh_folder: Path
 ) -> None:

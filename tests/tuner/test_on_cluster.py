@@ -406,6 +406,7 @@ def stopped(executor: Any, rounds: int, *arguments: Any, **others: Any) -> None:
             searched(*arguments, **others)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_rounds")
 def test_a_search_that_was_stopped_goes_on_from_its_checkpoint() -> None:
     """Every trial is there once, with the history that it would have had."""
