@@ -218,6 +218,19 @@ def test_a_model_that_is_not_trained_teaches_and_is_no_trial(grouper, traced) ->
     assert grouper.groups == [group] and numbers(group.queue) == [0]
 
 
+def test_models_that_differ_in_a_whole_number_each_show_their_constants(grouper) -> None:
+    """It is part of a model's structure, and a constant of the one program."""
+
+    def clipped(norm: int) -> Any:
+        model = built(dropout=0.1)
+        model.compile(keras.optimizers.SGD(0.1, clipnorm=norm), "sparse_categorical_crossentropy")
+        return model
+
+    first, second = (grouper.pretrace(clipped(norm), INPUTS) for norm in (1, 2))
+    assert first is second
+    assert first.n_seen == 2 and first.train.observed
+
+
 def test_class_weights_are_constants_that_no_model_shows(grouper, traced) -> None:
     """So trials that have them are traced, however often the same was seen."""
     weighted = replace(INPUTS, class_weight=np.array([1.0, 2.0, 3.0], np.float32))

@@ -71,7 +71,7 @@ def test_options_that_this_xla_refuses_are_left_out(monkeypatch: pytest.MonkeyPa
     np.testing.assert_array_equal(made.call(np.ones(3, np.float32)), [2, 2, 2])
 
 
-def test_an_error_of_another_kind_is_no_reason_for_other_options(
+def test_an_error_that_would_not_come_again_is_no_reason_for_other_options(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tried = []

@@ -45,9 +45,9 @@ def from_the_compiler(self: LocalExecutor, program: Any, meanwhile: Callable[[],
     program.roles()
 
 
-def build_of_two(hp: Any) -> keras.Model:
-    """A model of one of two programs."""
-    units = hp.Choice("units", [4, 8])
+def build_of_three(hp: Any) -> keras.Model:
+    """A model of one of three programs."""
+    units = hp.Choice("units", [4, 8, 16])
     hidden = [
         keras.layers.Dense(units, activation="relu"),
         keras.layers.Dropout(hp.Float("rate", 0.1, 0.5)),
@@ -55,12 +55,30 @@ def build_of_two(hp: Any) -> keras.Model:
     return model_of(*hidden, lr=hp.Float("lr", 1e-6, 1.0, sampling="log"))
 
 
-def pruned(study: str) -> list[Any]:
-    """A search whose last trial finds a slot while its second program is compiled; its trials."""
-    units = [4] * 3 + [8] * 13 + [4]
-    rates = [0.5, 0.4, 0.3] + [0.1] * 13 + [1e-6]
+Trials = list[tuple[int, float, float]]  # units, learning rate, dropout rate
+#: The last one finds a slot while the second program is compiled.
+LATE: Trials = [
+    (n, lr, 0.1 + 0.01 * i)
+    for i, (n, lr) in enumerate(
+        zip([4] * 3 + [8] * 13 + [4], [0.5, 0.4, 0.3] + [0.1] * 13 + [1e-6], strict=True)
+    )
+]
+#: Meanwhile comes one with another dropout rate, which becomes an input then, and a third program.
+WIDER: Trials = [
+    (n, lr, rate)
+    for n, lr, rate in zip(
+        [4] * 3 + [8] * 17 + [8, 16] + [8] * 8,
+        [0.5, 0.4, 0.3] + [0.1 + 0.001 * i for i in range(27)],
+        [0.2] * 20 + [0.4, 0.3] + [0.2] * 8,
+        strict=True,
+    )
+]
+
+
+def pruned(study: str, trials: Trials) -> list[Any]:
+    """The trials of a search with a pruner."""
     tuner = paceline.Tuner(
-        build_of_two,
+        build_of_three,
         study=study,
         sampler="random",
         slots=4,
@@ -69,13 +87,8 @@ def pruned(study: str) -> list[Any]:
         widths="apart",
         pruner=optuna.pruners.MedianPruner(n_startup_trials=1),
     )
-    tuner.enqueue(
-        [
-            {"units": n, "lr": lr, "rate": 0.1 + 0.01 * i}
-            for i, (n, lr) in enumerate(zip(units, rates, strict=True))
-        ]
-    )
-    tuner.search(X, Y, epochs=3, batch_size=16, n_trials=17, verbose=0)
+    tuner.enqueue([{"units": n, "lr": lr, "rate": rate} for n, lr, rate in trials])
+    tuner.search(X, Y, epochs=3, batch_size=16, n_trials=len(trials), verbose=0)
     return all_of(tuner)
 
 
@@ -85,15 +98,18 @@ def test_a_pruner_decides_alike_whether_or_not_programs_are_waited_for(
     found = []
     for wait in (from_the_cache, from_the_compiler):
         monkeypatch.setattr(LocalExecutor, "_wait_for", wait)
-        found.append(pruned(wait.__name__))
+        found.append(pruned(wait.__name__, LATE))
     assert {trial[0] for trial in found[0]} == {"complete", "pruned"}
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("trials", [LATE, WIDER], ids=["late", "wider"])
 def test_a_search_that_is_stopped_while_it_waits_for_a_program_goes_on_alike(
-    monkeypatch: pytest.MonkeyPatch, fresh_folder: Path
+    monkeypatch: pytest.MonkeyPatch, fresh_folder: Path, trials: Trials
 ) -> None:
+    """Each round trains the same trials, in the same slots of programs with the same inputs."""
     waited: list[Any] = []
+    rounds: list[Any] = []
 
     def stops(self: LocalExecutor, program: Any, meanwhile: Callable[[], bool]) -> None:
         self.compiling = True
@@ -107,12 +123,27 @@ def test_a_search_that_is_stopped_while_it_waits_for_a_program_goes_on_alike(
         self.compiling = False
         program.roles()
 
+    init = EpochRound.__init__
+
+    def noting(self: EpochRound, packs: Any, lanes: Any) -> None:
+        rounds.append(
+            [
+                (group.name, [trial and trial.number for trial in pack.slots], pack.program.lifted)
+                for group, pack in packs
+            ]
+        )
+        init(self, packs, lanes)
+
+    monkeypatch.setattr(EpochRound, "__init__", noting)
     with monkeypatch.context() as patch:
         patch.setattr(LocalExecutor, "_wait_for", stops)
         with pytest.raises(KeyboardInterrupt, match="^$"):
-            pruned("stopped")
+            pruned("stopped", trials)
     assert len(waited) == 2
-    assert pruned("stopped") == pruned("whole")
+    found, stopped = pruned("stopped", trials), rounds[:]
+    rounds.clear()
+    assert pruned("whole", trials) == found
+    assert rounds == stopped
 
 
 def test_a_family_none_of_whose_trials_is_under_way_keeps_its_program(

@@ -186,7 +186,7 @@ class TrialGrouper:
         self._by_key: dict[tuple[Any, ...], Group] = {}
         self._predictor = constant_laws.ConstantPredictor()
         self._looked_up: set[tuple[Any, ...]] = set()  # structures and groups looked up on disk
-        self._met: set[tuple[Any, ...]] = set()  # groups, and numbers of models not to be trained
+        self._met: set[tuple[Any, ...]] = set()  # models that were not to be trained
         # Structure -> what building the optimizer adds to the model's state; None where some of it
         # is not always zero.
         self._optimizer_starts: dict[str, list[Any] | None] = {}
@@ -264,9 +264,9 @@ class TrialGrouper:
         found = None if family is None else self._predictor.predict(family, numbers)
         key, steps, *_ = found or self._steps(model, setting, structure, widths)
         # The same numbers count once, whether a law gave the constants or a trace.
-        if family is None or (key, numbers) not in self._met:
-            self._met.add((key, numbers))
+        if family is None or (family, key, numbers) not in self._met:
             self._by_key[key].add_constants(*steps)
+            self._met.add((family, key, numbers))
         if family is not None and found is None:
             self._learn(family, key, numbers, steps)
         return self._by_key[key]

@@ -40,7 +40,7 @@ from paceline.executor.reporting import (
     compiled_steps,
 )
 from paceline.executor.restored import Arrays, Example, Facts, state_like
-from paceline.executor.slots import Demand, SlotAllocator
+from paceline.executor.slots import Demand, RoundBegin, SlotAllocator
 from paceline.executor.snapshot import PackSnapshots, PausedStates
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan
@@ -109,7 +109,7 @@ class LocalExecutor:
         )
         self._dropped = Dropped()
         self._round = 0  # calls of ``advance``
-        self._there: list[int] = []  # trials when the round began that waits for a compiler
+        self._begun: RoundBegin | None = None  # of the round that waits for a compiler
         self.demand = Demand(self._planner, self._grouper, in_order=in_order)
         self.timings, self.timeline = ExecutorTimings(), SlotTimeline()
         self.compiling = self.lockstep = self._resubmitting = False
@@ -293,8 +293,9 @@ class LocalExecutor:
     @property
     def _asking(self) -> list[Any]:
         rounds = self._round - self.compiling  # a round that waits for a compiler comes again
-        demand, there = self.demand, self._there if self.compiling else []
-        return [demand.family, demand.expected, demand.unasked, rounds, there]
+        demand, begun = self.demand, self._begun if self.compiling else None
+        known = [] if begun is None else [sorted(begun.numbers), begun.all_asked]
+        return [demand.family, demand.expected, demand.unasked, rounds, *known]
 
     def restore(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
         """Puts trials that have been submitted back to where they were.
@@ -309,8 +310,8 @@ class LocalExecutor:
         """
         lost = self._snapshots.restore_trials(facts, arrays, example)
         demand = self.demand
-        demand.family, demand.expected, demand.unasked, self._round, *there = facts["asking"]
-        self._there = list(*there)  # earlier versions kept no list
+        demand.family, demand.expected, demand.unasked, self._round, *begun = facts["asking"]
+        self._begun = RoundBegin(frozenset(begun[0]), bool(begun[1])) if begun else None
         return lost
 
     @property
@@ -347,20 +348,19 @@ class LocalExecutor:
             Exception: What ``report`` raised.
         """
         active = [group for group in self._grouper.groups if group.active]
+        again = self._begun if self.lockstep else None  # it was broken off while it waited
+        active = active if again is None else [group for group in active if again.has(group)]
+        self._begun = begun = again or RoundBegin.of(active, self.demand.all_asked)
         self._round += 1
-        self._compile(active)
+        self._compile(active, widens=again is None)
         ready = self._slots.groups_in_turn(active, self._round)
-        # Whether a compiler is waited for depends on the cache. In lockstep, trials that are asked
-        # for meanwhile train from the next round on, as they do where there is nothing to wait for.
-        self._there = self._there or [t.number for group in active for t in group.trials]
-        there = set(self._there) if self.lockstep else None
-        all_asked = self.demand.all_asked
         for group in ready:
             self._wait_for(program_of(group), meanwhile)
-        self._there = []
+        self._begun = None
         ready = [group for group in ready if self._slots.fits(group, failed)]
-        all_asked = all_asked if self.lockstep else self.demand.all_asked
-        filled = [(group, self._slots.refill(group, all_asked, there)) for group in ready]
+        only = begun.numbers if self.lockstep else None
+        all_asked = begun.all_asked if self.lockstep else self.demand.all_asked
+        filled = [(group, self._slots.refill(group, all_asked, only)) for group in ready]
         packs = [(group, pack) for group, found in filled for pack in found]
         packs = [(group, pack) for group, pack in packs if self._reporter.begin_epoch(pack, failed)]
         self.timeline.begin_round(packs)
@@ -383,12 +383,12 @@ class LocalExecutor:
             if not group.active:
                 self._reporter.end_group(group)
 
-    def _compile(self, groups: Sequence[Group]) -> None:
-        """Starts to compile the groups that have no program, or whose program lacks an input."""
+    def _compile(self, groups: Sequence[Group], *, widens: bool) -> None:
+        """Compiles groups that have no program and, where it widens, those that lack an input."""
         for group in groups:
             if group.program is None and group.restored_program is not None:
                 self._planner.compile_again(group)
-            if group.program is None or any(role.stale for role in group.roles):
+            if group.program is None or (widens and any(role.stale for role in group.roles)):
                 if group.program is None:
                     group.asked_round = self._round
                 self._planner.compile(group, *self.demand.of_program(group))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container
+from dataclasses import dataclass
 from typing import Protocol
 
 from paceline.errors import DataError, UsageError
@@ -230,6 +231,32 @@ class SlotAllocator:
             group.work.n_validation if self._data.fold is not None else None,
             self._data.validation_freq,
         )
+
+
+@dataclass(frozen=True)
+class RoundBegin:
+    """What was there when a round began.
+
+    Whether a compiler is waited for depends on the cache. So in lockstep, trials that are asked for
+    meanwhile count from the next round on, as they do where there is nothing to wait for. A round
+    that is broken off while it waits comes again with the trials that it had.
+
+    Attributes:
+        numbers: The trials that waited for a slot or were in one.
+        all_asked: Whether no more were to come.
+    """
+
+    numbers: frozenset[int]
+    all_asked: bool
+
+    @classmethod
+    def of(cls, groups: list[Group], all_asked: bool) -> RoundBegin:
+        """A round with the trials of these groups."""
+        return cls(frozenset(t.number for group in groups for t in group.trials), all_asked)
+
+    def has(self, group: Group) -> bool:
+        """Whether a group has a trial of the round."""
+        return any(trial.number in self.numbers for trial in group.trials)
 
 
 class CountsSlots(Protocol):
