@@ -172,6 +172,18 @@ def test_a_device_of_little_memory_is_given_chunks(monkeypatch: pytest.MonkeyPat
     assert any("chunks of 16 examples" in note for note in notes), notes
 
 
+def test_chunks_are_as_large_whatever_other_programs_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their size decides the order of examples, also of a search that goes on."""
+    total = memory.device_bytes(memory.jax.devices()[0])
+    assert total is not None
+    sizes = []
+    for free in (0.95, 0.75, 0.51, 0.4):
+        monkeypatch.setattr(memory, "host_bytes", lambda free=free: free * total)
+        sizes.append(memory.chunk_bytes_of(2 * total, 0))
+        assert sizes[-1] is not None and sizes[-1] <= 0.1 * 0.9 * free * total
+    assert len(set(sizes[:3])) == 1 and sizes[3] == sizes[0] / 2
+
+
 def test_what_may_be_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(memory.LIMIT, "1000000")
     assert memory.chunk_bytes_of(500_000, 99_999) is None

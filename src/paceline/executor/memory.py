@@ -5,6 +5,7 @@ Training data stay on the device as a whole. Data that do not fit are sent in ch
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -215,12 +216,27 @@ def chunk_bytes_of(train_bytes: int, validation_bytes: int) -> float | None:
         )
     if train_bytes + validation_bytes <= _DATA * free:
         return None
-    return _CHUNK * free
+    return _steady(_CHUNK * free)
 
 
 def batches_bytes() -> float:
     """Bytes of a chunk of data that come in batches."""
-    return min(_BATCHES, _CHUNK * free_bytes())
+    return min(_BATCHES, _steady(_CHUNK * free_bytes()))
+
+
+def _steady(most: float) -> float:
+    """A size of at most so many bytes, the same as long as half of the device's memory is free.
+
+    Examples are shuffled by chunks, so the size of a chunk decides their order. With less memory it
+    is halved until it fits. A limit that the user gives is taken as it is.
+    """
+    total = None if os.environ.get(LIMIT) else device_bytes(jax.devices()[0])
+    if total is None or math.isinf(most):
+        return most
+    size = _CHUNK * _SHARE * total / 2
+    while size > most:
+        size /= 2
+    return size
 
 
 def slot_bytes(executables: Iterable[Executable], n_slots: int, data_bytes: float) -> float:
