@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import keras
 import numpy as np
 import pytest
 
 import paceline
 import toys
+from paceline.data.arrays import class_weights, prepare
+from paceline.data.labels import weights_by_class
+from paceline.program import trace
 from streams import XV, YV, Batches, X, Y, alone, same, search
 
 CALL: dict[str, Any] = {"epochs": 2, "shuffle": False}
@@ -33,6 +37,14 @@ def test_class_weights_pack_as_constants():
 
 
 @pytest.mark.slow
+def test_labels_below_0_weigh_one_as_in_keras():
+    """Losses ignore such labels, or take -1 and 1 for two classes."""
+    y = np.array([-1, 1, -1, 1], "float32")
+    table = weights_by_class({1: 3.0}, prepare(np.zeros((4, 1), "float32"), y))
+    np.testing.assert_array_equal(trace._weights(y, jnp.asarray(table)), [1, 3, 1, 3])
+    np.testing.assert_array_equal(class_weights(y, {1: 3.0}), [1, 3, 1, 3])
+
+
 @pytest.mark.parametrize("kind", ["one-hot labels", "batches"])
 def test_class_weights_of_other_data(kind):
     build, data, more = toys.dense, Batches, {}

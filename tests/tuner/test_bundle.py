@@ -113,11 +113,11 @@ def test_a_model_that_is_not_kept_says_why(searched, rank, error, why):
 
 def exported(*words: str) -> None:
     with pytest.raises(SystemExit, match="^0$"):
-        main(["export", "s", *words])
+        main(["export", *words])
 
 
 def test_a_bundle_has_all_that_is_needed(at_home, tmp_path, capsys):
-    exported("--bundle", str(tmp_path / "best.zip"))
+    exported("s", "--bundle", str(tmp_path / "best.zip"))
     with zipfile.ZipFile(tmp_path / "best.zip") as file:
         names = set(file.namelist())
         manifest = json.loads(file.read("manifest.json"))
@@ -154,7 +154,7 @@ def test_a_bundle_has_all_that_is_needed(at_home, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_data_of_another_shape_are_told_to_whoever_predicts(at_home, tmp_path):
-    exported("--bundle", str(tmp_path / "best.zip"))
+    exported("s", "--bundle", str(tmp_path / "best.zip"))
     with zipfile.ZipFile(tmp_path / "best.zip") as file:
         file.extractall(tmp_path / "b")
     x, _ = toys.data(23, seed=1)
@@ -176,7 +176,7 @@ def test_a_bundle_of_another_name_is_refused(at_home, capsys):
 
 @pytest.mark.slow
 def test_what_export_prints_can_be_pasted(at_home, tmp_path, capsys):
-    exported("-o", str(tmp_path / "it's best.keras"))
+    exported("s", "-o", str(tmp_path / "it's best.keras"))
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
     assert len(lines) == 2
     code = "\n".join([*(line[2:] for line in lines), "print(model.count_params())"])
@@ -235,3 +235,17 @@ def test_everything_that_a_search_prints_can_be_pasted(tmp_path):
     for line in out.partition("of its own:\n")[2].splitlines():
         shell(line.strip())
     assert np.load(tmp_path / "predictions.npy").shape == (5, 3)
+
+
+def test_a_bundle_has_the_values_of_all_objectives(fresh_folder: Path) -> None:
+    tuner = paceline.Tuner(
+        toys.dense, study="two", sampler="random", objective=["val_loss", "params"], notes=print
+    )
+    tuner.search(*toys.data(), n_trials=2, **{**toys.CALL, "epochs": 1})
+    number = tuner.pareto()[0].number
+    exported("two", "--trial", str(number), "--bundle", "two.zip")
+    with zipfile.ZipFile("two.zip") as bundle:
+        header = bundle.read("results.csv").decode().splitlines()[0]
+        manifest = json.loads(bundle.read("manifest.json"))
+    assert header.startswith("val_loss,params,")
+    assert set(manifest["trial"]["values"]) == {"val_loss", "params"}

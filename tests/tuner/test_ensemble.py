@@ -192,3 +192,23 @@ def test_what_cannot_be_an_ensemble_says_why(make) -> None:
     with pytest.raises(UsageError, match="the objective 'loss' is not of validation data"):
         trained.ensemble()
     assert not Path("ensemble.keras").exists()
+
+
+def test_models_that_were_not_judged_by_the_same_examples_need_some(make) -> None:
+    """Those of folds were trained on each other's, and data by hp differ from trial to trial."""
+    x, y = toys.data()
+    folds = make(keep_best=2, study="folds")
+    folds.search(x, y, folds=2, n_trials=2, epochs=1)
+    with pytest.raises(UsageError, match="with folds, each model was trained on what others"):
+        folds.ensemble(2)
+    by_hp = make(keep_best=2, study="by-hp")
+
+    def scaled(hp: Any) -> Any:
+        return x * np.float32(hp.Choice("scale", [1.0, 0.5]))
+
+    by_hp.search(
+        scaled, y, validation_data=lambda hp: (scaled(hp)[:20], y[:20]), n_trials=2, epochs=1
+    )
+    with pytest.raises(UsageError, match="the same for all trials"):
+        by_hp.ensemble(2)
+    assert by_hp.ensemble(2, validation_data=(x[:20], y[:20])) is not None

@@ -41,6 +41,13 @@ def test_a_sequential_trial_is_the_same_to_the_bit(make, arguments) -> None:
     assert again.notes == ()
 
 
+def test_epochs_without_validation_are_no_difference(make) -> None:
+    make(plan="sequential").search(X, Y, epochs=3, n_trials=1, validation_freq=2, **CALL)
+    again = make().reproduce(0, X, Y, **CALL)
+    assert np.isnan(again.history["val_loss"]).tolist() == [True, False, True]
+    assert set(again.differences.values()) == {0.0}
+
+
 def test_a_packed_trial_differs_by_the_order_of_sums(make) -> None:
     make(plan="stacked").search(X, Y, epochs=4, n_trials=6, **CALL)
     again = make().reproduce(5, X, Y, **CALL)

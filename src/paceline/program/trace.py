@@ -370,10 +370,14 @@ def _trace(step: Callable[..., Any], state: tuple[list[Any], ...], batch: Any) -
 
 
 def _weights(y: Any, table: Any) -> Any:
-    """The weight of each example's class, float[B]; y is classes [B], [B, 1] or one-hot rows."""
+    """The weight of each example's class, float[B]; y is classes [B], [B, 1] or one-hot rows.
+
+    Classes below 0, which mark examples to ignore, have no place in the table, and weigh 1.
+    """
     if y.ndim > 1:
         y = jnp.argmax(y, axis=-1) if y.shape[-1] != 1 else jnp.squeeze(y, axis=-1)
-    return table[jnp.round(y).astype("int32")]
+    index = jnp.round(y).astype("int32")
+    return jnp.where(index < 0, jnp.ones((), table.dtype), table[index])
 
 
 def _results(

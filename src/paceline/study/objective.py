@@ -14,6 +14,7 @@ Direction = Literal["maximize", "minimize"]
 
 # Keras' built-in metrics, and the losses that can be given as metrics, by the names that logs have:
 # an instance's own name, the string passed to compile, or an alias. Lower case, no underscores.
+# Without dice, tversky and circle: Keras has losses of these names, and users scores of the same.
 _MAXIMIZE = frozenset(
     "accuracy acc binaryaccuracy categoricalaccuracy sparsecategoricalaccuracy "
     "topkcategoricalaccuracy sparsetopkcategoricalaccuracy auc precision recall precisionatrecall "
@@ -27,8 +28,7 @@ _MINIMIZE = frozenset(
     "categoricalgeneralizedcrossentropy kldivergence kld kullbackleiblerdivergence poisson "
     "meansquarederror mse rootmeansquarederror rmse meanabsoluteerror mae "
     "meanabsolutepercentageerror mape meansquaredlogarithmicerror msle logcosh logcosherror huber "
-    "hinge squaredhinge categoricalhinge falsepositives falsenegatives dice tversky circle "
-    "ctc".split()
+    "hinge squaredhinge categoricalhinge falsepositives falsenegatives ctc".split()
 )
 _DIRECTIONS: dict[str, Direction] = {
     "max": "maximize",

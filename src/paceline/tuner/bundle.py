@@ -61,7 +61,7 @@ def write_bundle(
     files: dict[str, bytes] = {
         MODEL: model.read_bytes(),
         "hparams.json": _json(trial.hparams),
-        "results.csv": tables.to_csv(study.trials).encode(),
+        "results.csv": tables.to_csv(study.trials, study.objectives).encode(),
         "predict.py": (Path(__file__).with_name("predict_script.py")).read_bytes(),
     }
     subject = ReportSubject(study.name, study.meta, study.trials, study.stored_trials, timelines)
@@ -128,7 +128,7 @@ def _manifest(study: StudyView, trial: Trial, modules: list[str]) -> dict[str, A
     return {
         "format": 1,
         "study": study.name,
-        "trial": tables.trial_record(trial),
+        "trial": tables.trial_record(trial, study.objectives),
         "objective": meta.get("objective"),
         "direction": study.trials.direction,
         "seed": meta.get("seed"),

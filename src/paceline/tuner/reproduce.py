@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,12 +65,13 @@ class Reproduction:
         found = {}
         for name in dict.fromkeys([*self.trial.history, *self.history]):
             ours, theirs = self.history.get(name, []), self.trial.history.get(name, [])
-            if len(ours) != len(theirs):
-                found[name] = float("nan")
-            else:
-                found[name] = max(
-                    (abs(a - b) for a, b in zip(ours, theirs, strict=True)), default=0
-                )
+            if len(ours) != len(theirs) or list(map(math.isnan, ours)) != list(
+                map(math.isnan, theirs)
+            ):
+                found[name] = math.nan
+                continue
+            pairs = zip(ours, theirs, strict=True)
+            found[name] = max((abs(a - b) for a, b in pairs if not math.isnan(a)), default=0)
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -213,8 +215,11 @@ class _LineReplay:
     def of_trial(self, report: EpochReport) -> Answer:
         """Records an epoch, and says whether it was the last."""
         self.plan = report.plan
-        for name, value in report.logs.items():
-            self.history.setdefault(name, []).append(float(value))
+        before = max(map(len, self.history.values()), default=0)
+        for name in dict.fromkeys([*self.history, *report.logs]):
+            # A metric that is missing for some epochs keeps its place in the others.
+            column = self.history.setdefault(name, [math.nan] * before)
+            column.append(float(report.logs.get(name, math.nan)))
         if report.epoch >= self._until:
             return "stop" if self._until >= self._epochs else "pause"
         return "continue"

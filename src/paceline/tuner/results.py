@@ -170,11 +170,16 @@ class StudyResults:
         from paceline.tuner.ensemble import make_ensemble
 
         k = whole_number(k, "k")
+        if validation_data is None and self._folds:
+            raise UsageError(
+                "ensemble: with folds, each model was trained on what others were validated on; "
+                "give validation_data=(x, y) that no fold was trained on."
+            )
         data = self._validation if validation_data is None else _arrays(validation_data)
         if data is None:
             raise UsageError(
-                "ensemble: this tuner has searched with no validation data that are arrays; give "
-                "validation_data=(x, y)."
+                "ensemble: this tuner has searched with no validation data that are arrays and the "
+                "same for all trials; give validation_data=(x, y)."
             )
         if self._require_study().trials.several:
             self.best_trial  # noqa: B018 - which says what there is instead

@@ -326,8 +326,8 @@ class Tuner(StudyResults):
             if self._name_note is not None:
                 self._tell(self._name_note)
                 self._name_note = None
-            self._folds = arguments.folds
-            self._validation = None if arguments.loaded.preprocessed else arguments.validation
+            self._folds, loaded = arguments.folds, arguments.loaded
+            self._validation = None if loaded.preprocessed or loaded.key else loaded.validation
             stack.enter_context(self._view(arguments, verbose))
             stack.enter_context(search_process(config.precision))
             first = self._strategy.first_look()
