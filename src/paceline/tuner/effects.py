@@ -133,7 +133,9 @@ class Effects:
     def _compare(self, hparams: Mapping[str, Any], name: str, other: Any) -> Effect:
         if name in self._callback_names(hparams):
             return Effect("callbacks read it")
-        base = self._model(hparams)
+        base = self._model(hparams)  # of a trial like it, which may have the other value
+        if base.hparams[name] == other:
+            base = self._make({**base.hparams, name: hparams[name]})
         try:
             changed = self._make({**base.hparams, name: other})
         except Unpackable as why:

@@ -53,6 +53,7 @@ class FollowSchedule(keras.callbacks.Callback):
             return
         model: Any = self.model
         like = self._build(HyperParameters(values=_given(row)))
+        _check_loss(model, like, epoch + 1)
         changed = _set_layers(model, like, epoch + 1)
         changed |= _set_optimizer(model.optimizer, like.optimizer, epoch + 1)
         if changed:
@@ -64,6 +65,17 @@ class FollowSchedule(keras.callbacks.Callback):
 def _given(row: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a row that are there: a hyperparameter may be inactive in some epochs."""
     return {name: value for name, value in row.items() if value is not None and value == value}
+
+
+def _check_loss(model: Any, like: Any, epoch: int) -> None:
+    """Refuse a schedule that changes the loss: only ``compile`` sets it."""
+    ours, theirs = (each.get_compile_config() or {} for each in (model, like))
+    for name in ("loss", "loss_weights"):
+        if ours.get(name) != theirs.get(name):
+            raise UsageError(
+                f"schedule: epoch {epoch} changes {name}, which `compile` alone sets; leave what "
+                "decides it out of the schedule, or train the trial again by tuner.reproduce."
+            )
 
 
 def _set_layers(model: Any, like: Any, epoch: int) -> bool:

@@ -37,6 +37,26 @@ def test_a_first_rung_beyond_the_epochs() -> None:
     assert ASHA(min_epochs=5).rungs(5) == []
 
 
+@pytest.mark.parametrize(
+    ("settings", "epochs", "freq", "missed"),
+    [
+        (ASHA(), 12, 2, 1),
+        (ASHA(2, 3), 12, 2, None),
+        (ASHA(2, 3), None, 2, None),
+        (ASHA(3, 3), None, 2, 3),
+        (ASHA(1, 2), 8, [1, 2, 4, 8], None),
+        (ASHA(1, 2), 8, [1, 4, 8], 2),
+        (ASHA(), 12, 1, None),
+    ],
+)
+def test_each_rung_must_be_validated(settings, epochs, freq, missed) -> None:
+    if missed is None:
+        settings.check_validated(epochs, freq)
+        return
+    with pytest.raises(UsageError, match=f"after epoch {missed}, and validation_freq"):
+        settings.check_validated(epochs, freq)
+
+
 def test_one_in_three_goes_on_and_a_paused_one_comes_back() -> None:
     ladder = RungLadder(ASHA(), n_trials=9)
     assert ladder.judge(0, 1, 27, 0.5) == "pause"

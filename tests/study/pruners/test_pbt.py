@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from paceline import PBT
 from paceline.errors import UsageError
+from paceline.search_space import HyperParameters
 from paceline.study.pruners.exploration import explored
 from paceline.study.pruners.pbt import Exchange, PopulationPruner
 from paceline.study.pruners.pruners import check_pruner, pruner_text
@@ -169,3 +170,15 @@ def test_the_share_that_is_drawn_anew() -> None:
     found = [explored(known, 1.0, PBT(resample=0.25), seed) for seed in range(4000)]
     anew = sum(value not in (0.8, 1.2) for value in found)
     assert 0.25 * 4000 - 110 < anew < 0.25 * 4000 + 110  # four standard deviations
+
+
+def test_hyperparameters_whose_names_end_alike_move_apart() -> None:
+    hp = HyperParameters()
+    for name in ("conv_dropout", "dense_dropout"):
+        hp.Float(name, 0.1, 0.9)
+    never = PBT(resample=0.0)
+    moves = {
+        tuple(explored(p, 0.5, never, 0, member, 4, 0) > 0.5 for p in hp.parameters.values())
+        for member in range(64)
+    }
+    assert len(moves) == 4

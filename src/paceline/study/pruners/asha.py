@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -62,6 +62,28 @@ class ASHA:
             found.append(rung)
             rung *= self.reduction_factor
         return found
+
+    def check_validated(self, epochs: int | None, freq: int | Collection[int]) -> None:
+        """Check that trials have a value at each rung, where it comes from validation.
+
+        Args:
+            epochs: Of every trial; None where they depend on hp.
+            freq: The epochs to validate after, as ``fit`` takes them.
+
+        Raises:
+            UsageError: A rung is at an epoch that is not validated.
+        """
+        if isinstance(freq, int):
+            # Where the first rung is validated, all are: each is a multiple of it.
+            missed = [rung for rung in self.rungs(epochs or self.min_epochs + 1) if rung % freq]
+        else:
+            missed = [rung for rung in self.rungs(epochs or max(freq)) if rung not in freq]
+        if missed:
+            raise UsageError(
+                f"pruner: ASHA judges trials after epoch {missed[0]}, and validation_freq={freq!r} "
+                "does not validate it; choose min_epochs so that all rungs are validated "
+                '("asha:MIN_EPOCHS"), or leave validation_freq out.'
+            )
 
     def check(self, epochs: int) -> None:
         """Check that trials of so many epochs reach a rung.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,7 +53,8 @@ def explored(parameter: Parameter, value: Any, settings: PBT, seed: int, *stream
     Returns:
         A real value of ``parameter``.
     """
-    name = int.from_bytes(parameter.storage_name.encode()[-8:], "big")
+    digest = hashlib.sha256(parameter.storage_name.encode()).digest()
+    name = int.from_bytes(digest[:8], "big")  # of the whole name: many names end alike
     bits = seeded_bits(seed, STREAM, _RESAMPLE, *stream, name)
     if bits < settings.resample * 2**32:
         return random_value(parameter, seed, STREAM, _VALUE, *stream)
