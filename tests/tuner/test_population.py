@@ -25,6 +25,7 @@ from paceline.pack import slot_rows
 from paceline.pack.pack import Pack
 from paceline.search_space import HyperParameters
 from paceline.study.pruners import bandit
+from paceline.tuner.effects import Effects
 from stopping import all_of, hears_signals, same, stopped_after  # noqa: F401 - a fixture
 
 X, Y = toys.data()
@@ -752,3 +753,25 @@ def test_a_schedule_that_changes_the_loss_is_refused() -> None:
                 model.fit(X, y, epochs=2, **call)
         else:
             model.fit(X, y, epochs=2, **call)
+
+
+def test_what_a_value_changes_does_not_depend_on_the_trial_seen_first(make, monkeypatch) -> None:
+    """Trials of one program have one model for this, which may have the new value already."""
+    seen: list[Any] = []
+    original = Effects.parameters
+
+    def looked(self: Effects, hparams: Any) -> Any:
+        if not seen:
+            seen.append(None)
+            fresh = Effects(self._builder, self._arguments, self._copies, self._seed)
+            original(fresh, {**hparams, "lr": 0.1})
+            seen.append(fresh.of({**hparams, "lr": 0.01}, "lr", 0.1))
+        return original(self, hparams)
+
+    def build(hp: Any) -> keras.Model:
+        hp.Float("beside", 0.0, 1.0)
+        return toys.softmax_at(hp.Choice("lr", [0.01, 0.1]))
+
+    monkeypatch.setattr(Effects, "parameters", looked)
+    searched(make, build, epochs=3)
+    assert seen[1].sets_rate and seen[1].leaves
