@@ -32,6 +32,12 @@ def model_of(*hidden: Any, lr: float) -> keras.Model:
     return model
 
 
+def tuner_of(build: Any, study: str, **given: Any) -> paceline.Tuner:
+    """A random search in one plan, with a number of slots that is not chosen."""
+    settings = {"sampler": "random", "slots": 4, "plan": "stacked", "objective": "loss"}
+    return paceline.Tuner(build, study=study, **{**settings, **given})
+
+
 def from_the_cache(self: LocalExecutor, program: Any, meanwhile: Callable[[], bool]) -> None:
     program.roles()
 
@@ -77,16 +83,8 @@ WIDER: Trials = [
 
 def pruned(study: str, trials: Trials) -> list[Any]:
     """The trials of a search with a pruner."""
-    tuner = paceline.Tuner(
-        build_of_three,
-        study=study,
-        sampler="random",
-        slots=4,
-        plan="stacked",
-        objective="loss",
-        widths="apart",
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=1),
-    )
+    pruner = optuna.pruners.MedianPruner(n_startup_trials=1)
+    tuner = tuner_of(build_of_three, study, widths="apart", pruner=pruner)
     tuner.enqueue([{"units": n, "lr": lr, "rate": rate} for n, lr, rate in trials])
     tuner.search(X, Y, epochs=3, batch_size=16, n_trials=len(trials), verbose=0)
     return all_of(tuner)
@@ -157,16 +155,7 @@ def test_a_family_none_of_whose_trials_is_under_way_keeps_its_program(
     depths = [1] * 2 + [2] * 10 + [1] * 2
 
     def searched(study: str) -> paceline.Tuner:
-        tuner = paceline.Tuner(
-            build,
-            study=study,
-            sampler="random",
-            seed=1,
-            slots=2,
-            plan="stacked",
-            objective="loss",
-            widths="together",
-        )
+        tuner = tuner_of(build, study, seed=1, slots=2, widths="together")
         rng = np.random.default_rng(0)
         tuner.enqueue(
             [
@@ -238,15 +227,7 @@ def test_a_second_program_has_the_same_slots_however_fast_the_device_is(
         slots[study] = []
         monkeypatch.setattr(EpochRound, "run", device)
         # By this seed, of draws 0 to 15 only draw 8 is of the second program; 17 and 18 are, too.
-        tuner = paceline.Tuner(
-            build,
-            study=study,
-            sampler="random",
-            seed=34,
-            slots=4,
-            plan="stacked",
-            objective="loss",
-        )
+        tuner = tuner_of(build, study, seed=34)
         tuner.search(X, Y, epochs=3, batch_size=16, n_trials=22, verbose=0)
     assert slots["fast"] == slots["slow"]
     assert len(slots["fast"]) == 2

@@ -195,14 +195,19 @@ class TrialTable(Sequence[Trial]):
         trial.epochs = epoch
         if members:
             trial.members[epoch - 1 :] = [[float(member) for member in members]]
-        for name in dict.fromkeys([*trial.history, *logs]):
-            column = trial.history.setdefault(name, [])
-            del column[epoch - 1 :]
-            # A metric that is missing for some epochs keeps its place in the others.
-            column.extend([math.nan] * (epoch - 1 - len(column)))
-            column.append(float(logs.get(name, math.nan)))
+        note_logs(trial.history, epoch, logs)
         if value is not None and self.better(value, trial.value):
             trial.value, trial.best_epoch = value, epoch
+
+
+def note_logs(history: dict[str, list[float]], epoch: int, logs: Mapping[str, float]) -> None:
+    """Note the logs of an epoch, from 1, in a history; those of later epochs are dropped."""
+    for name in dict.fromkeys([*history, *logs]):
+        column = history.setdefault(name, [])
+        del column[epoch - 1 :]
+        # A metric that is missing for some epochs keeps its place in the others.
+        column.extend([math.nan] * (epoch - 1 - len(column)))
+        column.append(float(logs.get(name, math.nan)))
 
 
 def trials_to_continue(

@@ -18,6 +18,7 @@ from paceline.report.summary import STOPPING_RULES
 from paceline.search_space import HyperParameters
 from paceline.study.lineage import Stretch
 from paceline.study.trial import Trial
+from paceline.study.trials import note_logs
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.members import BuiltTrial, MemberReports, jobs_of
 
@@ -65,9 +66,7 @@ class Reproduction:
         found = {}
         for name in dict.fromkeys([*self.trial.history, *self.history]):
             ours, theirs = self.history.get(name, []), self.trial.history.get(name, [])
-            if len(ours) != len(theirs) or list(map(math.isnan, ours)) != list(
-                map(math.isnan, theirs)
-            ):
+            if [math.isnan(value) for value in ours] != [math.isnan(value) for value in theirs]:
                 found[name] = math.nan
                 continue
             pairs = zip(ours, theirs, strict=True)
@@ -216,10 +215,7 @@ class _LineReplay:
         """Records an epoch, and says whether it was the last."""
         self.plan = report.plan
         before = max(map(len, self.history.values()), default=0)
-        for name in dict.fromkeys([*self.history, *report.logs]):
-            # A metric that is missing for some epochs keeps its place in the others.
-            column = self.history.setdefault(name, [math.nan] * before)
-            column.append(float(report.logs.get(name, math.nan)))
+        note_logs(self.history, before + 1, report.logs)
         if report.epoch >= self._until:
             return "stop" if self._until >= self._epochs else "pause"
         return "continue"

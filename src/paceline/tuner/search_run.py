@@ -17,7 +17,6 @@ from paceline.executor.protocol import PackExecutor
 from paceline.executor.remote.cluster import Cluster
 from paceline.program.files import as_shown
 from paceline.study.objective import Objective
-from paceline.study.pruners.asha import ASHA
 from paceline.study.pruners.pbt import PBT
 from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
 from paceline.study.samplers.samplers import strategy_of
@@ -394,14 +393,13 @@ class SearchRun:
         objective, epochs = self._objective, self._arguments.epochs
         if self._several is not None:
             self._note(self._several.note_on_pruner(pruner_text(self._config.pruner) or ""))
-        epochs = None if callable(epochs) else int(epochs)
-        if isinstance(self._config.pruner, ASHA) and objective.name.startswith("val_"):
-            self._config.pruner.check_validated(epochs, self._arguments.validation_freq)
+        freq = self._arguments.validation_freq if objective.name.startswith("val_") else 1
         return make_pruner(
             self._config.pruner,
             direction=objective.direction,
-            epochs=epochs,
+            epochs=None if callable(epochs) else int(epochs),
             n_trials=self._arguments.n_trials,
+            freq=freq,
             n_members=self._arguments.n_members,
             note=self._note,
             past=[

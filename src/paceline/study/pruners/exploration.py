@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from paceline.search_space import Parameter
 from paceline.study.pruners.pbt import PBT, STREAM
-from paceline.study.samplers.values import random_value, seeded_bits
+from paceline.study.samplers.values import random_value, seeded_bits, stream_of
 
 # Streams within ``STREAM``; 0 is taken by the choice of whom to copy.
 _RESAMPLE, _FACTOR, _VALUE, _SEED, _COMPARED = range(1, 6)
@@ -53,8 +52,7 @@ def explored(parameter: Parameter, value: Any, settings: PBT, seed: int, *stream
     Returns:
         A real value of ``parameter``.
     """
-    digest = hashlib.sha256(parameter.storage_name.encode()).digest()
-    name = int.from_bytes(digest[:8], "big")  # of the whole name: many names end alike
+    name = stream_of(parameter)
     bits = seeded_bits(seed, STREAM, _RESAMPLE, *stream, name)
     if bits < settings.resample * 2**32:
         return random_value(parameter, seed, STREAM, _VALUE, *stream)

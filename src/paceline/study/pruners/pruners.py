@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from typing import Any, Protocol
 
 import optuna
@@ -139,6 +139,7 @@ def make_pruner(
     n_trials: int | None,
     past: Iterable[EndedTrial],
     n_members: int = 1,
+    freq: int | Collection[int] = 1,
     note: Callable[[str], None] = lambda text: None,
 ) -> Pruner | None:
     """Return the pruner of one search.
@@ -150,6 +151,7 @@ def make_pruner(
         n_trials: The study's total; None when only time bounds it.
         past: Trials that have ended, each with the objective's values by epoch.
         n_members: Members of each trial: repeats, folds.
+        freq: The epochs that have a value, as ``fit`` takes ``validation_freq``.
         note: Called with a line of text that users may want to see.
 
     Raises:
@@ -160,6 +162,7 @@ def make_pruner(
     if isinstance(checked, ASHA):
         if epochs is not None:
             checked.check(epochs)
+        checked.check_validated(epochs, freq)
         return AshaPruner(checked, direction, n_trials, past)
     if isinstance(checked, PBT):
         checked.check(epochs, n_trials, n_members)

@@ -89,10 +89,15 @@ def random_value(parameter: Parameter, seed: int, *stream: int) -> Any:
 
     It does not depend on what else is drawn: a parameter has it whatever was asked for before.
     """
-    name = hashlib.sha256(parameter.storage_name.encode()).digest()[:8]
-    key = (VALUE, *stream, int.from_bytes(name, "big"))
+    key = (VALUE, *stream, stream_of(parameter))
     bits = np.random.SeedSequence(seed, spawn_key=key).generate_state(1, np.uint64)[0]
     return parameter.from_storage(value_at(parameter.distribution, (int(bits) >> 11) / 2**53))
+
+
+def stream_of(parameter: Parameter) -> int:
+    """Return the number by which a parameter's random draws are its own: of its whole name."""
+    digest = hashlib.sha256(parameter.storage_name.encode()).digest()
+    return int.from_bytes(digest[:8], "big")
 
 
 def random_chooser(seed: int, *stream: int) -> Chooser:
