@@ -182,6 +182,9 @@ def test_chunks_are_as_large_whatever_other_programs_take(monkeypatch: pytest.Mo
         sizes.append(memory.chunk_bytes_of(2 * total, 0))
         assert sizes[-1] is not None and sizes[-1] <= 0.1 * 0.9 * free * total
     assert len(set(sizes[:3])) == 1 and sizes[3] == sizes[0] / 2
+    for free in (0.0, -1.0):  # a device may say that more is in use than its limit
+        monkeypatch.setattr(memory, "host_bytes", lambda free=free: free)
+        assert memory.batches_bytes() <= 0
 
 
 def test_what_may_be_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

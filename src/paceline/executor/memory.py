@@ -231,7 +231,7 @@ def _steady(most: float) -> float:
     is halved until it fits. A limit that the user gives is taken as it is.
     """
     total = None if os.environ.get(LIMIT) else device_bytes(jax.devices()[0])
-    if total is None or math.isinf(most):
+    if total is None or most <= 0 or math.isinf(most):
         return most
     size = _CHUNK * _SHARE * total / 2
     while size > most:
