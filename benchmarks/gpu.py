@@ -76,6 +76,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--sides", nargs="+", choices=SIDES, default=list(SIDES), help="of searches"
     )
+    parser.add_argument("--cold", action="store_true", help="of searches: no run with caches")
     parser.add_argument("--trials", metavar="FIRST:LAST", help="of searches: some of their trials")
     parser.add_argument("--models", nargs="+", metavar="MODEL", help="of plans")
     parser.add_argument("--slots", nargs="+", metavar="N", help="of plans")
@@ -139,7 +140,7 @@ def searches(part: str, arguments: argparse.Namespace, device: str) -> int:
         machine.gather(name, found, {f"{side} {state} {first}:{last}": entry})
 
     for side in arguments.sides:
-        states = ["cold", "warm"] if side == "paceline" else ["cold"]
+        states = ["cold", "warm"] if side == "paceline" and not arguments.cold else ["cold"]
         search_speed.measure(work, [side], states, 1, failed, done=keep)
     entries = machine.gathered(name, found)
     ours, theirs = (total(entries, side, whole.n_trials) for side in SIDES)

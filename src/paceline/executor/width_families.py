@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 
+from paceline.executor.accelerator_costs import sharing_pays
 from paceline.executor.base import Notes, OtherModels
 from paceline.executor.family import (
     Family,
@@ -29,6 +30,7 @@ from paceline.executor.family import (
 )
 from paceline.executor.model_builder import Tails, TracedModel
 from paceline.pack.plan.base import has_loops, step_flops
+from paceline.pack.plan.flops import count_flops
 from paceline.program.initial_weights import changes_kept
 from paceline.program.model_structure import structure_of
 from paceline.program.padding.axes import NotPaddable
@@ -185,9 +187,9 @@ class _Founding:
             ranges: The values of whole numbers that may be widths.
             choices: The values of what may change operations.
         """
-        always = self._widths.always
+        always, by_filling = self._widths.always, self._by_filling
         if not always:
-            if _unknown_cost(self._traced):
+            if _unknown_cost(self._traced) and not by_filling:
                 return None
             # A model this large is not even built: it may not fit in memory.
             own = self._widths.hparams
@@ -198,10 +200,17 @@ class _Founding:
         largest = {name: ranges[name][-1] for name in names}
         combinations, own = self._combinations(choices)
         full, tails = self._trace_sizes(self._widths.build(largest | combinations[own]))
-        if names and not always and not self._padding_pays(names, ranges, full):
+        if names and not always and not by_filling and not self._padding_pays(names, ranges, full):
             return None
         smaller: dict[str, Any] = _smaller(names, ranges)
         members = {own: self._member(full, tails, smaller | combinations[own])}
+        if (
+            names
+            and not always
+            and by_filling
+            and not self._filling_pays(members[own], names, ranges)
+        ):
+            return None
         known = {members[own].operations}
         for at, combination in enumerate(combinations):
             if at == own:
@@ -336,12 +345,33 @@ class _Founding:
         saved = _structures_saved([len(ranges[name]) for name in names])
         return self._cost(full) * padded < saved / _MARGIN
 
+    def _filling_pays(
+        self, member: FamilyMember, names: Sequence[str], ranges: Mapping[str, Sequence[int]]
+    ) -> bool:
+        """The same on an accelerator, from the steps at the largest and at smaller widths."""
+        most, least = (count_flops(step.closed.jaxpr)[0] for step in member.variant.train.traces)
+        counts = [len(ranges[name]) for name in names]
+        return self._sharing_pays((most - least) / 2, 0, _structures_saved(counts))
+
     def _choosing_pays(self, together: Variants, members: Sequence[FamilyMember]) -> bool:
         """Whether the work of other variants costs less than programs of their own."""
         alone = max(elementwise_work(member.largest[0].full.closed) for member in members)
-        extra = max(0, elementwise_work(together.closed) - alone) * _ELEMENT
+        extra = max(0, elementwise_work(together.closed) - alone)
         saved = (len(members) - 1) / _TRIALS
-        return self._structures(extra) < saved / _MARGIN
+        if self._by_filling:
+            return self._sharing_pays(0, extra, saved)
+        return self._structures(extra * _ELEMENT) < saved / _MARGIN
+
+    @property
+    def _by_filling(self) -> bool:
+        """Whether what an accelerator gains from more slots counts: since rules 3."""
+        return jax.default_backend() != "cpu" and self._widths.rules > 2
+
+    def _sharing_pays(self, flops: float, elements: float, saved: float) -> bool:
+        steps = self._steps * self._widths.epochs
+        return sharing_pays(
+            flops=flops, elements=elements, steps=steps, structures=saved, trials=_TRIALS
+        )
 
     def _cost(self, traced: TracedModel) -> float:
         """What training takes, in structures that could be compiled in that time."""
