@@ -188,6 +188,10 @@ RATES = [0.1, 0.2, 0.3, 0.4, 0.15]
 EPOCHS = 4
 
 
+def nobody(number: int) -> None:
+    """No trial that has ended can be built again."""
+
+
 def small(hp: Any) -> keras.Model:
     return toys.dense(hp)
 
@@ -266,9 +270,9 @@ def test_what_goes_on_from_a_snapshot_is_the_same_to_the_bit(whole) -> None:
     run, snapshot, arrays, _ = whole
     assert snapshot["before"] == {0: 2, 1: 1, 2: 1, 3: 0, 4: 0}
     again = Run()
-    with again.local.resubmitting():
+    with again.local.resubmitting(snapshot["facts"], nobody):
         again.submit(*reversed(range(len(RATES))))  # in whatever order
-    assert again.local.restore(snapshot["facts"], dict(arrays), lambda number: None) == []
+    assert again.local.restore(snapshot["facts"], dict(arrays), nobody) == []
     (made,) = again.local._grouper.groups
     (pack,) = made.packs
     assert [t and t.number for t in pack.slots] == snapshot["facts"]["groups"][0]["packs"][0]
@@ -284,7 +288,7 @@ def test_a_snapshot_that_is_restored_is_the_same_snapshot(whole) -> None:
     _, snapshot, arrays, _ = whole
     again = Run()
     again.submit(*range(len(RATES)))
-    again.local.restore(snapshot["facts"], dict(arrays), lambda number: None)
+    again.local.restore(snapshot["facts"], dict(arrays), nobody)
     found: Arrays = {}
     lasting: dict[str, Arrays] = {}
     facts = json.loads(json.dumps(again.local.snapshot(found, lasting)))
@@ -300,7 +304,7 @@ def test_a_snapshot_that_is_restored_is_the_same_snapshot(whole) -> None:
 def test_the_names_in_a_snapshot_are_those_of_users_checkpoints(whole) -> None:
     _, snapshot, arrays, _ = whole
     facts = snapshot["facts"]
-    assert set(facts) == {"device", "groups", "asking"}
+    assert set(facts) == {"device", "founders", "groups", "asking"}
     (made,) = facts["groups"]
     assert set(made) == {
         *("name", "example", "seen", "trials", "most_slots", "program", "met", "roles"),
@@ -325,7 +329,7 @@ def test_trials_whose_variables_are_gone_begin_again(whole) -> None:
     left = {name: array for name, array in arrays.items() if not name.startswith("pack0.0.2.")}
     again = Run()
     again.submit(*range(len(RATES)))
-    assert again.local.restore(snapshot["facts"], left, lambda number: None) == [2]
+    assert again.local.restore(snapshot["facts"], left, nobody) == [2]
     again.finish()
     assert [len(logs) for logs in again.logs.values()] == [2, 3, 4, 4, 4]
     assert again.logs[2] == run.logs[2], "from the same seed"
@@ -334,9 +338,9 @@ def test_trials_whose_variables_are_gone_begin_again(whole) -> None:
 def test_trials_of_another_model_all_begin_again(whole) -> None:
     _, snapshot, arrays, _ = whole
     again = Run(wider)
-    with again.local.resubmitting():  # nothing is compiled
+    with again.local.resubmitting(snapshot["facts"], nobody):  # nothing is compiled
         again.submit(*range(len(RATES)))
-    lost = again.local.restore(snapshot["facts"], dict(arrays), lambda number: None)
+    lost = again.local.restore(snapshot["facts"], dict(arrays), nobody)
     assert sorted(lost) == [0, 1, 2], "those that had trained"
     assert again.local.waiting == len(RATES)
     again.local.close()
@@ -371,10 +375,10 @@ def test_a_trial_sits_in_the_slot_it_had_and_its_group_keeps_its_round(whole) ->
     (made,) = snapshot["facts"]["groups"]
     held = {"packs": [[None, 0]], "queue": [], "parked": [], "epochs": {"0": 2}, "met": 7}
     again = Run()
-    with again.local.resubmitting():
+    with again.local.resubmitting(snapshot["facts"], nobody):
         again.submit(0)
     facts = snapshot["facts"] | {"groups": [made | held]}
-    assert again.local.restore(facts, dict(arrays), lambda number: None) == []
+    assert again.local.restore(facts, dict(arrays), nobody) == []
     (found,) = again.local._grouper.groups
     assert slots_of(found) == [[None, 0]]
     assert found.asked_round == 7

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ import numpy as np
 import pytest
 
 import paceline
+from epoch_reports import observe_reports
 from marks import slow_where
 from paceline.errors import UsageError
 from paceline.executor import width_families
+from paceline.executor.base import EpochReport
 from shared_programs import (
     DATA,
     KINDS,
@@ -92,6 +96,80 @@ def test_a_search_goes_on_where_it_was_stopped(
 ) -> None:
     """To the bit, with trials of several widths under way."""
     check_going_on(build, kind, stop, monkeypatch)
+
+
+def test_a_width_of_one_has_a_program_of_its_own(fresh_folder: Path) -> None:
+    """JAX leaves axes of length 1 out; all the same the trial is trained, and the others ride."""
+
+    def narrow(hp: Any) -> Any:
+        return compiled(keras.layers.Dense(hp.Int("units", 1, 8)))
+
+    notes: list[str] = []
+    tuner = paceline.Tuner(narrow, study="one", notes=notes.append)
+    tuner.enqueue([{"units": units} for units in (1, 5, 8, 4)])
+    tuner.search(X, Y, epochs=1, n_trials=4, **DATA)
+    assert tuner.summary()["n_trials"]["complete"] == 4, notes
+    assert tuner.summary()["programs"] | {"compiled": 0} == {
+        "distinct": 2,
+        "structures": 4,
+        "compiled": 0,
+        "from_cache": 0,
+    }
+
+
+def deep(hp: Any) -> Any:
+    units = hp.Int("units", 2, 32)
+    hidden = [keras.layers.Dense(units) for _ in range(hp.Int("depth", 1, 4))]
+    return compiled(*hidden, optimizer=keras.optimizers.Adam(hp.Float("lr", 1e-3, 1e-1)))
+
+
+# What the founder of a family is judged by -> operations that take as long as a structure, the
+# trials, and the epochs. The first two end long before the others, in another order of founding.
+FOUNDERS = {
+    "its depth": (2e6, [(20, 4, 1), (20, 4, 1), (7, 1, 4), (7, 1, 4)]),
+    "its epochs": (4e5, [(20, 1, 1), (7, 1, 1), (20, 1, 4), (7, 1, 4)]),
+}
+
+
+@pytest.mark.parametrize("judged", FOUNDERS)
+def test_who_rides_stays_so_when_a_search_goes_on(
+    judged: str, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    structure, given = FOUNDERS[judged]
+    monkeypatch.setattr(width_families, "_STRUCTURE", {"cpu": structure})
+    monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
+    left: list[int] = []
+    notes: list[str] = []
+
+    def interrupt(report: EpochReport) -> None:
+        if left == [report.number, report.epoch]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def search(study: str) -> paceline.Tuner:
+        tuner = paceline.Tuner(
+            deep, "loss", study, sampler="random", slots=2, plan="stacked", notes=notes.append
+        )
+        rates = [0.01, 0.02, 0.011, 0.013]
+        tuner.enqueue(
+            [
+                {"units": units, "depth": depth, "lr": rate, "epochs": epochs}
+                for (units, depth, epochs), rate in zip(given, rates, strict=True)
+            ]
+        )
+        epochs_of = lambda hp: hp.Int("epochs", 1, 4)  # noqa: E731
+        tuner.search(X, Y, epochs=epochs_of, batch_size=16, n_trials=4)
+        return tuner
+
+    observe_reports(monkeypatch, before=interrupt)
+    whole = search("whole")
+    left += [3, 2]
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        search("s")
+    left.clear()
+    resumed = search("s")
+    assert not [note for note in notes if "begin again" in note]
+    for number in range(4):
+        assert resumed.trial(number).history == whole.trial(number).history
 
 
 # -- where it is worth it --------------------------------------------------------------------------

@@ -111,8 +111,8 @@ _MOST_CHOICES = 6
 
 
 #: Number of the rules by which trials of several structures share a program. A study keeps to those
-#: that it began with, so that its trials go on in the programs that they had: 1 joins widths only; 3
-#: counts what an accelerator gains from more slots.
+#: that it began with, so that its trials go on in the programs that they had: 1 joins widths only,
+#: 3 counts what an accelerator gains from more slots.
 FAMILY_RULES = 3
 
 
@@ -127,6 +127,7 @@ class OtherModels:
         epochs: Epochs that the trial is to train.
         always: The trial shares a program wherever that is proved, whether it pays or not.
         rules: ``FAMILY_RULES`` of when the study began.
+        job: Number of the trial's first job; None where it is not known.
     """
 
     parameters: Sequence[Parameter]
@@ -135,6 +136,7 @@ class OtherModels:
     epochs: int
     always: bool
     rules: int = FAMILY_RULES
+    job: int | None = None
 
     def ranges(self) -> dict[str, list[int]]:
         """The whole numbers that may be widths: name -> their values, ascending."""

@@ -100,7 +100,10 @@ class Family:
         Raises:
             NotPaddable: It is not proved that the trial's results come out as they should.
         """
-        number = list(self.variants).index(operations_of(traced))
+        operations = operations_of(traced)
+        if operations not in self.variants:  # of width 1, for example: JAX leaves such axes out
+            raise NotPaddable("its operations are not those of the largest widths")
+        number = list(self.variants).index(operations)
         steps, axes = list(self.variants.values())[number].admit(traced)
         places = self.layout.places[number]
         embedding = embedding_of(traced.state, self.layout.state, axes, places)

@@ -180,7 +180,7 @@ class TrialGrouper:
     ) -> None:
         self._data, self._chunk_bytes = data, chunk_bytes
         self._notes = Notes() if notes is None else notes
-        self.families: WidthFamilies | None = None  # None until a trial asks for one
+        self.families = WidthFamilies(self._notes)
         # Structure and one of its groups, by key -> how its trials ride in the group's program.
         self._embeddings: dict[tuple[Any, ...], Embedding] = {}
         self._by_key: dict[tuple[Any, ...], Group] = {}
@@ -369,7 +369,6 @@ class TrialGrouper:
         kind = (work.batch_size, work.validation_batch_size, setting.group_key)
         ride = None
         if widths is not None and structure is not None:
-            self.families = self.families or WidthFamilies(self._notes)
             ride = self.families.admit(
                 traced, widths, kind, work.steps, lambda other: traced_sizes(other, work, table)
             )

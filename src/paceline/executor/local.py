@@ -39,7 +39,7 @@ from paceline.executor.reporting import (
     SlotTimeline,
     compiled_steps,
 )
-from paceline.executor.restored import Arrays, Example, Facts, state_like
+from paceline.executor.restored import Arrays, Example, Facts, found_again, state_like
 from paceline.executor.slots import Demand, RoundBegin, SlotAllocator
 from paceline.executor.snapshot import PackSnapshots, PausedStates
 from paceline.pack.pack import Pack, SlotTrial
@@ -166,11 +166,12 @@ class LocalExecutor:
                 planner.compile(group, *demand.of_known(group))
 
     @contextmanager
-    def resubmitting(self) -> Iterator[None]:
+    def resubmitting(self, facts: Facts, example: Example) -> Iterator[None]:
         """Trials submitted in this context are put back by ``restore`` afterwards.
 
         So nothing is compiled for them yet: the snapshot says which program they had.
         """
+        found_again(self._grouper, facts, example)
         self._resubmitting = True
         try:
             yield
@@ -449,10 +450,10 @@ class LocalExecutor:
         """
         roles = self._planner.compiled_roles()
         cached = sum(all(e.from_cache for e in role) for role in roles)
-        families, groups = self._grouper.families, len(self._grouper.groups)
+        groups = len(self._grouper.groups)
         return {
             "distinct": groups,
-            "structures": groups + (0 if families is None else families.saved),
+            "structures": groups + self._grouper.families.saved,
             "compiled": len(roles) - cached,
             "from_cache": cached,
         }

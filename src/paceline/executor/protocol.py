@@ -145,8 +145,13 @@ class PackExecutor(Executor, Protocol):
         """Whether a job trains now, or is about to where this process cannot take it back."""
         ...
 
-    def resubmitting(self) -> AbstractContextManager[None]:
-        """A block in which jobs are submitted that ``restore`` puts back afterwards."""
+    def resubmitting(self, facts: Facts, example: Example) -> AbstractContextManager[None]:
+        """A block in which jobs are submitted that ``restore`` puts back afterwards.
+
+        Args:
+            facts: As of ``restore``.
+            example: As of ``restore``.
+        """
         ...
 
     @property

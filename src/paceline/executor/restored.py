@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,21 @@ Arrays = dict[str, np.ndarray]
 #: Given a trial's number: its model, its inputs and what builds models like it (``Job.widths``);
 #: None where there is no such trial, or it cannot be built.
 Example = Callable[[int], tuple[Any, TrialInputs, OtherModels | None] | None]
+
+
+def found_again(grouper: TrialGrouper, facts: Facts, example: Example) -> None:
+    """Has the trials show once more who rides that showed it first; others may show otherwise.
+
+    Args:
+        grouper: One that has met no trial.
+        facts: What ``snapshot`` returned.
+        example: The models of trials.
+    """
+    for job in facts.get("founders", ()):  # checkpoints of earlier versions have none
+        made = example(job)
+        with suppress(Unpackable):
+            if made is not None:
+                grouper.pretrace(*made)
 
 
 def group_of(grouper: TrialGrouper, was: Facts, example: Example) -> Group | None:

@@ -275,7 +275,7 @@ class PackSnapshots:
         for group in groups:
             for driver in group["callbacks"].values():
                 self._unsaved.say(driver["callbacks"])
-        return {"device": self._planner.signature, "groups": groups}
+        return self._facts(groups)
 
     def states(self) -> dict[int, tuple[int, State]]:
         """Epoch and variables of the trials that need nothing else to train on, by number.
@@ -296,7 +296,11 @@ class PackSnapshots:
     def capture_programs(self) -> Facts:
         """The programs without the trials."""
         groups = [{**_program_facts(group), **_NOBODY} for group in self._grouper.groups]
-        return {"device": self._planner.signature, "groups": groups}
+        return self._facts(groups)
+
+    def _facts(self, groups: list[Facts]) -> Facts:
+        founders = list(self._grouper.families.founders)
+        return {"device": self._planner.signature, "founders": founders, "groups": groups}
 
     def restore_trials(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
         """Puts trials that have been submitted back; see ``LocalExecutor.restore``."""

@@ -30,6 +30,10 @@ from paceline.search_space import HyperParameters
 Data = tuple[np.ndarray, np.ndarray]
 
 
+def nobody(number: int) -> None:
+    """No job that has ended can be built again: an ``Example``."""
+
+
 def _data(n: int, seed: int) -> Data:
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 3, n)
@@ -431,10 +435,10 @@ class PackExecutorContract(ExecutorContract):
         for more in lasting.values():
             arrays |= more
         with self.opened() as executor:
-            with executor.resubmitting():
+            with executor.resubmitting(facts, nobody):
                 for number in (0, 1, 2):
                     executor.submit(self.job(number))
-            assert executor.restore(facts, arrays, lambda number: None) == []
+            assert executor.restore(facts, arrays, nobody) == []
             self.train(executor, histories=histories)
             assert len(histories[0]) == 1, "it is paused"
             executor.resume(0)

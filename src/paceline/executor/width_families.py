@@ -67,10 +67,15 @@ class WidthFamilies:
 
     Args:
         notes: Told why trials do not ride that should wherever they can.
+
+    Attributes:
+        founders: Jobs that showed whether trials of their kind ride, in order. A search that goes
+            on asks the same ones: others of the kind could decide otherwise.
     """
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
+        self.founders: list[int] = []
         self._families: dict[Any, Family | None] = {}  # None: such trials do not ride
         self._apart: set[Any] = set()  # kinds and bounds of widths whose padding does not pay
         self._structures: dict[int, set[str]] = {}  # the training steps that ride in each family
@@ -100,6 +105,8 @@ class WidthFamilies:
         key = (*kind, operations_of(traced))
         if key not in self._families:
             self._families[key] = None
+            if widths.job is not None:
+                self.founders.append(widths.job)
             family = self._begin(traced, widths, kind, steps, trace_sizes)
             for digest in () if family is None else family.variants:
                 self._families.setdefault((*kind, digest), family)

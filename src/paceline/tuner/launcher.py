@@ -285,6 +285,7 @@ class TrialLauncher:
             built,
             context.widths,
             context.family_rules,
+            number * self._members.size,
         )
 
     def submit(self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial) -> None:

@@ -174,6 +174,7 @@ def other_models(
     built: BuiltTrial,
     widths: str,
     rules: int,
+    job: int | None = None,
 ) -> OtherModels | None:
     """Builds models like a trial's; None where it is to have a program of its own.
 
@@ -183,6 +184,7 @@ def other_models(
         built: The trial.
         widths: As the argument of ``Tuner``.
         rules: The rules by which trials share programs.
+        job: Number of the trial's first job, where a search that goes on may ask for it.
     """
     if widths == "apart":
         return None
@@ -193,6 +195,7 @@ def other_models(
         built.epochs,
         widths == "together",
         rules,
+        job,
     )
     any_width = any(type(value) is int for value in hparams.values())
     return other if any_width or other.choices() else None

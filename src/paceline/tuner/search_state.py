@@ -162,7 +162,7 @@ class SearchState:
             return []
         if not whole:
             packs.restore(facts, arrays, launcher.example)
-        with packs.resubmitting():
+        with packs.resubmitting(facts, launcher.example):
             for number in numbers:
                 launcher.resubmit(number)
         if whole:

@@ -124,13 +124,17 @@ class JobSnapshots:
                     "callbacks": callbacks,
                 }
             )
-        return {"device": ELSEWHERE, "groups": groups}
+        return self._facts(groups)
 
     def capture_programs(self) -> Facts:
         """The programs without the jobs."""
         nobody = {"epochs": {}, "held": {}, "best": {}, "parked": [], "queue": [], "callbacks": {}}
         groups = [{**self._group_facts(group), **nobody} for group in self._grouper.groups]
-        return {"device": ELSEWHERE, "groups": groups}
+        return self._facts(groups)
+
+    def _facts(self, groups: list[Facts]) -> Facts:
+        founders = list(self._grouper.families.founders)
+        return {"device": ELSEWHERE, "founders": founders, "groups": groups}
 
     def _group_facts(self, group: Group) -> Facts:
         """As an executor of this machine would have them; it can go on from them."""

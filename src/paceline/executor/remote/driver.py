@@ -42,7 +42,7 @@ from paceline.executor.remote.payoff import PayOff
 from paceline.executor.remote.pool import Event, HostPool, Joined, Leaving, Left
 from paceline.executor.remote.programs import ProgramOrders
 from paceline.executor.remote.spent import SpendsElsewhere
-from paceline.executor.restored import Arrays, Example, Facts
+from paceline.executor.restored import Arrays, Example, Facts, found_again
 from paceline.executor.slots import Demand
 from paceline.executor.snapshot import PausedStates
 from paceline.program.initial_weights import as_built
@@ -131,8 +131,9 @@ class RemoteExecutor(SpendsElsewhere):
         self.timings.seconds.trace += time.perf_counter() - began
 
     @contextmanager
-    def resubmitting(self) -> Iterator[None]:
+    def resubmitting(self, facts: Facts, example: Example) -> Iterator[None]:
         """See ``PackExecutor``; nothing is compiled here before a job is sent anyway."""
+        found_again(self._grouper, facts, example)
         yield
 
     def check_batch(self, batch_size: int) -> None:
@@ -483,10 +484,10 @@ class RemoteExecutor(SpendsElsewhere):
 
     def program_counts(self) -> dict[str, int]:
         """As ``LocalExecutor.program_counts``; each machine compiles for itself."""
-        families, groups = self._grouper.families, len(self._grouper.groups)
+        groups = len(self._grouper.groups)
         return {
             "distinct": groups,
-            "structures": groups + (0 if families is None else families.saved),
+            "structures": groups + self._grouper.families.saved,
             **self._spending.compiled,
         }
 
