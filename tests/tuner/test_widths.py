@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -15,8 +17,9 @@ import paceline
 from epoch_reports import observe_reports
 from marks import slow_where
 from paceline.errors import UsageError
-from paceline.executor import width_families
+from paceline.executor import accelerator_costs, width_families
 from paceline.executor.base import EpochReport
+from paceline.tuner import search_run
 from shared_programs import (
     DATA,
     KINDS,
@@ -242,3 +245,52 @@ def test_a_largest_model_that_build_refuses_is_told(fresh_folder: Path) -> None:
 def test_a_name_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError, match=r"widths: 'all' is not one of auto, apart, together\."):
         paceline.Tuner(build, widths="all")
+
+
+# -- on an accelerator -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who rides is decided as on a GPU."""
+    monkeypatch.setattr(width_families, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
+
+
+def filters(hp: Any) -> Any:
+    return compiled(
+        keras.layers.Reshape((4, 3, 1)),
+        keras.layers.Conv2D(hp.Choice("filters", [4, 8]), 3, padding="same"),
+        keras.layers.Flatten(),
+    )
+
+
+def test_two_widths_of_a_convolution_fill_slots(accelerator: None, fresh_folder: Path) -> None:
+    assert distinct(filters) == 1
+
+
+@pytest.mark.slow
+def test_loops_fill_slots(accelerator: None, fresh_folder: Path) -> None:
+    def recurrent(hp: Any) -> Any:
+        return compiled(keras.layers.Reshape((6, 2)), keras.layers.GRU(hp.Int("units", 2, 4)))
+
+    assert distinct(recurrent) == 1
+
+
+@pytest.mark.parametrize("name", ["_PRODUCTS", "_ELEMENTS"])
+def test_what_takes_longer_than_it_fills_is_apart(
+    name: str, accelerator: None, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chosen(hp: Any) -> Any:
+        return compiled(keras.layers.Dense(8, activation=hp.Choice("f", ["relu", "tanh"])))
+
+    assert distinct(made := filters if name == "_PRODUCTS" else chosen) == 1
+    monkeypatch.setattr(accelerator_costs, name, 1.0)  # operations a second
+    shutil.rmtree("runs")
+    assert distinct(made) == 2
+
+
+def test_a_study_of_before_keeps_its_rules_on_an_accelerator(
+    accelerator: None, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_run, "FAMILY_RULES", 2)
+    assert distinct(filters) == 2
