@@ -5,6 +5,7 @@
     python benchmarks/gpu.py scan --sides keras_tuner --trials 0:4
     python benchmarks/gpu.py layers                             a search over widths and layers
     python benchmarks/gpu.py plans --models mnist cnn --slots 1 8 32
+    python benchmarks/gpu.py plans --models fashion --slots 1 2 8
     python benchmarks/gpu.py precision batches
     python benchmarks/gpu.py --quick                            tiny, on any device: does it work?
 

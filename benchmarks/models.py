@@ -85,6 +85,16 @@ def cnn(hp: Any) -> keras.Model:
     return classifier(hp, keras.Input((28, 28, 1)), *body, layers.Flatten())
 
 
+def fashion(hp: Any) -> keras.Model:
+    """Build the CNN of ``examples/fashion_mnist_cnn.py``."""
+    body = [layers.Rescaling(1 / 255), layers.Reshape((28, 28, 1))]
+    for filters in (64, 128, 256):
+        body += [layers.BatchNormalization()]
+        body += [layers.Conv2D(filters, 5, padding="same", activation="relu")]
+        body += [layers.MaxPooling2D(2), layers.Dropout(rate(hp))]
+    return classifier(hp, keras.Input((28, 28)), *body, layers.Flatten(), layers.Dense(256, "relu"))
+
+
 def gru(hp: Any) -> keras.Model:
     """Build a GRU over 40 characters."""
     body = (layers.Embedding(60, 16), layers.GRU(32, dropout=rate(hp)))
@@ -104,11 +114,21 @@ def uniform(*shape: int) -> Callable[[int], np.ndarray]:
     return lambda n: RNG.random((n, *shape), np.float32)
 
 
+#: Of these a step takes a second on a CPU.
+LARGE = ("fashion",)
+
 MODELS = {
     "digits": Model("dense 64-64-64-10, batch 32", digits, uniform(64), 32),
     "mnist": Model("dense 784-128-10, batch 128", mnist, uniform(784), 128),
     "wide": Model("dense 784-512-10, batch 32", wide, uniform(784), 32),
     "cnn": Model("CNN 3x3 16/32 on 28x28, batch 32", cnn, uniform(28, 28, 1), 32, 16),
+    "fashion": Model(
+        "Fashion CNN 5x5 64/128/256, batch 32",
+        fashion,
+        lambda n: 255 * RNG.random((n, 28, 28)),
+        32,
+        64,
+    ),
     "gru": Model(
         "GRU 32 over 40 letters, batch 32", gru, lambda n: RNG.integers(0, 60, (n, 40)), 32
     ),

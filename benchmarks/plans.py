@@ -1,6 +1,7 @@
 """Plan x slots for one model of each kind on this device, compared with Keras' own fit.
 
     python benchmarks/plans.py [digits] [mnist] [cnn] [gru] [attention] [--slots 1 4 8 16 32]
+    python benchmarks/plans.py fashion --slots 1 2 8    on an accelerator
 
 The table has the milliseconds of one trial's training step, as a search runs it (on a CPU, all
 cores at once with a lane each), and the seconds to compile the step. The plan ``sequential`` always
@@ -24,7 +25,7 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 import keras
 import machine
 import steps
-from models import MODELS, Model
+from models import LARGE, MODELS, Model
 
 from paceline.executor.model_builder import ModelBuilder
 from paceline.search_space import HyperParameters
@@ -43,8 +44,9 @@ Row = dict[str, Any]
 
 def main(words: Sequence[str] | None = None) -> int:
     """Measure; return the exit code."""
+    usual = [name for name in MODELS if name not in LARGE]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("models", nargs="*", default=list(MODELS), help=f"of {', '.join(MODELS)}")
+    parser.add_argument("models", nargs="*", default=usual, help=f"of {', '.join(MODELS)}")
     parser.add_argument("--slots", nargs="+", type=int, default=list(SLOTS), metavar="N")
     parser.add_argument("--quick", action="store_true", help="tiny: only to see that it works")
     parser.add_argument("--name", default="plans", help="of the file in results/")

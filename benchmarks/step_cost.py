@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import machine
 import numpy as np
-from models import MODELS, RNG
+from models import LARGE, MODELS, RNG
 from steps import TracedStep
 
 from paceline.pack.plan import base, stacked
@@ -33,7 +33,7 @@ TRIALS = ({"dropout": 0.1, "lr": 1e-3}, {"dropout": 0.2, "lr": 1e-3})
 #: All slots at once, on one device.
 ALONE = stacked.SlotAxis(None, mapped=False)
 #: Convolutions are left out; benchmarks/plans.py measures them.
-NAMES = [name for name in MODELS if name != "cnn"]
+NAMES = [name for name in MODELS if name not in ("cnn", *LARGE)]
 
 
 #: Options of XLA on a CPU: those of a long run, and of a short run with either kind of loops.

@@ -170,36 +170,43 @@ def test_what_the_guide_of_speed_says_of_layers_is_what_was_measured(benchmark_m
     assert report["machine"]["commit"] in (ROOT / pages.SPEED).read_text(encoding="utf-8")
 
 
-def test_the_figures_of_a_card_are_those_that_were_printed() -> None:
-    printed = (ROOT / "benchmarks" / "results" / "gpu_2026-11-26.txt").read_text(encoding="utf-8")
+class Printed:
+    """What runs on a card printed; a section goes up to the next line without indent."""
 
-    def figure(section: str, row: str, pattern: str) -> str:
+    def __init__(self, name: str) -> None:
+        path = ROOT / "benchmarks" / "results" / f"{name}.txt"
+        self.text = path.read_text(encoding="utf-8")
+
+    def figure(self, section: str, row: str, pattern: str) -> str:
         """A number in the one row of a section that begins so."""
-        (part,) = (each for each in printed.split("\n\n") for each in split(each, section))
+        parts = re.split(r"\n(?! )", self.text)
+        (part,) = (part for part in parts if part.startswith(section))
         (line,) = (line for line in part.splitlines() if line.startswith(f"  {row}"))
         return re.findall(pattern, line)[0]
 
-    def split(part: str, section: str) -> list[str]:
-        """The parts that begin so, each up to the next line without indent."""
-        return [each for each in re.split(r"\n(?! )", part) if each.startswith(section)]
+    def seconds(self, section: str, row: str) -> str:
+        return f"{float(self.figure(section, row, r'cold +([0-9.]+) s')):.1f} s"
 
-    def seconds(section: str, row: str) -> str:
-        return f"{float(figure(section, row, r'cold +([0-9.]+) s')):.1f} s"
 
-    scan, layers = (
+def test_the_figures_of_a_card_are_those_that_were_printed() -> None:
+    runs, later = Printed("gpu_2026-11-26"), Printed("gpu_2026-11-26_later")
+    figure, seconds = runs.figure, runs.seconds
+    before, layers = (
         seconds("scan (", "paceline       cold"),
         seconds("layers", "paceline       cold"),
     )
+    scan = later.seconds("scan (", "paceline       cold")
     first = seconds("scan, trials 0 to 0", "keras_tuner")
     four = f"{figure('scan, trials 0 to 3', 'keras_tuner', r'after ([0-9]+) s')} s"
-    commit = re.findall(r"commit (\w+)", printed)[0]
+    commit, newer = (re.findall(r"commit (\w+)", each.text)[0] for each in (runs, later))
     for phrase in (
-        f"takes {scan} from empty",
+        f"takes {scan} from empty caches (at {newer}",
         f"took {first} for the first",
-        f"after {four} (at {commit}",
+        f"after {four}",
+        f"at {commit}",
     ):
         assert phrase in text("README.md")
-    assert cells(SPEED, "a grid of 8 Fashion-MNIST CNNs") == [scan]
+    assert cells(SPEED, "a grid of 8 Fashion-MNIST CNNs") == [f"{before}; later {scan}"]
     assert cells(SPEED, "the first of these 8") == [
         f"{first}; its first four took more than {four}"
     ]
@@ -211,10 +218,20 @@ def test_the_figures_of_a_card_are_those_that_were_printed() -> None:
     ):
         per_step = float(figure("precision", model, step))
         said = float(figure("precision", model, rate).replace(",", ""))
-        (found,) = cells(SPEED, row)
+        (found,) = (found.partition("; later")[0] for found in cells(SPEED, row))
         ms, examples = re.fullmatch(
             r"([0-9.]+) ms: ([0-9.,]+)(?: million)? examples a second", found
         ).groups()
         assert float(ms) == pytest.approx(per_step, rel=0.01)
         scale = 1e6 if "million" in found else 1.0
         assert float(examples.replace(",", "")) * scale == pytest.approx(said, rel=0.01)
+    steps = {
+        slots: float(later.figure("One step", f"stacked, {slots}", step))
+        for slots in ("bfloat16, 8", "float32, 2", "float32, 1")
+    }
+    half = float(later.figure("One step", "stacked, bfloat16", rate).replace(",", ""))
+    (found,) = cells(SPEED, "a step of one of 8")
+    assert f"in bfloat16, {steps['bfloat16, 8']:.2f} ms: 130,000" in found
+    assert half == pytest.approx(130_000, rel=0.01)
+    two_and_one = f"{steps['float32, 2']:.2f} and {steps['float32, 1']:.2f} ms"
+    assert cells(SPEED, "the same with 2 and with 1 slot") == [two_and_one]

@@ -26,7 +26,7 @@ def sharing_pays(
 
     Args:
         flops: Floating-point operations that each step of a trial makes more than alone.
-        elements: Operations on single elements, likewise.
+        elements: Operations on single elements that each step makes more than alone.
         steps: Training steps of a trial.
         structures: Structures that a trial of the family saves from being compiled, on average.
         trials: Trials that the family is judged by.
