@@ -368,7 +368,9 @@ class TrialGrouper:
                 starts[name] = start
         kind = (work.batch_size, work.validation_batch_size, setting.group_key)
         ride = None
-        if widths is not None and structure is not None:
+        if widths is not None and structure is None:
+            self.families.leave_apart(widths)
+        elif widths is not None:
             ride = self.families.admit(
                 traced, widths, kind, work.steps, lambda other: traced_sizes(other, work, table)
             )

@@ -123,6 +123,14 @@ class WidthFamilies:
         prints.add(traced.train.canonical.fingerprint)
         return ride
 
+    def leave_apart(self, widths: OtherModels) -> None:
+        """Tells why a trial does not ride whose numbers do not follow from its model's objects."""
+        self._tell(
+            widths,
+            "a trial has a program of its own: its model has classes that are not Keras' own, or "
+            "its class weights are a function of hp",
+        )
+
     def _begin(
         self,
         traced: TracedModel,
