@@ -307,3 +307,19 @@ def test_a_study_of_before_keeps_its_rules_on_an_accelerator(
 ) -> None:
     monkeypatch.setattr(search_run, "FAMILY_RULES", 2)
     assert distinct(filters) == 2
+
+
+def kernels(hp: Any) -> Any:
+    return compiled(
+        keras.layers.Reshape((4, 3, 1)),
+        keras.layers.Conv2D(hp.Choice("filters", [4, 8]), hp.Choice("kernel", [1, 3])),
+        keras.layers.GlobalAveragePooling2D(),
+    )
+
+
+@pytest.mark.parametrize("widths", ["auto", "together"])
+def test_a_width_that_cannot_be_padded_divides_the_others(
+    widths: str, accelerator: None, fresh_folder: Path
+) -> None:
+    counts = search(widths, [], kernels).summary()["programs"]
+    assert (counts["distinct"], counts["structures"]) == (2, 4)

@@ -60,6 +60,9 @@ _MOST_VARIANTS = 8
 _ELEMENT = 15
 #: Operations of a trial, in structures, if each width multiplied them.
 _HUGE = 1000
+#: Numbers in the variables of a trial on an accelerator, if the two widths that grow most
+#: multiplied them: a matrix has two axes.
+_HUGE_STATE = 1e9
 
 
 class WidthFamilies:
@@ -77,6 +80,8 @@ class WidthFamilies:
         self._notes = notes
         self.founders: list[int] = []
         self._families: dict[Any, Family | None] = {}  # None: such trials do not ride
+        # Kind and operations -> whole numbers whose values keep trials in families of their own.
+        self._dividing: dict[Any, tuple[str, ...]] = {}
         self._apart: set[Any] = set()  # kinds and bounds of widths whose padding does not pay
         self._structures: dict[int, set[str]] = {}  # the training steps that ride in each family
 
@@ -102,14 +107,20 @@ class WidthFamilies:
             steps: Training steps per epoch.
             trace_sizes: Traces a model on the full and on the smaller batches.
         """
-        key = (*kind, operations_of(traced))
+        of_kind = (*kind, operations_of(traced))
+        key = self._key(of_kind, widths)
         if key not in self._families:
             self._families[key] = None
             if widths.job is not None:
                 self.founders.append(widths.job)
-            family = self._begin(traced, widths, kind, steps, trace_sizes)
-            for digest in () if family is None else family.variants:
-                self._families.setdefault((*kind, digest), family)
+            family, dividing = self._begin(traced, widths, kind, steps, trace_sizes)
+            digests = () if family is None else family.variants
+            alike = [(*kind, digest) for digest in digests]
+            for each in (of_kind, *alike):
+                self._dividing.setdefault(each, dividing)
+            for each in alike:
+                self._families.setdefault(self._key(each, widths), family)
+            key = self._key(of_kind, widths)
             self._families[key] = family
         family = self._families[key]
         if family is None:
@@ -122,6 +133,11 @@ class WidthFamilies:
         prints = self._structures.setdefault(id(family), set())
         prints.add(traced.train.canonical.fingerprint)
         return ride
+
+    def _key(self, of_kind: tuple[Any, ...], widths: OtherModels) -> tuple[Any, ...]:
+        """The name of a trial's family."""
+        names = self._dividing.get(of_kind, ())
+        return (*of_kind, *(widths.hparams.get(name) for name in names))
 
     def leave_apart(self, widths: OtherModels) -> None:
         """Tells why a trial does not ride whose numbers do not follow from its model's objects."""
@@ -138,12 +154,12 @@ class WidthFamilies:
         kind: tuple[Any, ...],
         steps: int,
         trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
-    ) -> Family | None:
-        """The family of its first trial; arguments as of ``admit``."""
+    ) -> tuple[Family | None, tuple[str, ...]]:
+        """The family of its first trial, and what divides its kind; arguments as of ``admit``."""
         ranges, choices = widths.ranges(), widths.choices()
         bounds = (*kind, *((name, *values) for name, values in (ranges | choices).items()))
         if not ranges | choices or bounds in self._apart:
-            return None
+            return None, ()
         founding = _Founding(traced, widths, steps, trace_sizes)
         try:
             # Its builds may freeze layers that the user's models share.
@@ -152,12 +168,12 @@ class WidthFamilies:
         except Exception as error:
             # A user's build may refuse its largest widths, or what it builds may not fit.
             self._tell(widths, f"widths are not trained together: {error}")
-            return None
+            return None, ()
         for why in founding.refused:
             self._tell(widths, f"choices are not all trained together: {why}")
         if family is None and not widths.always:
             self._apart.add(bounds)
-        return family
+        return family, tuple(founding.dividing)
 
     def _tell(self, widths: OtherModels, text: str) -> None:
         if widths.always:
@@ -180,6 +196,8 @@ class _Founding:
 
     Attributes:
         refused: Why combinations of choices are not in the family.
+        dividing: Widths that cannot be padded, such as the size of a kernel: the trials of a family
+            have one value of these.
     """
 
     def __init__(
@@ -192,6 +210,7 @@ class _Founding:
         self._traced, self._widths = traced, widths
         self._steps, self._trace_sizes = steps, trace_sizes
         self.refused: list[str] = []
+        self.dividing: list[str] = []
 
     def family(
         self, ranges: Mapping[str, Sequence[int]], choices: Mapping[str, Sequence[Any]]
@@ -206,25 +225,19 @@ class _Founding:
         if not always:
             if _unknown_cost(self._traced) and not by_filling:
                 return None
-            # A model this large is not even built: it may not fit in memory.
-            own = self._widths.hparams
-            growth = math.prod(values[-1] / own[name] for name, values in ranges.items())
-            if self._cost(self._traced) * growth > _HUGE:
-                return None
+            if self._may_be_huge(ranges):
+                return None  # not even built: it may not fit in memory
         names = self._names(ranges)
-        largest = {name: ranges[name][-1] for name in names}
         combinations, own = self._combinations(choices)
-        full, tails = self._trace_sizes(self._widths.build(largest | combinations[own]))
-        if names and not always and not by_filling and not self._padding_pays(names, ranges, full):
+        try:
+            largest, smaller, member = self._largest(names, ranges, combinations[own])
+        except NotPaddable:
+            names = self._paddable(names, ranges, combinations[own])
+            largest, smaller, member = self._largest(names, ranges, combinations[own])
+        if member is None:
             return None
-        smaller: dict[str, Any] = _smaller(names, ranges)
-        members = {own: self._member(full, tails, smaller | combinations[own])}
-        if (
-            names
-            and not always
-            and by_filling
-            and not self._filling_pays(members[own], names, ranges)
-        ):
+        members = {own: member}
+        if names and not always and by_filling and not self._filling_pays(member, names, ranges):
             return None
         known = {members[own].operations}
         for at, combination in enumerate(combinations):
@@ -239,6 +252,51 @@ class _Founding:
         if not names and together is None:
             return None
         return Family({each.operations: each.variant for each in chosen}, layout, together)
+
+    def _may_be_huge(self, ranges: Mapping[str, Sequence[int]]) -> bool:
+        own = self._widths.hparams
+        growth = sorted(values[-1] / own[name] for name, values in ranges.items())
+        if not self._by_filling:
+            return self._cost(self._traced) * math.prod(growth) > _HUGE
+        parts = self._traced.state.lists()[:3]
+        numbers = sum(math.prod(leaf.shape) for part in parts for leaf in part)
+        return numbers * math.prod(growth[-2:]) > _HUGE_STATE
+
+    def _largest(
+        self,
+        names: Sequence[str],
+        ranges: Mapping[str, Sequence[int]],
+        combination: Mapping[str, Any],
+    ) -> tuple[dict[str, int], dict[str, int], FamilyMember | None]:
+        """The largest and smaller values of these widths, and the variant that the trial has.
+
+        The variant is None where it takes less time to train widths apart.
+
+        Raises:
+            NotPaddable: Not all of these widths can be padded.
+        """
+        largest = {name: ranges[name][-1] for name in names}
+        smaller = _smaller(names, ranges)
+        full, tails = self._trace_sizes(self._widths.build(largest | combination))
+        judged = names and not self._widths.always and not self._by_filling
+        if judged and not self._padding_pays(names, ranges, full):
+            return largest, smaller, None
+        return largest, smaller, self._member(full, tails, smaller | combination)
+
+    def _paddable(
+        self,
+        names: Sequence[str],
+        ranges: Mapping[str, Sequence[int]],
+        combination: Mapping[str, Any],
+    ) -> list[str]:
+        """Those widths that can be padded, each by itself; the others divide the kind."""
+        found = []
+        for name in names if len(names) > 1 else ():
+            with suppress(NotPaddable):
+                self._largest([name], ranges, combination)
+                found.append(name)
+        self.dividing = [name for name in names if name not in found] if found else []
+        return found or list(names)
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
