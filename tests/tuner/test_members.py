@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -370,6 +371,42 @@ def test_members_of_a_trial_that_ended_stop() -> None:
     trial.members.end(2)
     assert trial.packs.dropped == [6, 7, 8]
     assert trial.round((8, 2), (7, 1)) == ["stop", "stop"]
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_member_that_ended_counts_with_its_latest_validation(interrupted: bool) -> None:
+    """Every second epoch validates, and the second member ends after its third."""
+    means: list[dict[str, float]] = []
+
+    class Handler:
+        def of_trial(self, mean: EpochReport) -> Any:
+            means.append(dict(mean.logs))
+            return "continue"
+
+    def begun() -> MemberReports:
+        reports = MemberReports(2, False, Packs(), Packs())
+        reports.begin(0, epochs=4)
+        return reports
+
+    def report(reports: MemberReports, job: int, epoch: int) -> None:
+        logs = {"loss": float(epoch + job)}
+        if epoch % 2 == 0:
+            logs["val_loss"] = float(epoch + 10 * job)
+        last = epoch == (4, 3)[job]
+        told = EpochReport(job, epoch, logs, 1.0, "p", "stacked", lambda: ([], []), last=last)
+        settled(reports.receive(told, Handler()))
+
+    members = begun()
+    for epoch in (1, 2, 3):
+        report(members, 1, epoch)
+        if interrupted:
+            arrays: dict[str, Any] = {}
+            facts = json.loads(json.dumps(members.snapshot([0], arrays)))
+            members = begun()
+            members.restore(facts, arrays)
+    for epoch in (1, 2, 3, 4):
+        report(members, 0, epoch)
+    assert [mean.get("val_loss") for mean in means] == [None, 7.0, None, 8.0]
 
 
 def test_a_paused_trials_members_come_back_the_first_one_last() -> None:

@@ -18,7 +18,6 @@ from typing import Any
 
 import jax
 
-from paceline.executor.accelerator_costs import sharing_pays
 from paceline.executor.base import Notes, OtherModels
 from paceline.executor.family import (
     Family,
@@ -30,7 +29,6 @@ from paceline.executor.family import (
 )
 from paceline.executor.model_builder import Tails, TracedModel
 from paceline.pack.plan.base import has_loops, step_flops
-from paceline.pack.plan.flops import count_flops
 from paceline.program.initial_weights import changes_kept
 from paceline.program.model_structure import structure_of
 from paceline.program.padding.axes import NotPaddable
@@ -422,6 +420,8 @@ class _Founding:
         self, member: FamilyMember, names: Sequence[str], ranges: Mapping[str, Sequence[int]]
     ) -> bool:
         """The same on an accelerator, from the steps at the largest and at smaller widths."""
+        from paceline.pack.plan.flops import count_flops  # no CPU needs it
+
         most, least = (count_flops(step.closed.jaxpr)[0] for step in member.variant.train.traces)
         counts = [len(ranges[name]) for name in names]
         return self._sharing_pays((most - least) / 2, 0, _structures_saved(counts))
@@ -441,6 +441,8 @@ class _Founding:
         return jax.default_backend() != "cpu" and self._widths.rules > 2
 
     def _sharing_pays(self, flops: float, elements: float, saved: float) -> bool:
+        from paceline.executor.accelerator_costs import sharing_pays  # no CPU needs it
+
         steps = self._steps * self._widths.epochs
         return sharing_pays(
             flops=flops, elements=elements, steps=steps, structures=saved, trials=_TRIALS

@@ -221,7 +221,8 @@ class TrialMembers:
         jobs: The numbers of the members' jobs, the first member's first.
         complete: Epochs that all members have reported.
         trained: Job -> epochs it has reported.
-        ended: Job that trains no further -> the logs of its last epoch.
+        latest: Job -> the latest value of each of its logs; not every epoch validates.
+        ended: Jobs that train no further.
         waiting: Jobs that are paused until the other members have caught up.
         verdict: The answer to the last epoch that all members have reported.
     """
@@ -233,7 +234,8 @@ class TrialMembers:
         self.trained = dict.fromkeys(self.jobs, 0)
         self.waiting: set[int] = set()
         self.verdict: Answer = "continue"
-        self.ended: dict[int, Mapping[str, float]] = {}
+        self.latest: dict[int, dict[str, float]] = {}
+        self.ended: set[int] = set()
         self._reports: dict[int, dict[int, Mapping[str, float]]] = {}  # epoch -> job -> logs
         self._held: Weights | None = None  # what ``_fetch`` returns, once it is copied
         self._seconds = 0.0
@@ -247,8 +249,9 @@ class TrialMembers:
         self._seconds += report.seconds
         self._wall[job] += report.wall
         self._reports.setdefault(epoch, {})[job] = report.logs
+        self.latest[job] = {**self.latest.get(job, {}), **report.logs}
         if report.last:
-            self.ended[job] = report.logs
+            self.ended.add(job)
         if job == self.jobs[0]:
             self._fetch, self._held = report.weights, None
             if report.last and epoch < self.epochs:
@@ -267,9 +270,9 @@ class TrialMembers:
         logs = self._reports.get(epoch, {})
         if not logs:
             return None
-        # A member that a callback has stopped counts with its last epoch.
-        found = {job: logs.get(job, self.ended.get(job)) for job in self.jobs}
-        logs_of_all = [each for each in found.values() if each is not None]
+        # A member that a callback has stopped counts with the last value of each log.
+        logs = {job: self.latest[job] for job in self.ended} | logs
+        logs_of_all = [logs[job] for job in self.jobs if job in logs]
         if len(logs_of_all) < len(self.jobs):
             return None
         del self._reports[epoch]
@@ -314,7 +317,8 @@ class TrialMembers:
                 for epoch, found in self._reports.items()
                 for job, logs in found.items()
             ],
-            "ended": [[job, dict(logs)] for job, logs in self.ended.items()],
+            "latest": list(self.latest.items()),
+            "ended": [[job, self.latest[job]] for job in sorted(self.ended)],
             "seconds": self._seconds,
             "wall": list(self._wall.items()),
             "held": sizes,
@@ -327,7 +331,9 @@ class TrialMembers:
         self.trained, self.waiting = dict(facts["trained"]), set(facts["waiting"])
         for epoch, job, logs in facts["reports"]:
             self._reports.setdefault(epoch, {})[job] = logs
-        self.ended = dict(facts.get("ended", ()))
+        ended = dict(facts.get("ended", ()))
+        # Checkpoints of earlier versions have what members ended with, and nothing of the others.
+        self.ended, self.latest = set(ended), ended | dict(facts.get("latest", ()))
         self._seconds, self._wall = facts["seconds"], dict(facts["wall"])
         if facts["held"] is not None:
             trainable, fixed = get_parts(f"team.{self.number}", facts["held"], arrays)
