@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from paceline.data.inputs import TrialInputs
@@ -180,7 +181,8 @@ class TrialGrouper:
     ) -> None:
         self._data, self._chunk_bytes = data, chunk_bytes
         self._notes = Notes() if notes is None else notes
-        self.families = WidthFamilies(self._notes)
+        self.founders: list[int] = []  # see ``WidthFamilies``
+        self.families: WidthFamilies | None = None  # None until a trial asks for one
         # Structure and one of its groups, by key -> how its trials ride in the group's program.
         self._embeddings: dict[tuple[Any, ...], Embedding] = {}
         self._by_key: dict[tuple[Any, ...], Group] = {}
@@ -368,12 +370,10 @@ class TrialGrouper:
                 starts[name] = start
         kind = (work.batch_size, work.validation_batch_size, setting.group_key)
         ride = None
-        if widths is not None and structure is None:
-            self.families.leave_apart(widths)
-        elif widths is not None:
-            ride = self.families.admit(
-                traced, widths, kind, work.steps, lambda other: traced_sizes(other, work, table)
-            )
+        if widths is not None:
+            self.families = self.families or WidthFamilies(self._notes, self.founders)
+            sizes, stock = partial(traced_sizes, work=work, table=table), structure is not None
+            ride = self.families.admit(traced, widths, kind, work.steps, sizes, stock=stock)
         steps: tuple[Step, Step | None] = (traced.train, traced.test)
         if ride is not None:
             steps = (ride.train[0], ride.test[0])

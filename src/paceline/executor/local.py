@@ -450,10 +450,10 @@ class LocalExecutor:
         """
         roles = self._planner.compiled_roles()
         cached = sum(all(e.from_cache for e in role) for role in roles)
-        groups = len(self._grouper.groups)
+        families, groups = self._grouper.families, len(self._grouper.groups)
         return {
             "distinct": groups,
-            "structures": groups + self._grouper.families.saved,
+            "structures": groups + (0 if families is None else families.saved),
             "compiled": len(roles) - cached,
             "from_cache": cached,
         }

@@ -299,7 +299,7 @@ class PackSnapshots:
         return self._facts(groups)
 
     def _facts(self, groups: list[Facts]) -> Facts:
-        founders = list(self._grouper.families.founders)
+        founders = list(self._grouper.founders)
         return {"device": self._planner.signature, "founders": founders, "groups": groups}
 
     def restore_trials(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:

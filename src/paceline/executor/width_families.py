@@ -68,15 +68,12 @@ class WidthFamilies:
 
     Args:
         notes: Told why trials do not ride that should wherever they can.
-
-    Attributes:
-        founders: Jobs that showed whether trials of their kind ride, in order. A search that goes
-            on asks the same ones: others of the kind could decide otherwise.
+        founders: Jobs that show whether trials of their kind ride are added, in order. A search
+            that goes on asks the same ones: others of the kind could decide otherwise.
     """
 
-    def __init__(self, notes: Notes) -> None:
-        self._notes = notes
-        self.founders: list[int] = []
+    def __init__(self, notes: Notes, founders: list[int]) -> None:
+        self._notes, self._founders = notes, founders
         self._families: dict[Any, Family | None] = {}  # None: such trials do not ride
         # Kind and operations -> whole numbers whose values keep trials in families of their own.
         self._dividing: dict[Any, tuple[str, ...]] = {}
@@ -95,6 +92,8 @@ class WidthFamilies:
         kind: tuple[Any, ...],
         steps: int,
         trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
+        *,
+        stock: bool,
     ) -> Ride | None:
         """A trial's steps within its family's program; None: it has a program of its own.
 
@@ -104,13 +103,18 @@ class WidthFamilies:
             kind: What the trials of a family share besides their steps.
             steps: Training steps per epoch.
             trace_sizes: Traces a model on the full and on the smaller batches.
+            stock: Whether the model is of Keras' own classes, with no class weights of hp.
         """
+        if not stock:
+            classes = "its model has classes that are not Keras' own, or class weights of hp"
+            self._tell(widths, f"a trial has a program of its own: {classes}")
+            return None
         of_kind = (*kind, operations_of(traced))
         key = self._key(of_kind, widths)
         if key not in self._families:
             self._families[key] = None
             if widths.job is not None:
-                self.founders.append(widths.job)
+                self._founders.append(widths.job)
             family, dividing = self._begin(traced, widths, kind, steps, trace_sizes)
             digests = () if family is None else family.variants
             alike = [(*kind, digest) for digest in digests]
@@ -136,14 +140,6 @@ class WidthFamilies:
         """The name of a trial's family."""
         names = self._dividing.get(of_kind, ())
         return (*of_kind, *(widths.hparams.get(name) for name in names))
-
-    def leave_apart(self, widths: OtherModels) -> None:
-        """Tells why a trial does not ride whose numbers do not follow from its model's objects."""
-        self._tell(
-            widths,
-            "a trial has a program of its own: its model has classes that are not Keras' own, or "
-            "its class weights are a function of hp",
-        )
 
     def _begin(
         self,
@@ -264,7 +260,7 @@ class _Founding:
         self,
         names: Sequence[str],
         ranges: Mapping[str, Sequence[int]],
-        combination: Mapping[str, Any],
+        combination: dict[str, Any],
     ) -> tuple[dict[str, int], dict[str, int], FamilyMember | None]:
         """The largest and smaller values of these widths, and the variant that the trial has.
 
@@ -285,7 +281,7 @@ class _Founding:
         self,
         names: Sequence[str],
         ranges: Mapping[str, Sequence[int]],
-        combination: Mapping[str, Any],
+        combination: dict[str, Any],
     ) -> list[str]:
         """Those widths that can be padded, each by itself; the others divide the kind."""
         found = []

@@ -133,7 +133,7 @@ class JobSnapshots:
         return self._facts(groups)
 
     def _facts(self, groups: list[Facts]) -> Facts:
-        founders = list(self._grouper.families.founders)
+        founders = list(self._grouper.founders)
         return {"device": ELSEWHERE, "founders": founders, "groups": groups}
 
     def _group_facts(self, group: Group) -> Facts:

@@ -484,10 +484,10 @@ class RemoteExecutor(SpendsElsewhere):
 
     def program_counts(self) -> dict[str, int]:
         """As ``LocalExecutor.program_counts``; each machine compiles for itself."""
-        groups = len(self._grouper.groups)
+        families, groups = self._grouper.families, len(self._grouper.groups)
         return {
             "distinct": groups,
-            "structures": groups + self._grouper.families.saved,
+            "structures": groups + (0 if families is None else families.saved),
             **self._spending.compiled,
         }
 
