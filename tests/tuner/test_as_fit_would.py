@@ -366,3 +366,42 @@ def test_sparse_x_that_is_too_large_trains_in_fit(make, monkeypatch) -> None:
     tuner = make(build, objective=None)
     tuner.search(sparse, Y, **CALL, validation_data=(XV, YV), n_trials=1)
     assert tuner.trial(0).plan == "fit" and tuner.trial(0).state == "complete"
+
+
+def test_labels_of_two_classes_may_be_weighted_by_hp(make: Any) -> None:
+    weights = {0: 1.0, 1: 3.0}
+
+    def build(hp: Any) -> Any:
+        head = layers.Dense(1, activation="sigmoid")
+        model = keras.Sequential([keras.Input((toys.FEATURES,)), head])
+        return compiled(model, hp, loss="binary_crossentropy")
+
+    tuner = search(make, build, X, Y == 1, class_weight=lambda hp: weights)
+    assert_as_fit(tuner, build, X, Y == 1, class_weight=weights)
+
+
+def test_means_of_weights_are_there_when_training_ends_where_float16_wraps_the_optimizer(
+    make: Any,
+) -> None:
+    seen: list[Any] = []
+
+    class Looks(keras.callbacks.Callback):
+        def on_train_end(self, logs: Any = None) -> None:
+            seen.append(self.model.get_weights())
+
+    def build(hp: Any) -> Any:
+        model = network()
+        adam = keras.optimizers.Adam(hp.Float("lr", 5e-2, 1e-1), use_ema=True, ema_momentum=0.9)
+        model.compile(adam, "sparse_categorical_crossentropy")
+        return model
+
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        tuner = search(make, build, X, Y, n_trials=1, callbacks=lambda hp: [Looks()])
+        alone(build, tuner.trial(0), X, Y, callbacks=[Looks()])
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert tuner.trial(0).plan != "fit"
+    for ours, theirs in zip(*seen, strict=True):
+        # float16's rounding of activations, other fusions; without the mean 0.1 and more
+        np.testing.assert_allclose(ours, theirs, atol=5e-3)

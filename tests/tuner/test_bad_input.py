@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import keras
 import numpy as np
 import optuna
@@ -562,6 +563,23 @@ def test_allow_nan_and_ignored_classes_are_believed(study):
     other.search(nan_at(3), Y, allow_nan=True, **CALL)
     for found in (weighted, other):
         assert found.results()["state"].tolist() == ["complete"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_what_is_no_number_is_found_in_floats_of_any_size(dtype: str) -> None:
+    bad = np.asarray(nan_at(7)).astype(jax.numpy.dtype(dtype))
+    batches = yields((bad[:16], Y[:16]))
+    own = {"epochs": 1, "n_trials": 1}
+    for data, call in (((bad, Y), CALL), ((batches,), {**own, "steps_per_epoch": 1})):
+        with pytest.raises(paceline.DataError, match="NaN"):
+            tuner().search(*data, **call)
+
+
+def test_settings_that_do_not_reach_the_threads_that_train_are_refused(fresh_folder) -> None:
+    told = pytest.raises(paceline.UsageError, match="jax.config.update.'jax_default_matmul_prec")
+    with jax.default_matmul_precision("float32"), told:
+        tuner(study="s").search(X, Y, **CALL)
+    assert not Path("runs/s").exists() or not list(Path("runs/s").glob("*.log"))
 
 
 def test_the_journal_of_another_program_is_not_touched(fresh_folder):

@@ -635,6 +635,26 @@ def test_a_schedule_that_fit_cannot_follow() -> None:
         follow.on_epoch_begin(1)
 
 
+def test_a_schedule_is_followed_where_float16_wraps_the_optimizer() -> None:
+    import pandas as pd
+
+    schedule = pd.DataFrame({"lr": [0.01, 0.003]}, index=[1, 2])
+
+    def build(hp: Any) -> keras.Model:
+        return toys.compiled(toys.softmax(), hp.Float("lr", 1e-3, 1.0))
+
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = build(HyperParameters(values={"lr": 0.01}))
+        follow = paceline.FollowSchedule(build, schedule)
+        follow.set_model(model)
+        for epoch in (0, 1):
+            follow.on_epoch_begin(epoch)
+        assert float(model.optimizer.learning_rate) == pytest.approx(0.003)
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
 # -- refused before anything is written ------------------------------------------------------------
 
 

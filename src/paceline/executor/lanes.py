@@ -16,6 +16,7 @@ from typing import Any
 from paceline.executor.base import PackTimeout
 from paceline.executor.grouping import Group
 from paceline.pack.pack import EpochTimes, Pack
+from paceline.program import jax_compat
 
 #: Seconds between looks at the device when there is nothing else to do.
 PAUSE = 0.02
@@ -30,9 +31,13 @@ class LaneThreads:
 
     Args:
         n: Number of threads. A thread starts when there is something for it to do.
+
+    Raises:
+        UsageError: JAX has other settings in other threads than in this one.
     """
 
     def __init__(self, n: int) -> None:
+        jax_compat.check_threads()
         self._n = n
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from typing import Any
 
 import jax
@@ -14,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import core as jax_core
 from jax.extend import core as jex_core
+
+from paceline.errors import UsageError
 
 Var = jex_core.Var
 Literal = jex_core.Literal
@@ -180,3 +183,22 @@ def no_debug(jaxpr: Any, n_in: int) -> Any:
 def settings() -> str:
     """Text of all of JAX's settings as they are now, those of ``with`` blocks included."""
     return repr(jax.config.values)
+
+
+def check_threads() -> None:
+    """Checks that JAX's settings are the same in the threads that train.
+
+    Raises:
+        UsageError: A ``with`` block has set one, which holds in the user's thread alone.
+    """
+    theirs: dict[str, Any] = {}
+    thread = threading.Thread(target=lambda: theirs.update(jax.config.values))
+    thread.start()
+    thread.join()
+    for name, value in jax.config.values.items():
+        if repr(value) != repr(theirs.get(name)):
+            raise UsageError(
+                f"{name} is {value!r} here and {theirs.get(name)!r} in the threads that train: a "
+                f"with block does not reach them; set it by jax.config.update({name!r}, ...) "
+                "before the search."
+            )

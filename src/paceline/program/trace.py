@@ -376,7 +376,7 @@ def _weights(y: Any, table: Any) -> Any:
     """
     if y.ndim > 1:
         y = jnp.argmax(y, axis=-1) if y.shape[-1] != 1 else jnp.squeeze(y, axis=-1)
-    index = jnp.round(y).astype("int32")
+    index = (jnp.round(y) if jnp.issubdtype(y.dtype, jnp.floating) else y).astype("int32")
     return jnp.where(index < 0, jnp.ones((), table.dtype), table[index])
 
 

@@ -145,6 +145,8 @@ def _layers(model: Any) -> list[Any]:
 def _set_optimizer(optimizer: Any, like: Any, epoch: int) -> bool:
     """Set the numbers in which optimizers differ; return whether steps must be traced again."""
     changed = False
+    # float16 wraps optimizers, and the configuration of a wrapper holds another one.
+    optimizer, like = (getattr(each, "inner_optimizer", each) for each in (optimizer, like))
     theirs = like.get_config()
     for name in _differing(optimizer.get_config(), theirs, epoch, "the optimizer"):
         setattr(optimizer, name, theirs[name])

@@ -128,8 +128,8 @@ class CallbackDriver:
         self._ended = True
         model = self._model.model
         with self._model.in_place():
-            if model.optimizer.use_ema:  # as fit does when it ends
-                model.optimizer.finalize_variable_values(model.trainable_weights)
+            # As fit does when it ends: the means of ``use_ema``, whose optimizer may be wrapped.
+            model.optimizer.finalize_variable_values(model.trainable_weights)
             self._list.on_train_end(self._logs)
 
     def abandon(self) -> None:
