@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy
 import pytest
 
@@ -148,3 +149,25 @@ def test_a_folder_that_turns_read_only(storage, child_environment) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "cannot be written" in done.stdout
+
+
+def test_a_policy_that_some_builds_set_is_that_of_their_models(make) -> None:
+    seen: list[tuple[bool, str]] = []
+
+    def build(hp: Any) -> Any:
+        half = hp.Boolean("half")
+        if half:
+            keras.config.set_dtype_policy("mixed_bfloat16")
+        model = toys.softmax()
+        seen.append((half, model.layers[-1].compute_dtype))
+        return toys.compiled(model, hp.Float("lr", 1e-2, 1e-1))
+
+    tuner = make(build=build, sampler="random", seed=3)
+    try:
+        tuner.search(X, Y, **CALL)
+        assert {*seen} == {(True, "bfloat16"), (False, "float32")}
+        assert keras.config.dtype_policy().name == "float32"
+        tuner.best_model()
+        assert keras.config.dtype_policy().name == "float32"
+    finally:
+        keras.config.set_dtype_policy("float32")

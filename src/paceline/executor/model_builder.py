@@ -68,6 +68,7 @@ class ModelBuilder:
             BuildError: The function returned something other than a compiled model.
         """
         keras.utils.set_random_seed(seed)
+        trace.put_policy_back()
         with keras_private.fresh_names():
             model = noted_build(lambda: self._call(hp), _reserve())
         if not isinstance(model, keras.Model):

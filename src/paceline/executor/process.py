@@ -3,7 +3,7 @@
 | what | why | code |
 |---|---|---|
 | random state | a search must not move the user's | ``random_state_kept``, below |
-| Keras' dtype policy | ``precision=`` | ``program.trace`` |
+| Keras' dtype policy | ``precision=``, and what builds set | ``program.trace`` |
 | settings of JAX's cache | programs are kept on disk | ``program.compilation_cache`` |
 | thresholds of ``gc``, frozen objects | collections walk fewer objects | ``gc_calmed``, below |
 | the C allocator | freed memory stays for the next step | ``freed_memory_kept``, below |

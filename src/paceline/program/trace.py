@@ -433,18 +433,29 @@ def check_precision(name: str | None) -> str | None:
     return name
 
 
+#: Keras' dtype policies as the blocks of ``policy_of`` began, the innermost last.
+_policies: list[Any] = []
+
+
 @contextlib.contextmanager
 def policy_of(name: str | None) -> Iterator[None]:
-    """A block in which Keras' dtype policy is that of a precision; None changes nothing.
+    """A block that begins with the dtype policy of a precision; None: with Keras' as it is.
 
-    A ``build`` that sets a policy itself, or gives layers a dtype, overrides it.
+    A ``build`` that sets a policy itself, or gives layers a dtype, overrides it for its model. The
+    policy is as before afterwards.
     """
-    if name is None:
-        yield
-        return
     before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(POLICIES[name])
+    if name is not None:
+        keras.config.set_dtype_policy(POLICIES[name])
+    _policies.append(keras.config.dtype_policy())
     try:
         yield
     finally:
+        _policies.pop()
         keras.config.set_dtype_policy(before)
+
+
+def put_policy_back() -> None:
+    """Sets the policy that the block of ``policy_of`` began with: a build may have changed it."""
+    if _policies:
+        keras.config.set_dtype_policy(_policies[-1])
