@@ -99,7 +99,8 @@ def run(name: str, storage: str, seen: Seen) -> None:
         if trial.state == "complete":
             alone = tuner.reproduce(number, *toys.data(), **call)
             facts |= {"history": trial.history, "alone": alone.history}
-            facts["saved"] = find_saved(Path("runs/s"), number, trial.value) is not None
+            of_study = Path("runs/s"), tuner._require_study().metadata.id
+            facts["saved"] = find_saved(*of_study, number, trial.value) is not None
         found.append(facts)
     Path(f"{name}.json").write_text(json.dumps({"trials": found, "notes": notes}))
 

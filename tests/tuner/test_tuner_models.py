@@ -131,3 +131,25 @@ def test_the_best_model_scores_what_was_reported(tmp_path, name, executor):
     )
     model.fit(x, Y, epochs=1, verbose=0)  # an ordinary model: it can be trained on
     assert np.isfinite(model.predict(xv, verbose=0)).all()
+
+
+def test_the_best_model_is_not_one_of_another_study_of_that_name(fresh_folder: Any) -> None:
+    """Two storages, one folder: both first trials reach an accuracy of 1 in their first epoch."""
+    x = 9 * np.eye(3, toys.FEATURES, dtype="float32").repeat(20, 0)
+    y = np.arange(3).repeat(20)
+
+    def study(seed: int) -> paceline.Tuner:
+        def build(hp: Any) -> Any:
+            return toys.softmax_at(hp.Float("lr", 0.05, 0.2))
+
+        return paceline.Tuner(
+            build, "max:val_accuracy", "s", f"sqlite:///{seed}.db", seed=seed, notes=lambda _: None
+        )
+
+    for seed in (0, 1):
+        tuner = study(seed)
+        tuner.search(x, y, validation_data=(x, y), epochs=1, n_trials=1, batch_size=4)
+        assert tuner.best_trial.value == 1.0
+        trained, kept = (each.best_model().get_weights() for each in (tuner, study(seed)))
+        for ours, theirs in zip(trained, kept, strict=True):
+            np.testing.assert_array_equal(ours, theirs)

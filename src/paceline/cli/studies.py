@@ -425,7 +425,7 @@ def _model_file(study: StudyView, best: Trial) -> Path:
     from paceline.tuner.checkpoint.best_models import find_saved
 
     folder = DIRECTORY / study.name
-    path = find_saved(folder, best.number, best.value)
+    path = find_saved(folder, study.meta.get("id", ""), best.number, best.value)
     if path is None or path.suffix != ".keras":
         raise StudyError(
             f"the model of trial {best.number} is not in {folder / 'best'}, or it was changed "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import os
+import secrets
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -150,6 +151,7 @@ class StudyMetadata:
         meta: The attribute, JSON values.
         space: What is known of the search space.
         learnt: What it has learnt of earlier studies, as JSON values; see ``samplers/learnt.py``.
+        id: Tells the study from all others of its name; empty where an earlier version made it.
         session: The same; a search that continues from a snapshot has the session of the snapshot.
 
     Raises:
@@ -158,6 +160,7 @@ class StudyMetadata:
 
     def __init__(self, study: str, stored: StoredStudy | None, session: str) -> None:
         self.meta: dict[str, Any] = stored.meta if stored is not None else {}
+        self.id = secrets.token_hex(8) if stored is None else str(self.meta.get("id", ""))
         self.session = session
         self.learnt: list[dict[str, Any]] = list(self.meta.get("learnt", ()))
         self.space: Space = stored_space(study, self.meta)
@@ -168,8 +171,9 @@ class StudyMetadata:
         space = self.space.to_json()
         self._n_parameters = len(space)
         more = {"format": FORMAT, "space": space, "session": self.session}
-        learnt = {"learnt": self.learnt} if self.learnt else {}
-        self.meta = trial_codec.plain({**meta, **more, **learnt})
+        some = {"learnt": self.learnt, "id": self.id}
+        more |= {name: value for name, value in some.items() if value}
+        self.meta = trial_codec.plain({**meta, **more})
 
     @property
     def outgrown(self) -> bool:

@@ -404,6 +404,7 @@ class Study:
             joined = self.peers.create_study(self.trials.directions, self.metadata.meta)
             if joined is not None:  # the worker that made it has decided what is learnt
                 self.metadata.learnt = list(joined.meta.get("learnt", ()))
+                self.metadata.id = str(joined.meta.get("id", ""))
                 self._learnt = stored_learnt(self.name, self.metadata.learnt)
             if self.peers.shared:
                 self.asker.share(sampling_seed(self._seed, self._worker))

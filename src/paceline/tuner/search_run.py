@@ -445,9 +445,9 @@ class SearchRun:
         self.summary = search.summary(time.perf_counter() - began)
         search.timeline.finish(self.summary, finished=search.done)
         if search.trackers is not None:
-            folder = self._config.folder
+            of_study = self._config.folder, self.study.metadata.id
             search.trackers.close(
-                lambda trial: find_saved(folder, trial.number, trial.value),
+                lambda trial: find_saved(*of_study, trial.number, trial.value),
                 hurried=not search.done,
             )
         search.live.finish(search)

@@ -119,8 +119,8 @@ def test_models_of_another_study_take_nobodys_place(folder):
     before.offer(0, 2, 0.9, weigh(0.9))
     before.complete(0)
     before.save(rebuild)
-    assert find_saved(folder.parent, 0, 0.9) == folder / "trial-0-epoch-2.keras"
-    assert find_saved(folder.parent, 0, 0.5) is None
+    assert find_saved(folder.parent, "", 0, 0.9) == folder / "trial-0-epoch-2.keras"
+    assert find_saved(folder.parent, "", 0, 0.5) is None
     now = BestModels(folder, 1, "maximize")
     now.expect({0: 0.9})
     assert now.path(0) is not None
@@ -130,7 +130,27 @@ def test_models_of_another_study_take_nobodys_place(folder):
     now.complete(0)
     now.save(rebuild)
     assert names(folder) == [MANIFEST, "trial-0-epoch-1.keras"]
-    assert find_saved(folder.parent, 0, 0.5) == folder / "trial-0-epoch-1.keras"
+    assert find_saved(folder.parent, "", 0, 0.5) == folder / "trial-0-epoch-1.keras"
+
+
+def test_a_model_of_another_study_of_the_same_value_is_not_taken(folder):
+    """Accuracies tie easily, and so do numbers and epochs."""
+
+    def save(study: str, weight: float) -> BestModels:
+        best = BestModels(folder, 1, "maximize", study=lambda: study)
+        best.expect({0: 1.0})
+        best.offer(0, 1, 1.0, weigh(weight))
+        best.complete(0)
+        best.save(rebuild)
+        return best
+
+    save("", 1.0)  # by a version that knew no ids
+    for study, weight in (("a", 2.0), ("b", 3.0)):
+        assert BestModels(folder, 1, "maximize", study=study.strip).path(0) is None
+        assert save(study, weight).path(0) == folder / "trial-0-epoch-1.keras"
+        assert (folder / "trial-0-epoch-1.keras").read_text() == str(weight)
+    assert find_saved(folder.parent, "a", 0, 1.0) is None
+    assert find_saved(folder.parent, "b", 0, 1.0) is not None
 
 
 def test_a_changed_file_is_not_used(folder):

@@ -84,3 +84,6 @@ def test_what_another_study_left_is_nobodys_end(ends, folder):
     """The storage was removed, and the study began anew beside the files of what it held."""
     assert LastVariables(folder, 2, lambda value: -value, {0: 0.5, 1: 0.6}).load(1, 3) is not None
     assert LastVariables(folder, 2, lambda value: -value, {0: 0.5, 1: 0.7}).load(1, 3) is None
+    values = {0: 0.5, 1: 0.6}
+    other = LastVariables(folder, 2, lambda value: -value, values, study=lambda: "another")
+    assert other.load(1, 3) is None

@@ -10,8 +10,7 @@ what a type cannot say (that a trial's study exists) is checked where values are
 | the attributes of a trial | ``TrialAttributes`` | ``trial_codec.check_attributes`` |
 | the list of saved models | ``ManifestEntry`` | ``tuner/checkpoint/best_models.py`` |
 | the header of a checkpoint | ``Checkpoint`` | ``tuner/checkpoint/files.py`` |
-| its facts | ``SearchFacts`` | ``tuner/checkpoint/files.py`` |
-| | ``TrialsFacts``, ``VariablesFacts`` | ``tuner/checkpoint/trial_variables.py`` |
+| its facts | ``SearchFacts``, ``TrialsFacts``, ``VariablesFacts`` | ``tuner/checkpoint`` |
 | results of ``paceline bench`` | in ``benchmark/records.py`` | there |
 """
 
@@ -211,6 +210,7 @@ class StudyMeta(Struct):
     """The attribute ``paceline`` of a study."""
 
     format: Count = 1
+    id: str = ""
     space: list[StoredParameter] = []
     session: str = ""
     objective: Text = None

@@ -7,7 +7,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Container, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -64,6 +64,7 @@ class BestModels:
         keep: k.
         direction: "maximize" or "minimize".
         front: Returns the trials of the front, for several objectives; None for one.
+        study: Returns the study's id: another study may have left its models in the folder.
     """
 
     def __init__(
@@ -72,20 +73,18 @@ class BestModels:
         keep: int,
         direction: Any,
         front: Callable[[], list[Trial]] | None = None,
+        study: Callable[[], str] = str,
     ) -> None:
         self._folder, self._keep, self._direction = folder, keep, direction
-        self._front = front
+        self._front, self._study = front, study
         self._open: dict[int, _Held] = {}
         self._complete: dict[int, _Held] = {}
-        self._saved: dict[int, dict[str, Any]] = _read_manifest(folder)
+        self._saved: dict[int, dict[str, Any]] = _read_manifest(folder, study())
         for number, entry in self._saved.items():
             self._complete[number] = _Held(entry["value"], entry["epoch"], None)
 
     def expect(self, values: Mapping[int, float]) -> None:
-        """Ignores saved models that are not of the study's trials.
-
-        There are such models where a storage was removed or cut, and the models beside it were
-        not.
+        """Ignores saved models of no trial, as where a storage was cut, and they were not.
 
         Args:
             values: Number -> value, of all complete trials of the study.
@@ -257,6 +256,7 @@ class BestModels:
             "file": name,
             "epoch": held.epoch,
             "value": held.value,
+            "study": self._study(),
             "sha256": file_digest(self._folder / name),
         }
 
@@ -277,11 +277,12 @@ class BestModels:
         return (-value if self._direction == "maximize" else value, number)
 
 
-def find_saved(folder: Path, number: int, value: float | None) -> Path | None:
+def find_saved(folder: Path, study: str, number: int, value: float | None) -> Path | None:
     """The file to load a trial's weights from, whichever worker of the study has saved it.
 
     Args:
         folder: The study's folder.
+        study: The study's id.
         number: The trial's number.
         value: The trial's value; a file of another value is another trial's.
 
@@ -289,7 +290,7 @@ def find_saved(folder: Path, number: int, value: float | None) -> Path | None:
         A whole model or weights alone; None where there is none.
     """
     for best in (folder / FOLDER, *sorted(folder.glob(f"{WORKERS}/*/{FOLDER}"))):
-        entry = _read_manifest(best).get(number)
+        entry = _read_manifest(best, study).get(number)
         if entry is None or not _is_of(entry["value"], value):
             continue
         if (path := _checked(best, entry)) is not None:
@@ -302,13 +303,13 @@ def _is_of(saved: float, value: float | None) -> bool:
     return value is not None and math.isclose(saved, value, rel_tol=1e-9)
 
 
-def _read_manifest(folder: Path) -> dict[int, dict[str, Any]]:
-    """The models that a folder says it has; none where it has no list, or a damaged one."""
+def _read_manifest(folder: Path, study: str) -> dict[int, dict[str, Any]]:
+    """A study's models that a folder says it has; none where it has no list, or a damaged one."""
     try:
         data = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=dict[schema.Number, Any])
     except (OSError, *schema.UNREADABLE):
         return {}
-    return {int(number): entry for number, entry in data.items() if _is_ours(entry)}
+    return {int(number): entry for number, entry in data.items() if _is_ours(entry, study)}
 
 
 def _checked(folder: Path, entry: Mapping[str, Any]) -> Path | None:
@@ -317,13 +318,12 @@ def _checked(folder: Path, entry: Mapping[str, Any]) -> Path | None:
     return path if path.is_file() and file_digest(path) == entry["sha256"] else None
 
 
-def _is_ours(entry: Any) -> bool:
-    """Whether an entry has all that ``save`` writes, and its file name is one of ours."""
-    try:
+def _is_ours(entry: Any, study: str) -> bool:
+    """Whether an entry is of a study, and has all that ``save`` writes, with a name of ours."""
+    with suppress(*schema.UNREADABLE):
         msgspec.convert(entry, schema.ManifestEntry)
-    except schema.UNREADABLE:
-        return False
-    return True
+        return entry.get("study", "") == study
+    return False
 
 
 class TrainedModels:
@@ -366,18 +366,15 @@ class TrainedModels:
         }
         trials = study.trials
         front = (lambda: trials.front) if trials.several else None
-        self.best: Any = BestModels(self._folder, keep, trials.direction, front)
+        study_id = partial(getattr, study.metadata, "id")  # another worker may make the study first
+        self.best: Any = BestModels(self._folder, keep, trials.direction, front, study_id)
         if not study.resumed:  # otherwise some trials with models are under way again
             self.best.expect(values)
         if (searchers := study.strategy.trial_weights()) is not None:
             self.best = searchers
         assert study.trials.direction is not None
-        self.last_variables = LastVariables(
-            folder / "ends",
-            keep,
-            partial(rank, direction=study.trials.direction),
-            values,
-        )
+        ranked = partial(rank, direction=study.trials.direction)
+        self.last_variables = LastVariables(folder / "ends", keep, ranked, values, study_id)
 
     def model(
         self, trial: Trial, note: Callable[[str], None] = lambda _: None, rank: int = 1
@@ -400,7 +397,8 @@ class TrainedModels:
         path = None
         if weights is None:
             path = self.best.weights_path(trial.number)
-            path = path or find_saved(self._study_folder, trial.number, trial.value)
+            of_study = self._study_folder, self._study.metadata.id
+            path = path or find_saved(*of_study, trial.number, trial.value)
             if path is None and rank > self._keep:
                 raise StudyError(
                     f"study: keep_best is {self._keep}, and the model of rank {rank} (trial "

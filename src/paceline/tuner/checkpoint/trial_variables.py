@@ -52,6 +52,7 @@ class LastVariables:
         keep: k.
         rank: Maps the value of a trial to a number; the best trial has the lowest.
         values: Number -> value, of all complete trials.
+        study: Returns the id of the study; see ``BestModels``.
 
     Attributes:
         awaited: Trials that this search is to train longer: their files stay until it has.
@@ -63,8 +64,9 @@ class LastVariables:
         keep: int,
         rank: Callable[[float], float],
         values: Mapping[int, float],
+        study: Callable[[], str] = str,
     ) -> None:
-        self._folder, self._keep, self._rank = folder, keep, rank
+        self._folder, self._keep, self._rank, self._study = folder, keep, rank, study
         self._values = dict(values)
         self.awaited: set[int] = set()
         self._held: dict[int, tuple[int, Parts]] = {}
@@ -113,7 +115,8 @@ class LastVariables:
             # another trial.
             facts = msgspec.convert(snapshot.facts, schema.VariablesFacts)
             found = value if facts.value is None else facts.value
-            if not math.isclose(found, value, rel_tol=1e-9):
+            of_study = snapshot.facts.get("study", "") == self._study()
+            if not of_study or not math.isclose(found, value, rel_tol=1e-9):
                 return None
             return get_parts("", facts.sizes, snapshot.arrays)
         except (KeyError, *schema.UNREADABLE):
@@ -130,6 +133,7 @@ class LastVariables:
             sizes = put_parts("", parts, arrays)
             value = self._values[number]
             facts = {"number": number, "epoch": epoch, "value": value, "sizes": sizes}
+            facts["study"] = self._study()
             stem = f"trial-{number}-epoch-{epoch}"
             self._saved[number] = save_checkpoint(self._folder, stem, Snapshot(facts, arrays))
         self._held.clear()
