@@ -7,6 +7,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import keras
+import numpy as np
 import optuna
 import pytest
 
@@ -95,6 +97,56 @@ def test_the_best_go_on_as_if_they_had_never_stopped(make, long, monkeypatch) ->
     # The best model is that of the trial with the best value, and is on disk.
     score = make().best_model().evaluate(*CALL["validation_data"], verbose=0, return_dict=True)
     assert score["accuracy"] == pytest.approx(make().best_trial.value, abs=1e-6)
+
+
+def test_trials_with_callbacks_go_on_as_if_they_had_never_stopped(make) -> None:
+    """From their first epoch: what a callback has counted is not kept."""
+
+    def search(study: str, epochs: int, **more: Any) -> paceline.Tuner:
+        slower = keras.callbacks.ReduceLROnPlateau("loss", factor=0.1, patience=3, min_delta=0.05)
+        tuner = make(study=study, notes=notes.append)
+        tuner.search(X, Y, epochs=epochs, callbacks=[slower], **CALL, **more)
+        return tuner
+
+    notes: list[str] = []
+    whole = search("whole", 8, n_trials=3)
+    search("s", 3, n_trials=3)
+    tuner = search("s", 8, continue_best=2)
+    for number in (3, 4):
+        source = tuner.trial(number).continues
+        assert tuner.trial(number).history == whole.trial(source).history
+    assert sum("the state of its callbacks is not kept" in note for note in notes) == 2
+
+
+@pytest.mark.parametrize("kept", [1, 4])
+def test_copies_go_on_from_what_is_kept_of_them_or_not_at_all(make, kept: int) -> None:
+    notes: list[str] = []
+    arguments = {"pruner": "pbt:2", "keep_best": kept, "notes": notes.append}
+    make(**arguments).search(X, Y, epochs=6, n_trials=4, **CALL)
+    tuner = make(**arguments)
+    results = tuner.results()
+    ended = results[results["state"] == "complete"].sort_values(
+        ["value", "number"], ascending=[False, True]
+    )
+    copies = results["continues"].notna()
+    assert copies.any()
+    best = ended["number"].tolist()[:2]
+    tuner.search(X, Y, epochs=8, continue_best=2, **CALL)
+    longer = tuner.results()[len(results) :]
+    told = [note for note in notes if "a copy, is not continued" in note]
+    gone_on = [int(number) for number in longer["continues"]]
+    copied = [number for number in best if bool(copies[number])]
+    if kept == 4:
+        assert gone_on == best and not told
+        for number in longer["number"]:
+            source = tuner.trial(tuner.trial(int(number)).continues)
+            assert tuner.trial(int(number)).history["loss"][:6] == source.history["loss"]
+            # The same products, summed up in packs of another size.
+            again = tuner.reproduce(int(number), X, Y, **CALL).history["loss"]
+            np.testing.assert_allclose(again, tuner.trial(int(number)).history["loss"], rtol=1e-4)
+    else:
+        assert set(gone_on) | set(copied) == set(best)
+        assert bool(told) == bool(set(copied) - set(gone_on))
 
 
 @pytest.mark.slow

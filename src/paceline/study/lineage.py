@@ -58,16 +58,18 @@ def first_of(trial: Trial, by_number: Callable[[int], Trial | None]) -> int:
 
 
 def copied_line(line: list[Stretch]) -> list[Stretch]:
-    """Return the end of a line in which each trial began as a copy of the one before it.
+    """Return a line in which each trial but the first began as a copy of the one before it.
 
     Trials that go on with more epochs have the configuration and the seed of the one that they
-    continue, so they are not copies.
+    continue, so they are not copies: what they continue has their epochs here.
     """
-    first = len(line) - 1
-    while first > 0 and line[first].trial.continued_at is not None:
-        first -= 1
-    rest = line[first:]
-    return [Stretch(rest[0].trial, 1, rest[0].last), *rest[1:]]
+    found: list[Stretch] = []
+    for each in line:
+        if found and each.trial.continued_at is None:
+            found[-1] = Stretch(found[-1].trial, found[-1].first, each.last)
+        else:
+            found.append(each)
+    return found if len(found) > 1 else [Stretch(line[-1].trial, 1, line[-1].last)]
 
 
 def schedule_of(line: list[Stretch]) -> list[Mapping[str, Any]]:

@@ -227,8 +227,10 @@ def trials_to_continue(
             yet.
         direction: Whether high or low values are good.
     """
-    continued = {trial.continues for trial in trials if trial.state != "failed"}
-    going_on = {trial.continues for trial in trials if trial.state in ("running", "paused")}
+    # A copy has other hyperparameters from some epoch on: its source can still go on as it is.
+    longer = [trial for trial in trials if trial.continued_at is None]
+    continued = {trial.continues for trial in longer if trial.state != "failed"}
+    going_on = {trial.continues for trial in longer if trial.state in ("running", "paused")}
     candidates: list[Trial] = []
     for trial in trials:
         over = trial.number in continued - going_on

@@ -80,7 +80,17 @@ class TrialLauncher:
 
     def continue_next(self) -> None:
         """Begins a trial that continues the next of ``to_continue``."""
+        from paceline.study.lineage import copied_line, line_of  # most searches continue nothing
+
         source = self._study.trials.by_number(self.to_continue.popleft())
+        parts, lost = None, "the state of its callbacks is"  # which would begin anew
+        if self._arguments.callbacks is None:
+            lost = "its last variables are"
+            parts = self._context.models.last_variables.load(source.number, source.epochs)
+        if parts is None and len(copied_line(line_of(source, self._study.trials.get))) > 1:
+            # Its first epochs were trained with other values.
+            self._say_once(f"trial {source.number}, a copy, is not continued: {lost} not kept")
+            return
         try:
             draft, hp, built = self._asker.propose_continuation(source.number, self.build)
         except BuildFailed as failed:
@@ -100,11 +110,10 @@ class TrialLauncher:
         running = self._trials.running.get(number)
         if running is None:
             return  # it has failed
-        parts = self._context.models.last_variables.load(source.number, source.epochs)
         packed = running.not_packed is None and self._packs is not None
         if parts is None or not packed or self._members.size > 1:
             why = f"trial {number} goes on with trial {source.number} by training it from its first"
-            self._say_once(f"{why} epoch again: its last variables are not kept")
+            self._say_once(f"{why} epoch again: {lost} not kept")
             return
         assert self._packs is not None
         if self._packs.start_from(number, source.epochs, parts):

@@ -135,7 +135,7 @@ def train_again(
             "cannot be trained again."
         )
     packs = _packs(arguments) if trial.plan != "fit" else None
-    replay = _LineReplay(builder, arguments, packs, trial.epochs)
+    replay = _LineReplay(builder, arguments, packs, line[-1].last)
     try:
         for before, now in zip([None, *line[:-1]], line, strict=True):
             if now.first <= now.last:
