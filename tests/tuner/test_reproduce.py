@@ -88,6 +88,49 @@ def test_other_data_and_versions_are_named(make, monkeypatch) -> None:
     assert max(again.differences.values()) > 0
 
 
+def test_a_trial_has_the_arguments_of_its_own_search(make) -> None:
+    """Not those of the study's last one."""
+    validation = {"validation_data": CALL["validation_data"]}
+    notes: list[str] = []
+    tuner = make(plan="sequential", notes=notes.append)
+    tuner.search(X, Y, epochs=2, n_trials=1, batch_size=16, **validation)
+    tuner.search(X, Y, epochs=2, n_trials=2, batch_size=5, shuffle=False, **validation)
+    assert sum("batch_size 16 instead of 5, shuffle True instead of False" in n for n in notes) == 1
+    tuner.search(X, Y, epochs=2, n_trials=3, batch_size=5, shuffle=False, repeats=2, **validation)
+    for number in range(3):
+        again = make().reproduce(number, X, Y, **validation)
+        assert set(again.differences.values()) == {0.0}, number
+
+
+def test_functions_of_hp_are_to_be_given(make) -> None:
+    sizes = {"batch_size": lambda hp: hp.Choice("size", [5, 16])}
+    validation = {"validation_data": CALL["validation_data"]}
+    make(plan="sequential").search(X, Y, epochs=2, n_trials=2, **sizes, **validation)
+    with pytest.raises(paceline.UsageError, match="batch_size: it was a function of hp"):
+        make().reproduce(0, X, Y, **validation)
+    again = make().reproduce(0, X, Y, **sizes, **validation)
+    assert set(again.differences.values()) == {0.0}
+
+
+def test_models_compute_again_in_what_they_computed_in(make) -> None:
+    make(plan="sequential", precision="bfloat16").search(X, Y, epochs=2, n_trials=1, **CALL)
+    again = make().reproduce(0, X, Y, **CALL)
+    assert set(again.differences.values()) == {0.0} and again.notes == ()
+    assert make().best_model().layers[-1].compute_dtype == "bfloat16"
+    notes: list[str] = []
+    make(notes=notes.append).search(X, Y, epochs=2, n_trials=2, **CALL)
+    assert any("other numbers than float32" in note for note in notes)
+    again = make(precision="bfloat16").reproduce(0, X, Y, **CALL)
+    assert any("mixed_bfloat16" in note for note in again.notes)
+
+
+def test_other_validation_data_are_named(make) -> None:
+    make(plan="sequential").search(X, Y, epochs=1, n_trials=1, **CALL)
+    x, y = CALL["validation_data"]
+    again = make().reproduce(0, X, Y, **CALL | {"validation_data": (x + 1, y)})
+    assert any("the validation data are not those" in note for note in again.notes)
+
+
 def test_bad_requests(make) -> None:
     tuner = make()
     with pytest.raises(paceline.StudyError, match="there is no study"):

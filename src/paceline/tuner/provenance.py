@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
+import msgspec
 
 from paceline.data import arrays as data_module
-from paceline.errors import PacelineError, StudyError
+from paceline.errors import PacelineError, StudyError, UsageError
+from paceline.program.trace import check_precision
 from paceline.report.summary import STOPPING_RULES
 from paceline.study.metadata import check_name
 from paceline.study.objective import Objective
 from paceline.study.pruners.pruners import pruner_text
+from paceline.study.storage import schema
 from paceline.study.storage.rdb import hide_password
 from paceline.study.storage.storage import StudyStorage
 from paceline.tuner.arguments import SearchArguments
@@ -50,6 +53,25 @@ def compiled_with() -> dict[str, str]:
     from paceline.program.jax_compat import extra_options
 
     return {"xla_backend_extra_options": extra_options()}
+
+
+def numerics() -> str:
+    """What models compute in at this moment, in a word or two."""
+    name, wide = keras.config.dtype_policy().name, keras.config.floatx()
+    if keras.backend.backend() == "jax":
+        import jax
+
+        wide += ", 64 bits" if jax.config.jax_enable_x64 else ""  # type: ignore[attr-defined]
+    return name if (name, wide) == ("float32", "float32") else f"{name} (floatx {wide})"
+
+
+def precision_of(config: TunerConfig, meta: Mapping[str, Any]) -> str | None:
+    """The precision of a study's models: that of the Tuner, else the one it was searched with.
+
+    Raises:
+        UsageError: The study names one that there is not.
+    """
+    return config.precision or check_precision(meta.get("precision"))
 
 
 def _device(backend: str) -> str:
@@ -109,6 +131,8 @@ def key(
         # A cluster trains what "auto" does, and each goes on with what the other has begun.
         "executor": "auto" if executor == "ray" else executor,
         **({} if backend == "jax" else {"backend": backend}),
+        # Left out where it is the default: checkpoints from before it was here are gone on from.
+        **({} if numerics() == "float32" else {"numerics": numerics()}),
         **settings,
     }
 
@@ -136,12 +160,23 @@ def meta(
         **_objectives(objective),
         **settings,
         "search": arguments.to_meta(),
-        "data": None if arguments.data is None else arguments.data.digest(),
+        **{name: value for name, value in of_now(arguments).items() if name != "callbacks"},
         "batch": None if batch is None else data_module.shapes_to_json(batch),
         "versions": versions(),
         "compiled_with": compiled_with(),
         "run": _run(None if origin is None else origin.get("file")),
         **({"origin": dict(origin)} if origin else {}),
+    }
+
+
+def of_now(arguments: SearchArguments) -> dict[str, Any]:
+    """What ``reproduce.changes`` compares with a study's metadata."""
+    data = {"data": arguments.data, "validation": arguments.validation}
+    return {
+        **{name: None if each is None else each.digest() for name, each in data.items()},
+        "numerics": numerics(),
+        "versions": {**versions(), **compiled_with()},
+        "callbacks": arguments.to_meta().get("callbacks"),
     }
 
 
@@ -295,11 +330,10 @@ def compare(
                 "trials before and after do not compare. fresh=True (--fresh) begins the study "
                 "anew, another study name keeps both"
             )
-    data = arguments.data
-    if data is not None and before.get("data") not in (None, data.digest()):
+    if others := unlike(before, arguments):
         note(
-            f"the data are not those that study {study!r} was begun with: its earlier "
-            "values do not compare with the new ones; another study name begins afresh"
+            f"study {study!r} was searched with {', '.join(others)}: its earlier values do not "
+            "compare with the new ones; another study name begins afresh"
         )
     was = {**before.get("versions", {}), **before.get("compiled_with", {})}
     others = [
@@ -332,6 +366,87 @@ def compare(
                 f"{study!r} so far had {then.get(name, 'no')} {name}: their values do not "
                 "quite compare"
             )
+
+
+#: Arguments of a search that decide what a trial is trained on, and when it is validated.
+_TRAINS = ("batch_size", "shuffle", "steps_per_epoch", "initial_epoch", "validation_freq")
+
+
+def unlike(before: Mapping[str, Any], arguments: SearchArguments) -> list[str]:
+    """What decides the values of a trial, and is not as a study was searched last.
+
+    Args:
+        before: The study's metadata; what an earlier version has not kept is not compared.
+        arguments: The arguments of this search.
+    """
+    found = []
+    data = {"other data": arguments.data, "other validation data": arguments.validation}
+    for (name, now), then in zip(data.items(), ("data", "validation"), strict=True):
+        if now is not None and before.get(then) not in (None, now.digest()):
+            found.append(name)
+    was, now = before.get("search", {}), arguments.to_meta()
+    for name in _TRAINS:
+        values = was.get(name), now.get(name)
+        # None stands for a function of hp, and for arguments that earlier versions left out.
+        if None not in values and values[0] != values[1]:
+            found.append(f"{name} {values[0]} instead of {values[1]}")
+    if before.get("numerics") not in (None, numerics()):
+        found.append(f"other numbers than {numerics()}")
+    return found
+
+
+def check_alike(before: Mapping[str, Any], arguments: SearchArguments) -> None:
+    """Checks that trials of a study may be trained on: that one training would come of it.
+
+    Raises:
+        UsageError: They were trained on something else, or otherwise.
+    """
+    if others := unlike(before, arguments):
+        raise UsageError(
+            f"continue_best: trials were searched with {', '.join(others)}, so half of a history "
+            "would not compare with the other half; search as before, or without continue_best."
+        )
+
+
+def eras(before: Mapping[str, Any], arguments: SearchArguments, n_trials: int) -> list[Any]:
+    """From which trial on a study was searched with which arguments, as JSON values.
+
+    Trials under way when arguments change are the trials of before here.
+
+    Args:
+        before: The study's metadata, before this search.
+        arguments: The arguments of this search.
+        n_trials: The number of trials that there are.
+
+    Raises:
+        StudyError: What the study holds of them cannot be read.
+    """
+    found = _eras(before)
+    if not found and n_trials:
+        found = [[0, before.get("search", {})]]
+    names = (*_TRAINS, "repeats", "folds")
+    now = arguments.to_meta()
+    same = found and all(found[-1][1].get(name) == now.get(name) for name in names)
+    return found if same else [*found, [n_trials, now]]
+
+
+def search_of(meta: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """The arguments that a trial was searched with, as far as the study remembers them.
+
+    Raises:
+        StudyError: What the study holds of them cannot be read.
+    """
+    found = [search for first, search in _eras(meta) if first <= number]
+    return dict(found[-1] if found else meta.get("search", {}))
+
+
+def _eras(meta: Mapping[str, Any]) -> list[list[Any]]:
+    found = meta.get("eras", [])
+    try:
+        msgspec.convert(found, list[tuple[int, schema.StoredSearch]])
+    except schema.UNREADABLE as error:
+        raise StudyError(f"the attribute paceline of the study: eras: {error}") from None
+    return [list(each) for each in found]
 
 
 def _constraints(stored: Mapping[str, Any]) -> str:

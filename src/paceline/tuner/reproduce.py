@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.errors import BuildError, StudyError
+from paceline.data.adapters import is_data_set
+from paceline.errors import BuildError, StudyError, UsageError
 from paceline.executor.base import Answer, EpochReport, Job, LateAnswer, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
@@ -85,7 +86,7 @@ class Reproduction:
 
 
 def arguments_again(
-    stored: Mapping[str, Any], given: Mapping[str, Any], n_epochs: int
+    stored: Mapping[str, Any], given: Mapping[str, Any], n_epochs: int, x: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arguments to train one trial with, as it was trained.
 
@@ -93,10 +94,21 @@ def arguments_again(
         stored: The arguments of the search, as far as the study remembers them.
         given: Arguments that are given now; they come first.
         n_epochs: The number of epochs that are recorded of the trial.
+        x: The data; a data set has its own batches.
 
     Returns:
         Arguments that ``Tuner.search`` has by name, and other arguments of ``fit``.
+
+    Raises:
+        UsageError: What was a function of hp is not given: a study keeps no functions.
     """
+    for name in ("batch_size", "initial_epoch"):
+        by_hp = name in stored and stored[name] is None and not is_data_set(x)
+        if by_hp and given.get(name) is None:
+            raise UsageError(
+                f"{name}: it was a function of hp in the search, and a study keeps no functions; "
+                f"give {name}= as the search had it."
+            )
     others = {**{name: value for name, value in stored.items() if value is not None}, **given}
     if "callbacks" not in given:
         others.pop("callbacks", None)  # the study remembers their names alone
@@ -256,16 +268,19 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...
 
     Args:
         before: The study's metadata.
-        now: ``data`` (digest), ``versions`` with what the compiler was given, and names of
-            ``callbacks``, as they are now.
+        now: Digests of ``data`` and ``validation``, ``numerics``, ``versions`` with what the
+            compiler was given, and names of ``callbacks``, as they are now.
     """
     found = []
     callbacks = (before.get("search") or {}).get("callbacks")
     if callbacks != now["callbacks"]:
         names = callbacks if isinstance(callbacks, str) else ", ".join(callbacks or ["none"])
         found.append(f"the search had other callbacks ({names}); pass callbacks= as it had them")
-    if before.get("data") not in (None, now["data"]):
-        found.append("the data are not those that the study was searched with")
+    for name, what in (("data", "the data"), ("validation", "the validation data")):
+        if before.get(name) not in (None, now[name]):
+            found.append(f"{what} are not those that the study was searched with")
+    if before.get("numerics") not in (None, now["numerics"]):
+        found.append(f"models compute in {now['numerics']}, and did not when it was searched last")
     then = {**(before.get("versions") or {}), **(before.get("compiled_with") or {})}
     for name, version in now["versions"].items():
         if then.get(name, version) != version:

@@ -208,6 +208,8 @@ class SearchRun:
             build = provenance.code(config.builder.code_digest)
             if before:
                 now = config.constraints.to_json() if config.constraints else {}
+                if self._arguments.continue_best:
+                    provenance.check_alike(before, self._arguments)
                 provenance.compare(study.name, before, self._arguments, build, now, self._note)
             batch, origin = self._first_build.batch, config.origin
             meta = provenance.meta(
@@ -218,6 +220,7 @@ class SearchRun:
                 origin,
             )
             kept = {"build": before.get("build") or build, "families": self._family_rules}
+            kept["eras"] = provenance.eras(before, self._arguments, len(study.trials))
             study.persist({**meta, **kept})
             if context.trackers is not None:
                 context.trackers.begin(self._tracked())

@@ -394,17 +394,14 @@ class Tuner(StudyResults):
         if trial.epochs == 0:
             raise StudyError(f"study: trial {number} of {self.name!r} has no epochs to reproduce.")
         meta = self._require_study().metadata.meta
-        known, others = arguments_again(meta.get("search", {}), search_arguments, trial.epochs)
+        stored = provenance.search_of(meta, number)
+        known, others = arguments_again(stored, search_arguments, trial.epochs, x)
         arguments = self._read(x, y, **known, others=others)
-        with search_process(self._config.precision):
+        with search_process(provenance.precision_of(self._config, meta)):
             line = copied_line(self._line(number))
             plan, history = train_again(self._config.builder, arguments, line)
-        now = {
-            "data": None if arguments.data is None else arguments.data.digest(),
-            "versions": {**provenance.versions(), **provenance.compiled_with()},
-            "callbacks": arguments.to_meta().get("callbacks"),
-        }
-        return Reproduction(trial, plan, history, changes(meta, now))
+            now = provenance.of_now(arguments)
+        return Reproduction(trial, plan, history, changes({**meta, "search": stored}, now))
 
     def _read(self, x: Any, y: Any, **given: Any) -> SearchArguments:
         config = self._config

@@ -334,7 +334,7 @@ class TrainedModels:
         builder: Builds its models.
         folder: Where this search keeps models.
         keep: The number of best trials whose models are kept.
-        precision: "float32", "bfloat16", or None for Keras' own policy.
+        precision: "float32", "bfloat16", or None for what the study was searched with.
         study_folder: The study's folder, where ``folder`` is that of one of its workers.
 
     Attributes:
@@ -392,6 +392,7 @@ class TrainedModels:
         # Late, as below: commands that only read a study load this module, and never JAX or Keras.
         from paceline.executor.process import search_process
         from paceline.program.initial_weights import own_model
+        from paceline.program.trace import check_precision
 
         weights = self.best.weights(trial.number)
         path = None
@@ -427,7 +428,8 @@ class TrainedModels:
                     f"{path and as_shown(path)}: keras.models.load_model reads it."
                 ) from error
 
-        with search_process(self._precision, memory=False):
+        precision = self._precision or check_precision(self._study.metadata.meta.get("precision"))
+        with search_process(precision, memory=False):
             model, alone = own_model(self.rebuild(trial), load)
         if not alone:
             note(
