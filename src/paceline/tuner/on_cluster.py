@@ -13,6 +13,7 @@ from paceline.executor.remote.driver import RemoteExecutor
 from paceline.executor.remote.host import HostOptions
 from paceline.executor.remote.messages import KeptWeights
 from paceline.pack.mesh import check_mesh
+from paceline.program.trace import number_settings
 from paceline.study.objective import Objective
 from paceline.study.samplers.samplers import strategy_of
 from paceline.tuner.arguments import SearchArguments
@@ -76,7 +77,8 @@ def cluster_executor(
     """
     assert config.cluster is not None
     options, limit, in_order, rules = how
-    recipe = TrialRecipe(config.builder, arguments, config.widths, rules, config.precision)
+    numbers = number_settings()
+    recipe = TrialRecipe(config.builder, arguments, config.widths, rules, config.precision, numbers)
     sign = -1 if objective.direction == "maximize" else 1
 
     def kept() -> KeptWeights:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ class TrialRecipe:
         widths: As the argument of ``Tuner``.
         family_rules: The rules by which trials share programs.
         precision: "float32", "bfloat16" or None, as the argument of ``Tuner``.
+        numbers: What decides the numbers of models in the process of the search.
     """
 
     builder: ModelBuilder
@@ -36,6 +37,7 @@ class TrialRecipe:
     widths: str
     family_rules: int
     precision: str | None
+    numbers: Mapping[str, Any] | None = None
 
     @property
     def data(self) -> SearchData:

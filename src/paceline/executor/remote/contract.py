@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ class ContractRecipe:
     batch_size: int = 16
     precision: str | None = None
     code_digest: str | None = None
+    numbers: Mapping[str, Any] | None = None
 
     def apart(self) -> tuple[dict[str, Any], ContractRecipe]:
         """Nothing of it is the user's."""

@@ -7,7 +7,7 @@ import platform
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -44,6 +44,7 @@ from paceline.executor.remote.messages import (
 )
 from paceline.executor.reporting import Seconds
 from paceline.pack.callbacks.elsewhere import OwnFolder
+from paceline.program.trace import set_numbers
 
 
 class Recipe(Protocol):
@@ -62,6 +63,11 @@ class Recipe(Protocol):
     @property
     def precision(self) -> str | None:
         """As the argument of ``Tuner``."""
+        ...
+
+    @property
+    def numbers(self) -> Mapping[str, Any] | None:
+        """Of ``trace.number_settings``, in the process of the search; None: as they are here."""
         ...
 
     def job(self, spec: JobSpec) -> Job:
@@ -129,6 +135,8 @@ class Host:
             recipe = recipe.writing_below(self._files.here)
         self._recipe = recipe
         if own_process:
+            if recipe.numbers is not None:
+                set_numbers(recipe.numbers)
             self._stack.enter_context(search_process(recipe.precision))
         self._notes: list[str] = []
         self._suspects: dict[int, int] = {}
