@@ -17,7 +17,8 @@ import jax
 import keras
 import numpy as np
 
-from paceline.data.arrays import NotArrays, class_weights, device_dtype, refuse_text
+from paceline.data.arrays import NotArrays, class_weights, device_dtype
+from paceline.data.refused import refuse_masked, refuse_text
 from paceline.errors import DataError
 
 
@@ -97,6 +98,8 @@ def _arrays(value: Any, kind: str, what: str) -> Any:
         return {key: _arrays(part, kind, what) for key, part in value.items()}
     for name in ("detach", "cpu"):  # a tensor of PyTorch
         value = getattr(value, name, lambda value=value: value)()
+    if isinstance(value, np.ma.MaskedArray):
+        refuse_masked(f"{what}: a batch of the {kind}")
     array = np.asarray(value)
     if array.dtype.kind in "OSU":
         refuse_text(f"{what}: a batch of the {kind}", array.dtype)
@@ -107,7 +110,7 @@ def _arrays(value: Any, kind: str, what: str) -> Any:
             f"{what}: the {kind} yields single numbers; its elements must be batches, with the "
             "examples along the first axis."
         )
-    return array.astype(device_dtype(array), copy=False)
+    return np.array(array, device_dtype(array))  # a copy: the data set may fill its arrays anew
 
 
 def _is_nest(value: Any) -> bool:

@@ -18,6 +18,7 @@ import jax
 import keras
 import numpy as np
 
+from paceline.data.refused import refuse_masked, refuse_text
 from paceline.errors import DataError
 
 
@@ -289,6 +290,8 @@ def _leaf(value: Any, name: str, what: str) -> np.ndarray:
         return _mapped(value, name)
     if is_sparse(value):
         value = _dense(value, name)
+    if isinstance(value, np.ma.MaskedArray):
+        refuse_masked(f"{what}: {name}")
     array = _values(value) if hasattr(value, "to_numpy") else np.asarray(value)
     if array.ndim == 1 and hasattr(value, "to_frame"):
         array = array[:, None]  # a pandas Series is a column to Keras
@@ -341,30 +344,6 @@ def _mapped(array: np.memmap, name: str) -> np.memmap:
     if array.dtype.kind not in "biuf" or not array.ndim:
         raise NotArrays(f"{name} holds {array.dtype} values")
     return array
-
-
-def refuse_text(where: str, dtype: Any, *, labels: bool = False) -> None:
-    """Refuses text and objects where nothing can train on them: as labels, and under JAX.
-
-    Args:
-        where: Name of the data in the message.
-        dtype: The dtype of the data.
-        labels: Whether the data are labels, which must be numbers on every backend.
-
-    Raises:
-        DataError: Always under JAX, whose ``fit`` would fail in every trial; elsewhere for labels.
-    """
-    if labels:
-        raise DataError(
-            f"{where} holds text or objects ({dtype}); number the classes from 0, for instance "
-            "with np.unique(y, return_inverse=True)[1]."
-        )
-    if keras.backend.backend() == "jax":
-        raise DataError(
-            f"{where} holds text or objects ({dtype}), and JAX has numbers only; make numbers of "
-            "them before the search, by scikit-learn's TfidfVectorizer (docs/guides/data.md) or, "
-            "with TensorFlow, Keras' TextVectorization, or set KERAS_BACKEND=tensorflow."
-        )
 
 
 def _columns(value: Any) -> str:
@@ -442,6 +421,11 @@ def class_weights(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
             )
     elif y.ndim > 1:
         classes = y[..., 0]
+    if classes.size != len(y):
+        raise DataError(
+            f"class_weight: y of shape {y.shape} has several classes in each example; pass "
+            "sample_weight of that shape instead."
+        )
     classes = np.round(classes).astype("int32")
     weights = np.ones(len(y), dtype=keras.config.floatx())
     for index, weight in class_weight.items():

@@ -289,9 +289,12 @@ class _BatchStats:
                         "infinity; clean the data, or pass allow_nan=True when the model masks "
                         "them."
                     )
-        if len(batch) == 2:
-            low = jax.tree.map(lambda a: a.min(axis=0), batch[1])
-            high = jax.tree.map(lambda a: a.max(axis=0), batch[1])
+        if len(batch) > 1:
+            counted = _weighed(batch)
+            if counted is None:
+                return
+            low = jax.tree.map(lambda a: a.min(axis=0), counted)
+            high = jax.tree.map(lambda a: a.max(axis=0), counted)
             if self._labels is not None:
                 low = jax.tree.map(np.minimum, low, self._labels[0])
                 high = jax.tree.map(np.maximum, high, self._labels[1])
@@ -323,6 +326,18 @@ class _BatchStats:
             return None
         both = jax.tree.map(lambda *ends: np.stack(ends), *self._labels)
         return ArrayData((jax.tree.map(lambda a: a[:1], self._first[0]), both), 2)
+
+
+def _weighed(batch: Any) -> Any | None:
+    """The labels of a batch that a weight counts; None: there are none, or it cannot be told."""
+    y = batch[1]
+    if len(batch) > 2:
+        weights = batch[2]
+        if not isinstance(y, np.ndarray) or not isinstance(weights, np.ndarray):
+            return None
+        if weights.shape == y.shape[: weights.ndim]:
+            y = y[weights != 0]
+    return y if size_of(y) else None
 
 
 def size_of(batch: Any) -> int:

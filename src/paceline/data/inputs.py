@@ -161,6 +161,7 @@ class DataReader:
         self._given = given
         self._functions = [n for n in OF_DATA if is_function(getattr(given, n))]
         self._known: dict[str, LoadedData] = {}
+        self._returned: Any = None  # ``ReturnedArrays``, once functions of hp were called
 
     def apart(self) -> tuple[dict[str, Any], DataReader]:
         """The functions of hp by argument, and a reader without them, to be sent elsewhere.
@@ -203,12 +204,15 @@ class DataReader:
             UsageError: An argument has a value that is not allowed, or does not suit the others.
             DataError: Nothing can train on these data.
         """
-        asked = RecordingHP(hp)
-        values = {name: getattr(self._given, name) for name in OF_DATA}
-        for name in self._functions:
-            values[name] = values[name](asked)
+        values, key = {name: getattr(self._given, name) for name in OF_DATA}, ""
+        if self._functions:
+            from paceline.data.recording import RecordingHP, ReturnedArrays
+
+            asked = RecordingHP(hp)
+            made = {name: values[name](asked) for name in self._functions}
+            values, key = values | made, asked.key
+            self._returned = self._returned or ReturnedArrays()
         first = preprocessing = self._given.preprocessing
-        key = asked.key
         if first is not None and model is not None:
             from paceline.data.preprocessed import preprocessing_of
 
@@ -216,33 +220,11 @@ class DataReader:
             own = "" if preprocessing is None else preprocessing.key
             key += "" if own == first.key else f" preprocessed {own}"
         if key not in self._known:
+            if self._returned is not None:
+                self._returned.add([values[name] for name in self._functions])
             given = replace(self._given, preprocessing=preprocessing)
             self._known[key] = _read(given, values, key)
         return self._known[key]
-
-
-class RecordingHP:
-    """An hp that records which values a function asks for."""
-
-    def __init__(self, hp: Any) -> None:
-        self._hp = hp
-        self._values: dict[str, Any] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._hp, name)
-        if name not in ("Int", "Float", "Choice", "Boolean", "Fixed", "get"):
-            return method
-
-        def noted(label: str, *args: Any, **kwargs: Any) -> Any:
-            self._values[label] = value = method(label, *args, **kwargs)
-            return value
-
-        return noted
-
-    @property
-    def key(self) -> str:
-        """The names and values that were asked for, as text; empty: none was."""
-        return repr(sorted(self._values.items())) if self._values else ""
 
 
 def is_function(value: Any) -> bool:

@@ -182,12 +182,18 @@ def n_classes(data: ArrayData | BatchedDataset) -> int:
             "without an end; have it yield (x, y, sample_weight)."
         )
     known = data.labels if isinstance(data, BatchedDataset) else data
-    inputs = () if known is None else known.inputs
+    weighed = isinstance(data, BatchedDataset) and len(data.sample.inputs) > 2
+    inputs = () if known is None or weighed else known.inputs
     if len(inputs) != 2 or not isinstance(inputs[1], np.ndarray):
         raise UsageError(
             "class_weight: a function of hp needs one array of targets and no sample weights."
         )
     y = inputs[1]
+    if math.prod(y.shape[1:-1]) > 1:
+        raise UsageError(
+            f"class_weight: y of shape {y.shape} has several classes in each example; pass "
+            "sample_weight instead."
+        )
     if y.ndim > 1 and y.shape[-1] > 1:
         return y.shape[-1]
     return int(np.round(y.max())) + 1
