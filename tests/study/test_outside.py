@@ -14,6 +14,7 @@ from paceline.study import trial_codec
 from paceline.study.metadata import RestoredStudy
 from paceline.study.outside import OutsideWatch, stop_trial
 from paceline.study.storage.storage import StudyStorage
+from paceline.study.study import Study
 from paceline.study.trial_codec import OWNER
 
 
@@ -125,3 +126,15 @@ def test_a_trial_that_is_stopped_by_hand_has_the_value_of_its_best_epoch(store, 
     assert trial is not None
     assert (trial.state, trial.error) == ("pruned", "enough")
     assert (trial.value, trial.best_epoch) == ((0.25, 2) if values else (None, None))
+
+
+def test_a_running_trial_of_another_program_stays_its_own(store) -> None:
+    """Whatever it calls its attributes."""
+    theirs = other(store)
+    trial = theirs.ask()
+    trial.set_user_attr("hparams", {"batch": 32})
+    study = Study.open("s", storage=None if store.rows is None else "sqlite:///s.db")
+    study.persist({"objective": "loss", "direction": "minimize"})
+    study.close()
+    theirs.tell(trial, 0.5)
+    assert theirs.trials[0].state == TrialState.COMPLETE

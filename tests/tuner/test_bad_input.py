@@ -582,6 +582,26 @@ def test_settings_that_do_not_reach_the_threads_that_train_are_refused(fresh_fol
     assert not Path("runs/s").exists() or not list(Path("runs/s").glob("*.log"))
 
 
+@pytest.mark.parametrize("executor", ["auto", "fit"])
+def test_a_function_of_hp_makes_new_callbacks(fresh_folder, executor: str) -> None:
+    """Trials that train side by side would share what one instance has counted."""
+    one = keras.callbacks.EarlyStopping("loss")
+    with pytest.raises(paceline.UsageError, match="the same EarlyStopping again.*pass a list"):
+        tuner(study="s", executor=executor).search(X, Y, callbacks=lambda hp: [one], **CALL)
+
+
+@pytest.mark.parametrize("value", [float("inf"), 2**63])
+@pytest.mark.parametrize("kind", ["Choice", "Fixed"])
+def test_values_that_no_storage_keeps_are_refused(fresh_folder, value: Any, kind: str) -> None:
+    def build(hp: Any) -> Any:
+        hp.Choice("c", [type(value)(1), value]) if kind == "Choice" else hp.Fixed("c", value)
+        return toys.compiled(toys.softmax())
+
+    with pytest.raises(paceline.SpaceError, match="a storage keeps"):
+        tuner(build, study="s").search(X, Y, **CALL)
+    assert not Path("runs/s/journal.log").exists()
+
+
 def test_the_journal_of_another_program_is_not_touched(fresh_folder):
     """A storage that holds a study of Optuna's own is gone on with where it fits, never broken."""
     storage = optuna.storages.InMemoryStorage()

@@ -69,8 +69,8 @@ class ReturnedArrays:
             if shared and _sample(array) != before:
                 raise DataError(
                     "search: a function of hp returns an array that it returned before for other "
-                    "values, with other numbers in it; return a new array, as by x.copy(), and begin "
-                    "the study anew: trials of the other values may have seen these numbers."
+                    "values, with other numbers in it; return a new array, as by x.copy(), and "
+                    "begin the study anew: trials of the other values may have seen these numbers."
                 )
         self._known += [(leaf, _sample(leaf)) for leaf in new]
 

@@ -297,6 +297,21 @@ def floating(
     return HyperParameter("Float", name, start, conditions, low, high, step, sampling)
 
 
+def _check_storable(where: str, values: Iterable[Any]) -> None:
+    """Refuses numbers that a storage gives back as something else, or not at all."""
+    for value in values:
+        if type(value) is float and math.isinf(value):
+            raise SpaceError(
+                f"{where}: {value!r} is no number that a storage keeps; give a large number, or a "
+                "text that build looks up."
+            )
+        if type(value) is int and not -(2**63) <= value < 2**63:
+            raise SpaceError(
+                f"{where}: {value!r} has more than the 64 bits that a storage keeps; give it as a "
+                "text, and make it a number in build."
+            )
+
+
 def choice(
     name: str,
     values: Iterable[Any],
@@ -320,6 +335,7 @@ def choice(
             f"{where}: values {list(choices)!r} hold {', '.join(kinds)}; a Choice can contain only "
             "`int`, `float`, `str` or `bool`, for instance names: look the object up in build."
         )
+    _check_storable(where, choices)
     if any(value != value for value in choices):
         raise SpaceError(
             f"{where}: values {list(choices)!r} hold NaN, which equals no value, not even itself; "
@@ -369,6 +385,7 @@ def fixed(name: str, value: Any, conditions: tuple[Condition, ...] = ()) -> Hype
         )
     if value != value:
         raise SpaceError(f'hp.Fixed("{name}"): value is NaN, which equals no value; leave it out.')
+    _check_storable(f'hp.Fixed("{name}")', [value])
     return HyperParameter("Fixed", name, value, conditions)
 
 

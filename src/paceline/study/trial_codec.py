@@ -211,8 +211,8 @@ def check_attributes(attrs: Mapping[str, Any]) -> None:
 
 
 def is_ours(attrs: Mapping[str, Any]) -> bool:
-    """Whether Paceline has made the trial that has these attributes."""
-    return "hparams" in attrs
+    """Whether Paceline has made the trial that has these attributes: it gives each a seed, too."""
+    return "hparams" in attrs and type(attrs.get("seed")) is int
 
 
 def check_values(state: OptunaState, values: Sequence[float] | None, n: int) -> None:

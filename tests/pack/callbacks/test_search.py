@@ -658,3 +658,18 @@ def test_what_keras_makes_of_arguments_is_not_restored() -> None:
     with resumed([after], CallbackState({"callbacks": [facts]}, arrays)):
         after.on_train_begin()
     assert (after.min_delta, after.best, after.wait) == (0.1, 0.5, 2)
+
+
+def test_a_callback_that_a_function_returns_again_fails_its_trial(fresh_folder: Path) -> None:
+    """Where that shows before the search it is refused then; here it shows late."""
+    made: list[Any] = []
+
+    def now_and_then(hp: Any) -> list[Any]:
+        made.append(keras.callbacks.EarlyStopping("loss"))
+        return made[-1:] if len(made) != 10 else made[8:9]
+
+    tuner = paceline.Tuner(toys.dense, "loss", "s", notes=lambda text: None)
+    tuner.search(*toys.data(), epochs=2, n_trials=12, callbacks=now_and_then)
+    failed = tuner.results().query("state == 'failed'")
+    assert 0 < len(failed) < 12
+    assert failed["error"].str.contains("the same EarlyStopping again").all()

@@ -153,3 +153,18 @@ def test_a_trial_that_begins_again_is_judged_as_if_it_never_had(given: str) -> N
         return found, made.promoted()
 
     assert at_a_second_start(begun_before=True) == at_a_second_start(begun_before=False)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "hyperband",
+        optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3),
+    ],
+)
+def test_rungs_remember_trials_of_earlier_sessions(given: Any) -> None:
+    """Of six bad trials after thirty good ones, almost all stop at the first rung, as in Optuna."""
+    past = [complete(number, [0.1 * epoch for epoch in range(1, 10)]) for number in range(30)]
+    made = pruner(given, past=past, epochs=9, n_trials=99)
+    first = [verdicts(made, number, [0.01] * 8)[0] for number in range(30, 36)]
+    assert first.count("prune") >= 2, first  # some brackets of Hyperband look later

@@ -7,7 +7,8 @@ The user gives one list for a whole search. Trials that shared the objects would
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from string import Formatter
@@ -106,6 +107,7 @@ class CallbackFactory:
         self._paths, self._note = paths, note
         self._here: Callable[[int, Path, str, bool], Path] | None = None
         self._said: set[str] = set()
+        self._made: weakref.WeakSet[Any] = weakref.WeakSet()  # by a function of hp
         self._shared = {id(array): array for nest in data for array in _arrays(nest)}
         if callable(given) and not isinstance(given, keras.callbacks.Callback):
             self._function = given
@@ -133,11 +135,12 @@ class CallbackFactory:
 
     def __getstate__(self) -> dict[str, Any]:
         # Another process has other addresses of objects, and tells its notes to nobody.
-        return {**vars(self), "_note": None, "_shared": list(self._shared.values())}
+        shared = list(self._shared.values())
+        return {**vars(self), "_note": None, "_shared": shared, "_made": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._note = lambda text: None
+        self._note, self._made = (lambda text: None), weakref.WeakSet()
         self._shared = {id(array): array for array in state["_shared"]}
 
     @property
@@ -172,7 +175,19 @@ class CallbackFactory:
             MissingExtraError: A callback needs a package that is not installed.
         """
         if self._function is not None:
-            check_packages(_flat(self._function(hp)))
+            made = _flat(self._function(hp))
+            check_packages(made)
+            again = {*map(id, _flat(self._function(hp)))}
+            self._check_new(each for each in made if id(each) in again)
+
+    @staticmethod
+    def _check_new(shared: Iterable[Any]) -> None:
+        for each in shared:
+            raise UsageError(
+                f"callbacks: the function of hp returns the same {type(each).__name__} again, and "
+                "trials that train side by side would share it; make new ones, or pass a list: "
+                "of that, every trial gets copies."
+            )
 
     def classes(self, hp: Any) -> list[type]:
         """The classes of a trial's callbacks; where they depend on hp, hp is asked."""
@@ -216,6 +231,8 @@ class CallbackFactory:
         """
         if self._function is not None:
             made = _flat(self._function(hp))
+            self._check_new(each for each in made if each in self._made)
+            self._made.update(made)
         else:
             made = copy.deepcopy(self._given, dict(self._shared))
         own = _without_backups(made)

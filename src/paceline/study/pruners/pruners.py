@@ -178,6 +178,14 @@ def make_pruner(
     return OptunaPruner(pruner, direction, past)
 
 
+#: Pruners that write down, when they are asked, how far a trial has come; those that wrap others.
+_COUNTING = (
+    optuna.pruners.SuccessiveHalvingPruner,
+    optuna.pruners.HyperbandPruner,
+    optuna.pruners.PatientPruner,
+)
+
+
 class OptunaPruner:
     """One of Optuna's pruners, asked over a study in memory of the objective's own values."""
 
@@ -197,6 +205,8 @@ class OptunaPruner:
         self._begin(trial)
         for epoch, value in enumerate(values, start=1):
             self._note(trial.number, epoch, value)
+            if isinstance(self._pruner, _COUNTING):
+                self._ask(trial.number)
         self.end_trial(trial)
 
     def _make(self) -> None:
@@ -216,9 +226,12 @@ class OptunaPruner:
         if trial.number not in self._ids:
             self._begin(trial)
         self._note(trial.number, epoch, value)
-        frozen = self._storage.get_trial(self._ids[trial.number])
+        return "prune" if self._ask(trial.number) else "go"
+
+    def _ask(self, number: int) -> bool:
+        frozen = self._storage.get_trial(self._ids[number])
         with quiet_optuna():
-            return "prune" if self._pruner.prune(self._study, frozen) else "go"
+            return self._pruner.prune(self._study, frozen)
 
     def state(self) -> Any:
         """Return the trials of the study in memory, as JSON values."""
