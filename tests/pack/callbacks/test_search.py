@@ -18,8 +18,10 @@ import pytest
 import paceline
 import toys
 from marks import slow_where
+from paceline.errors import UsageError
 from paceline.executor.local import LocalExecutor
 from paceline.pack.callbacks.packable import why_not_packed
+from paceline.pack.callbacks.per_trial import CallbackFactory, StudyPaths
 from paceline.pack.callbacks.state import CallbackState, attributes_of, callback_state, resumed
 from paceline.tuner.checkpoint.files import CheckpointManager
 
@@ -660,16 +662,16 @@ def test_what_keras_makes_of_arguments_is_not_restored() -> None:
     assert (after.min_delta, after.best, after.wait) == (0.1, 0.5, 2)
 
 
-def test_a_callback_that_a_function_returns_again_fails_its_trial(fresh_folder: Path) -> None:
+def test_a_callback_that_a_function_returns_again_is_refused(tmp_path: Path) -> None:
     """Where that shows before the search it is refused then; here it shows late."""
-    made: list[Any] = []
+    kept = keras.callbacks.EarlyStopping("loss")
+    calls = iter(range(4))
 
     def now_and_then(hp: Any) -> list[Any]:
-        made.append(keras.callbacks.EarlyStopping("loss"))
-        return made[-1:] if len(made) != 10 else made[8:9]
+        return [keras.callbacks.EarlyStopping("loss") if next(calls) == 1 else kept]
 
-    tuner = paceline.Tuner(toys.dense, "loss", "s", notes=lambda text: None)
-    tuner.search(*toys.data(), epochs=2, n_trials=12, callbacks=now_and_then)
-    failed = tuner.results().query("state == 'failed'")
-    assert 0 < len(failed) < 12
-    assert failed["error"].str.contains("the same EarlyStopping again").all()
+    factory = CallbackFactory(now_and_then, StudyPaths(tmp_path), lambda text: None)
+    for trial in "01":
+        factory.of(trial, None)
+    with pytest.raises(UsageError, match="the same EarlyStopping again.*pass a list"):
+        factory.of("2", None)
