@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import paceline.compat.keras_tuner as ours
+import toys
 from compat.keras_tuner import spaces
 from paceline.compat.keras_tuner.engine.hyperparameters.hp_utils import config_of, grid_of
+
+X, Y = toys.data()
 
 SPACES = [spaces.every_kind, spaces.conditional, spaces.growing]
 
@@ -309,3 +313,46 @@ def test_hyperband_iterations_may_be_added_to_a_project(tmp_path):
     more.reload()
     assert more.remaining_trials() == once
     assert len(run(more, spaces.every_kind, tmp_path, 99)) == once
+
+
+def test_an_oracle_that_leaves_values_out_gets_random_ones(tmp_path):
+    class Units(ours.Oracle):
+        def populate_space(self, trial_id: str) -> dict[str, Any]:
+            return {"status": "RUNNING", "values": {"units": 8}}
+
+    space = ours.HyperParameters()
+    space.Int("units", 4, 16)
+    space.Float("lr", 1e-4, 1e-1, sampling="log")
+
+    def rates(folder: Path) -> list[float]:
+        oracle = Units(objective="val_loss", max_trials=4, hyperparameters=space.copy(), seed=3)
+        ours.Tuner(oracle=oracle, hypermodel=spaces.small, directory=folder)
+        trials = [oracle.create_trial(f"tuner{n}") for n in range(4)]
+        assert all(trial.hyperparameters.get("units") == 8 for trial in trials)
+        return [trial.hyperparameters.get("lr") for trial in trials]
+
+    found = rates(tmp_path / "a")
+    assert len({*found}) == 4
+    assert found == rates(tmp_path / "b")
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_an_oracle_that_is_idle_for_a_moment_is_asked_again(kt, tmp_path, own):
+    class Every(kt.Oracle):
+        asked = 0
+
+        def populate_space(self, trial_id: str) -> dict[str, Any]:
+            self.asked += 1
+            if self.asked % 2:
+                return {"status": "IDLE"}
+            return {"status": "RUNNING", "values": {"x": float(self.asked)}}
+
+    class Own(kt.Tuner):
+        def run_trial(self, trial: Any, *args: Any, **kwargs: Any) -> float:
+            return trial.hyperparameters.Float("x", 0.0, 100.0)
+
+    oracle = Every(objective=kt.Objective("val_loss", "min"), max_trials=3)
+    kind = Own if own else kt.Tuner
+    tuner = kind(oracle=oracle, hypermodel=None if own else spaces.small, directory=tmp_path)
+    tuner.search(**({} if own else {"x": X, "y": Y, "validation_data": (X, Y)}))
+    assert len(oracle.trials) == 3

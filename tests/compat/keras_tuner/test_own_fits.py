@@ -98,10 +98,29 @@ def test_a_dict_without_the_objective_says_so(kt, tmp_path):
 
 def test_a_history_without_the_objective_says_so(tmp_path):
     tuner = ours.RandomSearch(
-        hypermodel_of(ours), "val_loss", max_trials=1, directory=tmp_path, seed=1
+        hypermodel_of(ours), "val_loss", max_trials=4, directory=tmp_path, seed=1
     )
-    with pytest.raises(ours.errors.FatalValueError, match="val_loss, as one.*Received: acc"):
+    with pytest.raises(RuntimeError, match="(?s)consecutive.*val_loss, as one.*Received: acc"):
         tuner.search(X, Y, verbose=0)
+
+
+def test_a_trial_without_the_objective_fails_alone(kt, tmp_path):
+    """One of four is fitted without validation data."""
+
+    class Sometimes(kt.HyperModel):
+        def build(self, hp: Any) -> Any:
+            hp.Choice("number", [0, 1, 2, 3])
+            return toys.compiled(toys.softmax())
+
+        def fit(self, hp: Any, model: Any, x: Any, y: Any, **given: Any) -> Any:
+            if hp.get("number") == 2:
+                given.pop("validation_data")
+            return model.fit(x, y, **given)
+
+    tuner = kt.GridSearch(Sometimes(), "val_loss", max_trials=4, directory=tmp_path)
+    tuner.search(X, Y, validation_data=(X, Y), verbose=0)
+    states = [trial.status for trial in tuner.oracle.trials.values()]
+    assert sorted(states) == ["COMPLETED"] * 3 + ["FAILED"]
 
 
 def test_no_objective_wants_a_number(kt, tmp_path):

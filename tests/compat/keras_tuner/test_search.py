@@ -475,3 +475,66 @@ def test_layers_made_outside_of_build_stay_as_the_user_left_them(hyperband, tmp_
         np.testing.assert_array_equal(weights, was)
     assert backbone.trainable
     assert all(variable.trainable for variable in backbone.variables)
+
+
+def test_epochs_without_validation_are_no_best_ones(tmp_path):
+    """KerasTuner's own trials fail there: it looks at the first epoch, which has no value."""
+    tuner = ours.RandomSearch(spaces.small, "val_loss", max_trials=2, directory=tmp_path, seed=1)
+    tuner.search(**DATA | {"epochs": 4}, validation_freq=2)
+    for trial in tuner.oracle.trials.values():
+        assert trial.status == "COMPLETED"
+        assert trial.best_step in (1, 3)
+
+
+def test_a_trial_without_the_objective_fails_with_what_it_has(tmp_path):
+    data = {name: value for name, value in DATA.items() if name != "validation_data"}
+    tuner = ours.RandomSearch(spaces.small, "val_loss", max_trials=4, directory=tmp_path, seed=1)
+    with pytest.raises(Exception, match="val_loss"):
+        tuner.search(**data)
+    assert all(trial.status != "RUNNING" for trial in tuner.oracle.trials.values())
+
+
+@pytest.mark.parametrize("where", ["object", "class"])
+def test_methods_that_are_put_in_later_are_called(tmp_path, monkeypatch, where):
+    tuner = ours.RandomSearch(spaces.small, "val_loss", max_trials=2, directory=tmp_path, seed=1)
+    place = tuner if where == "object" else ours.RandomSearch
+    monkeypatch.setattr(place, "run_trial", lambda *given, **more: 42.0)
+    tuner.search(**DATA)
+    assert [trial.score for trial in tuner.oracle.trials.values()] == [42.0, 42.0]
+
+
+def test_hooks_that_share_what_they_change_see_one_trial_at_a_time(kt, tmp_path):
+    seen: list[tuple[str, str]] = []
+
+    class Notes(kt.RandomSearch):
+        def on_trial_begin(self, trial: Any) -> None:
+            super().on_trial_begin(trial)
+            self.now = trial.trial_id
+
+        def on_trial_end(self, trial: Any) -> None:
+            super().on_trial_end(trial)
+            seen.append((trial.trial_id, self.now))
+
+    tuner = Notes(spaces.small, "val_loss", max_trials=3, directory=tmp_path, seed=1)
+    tuner.search(**DATA)
+    assert seen == [(number, number) for number in ("0", "1", "2")]
+
+
+def test_callbacks_that_are_their_own_copies_are_not_shared_in_a_pack(kt, tmp_path):
+    class Counts(keras.callbacks.Callback):
+        n = 0
+
+        def __deepcopy__(self, memo: Any) -> Any:
+            return self
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.n = 0
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.n += 1
+            logs["n"] = self.n
+
+    objective = kt.Objective("n", "max")
+    tuner = kt.RandomSearch(spaces.small, objective, max_trials=3, directory=tmp_path, seed=1)
+    tuner.search(**DATA | {"epochs": 3}, callbacks=[Counts()])
+    assert [trial.score for trial in tuner.oracle.trials.values()] == [3, 3, 3]

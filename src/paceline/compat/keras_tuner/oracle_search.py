@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ import keras
 from optuna.storages import InMemoryStorage
 
 import paceline.tuner.tuner
+from paceline.compat.interception.hazards import why_one_at_a_time
 from paceline.compat.keras_tuner.engine import results
 from paceline.compat.keras_tuner.engine.callback_files import CallbackFiles, ExecutionPaths
 from paceline.compat.keras_tuner.engine.protocols import SearchTuner
@@ -28,6 +30,7 @@ from paceline.compat.keras_tuner.oracles.hyperband import BEGIN, EPOCHS, PARENT
 from paceline.errors import BuildError, DataError
 from paceline.executor.process import random_state_kept
 from paceline.pack.callbacks.per_trial import CallbackFactory
+from paceline.pack.callbacks.reached import reached
 from paceline.program import keras_private
 from paceline.program.initial_weights import (
     changes_kept,
@@ -48,6 +51,12 @@ class CannotStartError(Exception):
     """Raised if no model could be built, or none takes the data: no trial has begun."""
 
 
+#: Hooks around trials.
+_HOOKS = ("pre_create_trial", "on_trial_begin", "on_trial_end")
+#: Seconds that an oracle may be idle while no trial is under way.
+_PATIENCE = 60.0
+
+
 def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
     """Runs all trials of a tuner's oracle.
 
@@ -64,8 +73,11 @@ def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
     """
     fit = _as_fit_reads(args, kwargs)
     epochs = fit.pop("epochs", 1)
-    searcher = OracleSearcher(tuner, epochs)
     notes: Callable[[str], None] = to_stderr if tuner.oracle.verbose else lambda text: None
+    why = _why_alone(tuner)
+    if why is not None:
+        notes(f"trials run one at a time: {why}")
+    searcher = OracleSearcher(tuner, epochs, alone=why is not None)
     if fit.get("callbacks"):
         data = [fit.get(name) for name in ("x", "y", "validation_data")]
         paths = _PathsInPacks(tuner._callback_files, searcher)
@@ -97,6 +109,12 @@ def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
         tuner.save()
 
 
+def _why_alone(tuner: SearchTuner) -> str | None:
+    """Why the user's hooks must see one trial at a time; None if nothing shows that they must."""
+    hooks = [name for name in _HOOKS if tuner._has_own(name)]
+    return why_one_at_a_time(reached({"tuner": tuner}, hooks)) if hooks else None
+
+
 def _as_fit_reads(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of ``model.fit`` by their names.
 
@@ -120,13 +138,15 @@ class OracleSearcher(Searcher):
     Args:
         tuner: Whose oracle it is.
         epochs: The ``epochs`` that ``search`` was given.
+        alone: Whether one trial ends before the next begins.
 
     Attributes:
         began: Whether a trial has begun.
     """
 
-    def __init__(self, tuner: SearchTuner, epochs: int) -> None:
+    def __init__(self, tuner: SearchTuner, epochs: int, *, alone: bool) -> None:
         self._tuner, self._oracle, self._epochs = tuner, tuner.oracle, epochs
+        self._alone = alone
         self.began = False
         self._open: dict[int, Trial] = {}
         self._ending = EndingError()
@@ -158,7 +178,7 @@ class OracleSearcher(Searcher):
         if self._ending.known or (self._stopped and not self._oracle._retry_queue):
             return None
         try:
-            trial = begin_trial(self._tuner, number)
+            trial = begin_trial(self._tuner, number, alone=not self._open)
         except Exception as error:
             self._ending.note(number, error)
             self._ending.raise_if_due(self._open)
@@ -193,8 +213,8 @@ class OracleSearcher(Searcher):
 
     @property
     def max_open(self) -> int | None:
-        """The oracle's limit."""
-        return self._oracle.max_parallel
+        """The oracle's limit, or 1."""
+        return 1 if self._alone else self._oracle.max_parallel
 
     # -- what the search tells ---------------------------------------------------------------------
 
@@ -235,6 +255,7 @@ class OracleSearcher(Searcher):
         number = trial.number
         ours, error = self._open.pop(number), self._errors.pop(number, None)
         epochs, weights = self._logs.pop(number, []), self._held.pop(number)
+        error = error or self._without_value(epochs)
         try:
             if error is None or _went_well(error, epochs, self._oracle):
                 self._complete(ours, epochs, weights, trial.program)
@@ -244,6 +265,15 @@ class OracleSearcher(Searcher):
         except Exception as raised:
             self._ending.note(number, raised)
         self._ending.raise_if_due(self._open)
+
+    def _without_value(self, epochs: Sequence[Sequence[Mapping[str, float]]]) -> Exception | None:
+        """What a trial fails with that has no value of the objective in any of its epochs."""
+        objective = self._oracle.objective
+        for logs in zip(*epochs, strict=True):
+            if not any(map(objective.has_value, logs)):
+                names = ", ".join(logs[-1]) if logs else "none"
+                return ValueError(f"no epoch has {objective.name!r}; its logs are {names}.")
+        return None
 
     def trial_weights(self) -> TrialWeights:
         """Holds the weights of trials under way."""
@@ -310,20 +340,33 @@ class OracleSearcher(Searcher):
         return model
 
 
-def begin_trial(tuner: SearchTuner, number: int) -> Trial:
+def begin_trial(tuner: SearchTuner, number: int, *, alone: bool) -> Trial:
     """Asks the oracle of a tuner for a trial, and calls the hooks of the tuner.
 
     Args:
         tuner: The tuner.
         number: A number that no trial under way has.
+        alone: Whether no trial is under way: an oracle that is idle is asked again then.
 
     Returns:
         The trial; its status says whether there is one.
+
+    Raises:
+        RuntimeError: The oracle stays idle, and waits for nothing.
     """
     tuner.pre_create_trial()
     worker = tuner.tuner_id
     worker = f"{worker}-{number}" if worker in tuner.oracle.ongoing_trials else worker
     trial = tuner.oracle.create_trial(worker)
+    until = time.monotonic() + _PATIENCE
+    while alone and trial.status == TrialStatus.IDLE:
+        if time.monotonic() > until:
+            raise RuntimeError(
+                f"the oracle has answered IDLE for {_PATIENCE:.0f} s while no trial was under way; "
+                "have populate_space return RUNNING with values, or STOPPED."
+            )
+        time.sleep(0.01)
+        trial = tuner.oracle.create_trial(worker)
     if trial.status == TrialStatus.RUNNING:
         tuner.on_trial_begin(trial)
     return trial

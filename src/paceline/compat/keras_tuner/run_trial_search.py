@@ -97,7 +97,7 @@ class _Run:
                 yield None
                 continue
             try:
-                trial = begin_trial(self._tuner, number)
+                trial = begin_trial(self._tuner, number, alone=not self._open)
             except Exception as error:
                 self.ending.note(number, error)
                 return

@@ -103,6 +103,7 @@ class CallbackFactory:
         data: Sequence[Any] = (),
     ) -> None:
         self._function: Callable[[Any], Any] | None = None
+        self._uncopied: str | None = None  # a class whose copies are the object itself
         self._given: list[Any] = []
         self._paths, self._note = paths, note
         self._here: Callable[[int, Path, str, bool], Path] | None = None
@@ -115,7 +116,9 @@ class CallbackFactory:
         self._given = _flat(given)
         check_packages(self._given)
         try:
-            copy.deepcopy(self._given)
+            copies = copy.deepcopy(self._given)
+            pairs = zip(self._given, copies, strict=True)
+            self._uncopied = next((type(a).__name__ for a, b in pairs if a is b), None)
         except Exception as error:
             raise UsageError(
                 "callbacks: every trial gets copies of its own, and these cannot be copied: "
@@ -158,6 +161,8 @@ class CallbackFactory:
     @property
     def why_not_packed(self) -> str | None:
         """Why no trial of the search can be packed; None: some can, or a function of hp decides."""
+        if self._uncopied is not None:
+            return f"{self._uncopied} is not copied by copy.deepcopy, so trials would share it"
         given = _without_backups(self._given)
         return why_not_packed(given) or why_not_in_turns(given, self._function)
 

@@ -8,6 +8,7 @@ import math
 import random
 import threading
 import warnings
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -178,7 +179,10 @@ class Oracle(ProjectFolder):
         else:
             response = self.populate_space(trial_id)
             status, values = response["status"], response.get("values")
-        trial = Trial(self._space_with(values or {}), trial_id, status)
+        values = values or {}
+        if status == TrialStatus.RUNNING:
+            values = self._with_missing(values, trial_id)
+        trial = Trial(self._space_with(values), trial_id, status)
         if status == TrialStatus.RUNNING:
             self._record_values(trial)
             self.trials[trial_id] = trial
@@ -310,6 +314,18 @@ class Oracle(ProjectFolder):
         """The space with exactly these values."""
         config = {**self.hyperparameters.get_config(), "values": dict(values)}
         return HyperParameters.from_config(config)
+
+    def _with_missing(self, values: Mapping[str, Any], trial_id: str) -> dict[str, Any]:
+        """Values, and a random one where an oracle of the user's gives none."""
+        found = dict(values)
+        while True:
+            hps = self._space_with(found)
+            missing = (hp for hp in hps.space if hps.is_active(hp) and hp.name not in found)
+            hp = next(missing, None)
+            if hp is None:
+                return found
+            seed = zlib.crc32(f"{self.seed} {trial_id} {hp.name}".encode())
+            found[hp.name] = hp.random_sample(seed)
 
     def _random_values(self) -> dict[str, Any] | None:
         """Values drawn at random that have not been tried; None if none are found."""

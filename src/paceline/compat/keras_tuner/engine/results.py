@@ -50,7 +50,8 @@ def check(results: Any, objective: Objective, function: str) -> None:
         found = results.history if history else results
         if found and not named and not objective.has_value(found):
             what = "history" if history else "dictionary"
-            raise FatalValueError(
+            # Another trial may be validated, so a history fails its own trial, as in KerasTuner.
+            raise (ValueError if history else FatalValueError)(
                 f"Expected the returned {what} from {function} to have the specified objective, "
                 f"{objective.name}, as one of the keys. Received: {', '.join(map(str, found))}."
             )
@@ -88,11 +89,13 @@ def best_step(results: Any, objective: Objective) -> int:
 
 def best_epoch(epochs: Sequence[Logs], objective: Objective) -> int:
     """Returns the epoch, from 0, with the best objective; the first one of several equal ones."""
-    best = 0
-    for epoch, logs in enumerate(epochs):
-        if objective.has_value(logs) and objective.has_value(epochs[best]):
-            if objective.better_than(objective.get_value(logs), objective.get_value(epochs[best])):
-                best = epoch
+    known = [epoch for epoch, logs in enumerate(epochs) if objective.has_value(logs)]
+    best = known[0] if known else 0
+    for epoch in known:
+        if objective.better_than(
+            objective.get_value(epochs[epoch]), objective.get_value(epochs[best])
+        ):
+            best = epoch
     return best
 
 

@@ -46,6 +46,8 @@ _HANDS_ON = (
     "on_batch_begin",
     "on_batch_end",
 )
+#: The package whose methods are not the user's.
+_OURS = __name__.rpartition(".engine.")[0]
 
 
 class Tuner(BaseTuner):
@@ -234,12 +236,6 @@ class Tuner(BaseTuner):
             return False
         return not any(map(self._has_own, _HANDS_ON))
 
-    @classmethod
-    def _plain_class(cls) -> type:
-        """The first of Paceline's classes that the user's class inherits from."""
-        ours = __name__.rpartition(".engine.")[0]
-        return next(each for each in cls.__mro__ if each.__module__.startswith(ours))
-
     def run_trial(self, trial: Trial, *args: Any, **kwargs: Any) -> Any:
         """Builds and trains the model of a trial, ``executions_per_trial`` times.
 
@@ -273,7 +269,9 @@ class Tuner(BaseTuner):
         return [TunerCallback(self, trial)] if any("epoch" in name for name in own) else []
 
     def _has_own(self, name: str) -> bool:
-        return getattr(type(self), name) is not getattr(self._plain_class(), name)
+        """Whether a method is the user's: of a subclass, or put into an object or a class later."""
+        method = vars(self).get(name, getattr(type(self), name))
+        return not str(getattr(method, "__module__", "")).startswith(_OURS)
 
     def _build_and_fit_model(self, trial: Trial, *args: Any, **kwargs: Any) -> Any:
         hp = trial.hyperparameters
