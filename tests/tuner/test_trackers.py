@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Collection
@@ -14,6 +15,7 @@ import paceline
 import toys
 from paceline.errors import UsageError
 from paceline.study.trial import Trial
+from paceline.tuner import provenance
 from paceline.tuner.trackers.base import TrackedStudy, Tracker
 from paceline.tuner.trackers.choice import make_trackers
 from paceline.tuner.trackers.threads import TrackerThreads
@@ -234,3 +236,45 @@ def test_known_trackers_have_the_methods(monkeypatch) -> None:
 def test_numbers_that_are_not_finite_are_left_out() -> None:
     trial = Trial(0, epochs=3, history={"a": [1.0, float("nan"), 3.0], "b": [1.0, float("inf")]})
     assert list(epochs_of(trial)) == [(1, {"a": 1.0, "b": 1.0}), (3, {"a": 3.0})]
+
+
+def test_trials_that_come_again_are_told_once() -> None:
+    """A search that goes on from a checkpoint trains some trials again that were told before."""
+
+    class Knows(Told):
+        def begin(self, study: TrackedStudy) -> Collection[int] | None:
+            super().begin(study)
+            return {0, 2}
+
+    told = Knows()
+    search(told, 4)
+    assert sorted(trial.number for trial in told.trials) == [1, 3]
+
+
+def test_a_study_begun_anew_is_another_one() -> None:
+    told = [Told(), Told()]
+    for each, fresh in zip(told, (False, True), strict=True):
+        search(each, 1, fresh=fresh)
+    first, second = (each.study.identity for each in told)
+    assert first != second
+    again = Told()
+    search(again, 2)
+    assert again.study.identity == second
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--api-key", "s3cr3t", "--epochs", "3"], "--api-key '***' --epochs 3"),
+        (["--password=s3cr3t", "WANDB_API_KEY=s3cr3t"], "'--password=***' 'WANDB_API_KEY=***'"),
+        (["--token", "--quiet"], "--token --quiet"),
+        (["--keep-best", "3", "--author", "me", "a-token"], "--keep-best 3 --author me a-token"),
+        (
+            ["--storage", "postgresql://me:s3cr3t@host/db"],
+            "--storage 'postgresql://me:***@host/db'",
+        ),
+    ],
+)
+def test_secrets_on_the_command_line_are_told_to_nobody(words, shown, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["python", "search.py", *words])
+    assert provenance._run(None)["command"] == f"python search.py {shown}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,14 +194,33 @@ def _run(file: str | None) -> dict[str, Any]:
     Args:
         file: The user's file; None: the script that this process runs.
     """
-    words = [
-        hide_password(word) if "://" in word or "=" in word else word for word in sys.orig_argv
-    ]
     return {
-        "command": None if _interactive() else shlex.join(words)[:2000],
+        "command": None if _interactive() else shlex.join(_shown(sys.orig_argv))[:2000],
         "python": platform.python_version(),
         "git": _git(_script_folder() if file is None else Path(file).parent),
     }
+
+
+#: Parts of the names of options whose values are nobody else's business.
+_SECRET = frozenset(
+    "auth credential credentials key passphrase passwd password pwd secret token".split()
+)
+
+
+def _shown(words: Sequence[str]) -> list[str]:
+    """A command line with stars for passwords in URLs and for the values of secret options."""
+    found, hidden = [], False
+    for word in words:
+        name, equals, _ = word.partition("=")
+        secret = bool(_SECRET & {*re.split(r"[^a-z]+", name.lower())}) and " " not in name
+        if hidden and not word.startswith("-"):
+            found.append("***")
+        elif secret and equals:
+            found.append(f"{name}=***")
+        else:
+            found.append(hide_password(word) if "://" in word or equals else word)
+        hidden = secret and not equals and name.startswith("-")
+    return found
 
 
 def _interactive() -> bool:

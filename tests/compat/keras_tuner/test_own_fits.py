@@ -678,3 +678,38 @@ def test_a_hypermodel_of_its_own_fit_trains_together(tmp_path, capsys):
     tuner = ours.RandomSearch(hypermodel_of(ours), "val_loss", max_trials=2, directory=tmp_path)
     tuner.search(**{**DATA, "verbose": 1})
     assert "one at a time" not in capsys.readouterr().err
+
+
+def test_a_hyperparameter_that_is_declared_after_training_is_searched(kt, tmp_path):
+    """As by fine-tuning in two phases: the whole grid is walked."""
+
+    class TwoPhases(kt.HyperModel):
+        def build(self, hp: Any) -> Any:
+            hp.Choice("units", [2, 4])
+            return toys.compiled(toys.softmax())
+
+        def fit(self, hp: Any, model: Any, x: Any, y: Any, **given: Any) -> Any:
+            model.fit(x, y, **given)
+            model.optimizer.learning_rate = hp.Choice("later", [0.1, 0.01, 0.001])
+            return model.fit(x, y, **given)
+
+    tuner = kt.GridSearch(TwoPhases(), "val_loss", directory=tmp_path)
+    tuner.search(X, Y, validation_data=(X, Y), verbose=0)
+    values = [trial.hyperparameters.values for trial in tuner.oracle.trials.values()]
+    assert {(each["units"], each["later"]) for each in values} == {
+        (units, later) for units in (2, 4) for later in (0.1, 0.01, 0.001)
+    }
+
+
+def test_a_hook_that_reads_results_sees_those_of_all_trials_before(kt, tmp_path):
+    known: list[int] = []
+
+    class Compares(kt.RandomSearch):
+        def on_epoch_end(self, trial: Any, model: Any, epoch: int, logs: Any = None) -> None:
+            super().on_epoch_end(trial, model, epoch, logs)
+            if epoch == 0:
+                known.append(len(self.oracle.get_best_trials(9)))
+
+    tuner = Compares(spaces.small, "val_loss", max_trials=3, directory=tmp_path, seed=1)
+    tuner.search(X, Y, validation_data=(X, Y), epochs=2, verbose=0)
+    assert known == [1, 2, 3]  # the trial under way has a score after its epoch

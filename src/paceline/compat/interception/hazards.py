@@ -41,6 +41,10 @@ _DRAWN_FROM = (
     keras.random.SeedGenerator,
     collections.abc.Iterator,
 )
+#: What a tuner and an oracle tell of other trials.
+_RESULTS = frozenset("get_best_trials get_best_models get_best_hyperparameters end_order".split())
+_DECLARES = frozenset("Int Float Choice Boolean Fixed".split())
+_TRAINS = frozenset("fit run_trial _build_and_fit_model".split())
 
 
 def why_one_at_a_time(found: Reached) -> str | None:
@@ -66,6 +70,26 @@ def why_one_at_a_time(found: Reached) -> str | None:
         path = next(written(user), None)
         if path is not None:
             return f"{user.name} writes {path!r}, a path that is the same each time"
+    return None
+
+
+def depends_on_earlier(found: Reached) -> str | None:
+    """Returns why a function must know how those before it have ended; None if nothing shows it.
+
+    It asks for their results; or it declares hyperparameters after it has trained, which the next
+    function's values are to be drawn for.
+    """
+    for user in found.functions:
+        trained = False
+        for code in user.codes():
+            for step in dis.get_instructions(code):
+                if step.opname not in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
+                    continue
+                if step.argval in _RESULTS:
+                    return f"{user.name} reads the results of others by {step.argval}"
+                if trained and step.argval in _DECLARES:
+                    return f"{user.name} declares a hyperparameter after it has trained"
+                trained |= step.argval in _TRAINS
     return None
 
 

@@ -77,7 +77,7 @@ class Turns:
         self._looked_at.add(key)
         self._found = reached(roots, entries)
         self._before, self._first = None, None
-        why = hazards.why_one_at_a_time(self._found)
+        why = hazards.why_one_at_a_time(self._found) or hazards.depends_on_earlier(self._found)
         if why is not None:
             self._one_at_a_time(why)
             return

@@ -29,6 +29,11 @@ class TrackedStudy:
     meta: Mapping[str, Any]
 
     @property
+    def identity(self) -> str:
+        """Tells it from all studies of its name: its id; of older studies the folder."""
+        return str(self.meta.get("id") or self.folder.resolve())
+
+    @property
     def objectives(self) -> list[str]:
         """The names of the objectives."""
         return list(self.meta.get("objectives") or [self.objective])

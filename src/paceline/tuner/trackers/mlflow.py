@@ -30,6 +30,8 @@ _PARAM, _TAG = 500, 5000
 _STATUS = {"complete": "FINISHED", "pruned": "KILLED", "failed": "FAILED"}
 #: The tag that marks the run of a study.
 _STUDY = "paceline.study"
+_IDENTITY = "paceline.id"
+_FOLDER = "paceline.folder"  # which alone told studies apart before they had ids
 
 
 class MlflowTracker:
@@ -70,14 +72,15 @@ class MlflowTracker:
             )
         self.where = f"the runs of experiment {name!r} are {shown}"
         runs = self._runs(f"tags.`{_STUDY}` = '{_quoted(study.name)}'")
-        # Its folder tells two studies of one name apart, such as one that was begun anew.
-        mine = [run for run in runs if run.data.tags.get("paceline.folder") == self._folder]
+        # Two studies may have one name, such as one that was begun anew.
+        tags_of = [(run, run.data.tags) for run in runs]
+        mine = [r for r, t in tags_of if t.get(_IDENTITY, t.get(_FOLDER)) == study.identity]
         if mine:
             self._parent = mine[0].info.run_id
             self._client.set_terminated(self._parent, status="RUNNING")
         else:
             tags = {_STUDY: study.name, "mlflow.runName": study.name}
-            tags["paceline.folder"] = self._folder
+            tags |= {_IDENTITY: study.identity, _FOLDER: str(study.folder.resolve())}
             self._parent = self._client.create_run(self._experiment, tags=tags).info.run_id
             settings = setting_of(study.meta)
             params = [Param(_key(n), value[:_PARAM]) for n, value in settings.items()]
@@ -87,10 +90,6 @@ class MlflowTracker:
         whole = [run.data.tags for run in children if run.info.status != "RUNNING"]
         numbers = [tags.get("paceline.trial", "") for tags in whole]
         return {int(number) for number in numbers if number.isdecimal()}
-
-    @property
-    def _folder(self) -> str:
-        return str(self._study.folder.resolve())
 
     def _runs(self, where: str) -> list[Any]:
         found: list[Any] = []
@@ -138,7 +137,8 @@ class MlflowTracker:
 
         if best is not None and best.value is not None:
             now, found = int(1000 * time.time()), self._study.values_of(best).items()
-            metrics = [Metric(f"best_{_key(n)}", value, now, best.number) for n, value in found]
+            # MLflow shows the value of the highest step: all are of one step, so it is the latest.
+            metrics = [Metric(f"best_{_key(n)}", value, now, 0) for n, value in found]
             tags = [RunTag("paceline.best_trial", str(best.number))]
             self._client.log_batch(self._parent, metrics=metrics, tags=tags)
         if self._keep_model and model is not None:

@@ -59,6 +59,7 @@ class TensorBoardTracker:
         folder = self._study.folder / FOLDER / f"{_TRIAL}{trial.number}"
         for old in folder.glob("events.*"):  # of a process that was killed before it was whole
             old.unlink()
+        (folder / _DONE).unlink(missing_ok=True)
         writer = EventFileWriter(str(folder))
         now = time.time()
 
@@ -85,6 +86,7 @@ class TensorBoardTracker:
             "failed": Status.STATUS_FAILURE,
         }.get(trial.state, Status.STATUS_UNKNOWN)
         add(_end_summary(status, now))
+        writer.flush()  # which raises what its thread met, such as a full disk; closing does not
         writer.close()
         (folder / _DONE).touch()
 

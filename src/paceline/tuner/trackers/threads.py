@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
 
+from paceline.study.storage.rdb import hide_password
 from paceline.study.study import Study
 from paceline.study.trial import Trial
 from paceline.tuner.trackers.base import TrackedStudy, Tracker
@@ -83,7 +84,7 @@ class TrackerThreads:
             thread.finish(deepcopy(best), path)
         for thread in self._threads:
             ended = self._wait_for(thread, self.HURRY if hurried else math.inf)
-            if ended and thread.error is None and thread.where:
+            if ended and not thread.failed and thread.where:
                 self._note(f"{thread.name}: {thread.where}")
         self._tell_errors()
 
@@ -107,7 +108,7 @@ class TrackerThreads:
         for thread in self._threads:
             error, thread.error = thread.error, None
             if error is not None:
-                text = f"{type(error).__name__}: {error}".split("\n")[0][:300]
+                text = hide_password(f"{type(error).__name__}: {error}".split("\n")[0])[:300]
                 self._note(f"{thread.name} is not told of this search any more: {text}")
 
 
@@ -122,6 +123,7 @@ class _TrackerThread:
         self._queue: queue.SimpleQueue[Trial | tuple[Trial | None, Path | None]]
         self._queue = queue.SimpleQueue()
         self.error: BaseException | None = None
+        self.failed = False
         self.progressed = time.monotonic()
         self._n_put = self._n_logged = 0
         # A daemon, so that a tracker that never comes back does not keep the process alive.
@@ -163,11 +165,15 @@ class _TrackerThread:
             self._n_put += len(missing)
             for trial in missing:
                 self._log(trial)
+            logged = {*(known or ()), *(trial.number for trial in missing)}
             while isinstance(item := self._queue.get(), Trial):
-                self._log(item)
+                if item.number in logged:  # before the checkpoint that the search went on from
+                    self._n_logged += 1
+                else:
+                    self._log(item)
             self._tracker.end(*item)
         except BaseException as error:  # a tracker is somebody else's code, as is what it calls
-            self.error = error
+            self.error, self.failed = error, True
 
     def _log(self, trial: Trial) -> None:
         self._tracker.log_trial(trial)

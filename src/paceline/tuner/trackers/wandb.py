@@ -87,9 +87,8 @@ class WandbTracker:
     def _run(self, name: str, kind: str, config: dict[str, Any]) -> Any:
         import wandb
 
-        # A digest, for ids have few characters to choose from, and the folder tells apart studies
-        # of one name.
-        seed = f"{self._study.folder.resolve()}\0{name}".encode()
+        # A digest, for ids have few characters to choose from.
+        seed = f"{self._study.identity}\0{name}".encode()
         return wandb.init(
             project=os.environ.get("WANDB_PROJECT") or "paceline",
             group=self._study.name,
