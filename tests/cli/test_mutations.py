@@ -94,6 +94,7 @@ def study(user_modules: None) -> bytes:
     model.write_bytes(b"not really a model")
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     entry = {"file": model.name, "epoch": 1, "value": 0.75, "sha256": digest}
+    entry["study"] = found.metadata.id
     MANIFEST.write_text(json.dumps({"1": entry, "0": entry}))
     return JOURNAL.read_bytes()
 

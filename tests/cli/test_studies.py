@@ -52,6 +52,7 @@ def saved_model(study: str) -> bytes:
         "epoch": 1,
         "value": 0.75,
         "sha256": hashlib.sha256(content).hexdigest(),
+        "study": Study.open(study).metadata.id,
     }
     (folder / "manifest.json").write_text(json.dumps({"1": entry}), encoding="utf-8")
     return content

@@ -675,3 +675,33 @@ def test_a_callback_that_a_function_returns_again_is_refused(tmp_path: Path) -> 
         factory.of(trial, None)
     with pytest.raises(UsageError, match="the same EarlyStopping again.*pass a list"):
         factory.of("2", None)
+
+
+@pytest.mark.parametrize("hook", ["on_train_begin", "on_epoch_begin"])
+@pytest.mark.parametrize("what", ["momentum of the optimizer", "rate of Dropout", "beta of"])
+def test_numbers_that_callbacks_set_before_the_first_step_are_not_lost(
+    hook: str, what: str, fresh_folder: Path
+) -> None:
+    """Keras' fit traces its step after these hooks, so there they count."""
+
+    def sets(self: Any, *given: Any, **more: Any) -> None:
+        if what.startswith("momentum"):
+            self.model.optimizer.momentum = 0.0
+        elif what.startswith("rate"):
+            self.model.layers[0].rate = 0.9
+        else:
+            self.model.beta = 2.0
+
+    setter = type("Sets", (keras.callbacks.Callback,), {hook: sets})
+
+    def build(hp: Any) -> Any:
+        head = keras.layers.Dense(3, activation="softmax")
+        model = keras.Sequential([keras.Input((toys.FEATURES,)), keras.layers.Dropout(0.1), head])
+        model.beta = 1.0
+        sgd = keras.optimizers.SGD(hp.Float("lr", 1e-2, 1e-1), momentum=0.5)
+        model.compile(sgd, "sparse_categorical_crossentropy")
+        return model
+
+    tuner = paceline.Tuner(build, "loss", "s", notes=lambda text: None)
+    with pytest.raises(paceline.BuildError, match=f"a callback set {what}.*use executor='fit'"):
+        tuner.search(*toys.data(), epochs=2, n_trials=2, callbacks=lambda hp: [setter()])

@@ -10,7 +10,12 @@ import keras
 import numpy as np
 
 from paceline.pack.callbacks.per_trial import numbers
-from paceline.pack.callbacks.slot_model import Slot, SlotModel
+from paceline.pack.callbacks.slot_model import (
+    Slot,
+    SlotModel,
+    check_attributes,
+    plain_attributes,
+)
 from paceline.pack.callbacks.state import (
     CallbackState,
     attributes_of,
@@ -54,6 +59,7 @@ class CallbackDriver:
         self._logs: dict[str, float] = {}  # of the last epoch, without what callbacks added
         self._seconds = 0.0
         self.begun = self._ended = False
+        self._built_with: dict[tuple[str, str], Any] | None = None
 
     @property
     def stopped(self) -> bool:
@@ -89,6 +95,9 @@ class CallbackDriver:
             with self._model.in_place():
                 self._list.on_epoch_begin(epoch)
                 self._model.flush()
+            if self._built_with is not None:  # fit traces a step after this
+                check_attributes(self._built_with, self._model.model)
+                self._built_with = None
         self._model.forget()
         self._seconds += time.perf_counter() - began
 
@@ -172,6 +181,8 @@ class CallbackDriver:
         keras_private.symbolic_build(model, self._batch)
         self._model = SlotModel(model)
         self._model.attach(self._slot)
+        # A trial that goes on has been looked at before.
+        self._built_with = plain_attributes(model) if self._stored is None else None
         given = [*self._given, self._logs_seen]
         self._list = keras.callbacks.CallbackList(
             given, add_history=True, model=model, **self._params

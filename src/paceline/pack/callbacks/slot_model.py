@@ -20,6 +20,8 @@ import numpy as np
 from paceline.program import keras_private
 from paceline.program.initial_weights import TrainableFlags, shared_variables
 
+#: Attributes that Keras itself sets while a model trains.
+_OF_KERAS = frozenset({"built", "stop_training"})
 _METRICS = 3  # the number of the metrics' list in ``State.lists``
 
 
@@ -160,6 +162,44 @@ class SlotModel:
             list(model.optimizer.variables),
             list(model.metrics_variables),
         )
+
+
+def plain_attributes(model: Any) -> dict[tuple[str, str], Any]:
+    """Public numbers and texts of a model and its parts: steps are traced with such values.
+
+    Returns:
+        Name of the part and of the attribute -> value.
+    """
+    parts = {
+        type(layer).__name__ + f" {layer.name!r}": layer
+        for layer in keras_private.all_layers(model)
+    }
+    optimizer = model.optimizer
+    parts["the optimizer"] = getattr(optimizer, "inner_optimizer", optimizer)
+    return {
+        (part, name): value
+        for part, owner in parts.items()
+        for name, value in vars(owner).items()
+        if isinstance(value, (bool, int, float, str)) and name[0] != "_" and name not in _OF_KERAS
+    }
+
+
+def check_attributes(before: dict[tuple[str, str], Any], model: Any) -> None:
+    """Checks that the compiled program has the values that callbacks have left when training began.
+
+    Args:
+        before: Of ``plain_attributes``, as the model was built.
+        model: The model.
+
+    Raises:
+        RuntimeError: A callback has changed one, which a step that is traced now would show.
+    """
+    for (part, name), value in plain_attributes(model).items():
+        if before.get((part, name), value) != value:
+            raise RuntimeError(
+                f"a callback set {name} of {part} when training began, and the compiled program of "
+                "a pack has the value of before; use executor='fit' for this"
+            )
 
 
 class _Cell:
