@@ -405,3 +405,27 @@ def test_means_of_weights_are_there_when_training_ends_where_float16_wraps_the_o
     for ours, theirs in zip(*seen, strict=True):
         # float16's rounding of activations, other fusions; without the mean 0.1 and more
         np.testing.assert_allclose(ours, theirs, atol=5e-3)
+
+
+@pytest.mark.parametrize("resets", [True, False])
+def test_a_metric_may_count_over_epochs(make: Any, resets: bool) -> None:
+    class Counts(keras.metrics.Metric):
+        def __init__(self) -> None:
+            super().__init__(name="counts")
+            self.n = self.add_weight(name="n", initializer="ones")
+
+        def update_state(self, y: Any, predicted: Any, sample_weight: Any = None) -> None:
+            self.n.assign_add(1.0)
+
+        def result(self) -> Any:
+            return self.n * 1.0
+
+        def reset_state(self) -> None:
+            if resets:
+                self.n.assign(1.0)
+
+    def build(hp: Any) -> Any:
+        return compiled(network(), hp, metrics=[Counts()])
+
+    tuner = search(make, build, X, Y)
+    assert_as_fit(tuner, build, X, Y, packed=resets)

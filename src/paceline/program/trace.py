@@ -157,10 +157,43 @@ def build_state(model: Any, batch: Any) -> State:
     Args:
         model: A compiled model.
         batch: Shapes and dtypes of the first batch.
+
+    Raises:
+        Unpackable: A metric keeps values from epoch to epoch.
     """
     keras_private.symbolic_build(model, batch)
     model.reset_metrics()
+    for metric in _metrics(model):
+        _check_reset(metric)
     return State(*(_values(variables) for variables in _variables(model)))
+
+
+def _metrics(model: Any) -> Iterator[Any]:
+    """The metrics of a model, with those that metrics hold."""
+    left = list(model.metrics)
+    while left:
+        metric = left.pop()
+        yield metric
+        left += getattr(metric, "metrics", ())
+
+
+def _check_reset(metric: Any) -> None:
+    """Checks that a metric begins each epoch alike, as packs have it.
+
+    Raises:
+        Unpackable: Its own ``reset_state`` leaves values as they are.
+    """
+    if type(metric).reset_state.__module__.startswith("keras."):
+        return
+    first = [np.asarray(variable) for variable in metric.variables]
+    for variable in metric.variables:
+        variable.assign(variable + 1)
+    metric.reset_state()
+    now = [np.asarray(variable) for variable in metric.variables]
+    for variable, value in zip(metric.variables, first, strict=True):
+        variable.assign(value)
+    if not all(map(np.array_equal, first, now)):
+        raise Unpackable(f"its metric {metric.name!r} keeps values from epoch to epoch")
 
 
 def optimizer_start(model: Any, batch: Any) -> tuple[State, list[Any] | None]:
@@ -431,27 +464,6 @@ def check_precision(name: str | None) -> str | None:
     if name is not None and name not in POLICIES:
         raise UsageError(f"precision: {name!r} is not one of {', '.join(POLICIES)}.")
     return name
-
-
-def number_settings() -> dict[str, Any]:
-    """What decides the numbers of models in this process, to be set in another one."""
-    return {
-        "dtype_policy": keras.dtype_policies.serialize(keras.config.dtype_policy()),
-        "floatx": keras.config.floatx(),
-        "epsilon": keras.config.epsilon(),
-        "image_data_format": keras.config.image_data_format(),
-        "jax_enable_x64": bool(jax.config.jax_enable_x64),  # type: ignore[attr-defined]
-    }
-
-
-def set_numbers(settings: Mapping[str, Any]) -> None:
-    """Has this process compute as the one that ``number_settings`` is from."""
-    jax.config.update("jax_enable_x64", settings["jax_enable_x64"])
-    keras.config.set_floatx(settings["floatx"])
-    keras.config.set_epsilon(settings["epsilon"])
-    keras.config.set_image_data_format(settings["image_data_format"])
-    policy = keras.dtype_policies.deserialize(settings["dtype_policy"])
-    keras.config.set_dtype_policy(policy)
 
 
 #: Keras' dtype policies as the blocks of ``policy_of`` began, the innermost last.

@@ -13,7 +13,7 @@ from paceline.executor.remote.driver import RemoteExecutor
 from paceline.executor.remote.host import HostOptions
 from paceline.executor.remote.messages import KeptWeights
 from paceline.pack.mesh import check_mesh
-from paceline.program.trace import number_settings
+from paceline.program.numbers import number_settings
 from paceline.study.objective import Objective
 from paceline.study.samplers.samplers import strategy_of
 from paceline.tuner.arguments import SearchArguments

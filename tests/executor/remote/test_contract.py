@@ -18,7 +18,7 @@ from paceline.executor.remote.driver import RemoteExecutor
 from paceline.executor.remote.host import Host, HostOptions
 from paceline.executor.remote.in_process import InProcessPool
 from paceline.executor.testing import Data, PackExecutorContract
-from paceline.program.trace import number_settings, set_numbers
+from paceline.program.numbers import number_settings, set_numbers
 
 OPTIONS = PackOptions(2, "stacked")
 

@@ -233,3 +233,25 @@ def test_without_the_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r'pip install "paceline\[cmaes\]"'):
         resolve_sampler("cmaes", 0)
+
+
+def test_trials_that_are_rejected_before_they_declare_all_do_not_end_it(fresh_folder: Any) -> None:
+    study = Study.open("s", sampler="cmaes", direction="minimize")
+
+    def build(hp: Any, draft: Any = None) -> None:
+        if hp.Int("units", 8, 1024) > 500:
+            raise ValueError("too wide")
+        hp.Float("x", -1.0, 1.0)
+        hp.Float("y", -1.0, 1.0)
+
+    drawn = study.proposer.sampled.study
+    space = {"units": IntDistribution(8, 1024), "x": SPACE["x"], "y": SPACE["x"]}
+    told = drawn._study
+    for units in (100, 900, 200):
+        some = {"units": units} | ({} if units > 500 else {"x": 0.5, "y": 0.5})
+        state = OptunaState.PRUNED if units > 500 else OptunaState.COMPLETE
+        kinds = {name: space[name] for name in some}
+        value = None if units > 500 else 1.0
+        told.add_trial(create_trial(state=state, params=some, distributions=kinds, value=value))
+    made = study.proposer._sampler.make(9, 0)
+    assert set(made.infer_relative_search_space(told, None)) == {"units", "x", "y"}

@@ -44,7 +44,7 @@ from paceline.executor.remote.messages import (
 )
 from paceline.executor.reporting import Seconds
 from paceline.pack.callbacks.elsewhere import OwnFolder
-from paceline.program.trace import set_numbers
+from paceline.program.numbers import set_numbers
 
 
 class Recipe(Protocol):
@@ -67,7 +67,7 @@ class Recipe(Protocol):
 
     @property
     def numbers(self) -> Mapping[str, Any] | None:
-        """Of ``trace.number_settings``, in the process of the search; None: as they are here."""
+        """Of ``number_settings``, in the process of the search; None: as they are here."""
         ...
 
     def job(self, spec: JobSpec) -> Job:

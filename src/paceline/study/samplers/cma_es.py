@@ -56,7 +56,8 @@ class CmaEs(BaseSampler):
         self._seed, self._told = seed, told
         self._others = Tpe(told)
         self._draw = 0
-        self._shared = optuna.search_space.IntersectionSearchSpace(include_pruned=True)
+        # Without pruned trials, as Optuna's own: some are rejected before they declare all.
+        self._shared = optuna.search_space.IntersectionSearchSpace()
         self._replay: _Replay | None = None
 
     def seeded(self, seed: int) -> CmaEs:
