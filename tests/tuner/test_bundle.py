@@ -99,7 +99,7 @@ def test_the_best_models_come_in_order(searched):
     ("rank", "error", "why"),
     [
         (3, paceline.StudyError, r"keep_best is 2, and the model of rank 3 \(trial \d\) is not"),
-        (5, paceline.StudyError, "has 4 complete trials with a value, and the model of rank 5"),
+        (5, paceline.StudyError, "has 4 complete trials with a value of their own, and the model"),
         (0, paceline.UsageError, "rank"),
     ],
 )

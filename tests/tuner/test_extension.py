@@ -274,3 +274,30 @@ def test_who_goes_on() -> None:
 def test_what_is_no_number_of_trials(make, value) -> None:
     with pytest.raises(paceline.UsageError, match="continue_best: .* is not a positive whole"):
         make().search(X, Y, epochs=2, continue_best=value, **CALL)
+
+
+def worsening(hp: Any) -> keras.Model:
+    """A model whose rate is so large that its validation loss is best at first."""
+    return toys.softmax_at(hp.Float("lr", 0.5, 0.9))
+
+
+def test_who_goes_on_to_no_better_value_has_the_model_of_its_source(make) -> None:
+    settings: dict[str, Any] = {"objective": "min:val_loss", "keep_best": 2}
+    make(worsening, **settings).search(X, Y, epochs=3, n_trials=3, **CALL)
+    ranked = [trial.number for trial in make(worsening, **settings)._require_study().trials.ranked]
+    make(worsening, **settings).search(X, Y, epochs=6, continue_best=3, **CALL)
+    tuner = make(worsening, **settings)
+    first, second = ranked[:2]
+    goes_on = {tuner.trial(number).continues: number for number in (3, 4, 5)}
+    assert tuner.trial(goes_on[first]).value == tuner.trial(first).value
+    models = tuner.best_models(2)
+    for model, number in zip(models, (first, second), strict=True):
+        score = model.evaluate(*CALL["validation_data"], verbose=0, return_dict=True)
+        assert score["loss"] == pytest.approx(tuner.trial(number).value, abs=1e-6)
+    for number in (first, goes_on[first]):
+        found = tuner.best_model(number=number).get_weights()
+        for one, other in zip(found, models[0].get_weights(), strict=True):
+            np.testing.assert_array_equal(one, other)
+    tuner.ensemble(validation_data=CALL["validation_data"])
+    with pytest.raises(paceline.StudyError, match="has 3 complete trials with a value of"):
+        tuner.best_model(4)

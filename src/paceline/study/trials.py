@@ -125,6 +125,35 @@ class TrialTable(Sequence[Trial]):
         return [t for _, t in sorted(numbers, key=lambda pair: rank(pair[0], direction))]
 
     @property
+    def ranked_models(self) -> list[Trial]:
+        """As ``ranked``, a model each: without trials that went on and came to no better value."""
+        return [trial for trial in self.ranked if self.repeated_by(trial) is None]
+
+    def repeated_by(self, trial: Trial) -> Trial | None:
+        """Return the trial whose best epoch this one has, since it went on without a better one.
+
+        None for a trial with a best epoch of its own. A copy of a population has a seed of its own.
+        """
+        if trial.continues is None or trial.continued_at is not None or trial.best_epoch is None:
+            return None
+        source = self.get(trial.continues)
+        # A storage may have been written by others: no line leads back to itself.
+        if source is None or source.number >= trial.number:
+            return None
+        same = (trial.best_epoch, trial.value) == (source.best_epoch, source.value)
+        return source if same else None
+
+    def with_model_of(self, trial: Trial) -> list[Trial]:
+        """Return the trials whose model is that of a trial: itself, and those of one best epoch."""
+        first = self._first_of_model(trial)
+        return [trial, *(t for t in self if t is not trial and self._first_of_model(t) is first)]
+
+    def _first_of_model(self, trial: Trial) -> Trial:
+        while (source := self.repeated_by(trial)) is not None:
+            trial = source
+        return trial
+
+    @property
     def leading(self) -> Trial | None:
         """The trial with the best value so far, whatever its state; None when there is none."""
         return self._first(t for t in self._trials.values() if t.state != "failed")

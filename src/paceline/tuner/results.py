@@ -121,7 +121,8 @@ class StudyResults:
 
         Args:
             rank: 1 for the best trial, 2 for the second best. Models of the best ``keep_best``
-                trials are kept.
+                trials are kept. A trial that ``continue_best`` has trained on to no better value
+                has the model of the trial that it continues, and no rank of its own.
             number: The number of a trial, in place of its rank: with several objectives one of
                 ``pareto``, whose models are kept.
 
@@ -183,7 +184,7 @@ class StudyResults:
             )
         if self._require_study().trials.several:
             self.best_trial  # noqa: B018 - which says what there is instead
-        kept = min(self._config.keep_best, len(self._require_study().trials.ranked))
+        kept = min(self._config.keep_best, len(self._require_study().trials.ranked_models))
         if kept < 2:
             raise UsageError(
                 f"ensemble: {kept} model is kept, and an ensemble needs several; search with "
@@ -216,11 +217,11 @@ class StudyResults:
     def _ranked_trial(self, rank: int) -> Trial:
         if rank == 1 or self._require_study().trials.several:
             return self.best_trial
-        trials = self._require_study().trials.ranked
+        trials = self._require_study().trials.ranked_models
         if rank > len(trials):
             raise StudyError(
-                f"study: {self.name!r} has {len(trials)} complete trials with a value, and the "
-                f"model of rank {rank} was asked for."
+                f"study: {self.name!r} has {len(trials)} complete trials with a value of their "
+                f"own, and the model of rank {rank} was asked for."
             )
         return trials[rank - 1]
 

@@ -394,12 +394,14 @@ class TrainedModels:
         from paceline.program.initial_weights import own_model
         from paceline.program.trace import check_precision
 
-        weights = self.best.weights(trial.number)
-        path = None
+        weights, path = self.best.weights(trial.number), None
         if weights is None:
             path = self.best.weights_path(trial.number)
             of_study = self._study_folder, self._study.metadata.id
             path = path or find_saved(*of_study, trial.number, trial.value)
+            source = self._study.trials.repeated_by(trial)
+            if path is None and source is not None:
+                return self.model(source, note, rank)
             if path is None and rank > self._keep:
                 raise StudyError(
                     f"study: keep_best is {self._keep}, and the model of rank {rank} (trial "
