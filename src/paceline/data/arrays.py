@@ -381,7 +381,7 @@ def _common_length(inputs: tuple[Any, ...], what: str) -> int:
 def _check_finite(name: str, part: Any, what: str) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(part):
         # A file may be larger than memory: it is read as it is trained on, and not before.
-        if not jax.dtypes.issubdtype(leaf.dtype, np.floating) or isinstance(leaf, np.memmap):
+        if not jax.numpy.issubdtype(leaf.dtype, np.floating) or isinstance(leaf, np.memmap):
             continue
         # A sum is not finite when an element is not, and costs no array of the data's size.
         with np.errstate(over="ignore", invalid="ignore"):

@@ -283,7 +283,7 @@ class _BatchStats:
         self._counts[self._last] = self._counts.get(self._last, 0) + 1
         if not self._allow_nan:
             for leaf in jax.tree.leaves(batch):
-                if jax.dtypes.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
+                if jax.numpy.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
                     raise DataError(
                         f"{self._what}: batch {self.n_batches} of the {self._kind} holds NaN or "
                         "infinity; clean the data, or pass allow_nan=True when the model masks "

@@ -103,7 +103,7 @@ def _counted(y: np.ndarray, weight: Any, ignored: Any) -> np.ndarray:
     """The labels that the loss counts: not the class to ignore, and none of weight 0."""
     if weight is not None and weight.shape == y.shape[: weight.ndim]:
         y = y[weight != 0]
-    if jax.dtypes.issubdtype(y.dtype, np.floating):
+    if jax.numpy.issubdtype(y.dtype, np.floating):
         y = y[np.isfinite(y)]
     return y if ignored is None else y[y != ignored]
 
