@@ -12,7 +12,7 @@ import paceline
 import toys
 from commands import command
 from paceline.study.outside import BEAT
-from paceline.study.workers.heartbeat import boot, lock_name
+from paceline.study.workers.heartbeat import PLACE, boot, lock_name, make_place
 
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "epochs": 2, "verbose": 0}
 
@@ -54,7 +54,9 @@ def test_what_cannot_be_done_says_why(searched, capsys, words, why) -> None:
 def test_a_search_that_was_killed_is_not_asked_to_stop(searched, capsys) -> None:
     folder = Path("runs/s/workers").absolute()
     folder.mkdir(exist_ok=True)
+    make_place(folder)
     killed = {"beat": 3, "mode": "alone", "boot": boot(), "folder": str(folder)}
+    killed["place"] = (folder / PLACE).read_text()
     study = searched.optuna_study()
     study._storage.set_study_system_attr(study._study_id, BEAT + "0" * 16, killed)
     with filelock.FileLock(folder / lock_name("0" * 16)):

@@ -229,6 +229,11 @@ class RestoredStudy:
         self.trials = [*self.trials, *by_others]
         self._stored = set(self.foretold)
 
+    @property
+    def begun(self) -> bool:
+        """Whether Paceline has begun a trial of the study."""
+        return any(trial_codec.is_ours(trial.user_attrs) for trial in self.stored)
+
     def is_stored(self, number: int) -> bool:
         """Whether the storage holds a trial already that begins again here."""
         return self.resumed is not None and number in self._stored

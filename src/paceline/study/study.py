@@ -398,13 +398,16 @@ class Study:
         if not self.trials.directions:
             raise RuntimeError("persist before set_direction")
         if self.exists:
+            if not self.metadata.id and not self._restored.begun:
+                self.metadata.id = self.peers.settle_id(secrets.token_hex(8))
             self._describe(meta)
         else:
             self.metadata.write(meta)
             joined = self.peers.create_study(self.trials.directions, self.metadata.meta)
             if joined is not None:  # the worker that made it has decided what is learnt
                 self.metadata.learnt = list(joined.meta.get("learnt", ()))
-                self.metadata.id = str(joined.meta.get("id", ""))
+                self.metadata.id = self.peers.settle_id(self.metadata.id)
+                self.metadata.write(meta)
                 self._learnt = stored_learnt(self.name, self.metadata.learnt)
             if self.peers.shared:
                 self.asker.share(sampling_seed(self._seed, self._worker))

@@ -9,14 +9,16 @@ import filelock
 import pytest
 
 from paceline.study.outside import BEAT
-from paceline.study.workers.heartbeat import DEAD, boot, is_searched, lock_name
+from paceline.study.workers.heartbeat import DEAD, PLACE, boot, is_searched, lock_name, make_place
 
 HERE, THERE = "0" * 16, "1" * 16
 
 
 def beats(folder: Path, *, here: str = "alone", there: str | None = None) -> dict[str, Any]:
     """Heartbeats of a worker in the folder, and of one of another machine, by their modes."""
+    make_place(folder)
     place = {"boot": boot(), "folder": str(folder.absolute())}
+    place["place"] = (folder / PLACE).read_text()
     found = {BEAT + HERE: {"beat": 3, "mode": here, **place}}
     if there is not None:  # what is stored first is read first
         found = {BEAT + THERE: {"beat": 7, "mode": there, "boot": "b", "folder": "/f"}, **found}
@@ -43,3 +45,27 @@ def test_who_has_left_or_is_declared_dead_works_no_more(tmp_path) -> None:
 def test_without_heartbeats_it_is_not_known(tmp_path) -> None:
     assert is_searched({}, tmp_path) is None
     assert is_searched({BEAT + HERE: "no heartbeat"}, tmp_path) is None
+
+
+@pytest.mark.parametrize("theirs", ["0123456789abcdef", None, "none"])
+def test_a_container_of_this_host_is_another_place(tmp_path, theirs: str | None) -> None:
+    """It has the boot id of the host, and the same path with files of its own."""
+    attrs = beats(tmp_path)
+    record = attrs[BEAT + HERE]
+    assert is_searched(attrs, tmp_path) is False
+    if theirs == "none":  # of an earlier version
+        del record["place"]
+    else:
+        record["place"] = theirs
+    assert is_searched(attrs, tmp_path) is None
+
+
+@pytest.mark.parametrize("content", ["", "0123456789ABCDEF", "../../etc/passwd", None])
+def test_a_place_that_is_none_is_nobodys(tmp_path, content: str | None) -> None:
+    attrs = beats(tmp_path)
+    (tmp_path / PLACE).unlink()
+    if content is not None:
+        (tmp_path / PLACE).write_text(content)
+    attrs[BEAT + HERE]["place"] = content
+    assert is_searched(attrs, tmp_path) is None
+    assert (tmp_path / PLACE).exists() == (content is not None), "who only looks writes nothing"

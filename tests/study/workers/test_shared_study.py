@@ -440,3 +440,96 @@ def test_a_file_that_a_storage_names_is_never_touched(party: Party, tmp_path: Pa
     store.close()
     party.workers[one].beat()
     assert precious.read_text() == "keep me"
+
+
+def stored_id(party: Party) -> str:
+    found = StudyStorage.of(party.storage, "s", Path("runs")).load("s")
+    assert found is not None
+    return found.meta.get("id", "")
+
+
+@pytest.mark.parametrize("step", ["load", "create"])
+def test_workers_that_begin_a_study_at_once_give_it_one_id(
+    party: Party, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The study comes about after the second one has found that there is none."""
+    original = getattr(StudyStorage, step)
+    first: list[Study] = []
+
+    def look(store: StudyStorage, *arguments: Any) -> Any:
+        monkeypatch.setattr(StudyStorage, step, original)
+        if step == "create":
+            first.append(party.join())
+            return original(store, *arguments)
+        found = original(store, *arguments)
+        first.append(party.join())
+        return found
+
+    monkeypatch.setattr(StudyStorage, step, look)
+    second = party.join()
+    assert len(first[0].metadata.id) == 16
+    assert second.metadata.id == first[0].metadata.id == stored_id(party)
+    second.persist({})
+    second.writer.flush()
+    assert second.metadata.meta["id"] == stored_id(party) == first[0].metadata.id
+
+
+def test_who_finds_a_study_before_it_is_described_takes_the_id_of_who_made_it(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database has the study's row a moment before its attribute."""
+    first = party.join()
+    original = StudyStorage.load
+
+    def load(store: StudyStorage, name: str) -> Any:
+        found = original(store, name)
+        assert found is not None
+        found.meta.clear()
+        return found
+
+    monkeypatch.setattr(StudyStorage, "load", load)
+    second = party.join()
+    monkeypatch.setattr(StudyStorage, "load", original)
+    second.writer.flush()
+    assert second.metadata.id == first.metadata.id == stored_id(party)
+
+
+def test_workers_in_two_containers_of_one_host_live_by_their_heartbeats(
+    party: Party, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same boot id and path, and each its own files: neither sees the other's lock."""
+    inside = tmp_path / "workers"
+    folders = {name: tmp_path / name for name in ("first", "second")}
+
+    def enter(name: str) -> None:
+        inside.unlink(missing_ok=True)
+        folders[name].mkdir(exist_ok=True)
+        inside.symlink_to(folders[name])
+
+    enter("first")
+    one = party.join(folder=inside)
+    mine = must_begin(one)
+    one.writer.flush()
+    enter("second")
+    two = party.join(folder=inside)
+    assert two.peers.shared
+    for study, name in ((one, "first"), (two, "second")) * 3:
+        enter(name)
+        party.workers[study].beat()
+        assert not party.workers[study].heartbeats.declared_dead
+    changes = two.sync_workers()
+    assert changes is not None
+    assert changes.adopted == []
+    assert two.trials.by_number(mine).state == "running"
+
+
+def test_the_folder_goes_with_the_last_worker(party: Party, tmp_path: Path) -> None:
+    folder = tmp_path / "workers"
+    studies = [party.join(folder=folder), party.join(folder=folder)]
+    places = {party.workers[study].heartbeats._place["place"] for study in studies}
+    assert len(places) == 1
+    assert None not in places
+    for study, stays in zip(studies, (True, False), strict=True):
+        study.close()
+        party.workers[study].leave()
+        assert folder.exists() == stays

@@ -13,6 +13,7 @@ import math
 import os
 import platform
 import re
+import secrets
 import threading
 import time
 import uuid
@@ -31,6 +32,9 @@ from paceline.study.storage.storage import StudyStorage
 DEAD = "paceline:dead:"
 #: Beats that a worker may miss before it is declared dead.
 MISSED = 6
+#: A file in the workers' folder that holds an id of this folder. Containers of one host have its
+#: boot id, and the same paths, but each its own files.
+PLACE = "place"
 _TOKEN = re.compile("[0-9a-f]{16}")
 _VARIABLE = "PACELINE_HEARTBEAT_SECONDS"
 
@@ -231,7 +235,9 @@ def _works(
         remove: As of ``is_held``.
     """
     folder = place["folder"]
-    if folder is None or not place.items() <= record.items() or not _TOKEN.fullmatch(token):
+    if folder is None or place["place"] is None or not place.items() <= record.items():
+        return None  # so are workers of earlier versions, which have not said all of it
+    if not _TOKEN.fullmatch(token):
         return None
     path = Path(folder) / lock_name(token)
     # A worker holds the file from before its first heartbeat to after its last one.
@@ -240,7 +246,28 @@ def _works(
 
 def _place(folder: Path | None) -> dict[str, str | None]:
     """Where a worker is, as its heartbeats say it: the machine, and the folder of its file."""
-    return {"boot": boot(), "folder": None if folder is None else str(folder.absolute())}
+    if folder is None:
+        return {"boot": boot(), "folder": None, "place": None}
+    return {"boot": boot(), "folder": str(folder.absolute()), "place": _place_id(folder)}
+
+
+def make_place(folder: Path) -> None:
+    """Make the file by which the workers of one folder know one another, where there is none.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    with contextlib.suppress(FileExistsError), (folder / PLACE).open("x") as file:
+        file.write(secrets.token_hex(8))
+
+
+def _place_id(folder: Path) -> str | None:
+    """The id of a folder of workers; None where there is none, or another program changed it."""
+    try:
+        text = (folder / PLACE).read_text()
+    except (OSError, ValueError):
+        return None
+    return text if _TOKEN.fullmatch(text) else None
 
 
 def is_searched(attrs: Mapping[str, Any], folder: Path) -> bool | None:

@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial
 
 from paceline.errors import StorageError, StudyError
 from paceline.study import trial_codec
-from paceline.study.metadata import StoredStudy
+from paceline.study.metadata import META, StoredStudy
 from paceline.study.objective import Direction
 from paceline.study.proposer import Proposer
 from paceline.study.storage.storage import StudyStorage
@@ -148,6 +148,27 @@ class StudyPeers:
         if stored is not None:
             self._trials.set_direction(*stored.directions)
         return stored
+
+    def settle_id(self, made: str) -> str:
+        """Return the id of a study that is in the storage without a trial of Paceline's.
+
+        Another worker may have begun it a moment ago, after it was read here: its id stands.
+
+        Args:
+            made: The id that the study gets where it has none.
+
+        Raises:
+            StorageError: The storage does not answer.
+        """
+        study = self._store.study_id(self._study)
+        with self._store.writing():
+            storage = self._store.storage
+            meta = storage.get_study_user_attrs(study).get(META) or {}
+            if not meta.get("id"):
+                storage.set_study_user_attr(study, META, {**meta, "id": made})
+        # Read again: between the two calls of a database, another worker may have written its own.
+        with self._store.errors("read"), self._store.turn:
+            return storage.get_study_user_attrs(study)[META]["id"]
 
     def claim(self, template: FrozenTrial, limit: int | None) -> int | None:
         """Have the storage number a trial of a study that is shared.

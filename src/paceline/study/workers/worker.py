@@ -20,7 +20,13 @@ import filelock
 from paceline.errors import PacelineError
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.storage.write_behind import WriteBehind
-from paceline.study.workers.heartbeat import Heartbeats, lock_name, seconds_between
+from paceline.study.workers.heartbeat import (
+    PLACE,
+    Heartbeats,
+    lock_name,
+    make_place,
+    seconds_between,
+)
 
 #: The folder, in a study's, where workers hold their lock files and keep their models.
 WORKERS = "workers"
@@ -207,12 +213,16 @@ class Worker:
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+        told = True
         if self._heartbeats is not None and self._heartbeats.mode != "left":
-            # Where the storage does not answer, the other workers will find out by watching.
-            with contextlib.suppress(PacelineError):
+            try:
                 self._heartbeats.set_mode("left")
+            except PacelineError:  # the others will find out by watching, or by the folder
+                told = False
             self._heartbeats.close_connections()
         self._unlock_file()
+        if told:
+            self._remove_folder()
 
     def _run(self) -> None:
         while not self._stop.wait(self._every):
@@ -252,6 +262,9 @@ class Worker:
             self._lock = lock
         except (OSError, RuntimeError):  # no folder, or no locks there: heartbeats must do
             self._lock = None
+            return
+        with contextlib.suppress(OSError):
+            make_place(self._folder)
 
     def _unlock_file(self) -> None:
         if self._lock is None or self._folder is None:
@@ -260,7 +273,17 @@ class Worker:
         self._lock = None
         with contextlib.suppress(OSError):
             (self._folder / lock_name(self.token)).unlink(missing_ok=True)
-            self._folder.rmdir()  # empty after the last worker
+
+    def _remove_folder(self) -> None:
+        """Remove the folder after the last worker, if none has left anything else there."""
+        if self._folder is None:
+            return
+        with contextlib.suppress(OSError):
+            # A worker that joins at this moment keeps its id, and is of another place for those
+            # that come later: its heartbeats tell them that it lives.
+            if [path.name for path in self._folder.iterdir()] == [PLACE]:
+                (self._folder / PLACE).unlink()
+            self._folder.rmdir()
 
 
 def _others(n: int) -> str:
