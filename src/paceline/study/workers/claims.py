@@ -124,6 +124,10 @@ class TrialClaims:
         self._seen.setdefault(_key(template), number)
         return number, made
 
+    def taken(self, template: FrozenTrial) -> bool:
+        """Whether another trial stands that has the configuration of one that was not begun."""
+        return _key(template) in self._seen
+
     def replace(self, trial: FrozenTrial, template: FrozenTrial) -> tuple[int, int] | None:
         """Take over a trial that nobody trains: make another for it, and end it as interrupted.
 

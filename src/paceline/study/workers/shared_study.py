@@ -262,8 +262,11 @@ class SharedStudy:
         Raises:
             StorageError: The storage does not answer.
         """
-        claimed = self._begun_claims().claim(template, limit)
+        claims = self._begun_claims()
+        claimed = claims.claim(template, limit)
         if claimed is None:
+            if claims.taken(template):  # otherwise it is proposed again until the next ``sync``
+                self._proposer.tried.note(template.user_attrs["hparams"])
             return None
         number, trial_id = claimed
         self._writer.know_trial_id(number, trial_id)
