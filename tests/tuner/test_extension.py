@@ -301,3 +301,20 @@ def test_who_goes_on_to_no_better_value_has_the_model_of_its_source(make) -> Non
     tuner.ensemble(validation_data=CALL["validation_data"])
     with pytest.raises(paceline.StudyError, match="has 3 complete trials with a value of"):
         tuner.best_model(4)
+
+
+def test_epochs_before_the_initial_one_are_none_to_go_on_to(make) -> None:
+    """Of six epochs after the second, four were trained: that is all of them."""
+    call = {**CALL, "initial_epoch": 2}
+    make().search(X, Y, epochs=6, n_trials=1, **call)
+    notes: list[str] = []
+    again = make(notes=notes.append)
+    again.search(X, Y, epochs=6, continue_best=1, **call)
+    again.search(X, Y, epochs=lambda hp: 6, continue_best=1, **call)
+    assert len(again.results()) == 1
+    assert any("or they have 4 epochs already; give more epochs" in note for note in notes)
+    assert any("trial 0 does not go on: it has 4 epochs already" in note for note in notes)
+    longer, at_once = make(), make(study="long")
+    longer.search(X, Y, epochs=8, continue_best=1, **call)
+    at_once.search(X, Y, epochs=8, n_trials=1, **call)
+    assert longer.history(1) == at_once.history(0)

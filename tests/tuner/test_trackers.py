@@ -277,4 +277,5 @@ def test_a_study_begun_anew_is_another_one() -> None:
 )
 def test_secrets_on_the_command_line_are_told_to_nobody(words, shown, monkeypatch) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", "search.py", *words])
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # of another test
     assert provenance._run(None)["command"] == f"python search.py {shown}"

@@ -98,6 +98,10 @@ class TrialLauncher:
             return
         if built.epochs <= source.epochs:
             self._proposer.reject(draft)
+            self._say_once(
+                f"trial {source.number} does not go on: it has {source.epochs} epochs already, and "
+                f"is to have {built.epochs}; give more epochs"
+            )
             return
         try:
             number = self._study.accept(draft, hp)

@@ -299,11 +299,16 @@ class SearchRun:
         )
 
     def _stopping(self, trials: RunningTrials) -> StoppingCheck | None:
-        rules, epochs = self._arguments.stopping, self._arguments.epochs
-        each = None if callable(epochs) else int(epochs)
+        rules = self._arguments.stopping
         if rules is None:
             return None
-        return StoppingCheck(rules, self.study.trials, trials, self._objective, each)
+        return StoppingCheck(rules, self.study.trials, trials, self._objective, self._epochs)
+
+    @property
+    def _epochs(self) -> int | None:
+        """Epochs that each trial trains; None where that depends on hp."""
+        epochs, first = self._arguments.epochs, self._arguments.initial_epoch
+        return None if callable(epochs) or callable(first) else int(epochs) - int(first)
 
     def _costs(self, packs: PackExecutor | None) -> TrialCosts | None:
         """What tells the costs of models; None where they are no objectives."""
@@ -331,10 +336,9 @@ class SearchRun:
 
     def _continue_best(self, search: SearchLoop) -> None:
         """Trains the best trials longer, where the call asks for it."""
-        best, epochs = self._arguments.continue_best, self._arguments.epochs
+        best, wanted = self._arguments.continue_best, self._epochs
         if not best:
             return
-        wanted = None if callable(epochs) else int(epochs)
         direction = self._objective.direction
         numbers = trials_to_continue(self.study.trials, best, wanted, direction)
         if numbers:
@@ -342,7 +346,7 @@ class SearchRun:
         else:
             self._note(
                 f"none of the best {best} trials of study {self.study.name!r} can go on: none is "
-                f"complete, or they have {epochs} epochs already; give more epochs"
+                f"complete, or they have {wanted or 'as many'} epochs already; give more epochs"
             )
 
     def _resume(self, search: SearchLoop, snapshot: Snapshot) -> None:
@@ -393,14 +397,14 @@ class SearchRun:
     def _make_pruner(self) -> Pruner | None:
         if self._config.pruner is None:
             return None
-        objective, epochs = self._objective, self._arguments.epochs
+        objective = self._objective
         if self._several is not None:
             self._note(self._several.note_on_pruner(pruner_text(self._config.pruner) or ""))
         freq = self._arguments.validation_freq if objective.name.startswith("val_") else 1
         return make_pruner(
             self._config.pruner,
             direction=objective.direction,
-            epochs=None if callable(epochs) else int(epochs),
+            epochs=self._epochs,
             n_trials=self._arguments.n_trials,
             freq=freq,
             n_members=self._arguments.n_members,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import collections
 import collections.abc
 import dis
@@ -42,7 +43,7 @@ _DRAWN_FROM = (
     collections.abc.Iterator,
 )
 #: What a tuner and an oracle tell of other trials.
-_RESULTS = frozenset("get_best_trials get_best_models get_best_hyperparameters end_order".split())
+_RESULTS = frozenset("get_best_trials get_best_models get_best_hyperparameters".split())
 _DECLARES = frozenset("Int Float Choice Boolean Fixed".split())
 _TRAINS = frozenset("fit run_trial _build_and_fit_model".split())
 
@@ -80,16 +81,19 @@ def depends_on_earlier(found: Reached) -> str | None:
     function's values are to be drawn for.
     """
     for user in found.functions:
-        trained = False
-        for code in user.codes():
-            for step in dis.get_instructions(code):
-                if step.opname not in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
-                    continue
-                if step.argval in _RESULTS:
-                    return f"{user.name} reads the results of others by {step.argval}"
-                if trained and step.argval in _DECLARES:
+        for node in source(user):
+            calls = [
+                (call.func.attr, call)
+                for call in ast.walk(node)
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+            ]
+            ends = [(c.end_lineno or 0, c.end_col_offset or 0) for n, c in calls if n in _TRAINS]
+            for name, call in calls:
+                if name in _RESULTS:
+                    return f"{user.name} reads the results of others by {name}"
+                late = any(end <= (call.lineno, call.col_offset) for end in ends)
+                if late and name in _DECLARES:
                     return f"{user.name} declares a hyperparameter after it has trained"
-                trained |= step.argval in _TRAINS
     return None
 
 
