@@ -753,6 +753,26 @@ def test_a_process_that_is_refused_changes_nothing(usual, make, monkeypatch) -> 
     assert all_of(tuner) == all_of(usual)
 
 
+def test_who_has_another_pruner_does_not_join(make, monkeypatch) -> None:
+    """Its trials would be none of the population, which waits for its own members alone."""
+    monkeypatch.setenv("PACELINE_HEARTBEAT_SECONDS", "0.05")
+    refused: list[str] = []
+
+    def join(report: EpochReport) -> None:
+        if not refused:
+            refused.append("")
+            with pytest.raises(UsageError, match="'s' is being searched by another process") as why:
+                searched(make, pruner=None)
+            refused[0] = str(why.value)
+
+    observe_reports(monkeypatch, after=join)
+    tuner = searched(make, n_trials=4, epochs=3, slots=4)
+    assert "wait for it, or choose another study name" in refused[0]
+    trials = trials_of(tuner)
+    assert sum(trial.continues is None for trial in trials) == 4
+    assert len(trials) == 5
+
+
 def test_a_schedule_that_changes_the_loss_is_refused() -> None:
     """Only ``compile`` sets it: it would have stayed as it was without a word."""
 

@@ -155,6 +155,7 @@ class SearchRun:
                 f"study: {study.name!r} was made with the objective {stored!r}, not "
                 f"{objective.name!r}; use another study name, or that objective."
             )
+        self._check_population()
         built = self._first_build
         study.strategy.on_search_begin(study.metadata.space, built.hp, built.batch)
         study.learn_from(config.learn_from, config.directory, config.storage)
@@ -183,6 +184,22 @@ class SearchRun:
                 "stays"
             )
         self._snapshot = snapshot if study.resumed else None
+
+    def _check_population(self) -> None:
+        """Refuses to join a population, whose trials wait for one another in its own process.
+
+        Raises:
+            UsageError: Another process searches the study with pbt.
+        """
+        pruner = self.study.metadata.meta.get("pruner") or ""
+        if self._worker is None or not self._worker.has_peers:
+            return
+        if pruner.startswith("pbt") and not isinstance(self._config.pruner, PBT):
+            raise UsageError(
+                f"study: {self.study.name!r} is being searched by another process with pruner "
+                f"{pruner!r}, and the members of its population wait for one another there; wait "
+                "for it, or choose another study name."
+            )
 
     def run(self, began: float) -> None:
         """Searches, and saves what came of it.
