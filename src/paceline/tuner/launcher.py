@@ -83,12 +83,10 @@ class TrialLauncher:
         from paceline.study.lineage import copied_line, line_of  # most searches continue nothing
 
         source = self._study.trials.by_number(self.to_continue.popleft())
-        parts, lost = None, "the state of its callbacks is"  # which would begin anew
-        if self._arguments.callbacks is None:
-            lost = "its last variables are"
-            parts = self._context.models.last_variables.load(source.number, source.epochs)
+        called, kept = self._arguments.callbacks is not None, self._context.models.last_variables
+        parts = None if called else kept.load(source.number, source.epochs)
+        lost = "the state of its callbacks is" if called else "its last variables are"
         if parts is None and len(copied_line(line_of(source, self._study.trials.get))) > 1:
-            # Its first epochs were trained with other values.
             self._say_once(f"trial {source.number}, a copy, is not continued: {lost} not kept")
             return
         try:
@@ -98,10 +96,8 @@ class TrialLauncher:
             return
         if built.epochs <= source.epochs:
             self._proposer.reject(draft)
-            self._say_once(
-                f"trial {source.number} does not go on: it has {source.epochs} epochs already, and "
-                f"is to have {built.epochs}; give more epochs"
-            )
+            why = f"it has {source.epochs} epochs already"
+            self._say_once(f"trial {source.number} does not go on: {why}")
             return
         try:
             number = self._study.accept(draft, hp)
