@@ -54,6 +54,36 @@ def test_choices_keep_their_order() -> None:
     assert axis.choices == ("relu", "elu", "&lt;b&gt;")
 
 
+@pytest.mark.parametrize(
+    ("choices", "labels"),
+    [
+        (
+            ["mobilenet_v3_large_075", "mobilenet_v3_large_100", "resnet"],
+            ("mobilene...arge_075", "mobilene...arge_100", "resnet"),
+        ),
+        (
+            [None, "None", True, "True", "relu"],
+            ("None", "&quot;None&quot;", "True", "&quot;True&quot;", "relu"),
+        ),
+        (
+            ["a" * 20 + each + "z" * 20 for each in "bc"],
+            ("1: aaaaaaaa...zzzzzzzz", "2: aaaaaaaa...zzzzzzzz"),
+        ),
+        ([1, True, "x"], ("1", "True", "x")),
+    ],
+)
+def test_each_choice_has_a_label_of_its_own(choices, labels) -> None:
+    there = [i for i, choice in enumerate(choices) if choice is not None]
+    texts = tuple(labels[i] for i in there)
+    axis = axis_of("lr", trials(CategoricalDistribution(choices), [choices[i] for i in there]))
+    assert axis.choices == labels
+    assert tuple(axis.values.values()) == texts
+    found = {number: float(number) for number in range(len(there))}
+    assert tuple(slice_figure([axis], found, "loss").data[0].x) == texts
+    (_, dimension) = parallel_figure([axis], found, "loss", maximize=True).data[0].dimensions
+    assert list(dimension["values"]) == there
+
+
 def test_few_numbers_to_choose_from_are_the_labels() -> None:
     axes = [axis_of("units", trials(CategoricalDistribution([100, 16, 64]), [16, 64], "units"))]
     found = dict(enumerate([0.1, 0.2]))

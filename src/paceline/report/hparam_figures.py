@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
@@ -77,13 +78,10 @@ def axis_of(name: str, trials: Iterable[FrozenTrial]) -> HparamAxis:
     values = {trial.number: trial.params[name] for trial in there}
     known = [trial.distributions[name] for trial in there]
     if not all(_is_number(value) for value in values.values()):
-        choices = {}
-        for each in known:
-            found = each.choices if isinstance(each, CategoricalDistribution) else ()
-            choices |= dict.fromkeys(map(_label, found))
-        choices |= dict.fromkeys(map(_label, values.values()))
-        texts = {number: _label(value) for number, value in values.items()}
-        return HparamAxis(name, "choice", texts, tuple(choices))
+        found = [each.choices for each in known if isinstance(each, CategoricalDistribution)]
+        labels = _labels([*(choice for choices in found for choice in choices), *values.values()])
+        texts = {number: labels[_key(value)] for number, value in values.items()}
+        return HparamAxis(name, "choice", texts, tuple(labels.values()))
     few = [_numbers_of(each) for each in known]
     marks = {number for numbers in few for number in numbers} if all(few) else set()
     kind = "log" if _is_log(list(values.values()), known) else "linear"
@@ -127,8 +125,47 @@ def _is_number(value: Any) -> TypeGuard[float]:
 
 
 def _label(value: Any) -> str:
-    text = formats.visible(formats.hparam(value))
+    text = _text(value)
     return html.escape(text if len(text) < _LABEL else f"{text[: _LABEL - 3]}...")
+
+
+def _text(value: Any) -> str:
+    return formats.visible(formats.hparam(value))
+
+
+def _key(value: Any) -> tuple[type, str]:
+    """What tells a choice from others: ``True == 1``, and NaN is not itself."""
+    return type(value), repr(value)
+
+
+def _labels(values: Iterable[Any]) -> dict[tuple[type, str], str]:
+    """Return the label of each choice by ``_key``; no two are alike.
+
+    Those that would be are quoted, as "None" beside None, or show their ends, or their places.
+    """
+    choices = {_key(value): value for value in values}
+    labels = {key: _label(value) for key, value in choices.items()}
+    for form in (_quoted, _ends):
+        counts = Counter(labels.values())
+        alike = [key for key, label in labels.items() if counts[label] > 1]
+        labels |= {key: form(choices[key]) for key in alike}
+    if len(set(labels.values())) < len(labels):
+        labels = {key: f"{i}: {label}" for i, (key, label) in enumerate(labels.items(), 1)}
+    return labels
+
+
+def _quoted(value: Any) -> str:
+    return html.escape(f'"{_text(value)}"') if _is_short_text(value) else _label(value)
+
+
+def _is_short_text(value: Any) -> bool:
+    return isinstance(value, str) and len(_text(value)) < _LABEL
+
+
+def _ends(value: Any) -> str:
+    text = _text(value)
+    half = (_LABEL - 3) // 2
+    return html.escape(f"{text[:half]}...{text[-half:]}") if len(text) >= _LABEL else _quoted(value)
 
 
 def log_ticks(low: float, high: float) -> list[float]:
