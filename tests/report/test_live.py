@@ -80,6 +80,13 @@ def test_a_note_is_shown_at_once_and_once():
     assert stream.getvalue() == "paceline: 3 trials go to fit: eager\n"
 
 
+def test_a_note_does_not_steer_the_terminal():
+    lines, terminal = io.StringIO(), io.StringIO()
+    LineScreen(lines).note("trial 1 failed: \x1b[2J")
+    PanelScreen(Console(file=terminal, color_system=None), "s").note("trial 1 failed: \x1b[2J")
+    assert lines.getvalue() == terminal.getvalue() == "paceline: trial 1 failed: \\x1b[2J\n"
+
+
 def test_quiet_keeps_notes_only():
     stream = io.StringIO()
     with live.LiveView(QuietScreen(stream), last_line=False) as view:

@@ -138,6 +138,16 @@ def test_names_are_never_markup():
     assert "[bold] [/]" in text
 
 
+def test_names_and_values_do_not_steer_the_terminal():
+    steers = "\x1b]0;owned\x07\x1b[2J"
+    rows = [TrialRow(n, "complete", 0.5, 1, 0, {f"act{steers}": steers}) for n in range(2)]
+    wild = {"best_hparams": {steers: steers}, "objective": steers, "rows": tuple(rows)}
+    for progress in (replace(PROGRESS, **wild), replace(PROGRESS, **wild, best_value=None)):
+        text = drawn(progress, 200)
+        assert "\x1b" not in text and "\x07" not in text
+        assert "owned" in text
+
+
 def test_a_terminal_without_unicode_gets_a_panel_too():
     assert "20 of 32" in drawn(PROGRESS, 80, encoding="ascii")
 

@@ -121,7 +121,7 @@ class LivePanel:
 
 
 def _panel(body: RenderableType, title: str, width: int) -> Panel:
-    text = Text.assemble(("paceline ", "bold"), title)
+    text = Text.assemble(("paceline ", "bold"), formats.visible(title))
     text.truncate(max(1, width - 6), overflow="ellipsis")
     return Panel(body, title=text, title_align="left", border_style="cyan", width=width)
 
@@ -183,11 +183,12 @@ def trials_table(progress: Progress, width: int, room: int) -> Table:
     left = width - sum(_width(head, cells) + 2 for head, cells in columns.items())
     for name in names:
         whole = formats.hparam_cells([row.hparams for row in shown], name, "")
-        cells = [text[:24] for text in whole]
-        left -= _width(name, cells) + 2
+        cells = [formats.visible(text)[:24] for text in whole]
+        head = formats.visible(name)
+        left -= _width(head, cells) + 2
         if left < 0:
             break
-        columns[f"{name}"] = cells
+        columns[head] = cells
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for i, head in enumerate(columns):
         table.add_column(_text(head), no_wrap=True, justify="left" if i == at_state else "right")
@@ -209,13 +210,17 @@ def _width(head: str, cells: Sequence[str]) -> int:
 
 def _wrapped(text: str, width: int) -> list[str]:
     """At most HPARAM_LINES lines; a name and its value stay together."""
-    glued = text.replace(" ", "\N{NO-BREAK SPACE}").replace(",\N{NO-BREAK SPACE}", ", ")
+    glued = (
+        formats.visible(text)
+        .replace(" ", "\N{NO-BREAK SPACE}")
+        .replace(",\N{NO-BREAK SPACE}", ", ")
+    )
     lines = textwrap.wrap(glued, width, max_lines=HPARAM_LINES, placeholder=" ...")
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines] or [""]
 
 
 def _text(text: str) -> Text:
-    return Text(text, no_wrap=True, overflow="crop")
+    return Text(formats.visible(text), no_wrap=True, overflow="crop")
 
 
 def _bar(progress: Progress, width: int) -> RenderableType:
@@ -237,10 +242,11 @@ def _bar(progress: Progress, width: int) -> RenderableType:
 
 def _best(progress: Progress) -> Text:
     if progress.best_value is None:
-        return Text(f"no {progress.objective} yet", style="dim", no_wrap=True, overflow="crop")
+        nothing = f"no {formats.visible(progress.objective)} yet"
+        return Text(nothing, style="dim", no_wrap=True, overflow="crop")
     return Text.assemble(
         (formats.metric(progress.best_value), "bold green"),
-        f" {progress.objective}, trial {progress.best_number}{_front(progress)}",
+        f" {formats.visible(progress.objective)}, trial {progress.best_number}{_front(progress)}",
         no_wrap=True,
         overflow="crop",
     )

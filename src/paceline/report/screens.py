@@ -9,7 +9,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.live import Live
 
-from paceline.report import panel
+from paceline.report import formats, panel
 from paceline.report.progress import Progress
 
 
@@ -83,7 +83,7 @@ class PanelScreen(Screen):
 
     def note(self, text: str) -> None:  # noqa: D102
         console = self._live.console
-        console.print(f"paceline: {text}", markup=False, highlight=False)
+        console.print(f"paceline: {formats.visible(text)}", markup=False, highlight=False)
 
     def stay(self, progress: Progress) -> None:  # noqa: D102
         self._panel.progress = panel.ended(progress)
@@ -106,7 +106,8 @@ class LineScreen(Screen):
         self.note(panel.line(progress))
 
     def note(self, text: str) -> None:  # noqa: D102
-        self._stream.write(f"paceline: {text}\n")  # one write, since other threads print too
+        # One write, since other threads print too.
+        self._stream.write(f"paceline: {formats.visible(text)}\n")
         self._stream.flush()
 
 
