@@ -9,6 +9,7 @@ import math
 import pytest
 
 from paceline.report import tables
+from paceline.report.selection import Columns
 from paceline.study.trial import Trial
 from paceline.study.trial_codec import best_record
 
@@ -73,6 +74,19 @@ def test_csv_quotes_what_needs_it():
     trial = Trial(0, hparams={'a,"b"': "x\ny"})
     rows = list(csv.DictReader(io.StringIO(tables.to_csv([trial]))))
     assert rows[0]['a,"b"'] == "x\ny"
+
+
+def test_each_hyperparameter_has_a_column_of_its_own():
+    hparams = {"value": 1, "hp.value": 2, "epochs": 3, "lr": 4}
+    trials = [Trial(0, "complete", 0.5, hparams, 7)]
+    found = tables.values_by_column(trials)
+    names = ["hp.hp.value", "hp.value", "hp.epochs", "lr"]
+    assert [found[name] for name in names] == [[1], [2], [3], [4]]
+    assert found["value"] == [0.5] and found["epochs"] == [7]
+    head, *_ = tables.trials_table(trials, best=None).splitlines()
+    assert head.split()[-4:] == names
+    row = Columns(trials).of(trials[0])
+    assert [row[name] for name in names] == [1, 2, 3, 4]
 
 
 def test_a_table_marks_the_best_and_shows_what_is_missing():

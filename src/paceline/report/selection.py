@@ -76,7 +76,8 @@ class Columns:
     ) -> None:
         fixed = tables.columns(trials, objectives)
         self._objectives = objectives
-        self._hparams = {tables.column_name(n, fixed): n for n in tables.hparam_names(trials)}
+        hparams = tables.column_names(tables.hparam_names(trials), fixed)
+        self._hparams = {column: name for name, column in hparams.items()}
         self.names = [*fixed, *self._hparams]
         others = {"trial": "number", "time": "seconds", objective or "value": "value"}
         if objectives:

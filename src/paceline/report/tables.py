@@ -81,9 +81,21 @@ def hparam_names(trials: Iterable[Trial]) -> list[str]:
     return list(dict.fromkeys(name for trial in trials for name in trial.hparams))
 
 
-def column_name(hparam: str, taken: Sequence[str] = FIXED_COLUMNS) -> str:
-    """Return the column of a hyperparameter: its name, or ``hp.NAME`` if that name is taken."""
-    return f"hp.{hparam}" if hparam in taken else hparam
+def column_names(hparams: Sequence[str], taken: Sequence[str]) -> dict[str, str]:
+    """Return hyperparameter -> its column: its name, or ``hp.NAME`` if that name is taken.
+
+    Args:
+        hparams: The names of all hyperparameters.
+        taken: The names of the other columns.
+    """
+    found = {hparam: hparam for hparam in hparams}
+    used = {*taken, *hparams}
+    for hparam in hparams:
+        if hparam in taken:
+            while found[hparam] in used:
+                found[hparam] = f"hp.{found[hparam]}"
+            used.add(found[hparam])
+    return found
 
 
 def values_by_column(
@@ -99,8 +111,8 @@ def values_by_column(
     for place, name in enumerate(objectives):
         found[name] = [objective_value(trial, place) for trial in trials]
     hparams = {
-        column_name(name, fixed): [trial.hparams.get(name) for trial in trials]
-        for name in hparam_names(trials)
+        column: [trial.hparams.get(name) for trial in trials]
+        for name, column in column_names(hparam_names(trials), fixed).items()
     }
     first = {name: found.pop(name) for name in ("value", *objectives, SPREAD) if name in found}
     return {**first, **hparams, **found}
@@ -175,8 +187,8 @@ def _build(
     if names is None:
         table.add_column("hparams", overflow="fold")
     else:
-        for name in names:
-            table.add_column(Text(column_name(name, first)), justify="right", no_wrap=True)
+        for column in column_names(names, first).values():
+            table.add_column(Text(column), justify="right", no_wrap=True)
     hparams = [trial.hparams for trial in trials]
     cells = [
         [f"{'* ' if trial.number in marked else ''}{trial.number}" for trial in trials],
