@@ -106,6 +106,21 @@ def test_trials_as_csv_hold_the_same_numbers(paceline, study):
     assert rows[2]["value"] == ""
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_csv_has_the_values_as_they_are_and_steers_no_terminal(paceline, monkeypatch, terminal):
+    value = "half\u00a0price \x1b[2J\nnext"
+    study = Study.open("wild", direction="maximize", seed=3)
+    study.persist(META)
+    proposal = study.asker.propose(lambda hp, draft: hp.Choice("name", [value]))
+    assert proposal is not None
+    study.accept(*proposal[:2])
+    study.close()
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda self: terminal)
+    text = paceline("trials", "wild", "--csv").out
+    (row,) = csv.DictReader(io.StringIO(text))
+    assert row["name"] == ("half\\xa0price \\x1b[2J\nnext" if terminal else value)
+
+
 def test_csv_and_json_exclude_each_other(paceline, study):
     done = paceline("trials", study, "--csv", "--json")
     assert done.code == 2

@@ -159,6 +159,16 @@ def print_result(text: str) -> None:
     _print(formats.visible(text))
 
 
+def print_data(text: str) -> None:
+    """Print a result for programs on stdout, as it is; on a terminal as for people.
+
+    Raises:
+        Failed: Stdout is closed or cannot be written.
+    """
+    whole = text.encode(errors="backslashreplace").decode()  # half a surrogate cannot be printed
+    _print(formats.visible(text) if sys.stdout.isatty() else whole)
+
+
 def print_json(value: Any) -> None:
     """Print one line of strict JSON on stdout; nothing may follow it.
 
@@ -172,7 +182,7 @@ def _print(text: str) -> None:
     if isinstance(sys.stdout, _Closed):
         raise Failed("the result cannot be printed: stdout is closed")
     try:
-        typer.echo(text)
+        typer.echo(text, color=True)  # else it drops what looks like a colour from data in a pipe
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -101,7 +101,7 @@ def show_trials(
     if as_json:
         terminal.print_json([tables.trial_record(trial, study.objectives) for trial in shown])
     elif as_csv:
-        terminal.print_result(tables.to_csv(shown, study.objectives).removesuffix("\n"))
+        terminal.print_data(tables.to_csv(shown, study.objectives).removesuffix("\n"))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         terminal.print_result(_trials_text(study, chosen, shown, width))
