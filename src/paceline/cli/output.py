@@ -9,6 +9,7 @@ import shutil
 import sys
 import textwrap
 import traceback
+import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
@@ -160,13 +161,18 @@ def print_result(text: str) -> None:
 
 
 def print_data(text: str) -> None:
-    """Print a result for programs on stdout, as it is; on a terminal as for people.
+    """Print a result for programs on stdout; on a terminal as for people.
+
+    In a file or a pipe all characters are as they are, but for control characters: what reads the
+    pipe may be a pager, and half a surrogate cannot be printed.
 
     Raises:
         Failed: Stdout is closed or cannot be written.
     """
-    whole = text.encode(errors="backslashreplace").decode()  # half a surrogate cannot be printed
-    _print(formats.visible(text) if sys.stdout.isatty() else whole)
+    if sys.stdout.isatty():
+        return print_result(text)
+    wild = {c for c in set(text) - {"\n", "\t"} if unicodedata.category(c) in ("Cc", "Cs")}
+    _print(text.translate({ord(c): ascii(c)[1:-1] for c in wild}))
 
 
 def print_json(value: Any) -> None:
@@ -182,7 +188,7 @@ def _print(text: str) -> None:
     if isinstance(sys.stdout, _Closed):
         raise Failed("the result cannot be printed: stdout is closed")
     try:
-        typer.echo(text, color=True)  # else it drops what looks like a colour from data in a pipe
+        typer.echo(text)
     except BrokenPipeError:
         raise
     except OSError as error:
