@@ -178,28 +178,14 @@ def _value_of(value: Any) -> Any:
 def test_tensorboard_shows_the_hparams_page() -> None:
     """TensorBoard's own plugin gathers the runs into a table."""
     pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
-    from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
     from tensorboard.context import RequestContext
-    from tensorboard.plugins.base_plugin import TBContext
-    from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
+    from tensorboard.plugins.hparams import api_pb2, list_session_groups
+
+    from hparams_page import columns, page_of
 
     tuner, _ = search("tensorboard")
-    multiplexer = EventMultiplexer()
-    multiplexer.AddRunsFromDirectory("runs/s/tensorboard")
-    multiplexer.Reload()
-    provider = MultiplexerDataProvider(multiplexer, "runs/s/tensorboard")
-    context = backend_context.Context(TBContext(data_provider=provider))
-    request_context = RequestContext()
-    metrics = context.experiment_from_metadata(
-        request_context,
-        "",
-        True,
-        context.hparams_metadata(request_context, ""),
-        context.hparams_from_data_provider(request_context, "", 100),
-    )
-    names = {info.name for info in metrics.hparam_infos}
-    assert names == set(tuner.best_hparams)
+    context, request_context = page_of("runs/s/tensorboard"), RequestContext()
+    assert columns(context)[0] == set(tuner.best_hparams)
     request = api_pb2.ListSessionGroupsRequest(
         allowed_statuses=[0, 1, 2, 3],
         col_params=[api_pb2.ColParams(hparam="lr")],
@@ -305,7 +291,8 @@ def test_each_has_the_values_of_several_objectives(mlflow_client, tmp_path, monk
     pytest.importorskip("wandb")
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from tensorboard.plugins.hparams import metadata
+
+    from hparams_page import columns, page_of
 
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
@@ -327,10 +314,7 @@ def test_each_has_the_values_of_several_objectives(mlflow_client, tmp_path, monk
         events.Reload()
         scalars = {tag: events.Scalars(tag)[0].value for tag in events.Tags()["scalars"]}
         assert values_in(scalars) == pytest.approx(truth)  # event files hold float32
-        columns = metadata.parse_experiment_plugin_data(
-            events.summary_metadata["_hparams_/experiment"].plugin_data.content
-        ).metric_infos
-        assert [info.name.tag for info in columns] == [f"best_{name}" for name in names]
+    assert {f"best_{name}" for name in names} <= columns(page_of("runs/s/tensorboard"))[1]
     best = dict(zip(names, tuner.pareto()[0].values, strict=True))
     assert values_in(parent.data.metrics) == best
     assert values_in(online["study"]["summary"]) == best

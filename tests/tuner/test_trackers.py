@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -181,16 +182,27 @@ def test_a_tracker_that_hangs_is_not_waited_for(monkeypatch) -> None:
         released.set()
 
 
-def test_numbers_that_the_storage_has_not_confirmed_wait(monkeypatch) -> None:
+def begun(
+    tracker: Tracker, trials: Collection[Trial] = (), **writer: bool
+) -> tuple[TrackerThreads, Any]:
+    """The threads of a search of a study with trials, which has begun, and the study."""
+
+    class Table(list[Trial]):
+        several, best = False, None
+
+    study: Any = SimpleNamespace(
+        trials=Table(trials),
+        writer=SimpleNamespace(**{"unnumbered": False, **writer}),
+        peers=SimpleNamespace(shared=False),
+    )
+    threads = TrackerThreads({"t": tracker}, study, [].append)
+    threads.begin(TrackedStudy("s", "val_loss", "minimize", Path("runs/s"), {}))
+    return threads, study
+
+
+def test_numbers_that_the_storage_has_not_confirmed_wait() -> None:
     told = Told()
-
-    class Writer:
-        unnumbered = True
-
-    study: Any = SimpleNamespace(trials=[], writer=Writer(), peers=SimpleNamespace(shared=False))
-    tracked: Any = None
-    threads = TrackerThreads({"t": told}, study, lambda text: None)
-    threads.begin(tracked)
+    threads, study = begun(told, unnumbered=True)
     trial = Trial(3, "complete")
     threads.log_trial(trial)
     threads.pass_on()
@@ -260,6 +272,32 @@ def test_a_study_begun_anew_is_another_one() -> None:
     again = Told()
     search(again, 2)
     assert again.study.identity == second
+
+
+def test_a_search_that_begins_while_trials_of_the_last_one_are_logged_waits(monkeypatch) -> None:
+    """As where a cell is interrupted and run again: the tracker is late, and lives on."""
+    monkeypatch.setattr(TrackerThreads, "HURRY", 0.0)
+    released = threading.Event()
+
+    class Slow(Told):
+        def begin(self, study: TrackedStudy) -> Collection[int] | None:
+            return {trial.number for trial in self.trials}
+
+        def log_trial(self, trial: Trial) -> None:
+            released.wait(60)
+            super().log_trial(trial)
+
+    slow, trials = Slow(), [Trial(number, "complete") for number in range(3)]
+    first, _ = begun(slow)
+    for trial in trials:
+        first.log_trial(trial)
+    first.close(lambda trial: None, hurried=True)
+    second, _ = begun(slow, trials)
+    second.log_trial(Trial(3, "complete"))
+    released.set()
+    second.close(lambda trial: None)
+    assert [trial.number for trial in slow.trials] == [0, 1, 2, 3]
+    assert len(slow.ends) == 2
 
 
 @pytest.mark.parametrize(

@@ -345,6 +345,7 @@ class SearchRun:
             self._objective.direction,
             self._config.folder,
             self.study.metadata.meta,
+            self.study.peers.shared,
         )
 
     def _pretrace(self, packs: PackExecutor) -> None:

@@ -20,6 +20,7 @@ class TrackedStudy:
         direction: "maximize" or "minimize".
         folder: Its folder.
         meta: What it remembers of its search, JSON values.
+        shared: Whether other processes search it, too.
     """
 
     name: str
@@ -27,6 +28,7 @@ class TrackedStudy:
     direction: str
     folder: Path
     meta: Mapping[str, Any]
+    shared: bool = False
 
     @property
     def identity(self) -> str:

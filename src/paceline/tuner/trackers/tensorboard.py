@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +66,7 @@ class TensorBoardTracker:
         def add(summary: Any, step: int = 0) -> None:
             writer.add_event(Event(wall_time=now, step=step, summary=summary))
 
-        hparams = {name: _plain(value) for name, value in trial.hparams.items()}
-        metrics = [f"best_{name}" for name in self._study.objectives]
-        for summary in _begin_summaries(hparams, metrics, trial, now):
-            add(summary)
+        add(_start_summary(trial, now))
         for epoch, logs in epochs_of(trial):
             values = [Summary.Value(tag=name, simple_value=v) for name, v in logs.items()]
             add(Summary(value=values), epoch)
@@ -94,41 +91,33 @@ class TensorBoardTracker:
         """Nothing is left to write: each trial has its files."""
 
 
-def _begin_summaries(
-    hparams: dict[str, Any], metrics: Sequence[str], trial: Trial, now: float
-) -> list[Any]:
-    """What the HParams page reads of a trial: what may differ, and what its values are."""
-    from google.protobuf import struct_pb2
-    from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2
+def _start_summary(trial: Trial, now: float) -> Any:
+    """What the HParams page reads of a trial: its values.
 
-    infos, values = [], {}
-    for name, value in hparams.items():
-        kind = api_pb2.DATA_TYPE_STRING
-        if isinstance(value, bool):
-            kind = api_pb2.DATA_TYPE_BOOL
-        elif isinstance(value, (int, float)):
-            kind = api_pb2.DATA_TYPE_FLOAT64
-        infos.append(api_pb2.HParamInfo(name=name, type=kind))
-        if isinstance(value, bool):
-            values[name] = struct_pb2.Value(bool_value=value)
-        elif isinstance(value, (int, float)):
-            values[name] = struct_pb2.Value(number_value=value)
-        else:
-            values[name] = struct_pb2.Value(string_value=value)
-    columns = [api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tag)) for tag in metrics]
-    experiment = api_pb2.Experiment(hparam_infos=infos, metric_infos=columns, time_created_secs=now)
+    Which columns there are TensorBoard finds from the values of all trials. A record of the
+    experiment would say so too, but the page takes the one of the first trial alone, which lacks
+    the hyperparameters that only later trials have.
+    """
+    from tensorboard.plugins.hparams import plugin_data_pb2
+
     start = plugin_data_pb2.SessionStartInfo(
         group_name=f"trial {trial.number}", start_time_secs=now
     )
-    for name, value in values.items():
-        start.hparams[name].CopyFrom(value)
-    return [
-        _summary("_hparams_/experiment", plugin_data_pb2.HParamsPluginData(experiment=experiment)),
-        _summary(
-            "_hparams_/session_start_info",
-            plugin_data_pb2.HParamsPluginData(session_start_info=start),
-        ),
-    ]
+    for name, value in trial.hparams.items():
+        start.hparams[name].CopyFrom(_value(value))
+    return _summary(
+        "_hparams_/session_start_info", plugin_data_pb2.HParamsPluginData(session_start_info=start)
+    )
+
+
+def _value(value: Any) -> Any:
+    from google.protobuf import struct_pb2
+
+    if isinstance(value, bool):
+        return struct_pb2.Value(bool_value=value)
+    if isinstance(value, (int, float)):
+        return struct_pb2.Value(number_value=value)
+    return struct_pb2.Value(string_value=str(value))
 
 
 def _end_summary(status: Any, now: float) -> Any:
@@ -151,7 +140,3 @@ def _summary(tag: str, data: Any) -> Any:
     )
     described = SummaryMetadata(plugin_data=plugin)
     return Summary(value=[Summary.Value(tag=tag, metadata=described, tensor=metadata.NULL_TENSOR)])
-
-
-def _plain(value: Any) -> bool | int | float | str:
-    return value if isinstance(value, (bool, int, float, str)) else str(value)

@@ -16,6 +16,8 @@ from paceline.study.trial import Trial
 from paceline.tuner.trackers.base import TrackedStudy, Tracker
 
 _ENDED = ("complete", "pruned", "failed")
+#: Tracker and study -> the thread of a search that has ended, and may still log its last trials.
+_LATE: dict[tuple[str, str], _TrackerThread] = {}
 
 
 class TrackerThreads:
@@ -51,7 +53,9 @@ class TrackerThreads:
         alone = not self._study.peers.shared
         before = [t for t in self._study.trials if t.state in _ENDED] if alone else []
         for name, tracker in self._trackers.items():
-            self._threads.append(_TrackerThread(name, tracker, tracked, deepcopy(before)))
+            earlier = _LATE.pop((name, tracked.identity), None)
+            thread = _TrackerThread(name, tracker, tracked, deepcopy(before), earlier)
+            self._threads.append(thread)
 
     def log_trial(self, trial: Trial) -> None:
         """A trial has ended."""
@@ -82,8 +86,11 @@ class TrackerThreads:
         path = None if best is None else model(best)
         for thread in self._threads:
             thread.finish(deepcopy(best), path)
+            _LATE[thread.key] = thread
         for thread in self._threads:
             ended = self._wait_for(thread, self.HURRY if hurried else math.inf)
+            if ended:
+                _LATE.pop(thread.key, None)
             if ended and not thread.failed and thread.where:
                 self._note(f"{thread.name}: {thread.where}")
         self._tell_errors()
@@ -113,13 +120,27 @@ class TrackerThreads:
 
 
 class _TrackerThread:
-    """One tracker, its queue, and the thread that calls it."""
+    """One tracker, its queue, and the thread that calls it.
+
+    Args:
+        name: The tracker's name.
+        tracker: The tracker.
+        study: What it is told of the study.
+        before: Trials that have ended before.
+        earlier: The thread of an earlier search of the study, which ends first: what it logs is
+            not to be logged again.
+    """
 
     def __init__(
-        self, name: str, tracker: Tracker, study: TrackedStudy, before: list[Trial]
+        self,
+        name: str,
+        tracker: Tracker,
+        study: TrackedStudy,
+        before: list[Trial],
+        earlier: _TrackerThread | None,
     ) -> None:
         self.name, self._tracker, self._tracked = name, tracker, study
-        self._before = before
+        self._before, self._earlier = before, earlier
         self._queue: queue.SimpleQueue[Trial | tuple[Trial | None, Path | None]]
         self._queue = queue.SimpleQueue()
         self.error: BaseException | None = None
@@ -131,6 +152,11 @@ class _TrackerThread:
             target=self._run, name=f"paceline-track-{name}", daemon=True
         )
         self._thread.start()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The tracker and the study."""
+        return self.name, self._tracked.identity
 
     @property
     def where(self) -> str | None:
@@ -159,6 +185,7 @@ class _TrackerThread:
 
     def _run(self) -> None:
         try:
+            self._wait_for_earlier()
             known = self._tracker.begin(self._tracked)
             self.progressed = time.monotonic()
             missing = [t for t in self._before if known is not None and t.number not in known]
@@ -174,6 +201,13 @@ class _TrackerThread:
             self._tracker.end(*item)
         except BaseException as error:  # a tracker is somebody else's code, as is what it calls
             self.error, self.failed = error, True
+
+    def _wait_for_earlier(self) -> None:
+        while self._earlier is not None:
+            if self._earlier.join(0.2):
+                self._earlier = None
+            else:
+                self.progressed = max(self.progressed, self._earlier.progressed)
 
     def _log(self, trial: Trial) -> None:
         self._tracker.log_trial(trial)

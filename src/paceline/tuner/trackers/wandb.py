@@ -56,7 +56,7 @@ class WandbTracker:
         """Makes the run of a trial."""
         run = self._run(f"trial {trial.number}", "trial", {**trial.hparams})
         for epoch, logs in epochs_of(trial):
-            run.log({**logs, "epoch": epoch}, step=epoch)
+            run.log({"epoch": epoch, **logs}, step=epoch)  # a metric of that name is the user's
         facts = facts_of(trial)
         if trial.value is not None:
             facts |= {"best_epoch": str(trial.best_epoch)}
