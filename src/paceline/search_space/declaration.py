@@ -93,7 +93,7 @@ class HyperParameter:
         ordered: Whether Choice's values have an order.
 
     Raises:
-        SpaceError: The name is empty.
+        SpaceError: The name is empty, or cannot be stored.
     """
 
     kind: Kind
@@ -112,6 +112,7 @@ class HyperParameter:
             raise SpaceError(
                 f"hp.{self.kind}({self.name!r}): the name is empty; give one, such as units."
             )
+        _check_storable(f"hp.{self.kind}", [self.name])
 
     @property
     def value(self) -> Scalar:
@@ -298,7 +299,7 @@ def floating(
 
 
 def _check_storable(where: str, values: Iterable[Any]) -> None:
-    """Refuses numbers that a storage gives back as something else, or not at all."""
+    """Refuses values that a storage gives back as something else, or not at all."""
     for value in values:
         if type(value) is float and math.isinf(value):
             raise SpaceError(
@@ -309,6 +310,11 @@ def _check_storable(where: str, values: Iterable[Any]) -> None:
             raise SpaceError(
                 f"{where}: {value!r} has more than the 64 bits that a storage keeps; give it as a "
                 "text, and make it a number in build."
+            )
+        if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise SpaceError(
+                f"{where}: {value!r} is no text that a storage keeps, as the name of a file that "
+                "is not in UTF-8; rename the file, or give its place in a list."
             )
 
 
