@@ -50,6 +50,8 @@ class Trial:
         costs: With costs among the objectives, what is known of the model: ``params``, ``bytes``,
             ``flops``, ``latency`` (milliseconds), and of the last one also ``latency_batch`` (of a
             batch) and ``latency_device``. Empty otherwise.
+        batch: Shapes and dtypes of a batch as JSON values, where the model is made from the data
+            and the examples are not shaped as those of the study's first build. None otherwise.
     """
 
     number: int
@@ -73,6 +75,7 @@ class Trial:
     enqueued: bool = False
     values: list[float] = field(default_factory=list)
     costs: dict[str, Any] = field(default_factory=dict)
+    batch: Any = None
 
     @property
     def spread(self) -> float | None:

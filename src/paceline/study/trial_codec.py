@@ -58,6 +58,7 @@ _ATTRIBUTES = (
     "continues",
     "continued_at",
     "rejected",
+    "batch",
 )
 #: Whether Optuna reads each constraint of a trial from an attribute of its own, as from 5.0 on.
 NAMED = hasattr(optuna.Trial, "set_constraint")

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
+import toys
 from paceline.tuner.checkpoint.best_models import MANIFEST, BestModels, find_saved
 from paceline.tuner.checkpoint.trial_variables import apply_weights
 
@@ -231,3 +233,32 @@ def test_weights_of_another_model_are_refused():
 
     with pytest.raises(ValueError, match="argument 2 is longer"):
         apply_weights(Built(), ([np.zeros(1)], []))
+
+
+def without_input(hp: Any) -> keras.Model:
+    """A model that is made from the data, of three features or six."""
+    hp.Choice("features", [3, 6])
+    layers = [keras.layers.Dense(8, activation="relu"), keras.layers.Dense(3, activation="softmax")]
+    return toys.compiled(keras.Sequential(layers), hp.Float("lr", 1e-2, 1e-1))
+
+
+@pytest.mark.parametrize("features", [3, 6])
+def test_the_features_of_a_model_without_an_input_may_depend_on_hp(make, notes, features) -> None:
+    """The study knows the shapes of its first build alone."""
+    x, y = toys.data()
+    there = toys.data(23, seed=1)
+
+    def chosen(array: np.ndarray) -> Any:
+        return lambda hp: array[:, : hp.Choice("features", [3, 6])]
+
+    def validation(hp: Any) -> Any:
+        return chosen(there[0])(hp), there[1]
+
+    tuner = make(without_input, objective="min:val_loss", plan="sequential")
+    tuner.enqueue({"features": features})
+    tuner.search(chosen(x), y, validation_data=validation, epochs=2, n_trials=1, batch_size=16)
+    for each in (tuner, make(without_input, objective="min:val_loss")):
+        score = each.best_model().evaluate(there[0][:, :features], there[1], verbose=0)
+        assert score[0] == pytest.approx(tuner.best_trial.value, abs=1e-6)
+    assert not any("cannot be saved" in note for note in notes)
+    assert (tuner.best_trial.batch is None) == (features == 3)

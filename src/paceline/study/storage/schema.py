@@ -143,7 +143,19 @@ JournalRecord = _OfStudies | _OfTrials | SetTrialUserAttr | SetTrialSystemAttr |
 # -- what Paceline keeps in a study ----------------------------------------------------------------
 
 
-class TrialAttributes(Struct):
+class _Facts(Struct):
+    """What is kept of a trial that has ended and of one under way alike."""
+
+    plan: Text = None
+    not_packed: Text = None
+    worker: Text = None
+    best_epoch: Count | None = None
+    continues: Count | None = None
+    continued_at: Count | None = None
+    batch: BatchShape | None = None
+
+
+class TrialAttributes(_Facts):
     """Attributes of a trial in storage. Others are of other programs, and of any type."""
 
     hparams: dict[str, Scalar] = {}
@@ -151,13 +163,7 @@ class TrialAttributes(Struct):
     epochs: Count = 0
     seconds: Real = 0.0
     program: Text = None
-    plan: Text = None
-    not_packed: Text = None
-    worker: Text = None
     error: Text = None
-    best_epoch: Count | None = None
-    continues: Count | None = None
-    continued_at: Count | None = None
     rejected: Text = None
     enqueued: bool = False
     history: dict[str, list[Real]] = {}
@@ -253,7 +259,7 @@ Number = Annotated[str, Meta(pattern=r"^\d{1,16}$")]  # of a trial or a job, as 
 Numbers = list[Count]
 
 
-class OpenTrial(Struct):
+class OpenTrial(_Facts, kw_only=True):
     """A trial under way, as ``trial_codec.to_json`` writes it."""
 
     seed: Count
@@ -265,12 +271,6 @@ class OpenTrial(Struct):
     members: list[list[Real]]
     hparams: dict[str, Scalar]
     program: Text
-    plan: Text = None
-    not_packed: Text = None
-    worker: Text = None
-    best_epoch: Count | None = None
-    continues: Count | None = None
-    continued_at: Count | None = None
 
 
 class FamilyFacts(Struct):

@@ -492,7 +492,7 @@ class TrainedModels:
         from paceline.program import keras_private
 
         model = self._builder(HyperParameters(values=trial.hparams), trial.seed)
-        batch = self._study.metadata.meta.get("batch")
+        batch = trial.batch or self._study.metadata.meta.get("batch")
         if model.built:
             model.optimizer.build(model.trainable_variables)  # its state is saved with the model
         elif batch is not None:

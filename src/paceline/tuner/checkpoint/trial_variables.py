@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -38,6 +38,10 @@ from paceline.tuner.checkpoint.files import (
     load_checkpoint,
     save_checkpoint,
 )
+
+if TYPE_CHECKING:
+    from paceline.data.inputs import TrialInputs
+    from paceline.study.study import Study
 
 #: Folder of checkpoints, in the folder of a study or of one of its workers.
 FOLDER = "checkpoints"
@@ -298,3 +302,31 @@ def apply_weights(model: Any, weights: Weights) -> None:
     ):
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
+
+
+def note_batch(study: Study, number: int, model: Any, inputs: TrialInputs) -> None:
+    """Notes the shapes of a trial's batches, where the study's would make another model.
+
+    A model without an ``Input`` has its variables from the data, which may depend on hp.
+
+    Args:
+        study: The study, which has the shapes of its first build.
+        number: The trial, which has begun.
+        model: Its model.
+        inputs: What it trains with.
+    """
+    from paceline.data.arrays import shapes_from_json, shapes_to_json
+
+    usual = study.metadata.meta.get("batch")
+    if model.built or usual is None or inputs.data is None:
+        return
+    own = inputs.data.batch_shapes(inputs.batch_size)
+    if _examples(own) != _examples(shapes_from_json(usual)):
+        study.trials.by_number(number).batch = shapes_to_json(own)
+
+
+def _examples(batch: Any) -> list[Any]:
+    """The shapes and dtypes of one example of a batch, in the order of its arrays."""
+    import keras
+
+    return [(leaf.shape[1:], leaf.dtype) for leaf in keras.tree.flatten(batch)]
