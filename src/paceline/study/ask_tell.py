@@ -83,6 +83,13 @@ class TrialAsker:
         """Set how many trials are wanted in all; None when only time bounds the search."""
         self.n_trials = n_trials
 
+    def n_trials_with(self, n_more: int | None) -> int | None:
+        """Return how many trials the study shall have where only ``n_more`` may begin."""
+        if n_more is None:
+            return self.n_trials
+        most = self.n_counted + n_more
+        return most if self.n_trials is None else min(self.n_trials, most)
+
     def count_trial(self, trial: Trial) -> None:
         """Count a trial that is new here."""
         self.n_counted += _counts(trial)

@@ -231,12 +231,14 @@ class Study:
             "storage": self.writer.stopwatch.seconds,
         }
 
-    def accept(self, draft: Draft, hp: HyperParameters) -> int:
+    def accept(self, draft: Draft, hp: HyperParameters, n_may_begin: int | None = None) -> int:
         """Make a draft a running trial.
 
         Args:
             draft: The last one proposed or asked for.
             hp: After build.
+            n_may_begin: How many more trials may begin, as far as this worker knows; None for any
+                number. Those that other workers have begun since are counted.
 
         Returns:
             The trial's number.
@@ -273,7 +275,7 @@ class Study:
                 self.writer.record(TrialTaken(draft.number, stored))
                 self.peers.own(draft.number)
             elif self.peers.shared:
-                number = self.peers.claim(stored, self.asker.n_trials)
+                number = self.peers.claim(stored, self.asker.n_trials_with(n_may_begin))
                 if number is None:
                     self.proposer.reject(draft)
                     raise ClaimLost

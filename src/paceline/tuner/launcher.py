@@ -22,7 +22,7 @@ from paceline.search_space import HyperParameters
 from paceline.study.draft import BuildFailed, Draft
 from paceline.study.trial import Trial
 from paceline.study.workers.shared_study import ClaimLost
-from paceline.tuner.checkpoint.trial_variables import HandedOverTrial
+from paceline.tuner.checkpoint.trial_variables import HandedOverTrial, note_batch
 from paceline.tuner.constraints import Constraints
 from paceline.tuner.context import SearchContext
 from paceline.tuner.first_build import make_variables
@@ -71,7 +71,7 @@ class TrialLauncher:
             return False
         draft, hp, built = proposal
         try:
-            number = self._study.accept(draft, hp)
+            number = self._study.accept(draft, hp, self.n_may_begin)
         except ClaimLost:
             return True
         self.begin(number, built.epochs)
@@ -126,11 +126,13 @@ class TrialLauncher:
         limit = self._arguments.n_trials
         waiting = self._study.outside.n_waiting  # which run whatever the limit is
         n_left = None if limit is None else max(waiting, limit - self._trials.n_counted)
-        stopping = self._context.stopping
-        most = None if stopping is None else stopping.n_may_begin
-        if most is not None:
-            n_left = most if n_left is None else min(n_left, most)
-        return self._strategy.n_to_come(n_left)
+        limits = [n for n in (n_left, self.n_may_begin) if n is not None]
+        return self._strategy.n_to_come(min(limits, default=None))
+
+    @property
+    def n_may_begin(self) -> int | None:
+        """Trials that have epochs to train, as far as this worker knows; None for any number."""
+        return None if (rules := self._context.stopping) is None else rules.n_may_begin
 
     def adopt(self, number: int) -> int:
         """Begins a trial of the study that a worker has left when it died.
@@ -301,6 +303,7 @@ class TrialLauncher:
         """Hands a trial that has begun to an executor; one that cannot be traced fails."""
         if self._context.costs is not None:
             self._context.costs.begin(number, built.costs)
+        note_batch(self._study, number, built.model, built.inputs)
         stuck = self._timeout.known_stuck(number)
         if stuck is not None:
             self._events.training_failed(number, stuck)
@@ -356,8 +359,7 @@ class TrialLauncher:
 
     def _say_once(self, text: str, key: str | None = None) -> None:
         """Tells the user, unless a text of the same key was told before."""
-        key = text if key is None else key
-        if key not in self._said:
+        if (key := key or text) not in self._said:
             self._said.add(key)
             self._context.notes(text)
 
@@ -391,9 +393,7 @@ class TrialPrefetch:
         self._trials, self._timeout = context.trials, context.timeout
         self._pruned = context.pruner is not None
         self._failures, self._launcher, self._peers = events.failures, launcher, peers
-        self._stop = context.stop
-        self._progress = progress
-        self._stopping = context.stopping
+        self._stop, self._progress = context.stop, progress
         self._may_begin: int | None = None  # trials that this round may begin; None: any number
         self._due: int | None = None  # trials to ask for in this round; None: as many as have room
         self.carried_over: int | None = None
@@ -423,7 +423,7 @@ class TrialPrefetch:
         packs.judged = self._pruned or self._arguments.n_members > 1
         # Not looked at again until the round ends: then trials may have ended early, at a time that
         # depends on the device, and a search that goes on asks for the same trials in a round.
-        self._may_begin = None if self._stopping is None else self._stopping.n_may_begin
+        self._may_begin = self._launcher.n_may_begin
         self._training = True
 
     def end_round(self) -> None:
@@ -449,8 +449,10 @@ class TrialPrefetch:
 
     def ask(self) -> bool:
         """Asks for one trial, builds it and submits it; returns False when there is none."""
-        limit = self._arguments.n_trials
-        self._peers.look(None if limit is None else limit - self._trials.n_counted)
+        self._peers.look(self._launcher.to_come)
+        if self._may_begin is not None and self._study_peers.shared:
+            # Other workers begin trials meanwhile; no search goes back to a round of its own then.
+            self._may_begin = min(self._may_begin, self._launcher.n_may_begin or 0)
         if not self._may_ask():
             return False
         if self._may_begin is not None:
@@ -472,10 +474,8 @@ class TrialPrefetch:
             return False
         if self._launcher.over or self._proposer.exhausted:
             return True
-        if self._stopping is not None:
-            most = self._may_begin if self._training else self._stopping.n_may_begin
-            if most == 0:
-                return True
+        if (self._may_begin if self._training else self._launcher.n_may_begin) == 0:
+            return True
         return self._launcher.to_come == 0
 
     def _may_ask(self) -> bool:

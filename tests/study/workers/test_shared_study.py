@@ -115,6 +115,27 @@ def test_a_study_has_no_more_trials_than_wanted(party: Party) -> None:
     assert len(Study.open("s", storage=party.storage).trials) == 5
 
 
+def test_no_more_trials_begin_than_have_epochs_left(party: Party) -> None:
+    """Neither asks what the other did, and each knows how many may begin as it began to."""
+
+    def begin_one_of(study: Study, n_may_begin: int) -> int | None:
+        found = study.asker.propose(floating)
+        assert found is not None
+        try:
+            return study.accept(*found[:2], n_may_begin)
+        except ClaimLost:
+            return None
+
+    one, two = party.join(n_trials=None), party.join(n_trials=None)
+    assert [begin_one_of(one, 3 - n) for n in range(2)] == [0, 1]
+    assert begin_one_of(two, 3) == 2
+    assert begin_one_of(two, 2) is None
+    assert begin_one_of(one, 1) is None
+    end(one, 0)  # it was stopped early, which leaves epochs for another one
+    one.sync_workers()
+    assert begin_one_of(one, 1) is not None
+
+
 def test_of_two_equal_configurations_one_is_trained(party: Party) -> None:
     one, two = party.join(sampler="grid"), party.join(sampler="grid")
     mine = [begin(one, small_build) for _ in range(3)]
