@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import keras
@@ -10,7 +11,10 @@ import pytest
 
 import paceline
 import toys
+from paceline.data.adapters import copied
 from paceline.data.batched import inspect_dataset
+from paceline.data.chunks import ChunkedBatches
+from paceline.errors import DataError
 from streams import BATCH, XV, YV, Batches, Turning, X, Y, alone, endless, same, search
 
 
@@ -59,13 +63,92 @@ def test_passes_are_cut_into_epochs_as_keras_cuts_them(steps):
     same(arrays, 3, history)
 
 
+def deep(hp: Any) -> Any:
+    """Models of two programs."""
+    model = toys.dense(hp)
+    if hp.Choice("deep", [False, True]):
+        model.add(keras.layers.Dense(model.output_shape[-1], activation="softmax"))
+    return toys.compiled(model, 0.1)
+
+
 @pytest.mark.slow
-def test_a_data_set_that_changes_after_each_epoch_is_told_as_by_keras():
-    data = Turning()
-    tuner = search(data, n_trials=3)
-    again = Turning()
-    same(tuner, 2, alone(tuner.trial(2), toys.dense, again, epochs=2, shuffle=False))
-    assert data.ends == again.ends == 3  # once before training, and after each epoch
+@pytest.mark.parametrize("executor", ["auto", "fit"])
+def test_a_data_set_that_changes_after_each_epoch_begins_anew_in_each_trial(executor):
+    tuner = search(Turning(), n_trials=4, build=deep, sampler="grid", executor=executor)
+    for number in range(4):
+        call = {"epochs": 2, "shuffle": False}
+        same(tuner, number, alone(tuner.trial(number), deep, Turning(), **call))
+
+
+def contents(data: ChunkedBatches, epoch: int) -> list[float]:
+    """The first value of each batch of an epoch."""
+    data.seek(epoch)
+    order = data.order(0, epoch, False)[None]
+    return [float(np.asarray(chunk.data[0])[0, 0]) for chunk in data.chunks(order)]
+
+
+def test_each_pack_has_a_data_set_that_changes_as_it_is_at_first():
+    source = inspect_dataset(Turning(), None)
+    one, other = (ChunkedBatches(source, source.batch_size) for _ in range(2))
+    epochs = [contents(one, epoch) for epoch in range(3)]
+    assert epochs[0] != epochs[1] != epochs[2]
+    assert [contents(other, epoch) for epoch in range(3)] == epochs
+    assert contents(other, 1) == epochs[1]  # back, as after a checkpoint
+    assert contents(ChunkedBatches(source, source.batch_size), 2) == epochs[2]
+    assert not source.epochs.meet(1, 2)
+
+
+def test_copies_of_a_data_set_share_what_is_large_or_cannot_be_copied(monkeypatch):
+    class Shuffled(Turning):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lock, self.order, self.me = threading.Lock(), np.arange(3), self
+
+        def on_epoch_end(self) -> None:
+            self.order += 1
+
+    monkeypatch.setattr("paceline.data.adapters._LARGE", X.nbytes)
+    first = Shuffled()
+    second = copied(first, 2)
+    assert first.order.tolist() == [0, 1, 2] and second.order.tolist() == [2, 3, 4]
+    assert second.lock is first.lock and second.me is second
+    assert np.shares_memory(second.arrays[0], first.arrays[0])
+    assert copied(5) == 5
+
+    class InPlace(Turning):
+        def on_epoch_end(self) -> None:
+            self.arrays[0][:] = self.arrays[0][::-1]
+
+    with pytest.raises(DataError, match="InPlace changes a large array in place, which packs"):
+        inspect_dataset(InPlace(), None)
+
+
+def test_a_py_dataset_that_can_be_iterated_over_is_no_generator():
+    class Iterates(Batches):
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> Any:
+            raise AssertionError
+
+    assert inspect_dataset(Iterates(), None).epochs.n_batches == len(Batches())
+
+
+def test_a_data_set_that_grows_is_an_error_where_only_reading_tells_its_length():
+    class DataLoader:
+        def __init__(self) -> None:
+            self.n = 1
+
+        def __iter__(self) -> Any:
+            self.n += 1
+            return iter([(X[:4], Y[:4])] * self.n)
+
+    DataLoader.__module__ = "torch.utils.data"
+    source = inspect_dataset(DataLoader(), None)
+    data = ChunkedBatches(source, 8)
+    data.seek(0)
+    with pytest.raises(DataError, match="goes on after 2 batches, where it ended when"):
+        list(data.chunks(data.order(0, 0, False)[None]))
 
 
 NUMBERS: dict[str, Any] = {

@@ -6,6 +6,7 @@ each kind. Their packages are not imported for that: the module of its class tel
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import types
@@ -21,10 +22,18 @@ from paceline.data.arrays import NotArrays, class_weights, device_dtype
 from paceline.data.refused import refuse_masked, refuse_text
 from paceline.errors import DataError
 
+#: Bytes from which on an array is shared by copies of the data set that holds it.
+_LARGE = 2**26
+
 
 def is_data_set(x: Any) -> bool:
     """Whether x is a data set of one of the kinds that this module reads."""
     return isinstance(x, (keras.utils.PyDataset, Iterator)) or family(x) is not None
+
+
+def is_read_once(x: Any) -> bool:
+    """Whether a data set yields each batch once, as a generator does."""
+    return isinstance(x, Iterator) and not isinstance(x, keras.utils.PyDataset)
 
 
 def batches_of(x: Any, kind: str, weights: Mapping[int, float] | None, what: str) -> Iterator[Any]:
@@ -189,6 +198,53 @@ def epoch_calls(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
         return _nothing, _nothing
     begin, end = (getattr(x, name, _nothing) for name in names)
     return begin, end
+
+
+def changes(x: Any) -> bool:
+    """Whether a data set has functions of its own for the ends of epochs: it may change there."""
+    usual = keras.utils.PyDataset
+    return isinstance(x, usual) and any(
+        getattr(call, "__func__", call) is not getattr(usual, call.__name__, None)
+        for call in epoch_calls(x)
+    )
+
+
+def copied(x: Any, epoch: int = 0) -> Any:
+    """A copy of a PyDataset that changes at the ends of epochs; other data sets as they are.
+
+    Large arrays are shared by all copies, and can only be read; so is what cannot be copied, such
+    as an open file.
+
+    Args:
+        x: The data set, as before the first epoch.
+        epoch: Epochs that are over for the copy.
+    """
+    if not changes(x):
+        return x
+    other = copy.copy(x)
+    memo: dict[int, Any] = {id(x): other}
+    for array in _large_arrays(vars(x)):
+        memo[id(array)] = view = array.view()
+        view.flags.writeable = False
+    for name, value in vars(x).items():
+        try:
+            vars(other)[name] = copy.deepcopy(value, memo)
+        except Exception:  # what a lock or somebody's class raises; it stays shared
+            continue
+    begin, end = epoch_calls(other)
+    for _ in range(epoch):
+        begin()
+        end()
+    return other
+
+
+def _large_arrays(nest: Any) -> Iterator[np.ndarray]:
+    if isinstance(nest, np.ndarray):
+        if nest.nbytes >= _LARGE or isinstance(nest, np.memmap):
+            yield nest
+    elif isinstance(nest, (list, tuple, dict)):
+        for part in nest.values() if isinstance(nest, dict) else nest:
+            yield from _large_arrays(part)
 
 
 def _nothing() -> None:

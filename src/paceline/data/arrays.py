@@ -441,11 +441,13 @@ class EpochBatches:
         n_batches: Batches of a pass; None: a pass never ends.
         steps: ``steps_per_epoch``; None: an epoch is a pass.
         once: The data can be read once only (a generator): no pass begins again.
+        changes: The data may change from epoch to epoch.
     """
 
     n_batches: int | None
     steps: int | None = None
     once: bool = False
+    changes: bool = False
 
     @property
     def period(self) -> int | None:
@@ -481,4 +483,6 @@ class EpochBatches:
             epoch: Epochs that one of them has trained.
             other: Epochs that the other one has trained.
         """
-        return epoch == other if self.period is None else (epoch - other) % self.period == 0
+        if self.period is None or self.changes:
+            return epoch == other
+        return (epoch - other) % self.period == 0

@@ -15,7 +15,8 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -26,8 +27,11 @@ from paceline.data.adapters import (
     RecordingIterator,
     as_generator,
     batches_of,
+    changes,
+    copied,
     epoch_calls,
     family,
+    is_read_once,
     is_wrapped,
     length_of,
     of_one_size,
@@ -56,6 +60,7 @@ class BatchedDataset:
         labels: Two examples whose targets are the smallest and the largest ones met, for checks;
             None where batches are not ``(x, y)``.
         wrapped: As ``ArrayData.wrapped``.
+        counted: Whether only the first reading told how many batches a pass has.
     """
 
     kind: str
@@ -70,6 +75,8 @@ class BatchedDataset:
     _epoch: tuple[Callable[[], Any], Callable[[], Any]]
     _own: Iterator[Any] | None = field(default=None)  # the one pass of data that are read once
     wrapped: bool = True
+    counted: bool = False
+    _anew: Callable[[], BatchedDataset] | None = field(default=None)  # of data that change
 
     @property
     def n(self) -> int:
@@ -119,6 +126,10 @@ class BatchedDataset:
             self._own = self._open()
         return self._own
 
+    def anew(self) -> BatchedDataset:
+        """The data as before the first epoch, whatever has changed them since."""
+        return self if self._anew is None else self._anew()
+
     def begin_epoch(self) -> None:
         """Calls a PyDataset's ``on_epoch_begin``, as ``fit`` does."""
         self._epoch[0]()
@@ -153,7 +164,7 @@ def inspect_dataset(
         UsageError: The data set never ends and ``steps`` is None, or it takes no class weights.
         DataError: The data set is empty, or cannot be read.
     """
-    kind, once, length = type(x).__name__, isinstance(x, Iterator), length_of(x)
+    kind, once, length = type(x).__name__, is_read_once(x), length_of(x)
     endless = once or length == math.inf
     if endless and steps is None:
         argument = "steps_per_epoch" if what == "x" else "validation_steps"
@@ -169,20 +180,23 @@ def inspect_dataset(
             "(x, y, sample_weight)."
         )
 
-    def opened() -> Iterator[Any]:
+    def opened(x: Any) -> Iterator[Any]:
         return batches_of(x, kind, weights, what)
 
     stats = _BatchStats(kind, what, allow_nan)
+    given = x
     if once:
-        given, x = x, RecordingIterator(x)
+        x = RecordingIterator(x)
+    elif changes(x):
+        x = copied(x)
     held: list[Any] = []
     begin, end = epoch_calls(x)
-    begin()
-    batches = opened()
+    batches = opened(x)
     limit = None if not endless else (steps + 1 if once else 2 * steps + 1) if steps else None
     if endless and not once and of_one_size(x):
         limit = 1
     try:
+        begin()
         for batch in itertools.islice(batches, limit):
             stats.add(batch)
             if once:
@@ -190,11 +204,18 @@ def inspect_dataset(
                 if len(held) * stats.bytes > _PEEKED:
                     break
         full, rest = stats.sizes() if stats.n_batches else (0, 0)
+        end()
     except NotArrays as reason:
         if isinstance(x, RecordingIterator):
             reason.unread = as_generator(itertools.chain(x.items, given))
         raise
-    end()
+    except (DataError, ValueError) as error:
+        if "read-only" not in str(error):
+            raise
+        raise DataError(
+            f"{what}: the {kind} changes a large array in place, which packs of trials share: "
+            f"{error}. Have it make another array, or change an order of the examples."
+        ) from error
     if isinstance(x, RecordingIterator):
         x.items, x.keeps = [], False
     if not stats.n_batches:
@@ -204,19 +225,30 @@ def inspect_dataset(
             f"{what}: the {kind} ended after {stats.n_batches} batches, and steps_per_epoch is "
             f"{steps}; let it go on, or give fewer steps."
         )
-    return BatchedDataset(
+    found = BatchedDataset(
         kind=kind,
         batch_size=full,
         rest=rest,
         shapes=stats.shapes(full),
-        epochs=EpochBatches(None if endless else stats.n_batches, steps, once),
+        epochs=EpochBatches(None if endless else stats.n_batches, steps, once, changes(x)),
         shuffles=isinstance(x, keras.utils.PyDataset) and not endless and stats.regular,
         sample=stats.sample(),
         wrapped=is_wrapped(x),
+        counted=length is None,
         labels=stats.labels(),
-        _open=(lambda: itertools.chain(held, batches)) if once else opened,
+        _open=(lambda: itertools.chain(held, batches)) if once else partial(opened, x),
         _epoch=(begin, end),
     )
+    if not changes(x):
+        return found
+
+    def anew() -> BatchedDataset:
+        own = copied(given)
+        begin, end = epoch_calls(own)
+        end()  # as ``fit`` does before it begins
+        return replace(found, _open=partial(opened, own), _epoch=(begin, end))
+
+    return replace(found, _anew=anew)
 
 
 def read_all(x: Any, steps: int | None, *, allow_nan: bool, what: str) -> tuple[ArrayData, int]:
@@ -237,7 +269,7 @@ def read_all(x: Any, steps: int | None, *, allow_nan: bool, what: str) -> tuple[
         DataError: The data set is empty, or cannot be read.
     """
     kind = type(x).__name__
-    if (isinstance(x, Iterator) or length_of(x) == math.inf) and steps is None:
+    if (is_read_once(x) or length_of(x) == math.inf) and steps is None:
         raise UsageError(
             f"validation_steps: say how many batches to validate on; {what} is a {kind} that does "
             "not say where it ends."
@@ -362,4 +394,4 @@ def difference(first: Any, batch: Any) -> str | None:
 
 def as_fit_reads(x: Any, dataset: BatchedDataset) -> Any:
     """The data for ``fit``: of a generator, one that yields the batches again that were read."""
-    return as_generator(dataset.read()) if isinstance(x, Iterator) else x
+    return as_generator(dataset.read()) if is_read_once(x) else x

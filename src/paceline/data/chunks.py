@@ -244,7 +244,8 @@ class ChunkedBatches:
 
     All slots of a pack are at the same place of the data. Without shuffling they read the same
     batches in the same order; where Keras would draw the order of a PyDataset's batches, each slot
-    has an order of its own within a chunk.
+    has an order of its own within a chunk. A data set that changes from epoch to epoch begins anew
+    in each pack, with a copy of its own.
 
     Args:
         source: The data set.
@@ -254,8 +255,10 @@ class ChunkedBatches:
 
     def __init__(self, source: BatchedDataset, size: int, sharding: Any = None) -> None:
         self.source, self.size, self._sharding = source, size, sharding
+        self._given = source
         self._per_chunk = size // source.batch_size
         self._at = 0  # batches read of the pass, or of all where they are read once
+        self._ended: int | None = None  # epochs that have changed the copy; None: there is none yet
         self._batches: Iterator[Any] = iter(())
 
     @property
@@ -287,12 +290,24 @@ class ChunkedBatches:
             DataError: The data set ended early, or has a batch of another shape.
         """
         _, first, _ = self.epochs.of(epoch)
+        if self.epochs.changes:
+            self._turn_to(epoch)
         if self.epochs.once:
             self._batches = self.source.read()
         elif first != self._at or first == 0:
             self._at, self._batches = 0, self.source.read()
             while self._at < first:
                 self._next()
+
+    def _turn_to(self, epoch: int) -> None:
+        """Has a data set that changes as it is when an epoch begins."""
+        if self._ended is None or epoch < self._ended:
+            self.source, self._ended = self._given.anew(), 0
+            self._batches, self._at = iter(()), -1
+        for _ in range(self._ended, epoch):
+            self.source.begin_epoch()
+            self.source.end_epoch()
+        self._ended = epoch
 
     def chunks(self, order: np.ndarray) -> Iterator[Chunk]:
         """The epoch that ``seek`` went to, chunk by chunk.
@@ -313,7 +328,18 @@ class ChunkedBatches:
                     break
             yield self._chunk(batches, order[:, done : done + len(batches)] - np.int32(done))
             done += len(batches)
+        if self.source.counted and self._at == self.epochs.n_batches:
+            self._check_end()
         self.source.end_epoch()
+        if self._ended is not None:
+            self._ended += 1
+
+    def _check_end(self) -> None:
+        if next(self._batches, None) is not None:
+            raise DataError(
+                f"x: the {self.source.kind} goes on after {self._at} batches, where it ended when "
+                'it was first read; pass steps_per_epoch, or executor="fit".'
+            )
 
     def _whole(self, epoch: int) -> bool:
         """Whether an epoch ends with the last batch of a pass."""

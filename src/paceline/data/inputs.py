@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from paceline.data.adapters import is_data_set
+from paceline.data.adapters import is_data_set, is_read_once
 from paceline.data.arrays import ArrayData, NotArrays, is_sparse, prepare, split
 from paceline.data.batched import BatchedDataset, as_fit_reads, inspect_dataset, read_all
 from paceline.data.folds import Fold, make_folds
@@ -374,7 +374,7 @@ def _read_validation(loaded: LoadedData, given: DataArguments, validation: Any) 
         )
         loaded.validation_steps = None
     else:
-        if isinstance(validation, Iterator) and loaded.validation_steps is None:
+        if is_read_once(validation) and loaded.validation_steps is None:
             raise UsageError(
                 f"validation_data: a {type(validation).__name__} can be read once, and every epoch "
                 "needs the data; pass validation_steps if it never ends, or a "
@@ -416,7 +416,7 @@ def _check_data_set(x: Any, others: Mapping[str, Any]) -> None:
     for name in ("y", "sample_weight", "validation_split", "batch_size"):
         if others[name] is not None:
             raise UsageError(f"{name}: x is a {type(x).__name__}, which holds this; leave it out.")
-    if isinstance(x, Iterator) and others["steps_per_epoch"] is None:
+    if is_read_once(x) and others["steps_per_epoch"] is None:
         raise UsageError(
             f"x: a {type(x).__name__} can be read once, and every trial needs the data; pass "
             "steps_per_epoch if it never ends, or a keras.utils.PyDataset."

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from paceline.data.adapters import copied
 from paceline.executor import process
 from paceline.executor.base import (
     Answer,
@@ -155,6 +156,8 @@ class FitExecutor:
             state = FitState(job.number)
         self._state = state if self._resumable else None
         first = _first_epoch(job)
+        if "x" in arguments:
+            arguments["x"] = copied(arguments["x"], state.epoch)
         arguments["initial_epoch"] = arguments.get("initial_epoch", first) + state.epoch
         # Our callback is last: it reports logs and weights as the user's callbacks leave them.
         callbacks = [*state.among(own), _Reporter(job, report, state)]
