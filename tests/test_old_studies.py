@@ -325,6 +325,7 @@ def programs_wait_for_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StackedProgram, "ready", lambda self: not continued and ready(self))
 
 
+@pytest.mark.slow
 def test_a_study_keeps_the_rules_by_which_it_joins_trials(fresh_folder) -> None:
     """So those under way go on in the programs that they had; a new study has the present rules."""
     copied("asha")

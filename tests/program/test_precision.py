@@ -24,6 +24,7 @@ def search(folder: Any, **arguments: Any) -> paceline.Tuner:
     return tuner
 
 
+@pytest.mark.slow
 def test_bfloat16_is_the_policy_that_a_user_would_set(tmp_path) -> None:
     asked = search(tmp_path / "asked", precision="bfloat16")
     assert keras.config.dtype_policy().name == "float32"

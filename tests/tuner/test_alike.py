@@ -90,6 +90,7 @@ def pruned(study: str, trials: Trials) -> list[Any]:
     return all_of(tuner)
 
 
+@pytest.mark.slow
 def test_a_pruner_decides_alike_whether_or_not_programs_are_waited_for(
     monkeypatch: pytest.MonkeyPatch, fresh_folder: Path
 ) -> None:
@@ -101,7 +102,10 @@ def test_a_pruner_decides_alike_whether_or_not_programs_are_waited_for(
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("trials", [LATE, WIDER], ids=["late", "wider"])
+@pytest.mark.parametrize(
+    "trials",
+    [pytest.param(LATE, id="late"), pytest.param(WIDER, id="wider", marks=pytest.mark.slow)],
+)
 def test_a_search_that_is_stopped_while_it_waits_for_a_program_goes_on_alike(
     monkeypatch: pytest.MonkeyPatch, fresh_folder: Path, trials: Trials
 ) -> None:
@@ -144,6 +148,7 @@ def test_a_search_that_is_stopped_while_it_waits_for_a_program_goes_on_alike(
     assert rounds == stopped
 
 
+@pytest.mark.slow
 def test_a_family_none_of_whose_trials_is_under_way_keeps_its_program(
     monkeypatch: pytest.MonkeyPatch, fresh_folder: Path
 ) -> None:

@@ -17,6 +17,7 @@ import scipy.sparse
 from keras import layers, ops
 
 import toys
+from marks import slow_where
 from paceline.data import arrays
 from paceline.errors import BuildError, ObjectiveError
 from paceline.search_space import HyperParameters
@@ -407,7 +408,7 @@ def test_means_of_weights_are_there_when_training_ends_where_float16_wraps_the_o
         np.testing.assert_allclose(ours, theirs, atol=5e-3)
 
 
-@pytest.mark.parametrize("resets", [True, False])
+@pytest.mark.parametrize("resets", slow_where([True, False], lambda resets: not resets))
 def test_a_metric_may_count_over_epochs(make: Any, resets: bool) -> None:
     class Counts(keras.metrics.Metric):
         def __init__(self) -> None:

@@ -194,6 +194,7 @@ def test_what_cannot_be_an_ensemble_says_why(make) -> None:
     assert not Path("ensemble.keras").exists()
 
 
+@pytest.mark.slow
 def test_models_that_were_not_judged_by_the_same_examples_need_some(make) -> None:
     """Those of folds were trained on each other's, and data by hp differ from trial to trial."""
     x, y = toys.data()

@@ -281,6 +281,7 @@ def worsening(hp: Any) -> keras.Model:
     return toys.softmax_at(hp.Float("lr", 0.5, 0.9))
 
 
+@pytest.mark.slow
 def test_who_goes_on_to_no_better_value_has_the_model_of_its_source(make) -> None:
     settings: dict[str, Any] = {"objective": "min:val_loss", "keep_best": 2}
     make(worsening, **settings).search(X, Y, epochs=3, n_trials=3, **CALL)
@@ -303,6 +304,7 @@ def test_who_goes_on_to_no_better_value_has_the_model_of_its_source(make) -> Non
         tuner.best_model(4)
 
 
+@pytest.mark.slow
 def test_epochs_before_the_initial_one_are_none_to_go_on_to(make) -> None:
     """Of six epochs after the second, four were trained: that is all of them."""
     call = {**CALL, "initial_epoch": 2}

@@ -120,6 +120,7 @@ def test_models_of_the_front_are_kept_and_no_others() -> None:
             assert model.count_params() == trial.values[1]
 
 
+@pytest.mark.slow
 def test_a_model_that_leaves_the_front_leaves_the_disk() -> None:
     found = searched(call={"n_trials": 4})
     before = {trial.number for trial in found.pareto()}
@@ -232,6 +233,7 @@ def test_costs_of_a_model_that_knows_its_inputs_only_from_data() -> None:
     assert [t.history for t in trials_of(alone)] == [t.history for t in trials_of(found)]
 
 
+@pytest.mark.slow
 def test_costs_change_nothing_in_what_is_trained() -> None:
     several = searched([*BOTH, "flops", "latency"])
     alone = searched("val_accuracy", study="alone")

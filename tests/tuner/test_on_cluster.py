@@ -534,6 +534,7 @@ def build_eager(hp: Any) -> Any:
     return model
 
 
+@pytest.mark.slow
 def test_what_only_fit_can_train_trains_where_the_search_runs() -> None:
     search = {"n_trials": 4, "epochs": 1}
     found = searched(InProcessCluster(2), "cluster", build_eager, search=search)

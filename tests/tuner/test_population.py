@@ -206,7 +206,7 @@ def test_each_line_is_what_fit_makes_of_it(make, optimizer: str) -> None:
     lines = list(tuner.results().query("state == 'complete'")["number"])
     lines.sort(key=lambda n: -len(tuner.lineage(n)))
     assert len(tuner.lineage(lines[0])) >= 3
-    for number in lines[:2] if optimizer == "momentum" else lines:
+    for number in lines[:1] if optimizer == "momentum" else lines:
         expected = fitted(tuner, build, number)
         found = tuner.history(number)
         assert found.keys() == expected.keys()
@@ -433,7 +433,7 @@ def structural(hp: Any) -> keras.Model:
 
 
 @pytest.mark.parametrize(
-    "widths", slow_where(["auto", "apart", "together"], lambda widths: widths != "auto")
+    "widths", slow_where(["auto", "apart", "together"], lambda widths: widths != "apart")
 )
 def test_what_decides_programs_or_weights_stays_with_the_weights(make, notes, widths) -> None:
     tuner = searched(make, structural, widths=widths)

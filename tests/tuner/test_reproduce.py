@@ -102,6 +102,7 @@ def test_a_trial_has_the_arguments_of_its_own_search(make) -> None:
         assert set(again.differences.values()) == {0.0}, number
 
 
+@pytest.mark.slow
 def test_functions_of_hp_are_to_be_given(make) -> None:
     sizes = {"batch_size": lambda hp: hp.Choice("size", [5, 16])}
     validation = {"validation_data": CALL["validation_data"]}
@@ -112,6 +113,7 @@ def test_functions_of_hp_are_to_be_given(make) -> None:
     assert set(again.differences.values()) == {0.0}
 
 
+@pytest.mark.slow
 def test_models_compute_again_in_what_they_computed_in(make) -> None:
     make(plan="sequential", precision="bfloat16").search(X, Y, epochs=2, n_trials=1, **CALL)
     again = make().reproduce(0, X, Y, **CALL)
@@ -179,7 +181,8 @@ def test_from_the_command_line(child_environment, fresh_folder) -> None:
     assert set(found["differences"].values()) == {0.0}
 
 
-@pytest.mark.parametrize("plan", slow_where(["sequential", "stacked"], lambda p: p == "sequential"))
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", ["sequential", "stacked"])
 def test_a_copy_is_trained_again_with_the_line_that_it_continues(make, plan: str) -> None:
     call = {**CALL, "epochs": 6, "n_trials": 8, "callbacks": lambda hp: [Counted()]}
     make(plan=plan, pruner=paceline.PBT(every=2), slots=8).search(X, Y, **call)

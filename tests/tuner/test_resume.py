@@ -500,7 +500,9 @@ def test_a_folder_of_another_name_is_left_as_it_is(make, monkeypatch) -> None:
     assert again.results()["state"].tolist() == ["complete"] * 8
 
 
-def test_a_journal_that_was_cut_in_half_leaves_a_study_that_is_whole(make) -> None:
+def test_a_journal_that_was_cut_in_half_leaves_a_study_that_is_whole(make, monkeypatch) -> None:
+    # That the first search has left is in the other half: the second watches for its beats.
+    monkeypatch.setenv("PACELINE_HEARTBEAT_SECONDS", "0.2")
     make().search(X, Y, **CALL)
     journal = Path("runs/s/journal.log")
     journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2])
@@ -559,6 +561,7 @@ def test_more_trials_may_be_asked_for(make, monkeypatch) -> None:
     same(again, whole)
 
 
+@pytest.mark.slow
 def test_a_model_that_has_changed_begins_again(make, notes, monkeypatch) -> None:
     def narrow(hp: Any) -> Any:
         hp.Float("dropout", 0.1, 0.5)

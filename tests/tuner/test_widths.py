@@ -101,6 +101,7 @@ def test_a_search_goes_on_where_it_was_stopped(
     check_going_on(build, kind, stop, monkeypatch)
 
 
+@pytest.mark.slow
 def test_a_width_of_one_has_a_program_of_its_own(fresh_folder: Path) -> None:
     """JAX leaves axes of length 1 out; all the same the trial is trained, and the others ride."""
 
@@ -134,7 +135,7 @@ FOUNDERS = {
 }
 
 
-@pytest.mark.parametrize("judged", FOUNDERS)
+@pytest.mark.parametrize("judged", slow_where(FOUNDERS, "its depth".__eq__))
 def test_who_rides_stays_so_when_a_search_goes_on(
     judged: str, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,7 +290,7 @@ def test_loops_fill_slots(accelerator: None, fresh_folder: Path) -> None:
     assert distinct(recurrent) == 1
 
 
-@pytest.mark.parametrize("name", ["_PRODUCTS", "_ELEMENTS"])
+@pytest.mark.parametrize("name", slow_where(["_PRODUCTS", "_ELEMENTS"], "_PRODUCTS".__eq__))
 def test_what_takes_longer_than_it_fills_is_apart(
     name: str, accelerator: None, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,7 +318,7 @@ def kernels(hp: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("widths", ["auto", "together"])
+@pytest.mark.parametrize("widths", slow_where(["auto", "together"], "together".__eq__))
 def test_a_width_that_cannot_be_padded_divides_the_others(
     widths: str, accelerator: None, fresh_folder: Path
 ) -> None:

@@ -230,6 +230,7 @@ def test_pauses_and_ends_among_deaths(seed: int) -> None:
     disturbed(random.Random(seed).randrange(1, 9), 300, seed, pauses=True).check()
 
 
+@pytest.mark.slow
 def test_the_driver_keeps_nothing_of_jobs_that_have_ended() -> None:
     """1,500 jobs: what this package holds after them is what it held after the first 500."""
     held = []

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import toys
+from marks import slow_where
 from paceline.tuner.checkpoint.best_models import MANIFEST, BestModels, find_saved
 from paceline.tuner.checkpoint.trial_variables import apply_weights
 
@@ -242,7 +243,7 @@ def without_input(hp: Any) -> keras.Model:
     return toys.compiled(keras.Sequential(layers), hp.Float("lr", 1e-2, 1e-1))
 
 
-@pytest.mark.parametrize("features", [3, 6])
+@pytest.mark.parametrize("features", slow_where([3, 6], lambda features: features == 3))
 def test_the_features_of_a_model_without_an_input_may_depend_on_hp(make, notes, features) -> None:
     """The study knows the shapes of its first build alone."""
     x, y = toys.data()
