@@ -190,3 +190,11 @@ def test_a_file_of_numbers_that_would_have_to_be_copied_goes_to_fit(tmp_path):
     data = prepare(np.load(path, mmap_mode="r"))
     assert isinstance(data.inputs[0], np.memmap)
     assert data.batch_shapes(2)[0].dtype == "float32"
+
+
+def test_what_is_computed_from_a_file_is_searched_for_nan(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([[1.0], [np.nan]]))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert isinstance(prepare(mapped[:1]).inputs[0], np.memmap)
+    with pytest.raises(DataError, match="x holds 1 values that are NaN or infinite"):
+        prepare(mapped.astype("float32"))

@@ -286,7 +286,7 @@ def _table(value: Any) -> np.ndarray | None:
 def _leaf(value: Any, name: str, what: str) -> np.ndarray:
     if not _is_array(value):
         raise NotArrays(f"{name} is a {type(value).__name__}")
-    if isinstance(value, np.memmap):
+    if isinstance(value, np.memmap) and value.filename is not None:  # None: computed from one
         return _mapped(value, name)
     if is_sparse(value):
         value = _dense(value, name)

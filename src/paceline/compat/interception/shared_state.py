@@ -88,7 +88,7 @@ class SharedState:
 
     def _digest(self, array: Any) -> bytes | None:
         # An array on disk is data that functions read; to read all of it would take too long.
-        if not self._arrays or array.dtype.hasobject or isinstance(array, np.memmap):
+        if not self._arrays or array.dtype.hasobject or getattr(array, "filename", None):
             return None
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         return hashlib.blake2b(content, digest_size=16).digest()
