@@ -11,6 +11,7 @@ import optuna
 import pytest
 
 import paceline as package
+from paceline.errors import StudyError
 from paceline.study import outside
 from paceline.study.removal import Removal
 from paceline.study.storage.folder import study_lock
@@ -191,3 +192,12 @@ def test_names_of_studies_complete_without_loading_anything_heavy():
     )
     assert done.stdout.split() == ["dense", "digits"]
     assert done.stderr.endswith("set()\n")
+
+
+def test_the_folder_of_a_study_of_the_same_name_in_its_journal_stays(paceline) -> None:
+    make("s", SQLITE)
+    make("s")
+    assert "the folder" not in paceline("rm", "s", "--storage", SQLITE, "--yes").out
+    assert len(Study.open("s").trials) == 2
+    with pytest.raises(StudyError, match="it would be a new one, and runs/s holds a journal of"):
+        Study.open("s", storage=SQLITE, worker=Worker(None, repr))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -12,6 +13,7 @@ import pytest
 import paceline
 import toys
 from marks import slow_where
+from paceline.errors import StudyError
 
 X, Y = toys.data()
 XV, YV = toys.data(23, seed=1)
@@ -146,10 +148,18 @@ def test_the_best_model_is_not_one_of_another_study_of_that_name(fresh_folder: A
             build, "max:val_accuracy", "s", f"sqlite:///{seed}.db", seed=seed, notes=lambda _: None
         )
 
-    for seed in (0, 1):
+    def searched(seed: int) -> paceline.Tuner:
         tuner = study(seed)
         tuner.search(x, y, validation_data=(x, y), epochs=1, n_trials=1, batch_size=4)
         assert tuner.best_trial.value == 1.0
-        trained, kept = (each.best_model().get_weights() for each in (tuner, study(seed)))
-        for ours, theirs in zip(trained, kept, strict=True):
-            np.testing.assert_array_equal(ours, theirs)
+        return tuner
+
+    searched(0)
+    with pytest.raises(StudyError, match="runs/s holds models of another study of that name"):
+        searched(1)
+    Path("runs/s").rename("first")
+    trained, kept = (each.best_model().get_weights() for each in (searched(1), study(1)))
+    for ours, theirs in zip(trained, kept, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    with pytest.raises(StudyError, match="the saved model of trial 0 is not in"):
+        study(0).best_model()

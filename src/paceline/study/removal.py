@@ -13,15 +13,14 @@ from pathlib import Path
 
 from paceline.errors import PacelineError, StorageError, StudyError
 from paceline.study.metadata import check_name
-from paceline.study.storage.folder import aside_of, check_storage_text, study_lock
+from paceline.study.storage.folder import BEST, JOURNAL, aside_of, check_storage_text, study_lock
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.view import StudyView
 from paceline.study.workers.heartbeat import MISSED, Heartbeats, is_held, seconds_between
 from paceline.study.workers.worker import WORKERS
 
-JOURNAL = "journal.log"
 #: What a study's folder holds at least one of.
-_OURS = (JOURNAL, ".lock", "best", "checkpoints", "trials", WORKERS)
+_OURS = (JOURNAL, ".lock", BEST, "checkpoints", "trials", WORKERS)
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Removal:
 
     Attributes:
         name: The study's name.
-        folder: Its folder; None where there is none.
+        folder: Its folder; None where there is none, or where it is another study's.
         n_files: The number of files in the folder.
         n_bytes: Their size in bytes.
         store: The storage that holds rows of the study beside those of others; None where the study
@@ -82,6 +81,8 @@ class Removal:
         store = StudyStorage.of(storage, name, directory)
         if store.find(name) is None:
             raise StudyError(f"there is no study {name!r} in {store.label}.")
+        if folder is not None and (folder / JOURNAL).exists():
+            folder = None  # of a study of that name whose trials are in its journal
         return cls(name, folder, *(_size(folder) if folder else (0, 0)), store)
 
     def carry_out(

@@ -45,6 +45,7 @@ from paceline.study.storage.folder import (
     check_folder,
     check_pickles,
     check_storage_text,
+    check_unowned,
     raise_renamed,
 )
 from paceline.study.storage.storage import StudyStorage
@@ -202,6 +203,8 @@ class Study:
             others = store.names() if storage is None and stored is None else []
             if others and name not in others:  # another worker may have made it since
                 raise_renamed(name, Path(directory), others)
+            if stored is None and worker is not None:
+                check_unowned(Path(directory) / name, storage)
             check_pickles(name, stored.trials if stored is not None else ())
             return cls(
                 name,

@@ -24,6 +24,8 @@ from paceline.errors import StorageError, StudyError
 from paceline.program.files import as_shown
 
 NAME = ".lock"
+#: In a study's folder: its journal, where no other storage is named, and its best models.
+JOURNAL, BEST = "journal.log", "best"
 #: Optuna's CMA-ES keeps its optimizer, pickled, in attributes whose names begin so.
 _PICKLED = ("cma:", "sepcma:", "cmawm:")
 
@@ -112,6 +114,29 @@ def check_folder(folder: Path) -> None:
                         f"study {folder.name!r}: {path} is neither a file nor a folder, and "
                         "whoever reads it could wait for ever; remove it."
                     )
+
+
+def check_unowned(folder: Path, storage: Any) -> None:
+    """Refuse a new study the folder of one of its name in another storage.
+
+    Its models would be taken for stale ones, and its times and the new study's be added up.
+
+    Args:
+        folder: The new study's.
+        storage: Where the new study will be; None for the journal in its folder.
+
+    Raises:
+        StudyError: The folder holds what another study has left.
+    """
+    what = "a journal" if storage is not None and (folder / JOURNAL).exists() else None
+    if what is None and any((folder / BEST).glob("trial-*")):
+        what = "models"
+    if what is not None:
+        raise StudyError(
+            f"study {folder.name!r}: it would be a new one, and {folder} holds {what} of another "
+            "study of that name, in another storage; give this one another name, name that storage "
+            "to go on with the other one, or remove the folder if you do not need it."
+        )
 
 
 def check_writable(folder: Path, label: str) -> None:

@@ -28,6 +28,7 @@ from paceline.program.files import (
 )
 from paceline.search_space import HyperParameters
 from paceline.study.storage import schema
+from paceline.study.storage.folder import BEST as FOLDER
 from paceline.study.study import Study
 from paceline.study.trial import Trial
 from paceline.study.trials import rank
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from paceline.executor.model_builder import ModelBuilder
 
 MANIFEST = "manifest.json"
-#: Folder of models, in the folder of a study or of one of its workers.
-FOLDER = "best"
 _MODEL, _WEIGHTS = ".keras", ".weights.h5"
 _HALF = re.compile(r"\.(tmp-)?\d+-")
 
