@@ -101,7 +101,7 @@ def test_the_users_callbacks_come_first():
     executor = FitExecutor(DATA)
     for number in range(2):
         one = job(number)
-        one.callbacks = lambda number: [Adds()]
+        one.callbacks = lambda number, model: [Adds()]
         executor.submit(one)
     reports = run(executor)
     assert [epoch.logs["mine"] for epoch in reports] == [1.0, 2.0, 1.0, 2.0]
@@ -117,7 +117,7 @@ def test_the_last_report_has_the_weights_of_its_epoch_whatever_comes_after():
             self.model.set_weights([0 * w for w in self.model.get_weights()])
 
     one = job(epochs=9)
-    one.callbacks = lambda number: [Ends()]
+    one.callbacks = lambda number, model: [Ends()]
     executor = FitExecutor(DATA)
     executor.submit(one)
     *_, last = run(executor)

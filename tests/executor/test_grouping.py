@@ -122,7 +122,7 @@ def test_members_of_a_job_wait_one_by_one_the_first_last() -> None:
     folds = [Fold(halves[0], halves[1]), Fold(halves[1], halves[0])]
     seen: list[int] = []
 
-    def callbacks(number: int) -> list[Any]:
+    def callbacks(number: int, model: Any) -> list[Any]:
         seen.append(number)
         return [keras.callbacks.Callback()]
 
@@ -166,7 +166,7 @@ def eager(hp: Any) -> keras.Model:
     [
         ({"build": eager}, "it is compiled with run_eagerly=True"),
         (
-            {"callbacks": lambda number: [_EachBatch()]},
+            {"callbacks": lambda number, model: [_EachBatch()]},
             r"callbacks: _EachBatch has its own on_train_batch_end\(\)",
         ),
         ({"setting": replace(INPUTS, data=None, why_fit="x is a list")}, "x is a list"),

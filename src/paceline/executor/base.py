@@ -225,7 +225,8 @@ class Job:
         counts: Whether the job shows how trials differ. Further repeats of a trial do not.
         order: Called with the number of an epoch, from 0; returns the numbers of its training
             examples, i32[N]. None: the order follows from the seed.
-        callbacks: Makes the callbacks of a member, given the member's number; None without.
+        callbacks: Makes the callbacks of a member, given the member's number and the model that
+            was just built; None without.
         made: The callbacks that were made, one list for each member. Packs keep them here.
         setting: The job's own data and batch sizes; None: those of the executor's ``SearchData``.
         widths: Builds models like the job's, at other widths; None: its program is its own.
@@ -242,11 +243,18 @@ class Job:
     program: str | None = None
     counts: bool = True
     order: Callable[[int], np.ndarray] | None = None
-    callbacks: Callable[[int], list[Any]] | None = None
+    callbacks: Callable[[int, Any], list[Any]] | None = None
     made: Sequence[list[Any]] = ()
     setting: TrialInputs | None = None
     widths: OtherModels | None = None
     spec: JobSpec | None = None
+
+    def make_callbacks(self) -> Sequence[list[Any]]:
+        """Makes the callbacks of all members, which are ``made`` from now on; returns them."""
+        if self.callbacks is not None:
+            members = range(max(1, len(self.folds)))
+            self.made = [self.callbacks(self.number + each, self.model) for each in members]
+        return self.made
 
 
 class PackTimeout(Exception):

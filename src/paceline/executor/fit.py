@@ -150,7 +150,7 @@ class FitExecutor:
         arguments |= self._fold(job, arguments)
         if self._batched:
             arguments = self._replicas.round({**arguments, "batch_size": job.batch_size})
-        own = [] if job.callbacks is None else job.callbacks(job.number)
+        own = [] if job.callbacks is None else job.callbacks(job.number, model)
         state = self._state
         if state is None or state.number != job.number:
             state = FitState(job.number)

@@ -20,13 +20,13 @@ from paceline.executor.model_builder import tails_of, traced_model, traced_sizes
 from paceline.executor.plan_choice import Candidate, PlanChoice
 from paceline.executor.width_families import WidthFamilies
 from paceline.pack.callbacks.driver import CallbackDriver
+from paceline.pack.callbacks.model_variables import why_not_beside
 from paceline.pack.callbacks.packable import why_not_packed
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan, Workload
 from paceline.program import constant_laws, trace
 from paceline.program.canonical import Canonical, Constant, Unpackable
 from paceline.program.compile import Effort
-from paceline.program.initial_weights import is_reused
 from paceline.program.model_structure import ModelStructure, structure_of
 from paceline.program.padding.widths import Embedding
 from paceline.program.step_template import StepTemplate
@@ -174,12 +174,18 @@ class TrialGrouper:
         data: What trials train and validate on, unless a job has inputs of its own.
         chunk_bytes: Bytes of a chunk of training data; None: all training data are on the device.
         notes: Told why trials of several widths do not share a program; None: nobody is told.
+        away: Whether the trials train on other machines.
     """
 
     def __init__(
-        self, data: SearchData, chunk_bytes: float | None = None, notes: Notes | None = None
+        self,
+        data: SearchData,
+        chunk_bytes: float | None = None,
+        notes: Notes | None = None,
+        *,
+        away: bool = False,
     ) -> None:
-        self._data, self._chunk_bytes = data, chunk_bytes
+        self._data, self._chunk_bytes, self._away = data, chunk_bytes, away
         self._notes = Notes() if notes is None else notes
         self.founders: list[int] = []  # see ``WidthFamilies``
         self.families: WidthFamilies | None = None  # None until a trial asks for one
@@ -226,15 +232,9 @@ class TrialGrouper:
             raise Unpackable(setting.why_fit)
         trace.check_packable(job.model, preprocessed=setting.preprocessed)
         if job.callbacks is not None:
-            members = range(max(1, len(job.folds)))
-            job.made = [job.callbacks(job.number + member) for member in members]
-            if why := why_not_packed(job.made[0]):
+            made = job.make_callbacks()[0]
+            if why := why_not_packed(made) or why_not_beside(made, job.model, away=self._away):
                 raise Unpackable(why)
-            if is_reused(job.model):
-                raise Unpackable(
-                    "build returns a model made outside of it, and the callbacks of trials that "
-                    "train side by side would share it"
-                )
         structure = _structure(job.model, setting)
         group = None if structure is None else self._recognise(job, setting, structure)
         group = group or self._trace(job, setting, structure)

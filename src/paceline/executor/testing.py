@@ -260,7 +260,7 @@ class ExecutorContract(ABC):
         """What they make of logs, weights and learning rate counts."""
         made: dict[int, list[Any]] = {}
 
-        def callbacks(number: int) -> list[Any]:
+        def callbacks(number: int, model: Any) -> list[Any]:
             made[number] = [_Halves(), _Stops(after=2 - number)]
             return made[number]
 
@@ -283,7 +283,7 @@ class ExecutorContract(ABC):
                 if epoch == 1:
                     raise ValueError("no more")
 
-        def callbacks(number: int) -> list[Any]:
+        def callbacks(number: int, model: Any) -> list[Any]:
             return [Raises()] if number == 0 else []
 
         ran = self.run(*(self.job(number, callbacks=callbacks) for number in (0, 1)))
@@ -305,7 +305,7 @@ class ExecutorContract(ABC):
             raised: BaseException | None = None
             try:
                 with random_state_kept():
-                    executor.submit(self.job(0, callbacks=lambda number: [_Halves()]))
+                    executor.submit(self.job(0, callbacks=lambda number, model: [_Halves()]))
                     while raised is None and executor.busy:
                         try:
                             executor.advance(report, lambda: False, failed.__setitem__)

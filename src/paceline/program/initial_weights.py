@@ -199,8 +199,8 @@ _last_build = 0
 #: Model -> number of the build that made it.
 _built: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _reused: weakref.WeakSet[Any] = weakref.WeakSet()
-#: Id of a variable -> a reference, which forgets it, and the last build before it was made.
-_made: dict[int, tuple[weakref.ref[Any], int]] = {}
+#: Id of a variable -> a reference, which forgets it, the last build, and whether that made it.
+_made: dict[int, tuple[weakref.ref[Any], int, bool]] = {}
 
 
 @contextmanager
@@ -253,10 +253,13 @@ def shared_variables(model: Any) -> list[Any]:
     Args:
         model: A model that ``noted_build`` returned; any other one shares nothing.
     """
-    number = _built.get(model)
-    if number is None:
-        return []
+    number = _built.get(model, 0)
     return [v for v in _variables_of(model) if _is_older(v, number)]
+
+
+def is_of_build(variable: Any) -> bool:
+    """Whether a call of ``build`` has made a variable."""
+    return _made.get(id(variable), (None, 0, False))[2]
 
 
 def _is_older(variable: Any, build: int) -> bool:
@@ -443,7 +446,7 @@ def _note_variables() -> None:
     @functools.wraps(init)
     def noting(self: Any, *args: Any, **kwargs: Any) -> None:
         key = id(self)
-        _made[key] = weakref.ref(self, lambda _: _made.pop(key, None)), _last_build
+        _made[key] = weakref.ref(self, lambda _: _made.pop(key, None)), _last_build, _builds_now
         if _reserve is not None:
             _reserve(*args, **kwargs)
         init(self, *args, **kwargs)

@@ -202,11 +202,16 @@ def other_models(
 
 
 def _callbacks_of(
-    callbacks: CallbackFactory, hparams: Mapping[str, Any], files: str, size: int, job: int
+    callbacks: CallbackFactory,
+    hparams: Mapping[str, Any],
+    files: str,
+    size: int,
+    job: int,
+    model: Any,
 ) -> list[Any]:
     """New callbacks of a member of a trial."""
     trial = str(job) if size == 1 else f"{job // size}-{job % size}"
-    return callbacks.of(files.format(trial=trial), HyperParameters(values=hparams))
+    return callbacks.of(files.format(trial=trial), HyperParameters(values=hparams), model)
 
 
 class TrialMembers:

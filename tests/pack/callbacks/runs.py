@@ -52,7 +52,7 @@ def packed(make: Make, build: Any = toys.dense, *, slots: int = 2, **executor: A
     local = LocalExecutor(data, PackOptions(slots=slots, **{"plan": "stacked"} | executor))
     runs, builder = Runs(), ModelBuilder(build)
 
-    def callbacks(number: int) -> list[Any]:
+    def callbacks(number: int, model: Any) -> list[Any]:
         runs.callbacks[number] = list(make())
         return runs.callbacks[number]
 

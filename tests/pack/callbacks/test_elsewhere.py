@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import pytest
 
+import toys
 from paceline.pack.callbacks import per_trial
 from paceline.pack.callbacks.elsewhere import OwnFolder, UserPlaces, WrittenFile
 from paceline.pack.callbacks.per_trial import CallbackFactory, StudyPaths
@@ -33,7 +34,7 @@ def made(given: list[Any], study: Path, own: OwnFolder | None = None) -> list[An
     factory = CallbackFactory(given, StudyPaths(study / "trials"), lambda text: None)
     if own is not None:
         factory = factory.below(own.here)
-    return factory.of("3", HyperParameters())
+    return factory.of("3", HyperParameters(), toys.softmax())
 
 
 def given(folder: Path) -> list[Any]:

@@ -672,9 +672,9 @@ def test_a_callback_that_a_function_returns_again_is_refused(tmp_path: Path) -> 
 
     factory = CallbackFactory(now_and_then, StudyPaths(tmp_path), lambda text: None)
     for trial in "01":
-        factory.of(trial, None)
+        factory.of(trial, None, None)
     with pytest.raises(UsageError, match="the same EarlyStopping again.*pass a list"):
-        factory.of("2", None)
+        factory.of("2", None, None)
 
 
 @pytest.mark.parametrize("hook", ["on_train_begin", "on_epoch_begin"])

@@ -87,7 +87,7 @@ class RemoteExecutor(SpendsElsewhere):
     ) -> None:
         self._pool, self._notes = pool, Notes(note)
         self._kept = kept or (lambda: KeptWeights(always=True))
-        self._grouper = TrialGrouper(data, search_chunk_bytes(data), self._notes)
+        self._grouper = TrialGrouper(data, search_chunk_bytes(data), self._notes, away=True)
         self._machines, self._paused = Machines(), PausedStates()
         self._jobs = JobTable(self._paused)
         self.demand = Demand(self._machines, self._grouper, in_order=in_order)

@@ -18,6 +18,7 @@ import keras
 import numpy as np
 
 from paceline.errors import UsageError
+from paceline.pack.callbacks.model_variables import copied
 from paceline.pack.callbacks.packable import check_packages, why_not_packed
 from paceline.pack.callbacks.process_wide import in_turns, why_not_in_turns
 from paceline.pack.callbacks.state import PATHS_OF_TRIAL
@@ -224,12 +225,13 @@ class CallbackFactory:
                         f"log of this model; an epoch has: {', '.join(names)}."
                     )
 
-    def of(self, trial: str, hp: Any) -> list[Any]:
+    def of(self, trial: str, hp: Any, model: Any) -> list[Any]:
         """New callbacks for a trial, which write to files of its own.
 
         Args:
             trial: The trial's number, or the name of a fold or repetition of it.
             hp: The trial's hyperparameters.
+            model: The trial's model; the callbacks keep what they have in common with it.
 
         Raises:
             UsageError: A function of hp returns something else than callbacks.
@@ -239,7 +241,7 @@ class CallbackFactory:
             self._check_new(each for each in made if each in self._made)
             self._made.update(made)
         else:
-            made = copy.deepcopy(self._given, dict(self._shared))
+            made = copied(self._given, model, self._shared)
         own = _without_backups(made)
         if len(own) < len(made):
             self._say(
