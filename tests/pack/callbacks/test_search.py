@@ -267,6 +267,17 @@ class OnTests(callbacks.Callback):
         pass
 
 
+class StopsBefore(callbacks.Callback):
+    """Stops before the second epoch, in a method of its own."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 1:
+            self.stop()
+
+    def stop(self) -> None:
+        self.model.stop_training = True
+
+
 def tensorboard(**arguments: Any) -> Any:
     return callbacks.TensorBoard("logs", write_graph=False, **arguments)
 
@@ -285,6 +296,7 @@ def tensorboard(**arguments: Any) -> Any:
             "LambdaCallback has its own on_train_batch_begin()",
         ),
         (callbacks.SwapEMAWeights, "SwapEMAWeights has its own on_test_begin()"),
+        (StopsBefore, "StopsBefore sets stop_training before an epoch"),
     ],
 )
 def test_what_acts_within_an_epoch_is_not_packed(callback, why) -> None:
@@ -316,6 +328,31 @@ def test_trials_whose_callbacks_act_on_batches_go_to_fit_and_it_is_said(make, no
     tuner.search(X, Y, **(CALL | {"n_trials": None, "epochs": 2}), callbacks=made)
     assert columns(tuner, "batches", "plan") == [[False, True], ["stacked", "fit"]]
     assert any("in Keras' own fit, one at a time: callbacks: OnBatches" in note for note in notes)
+
+
+def test_who_stops_before_an_epoch_trains_one_batch_of_it_as_in_keras(make) -> None:
+    """Keras asks for ``stop_training`` after each batch, and validates after the one."""
+    call = CALL | {"n_trials": 1, "shuffle": False}
+    tuner = make(build=lambda hp: toys.softmax())
+    tuner.search(X, Y, **call, callbacks=StopsBefore())
+    keras.utils.set_random_seed(tuner.trial(0).seed)
+    del call["n_trials"]
+    alone = toys.softmax().fit(X, Y, **call, verbose=0, callbacks=[StopsBefore()]).history
+    assert tuner.trial(0).epochs == 2
+    np.testing.assert_allclose(tuner.history(0)["val_loss"], alone["val_loss"], atol=1e-6)
+
+
+def test_who_stops_before_an_epoch_without_showing_it_fails(make) -> None:
+    class Hidden(callbacks.Callback):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            setattr(self.model, "stop_" + "training", True)
+
+    tuner = make(build=lambda hp: toys.softmax())
+    with pytest.raises(paceline.BuildError, match="one batch.*set it in on_epoch_end, or use exec"):
+        tuner.search(X, Y, **CALL, callbacks=Hidden())
+    tuner = make(build=lambda hp: toys.softmax(), study="t")
+    tuner.search(X, Y, **(CALL | {"batch_size": len(X), "n_trials": 1}), callbacks=Hidden())
+    assert columns(tuner, "epochs", "plan") == [[1], ["stacked"]], "one batch is all of the epoch"
 
 
 # -- files -----------------------------------------------------------------------------------------

@@ -95,6 +95,11 @@ class CallbackDriver:
             with self._model.in_place():
                 self._list.on_epoch_begin(epoch)
                 self._model.flush()
+            if self.stopped and self._params["steps"] != 1:
+                raise RuntimeError(
+                    "a callback set stop_training before an epoch, of which fit trains one batch, "
+                    "and a pack trains whole epochs; set it in on_epoch_end, or use executor='fit'"
+                )
             if self._built_with is not None:  # fit traces a step after this
                 check_attributes(self._built_with, self._model.model)
                 self._built_with = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -10,6 +11,7 @@ from typing import Any
 import keras
 
 from paceline.errors import MissingExtraError
+from paceline.pack.callbacks.reached import reached
 from paceline.program import keras_private
 
 #: Hooks that ``fit`` calls within an epoch, which a pack trains in one piece.
@@ -22,6 +24,8 @@ _WITHIN = (
     "on_test_batch_begin",
     "on_test_batch_end",
 )
+#: Hooks before an epoch. Where they stop the training, ``fit`` trains one batch of the epoch.
+_BEFORE = ("on_train_begin", "on_epoch_begin")
 #: Keras' own callbacks whose hooks within an epoch a pack may leave out: ``_why`` refuses a
 #: ModelCheckpoint or TensorBoard that needs them, and a loss that TerminateOnNaN would look for
 #: fails a trial anyway.
@@ -76,4 +80,15 @@ def _why(callback: Any) -> str | None:
         function = getattr(method, "__func__", method)
         if function is not None and all(function is not getattr(c, hook) for c in _HARMLESS):
             return f"has its own {hook}()"
+    if _stops_before(callback):
+        return "sets stop_training before an epoch, and fit then trains one batch of that epoch"
     return None
+
+
+def _stops_before(callback: Any) -> bool:
+    """Whether the user's code in a callback stops training before an epoch, as its names show."""
+    roots = {hook: part for hook in _BEFORE if (part := vars(callback).get(hook)) is not None}
+    functions = reached({"callback": callback, **roots}, _BEFORE).functions
+    codes = (code for function in functions for code in function.codes())
+    steps = (step for code in codes for step in dis.get_instructions(code))
+    return any(step.opname == "STORE_ATTR" and step.argval == "stop_training" for step in steps)
