@@ -46,7 +46,7 @@ class FitState(keras.callbacks.Callback):
         self.number, self._before, self._arrays = number, before, dict(arrays or {})
         self.epoch = 0 if before is None else int(before["epoch"])
         self._own: Sequence[Any] = ()
-        self._begun_with: list[frozenset[str]] = []
+        self._begun_with: list[dict[str, Any]] = []
         self._beginning = contextlib.ExitStack()
         self._random = _random_states()
         self._frozen: tuple[dict[str, Any], Arrays] | None = None

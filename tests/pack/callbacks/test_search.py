@@ -671,7 +671,7 @@ def test_state_is_restored_and_paths_are_not() -> None:
     before.phase, before.n, before.files, before.late = "second", 3, [Path("old")], 7
     before.newest, before.kept, before.scores = "old.csv", ["old/1.h5"], {"old.keras": 0.5}
     (facts,) = callback_state([before], "c", arrays, begun_with)
-    assert sorted(facts["lost"]) == ["files", "kept", "late", "scores"]
+    assert sorted(facts["lost"]) == ["files", "kept", "late", "newest", "scores"]
     assert "old" not in json.dumps(facts)
     older = {"file": {"path": "old"}, "folder": "old/logs", "log_dir": "old", "late": 7}
     older |= {"files": {"list": [{"path": "old"}]}}  # as it was once kept

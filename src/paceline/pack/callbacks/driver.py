@@ -53,8 +53,8 @@ class CallbackDriver:
         self._model: SlotModel | None = None
         self._slot: Slot | None = None
         self._stored: CallbackState | None = None
-        # Names of each callback's attributes when training had begun.
-        self._begun_with: list[frozenset[str]] = []
+        # Each callback's attributes when training had begun.
+        self._begun_with: list[dict[str, Any]] = []
         self._epoch = -1  # the epoch that has begun last
         self._logs: dict[str, float] = {}  # of the last epoch, without what callbacks added
         self._seconds = 0.0

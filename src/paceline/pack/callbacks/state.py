@@ -1,18 +1,22 @@
 """The state of callbacks in a checkpoint: plain values as JSON, arrays as arrays.
 
-Attributes of other types (a lock, an open file, an object of the user's) cannot be stored. They
-begin anew with ``on_train_begin``, and the user is told their names. So does an attribute that a
-callback makes only later: a checkpoint may change attributes that are there, but add none.
+Of Keras' objects, such as a metric or a second model, the values of the variables are stored, for
+those that ``on_train_begin`` makes again. Attributes of other types (a lock, an open file, an
+object of the user's) cannot be stored. They begin anew with ``on_train_begin``, and the user is
+told their names. So does an attribute that a callback makes only later: a checkpoint may change
+attributes that are there, but add none.
 
 Paths are neither stored nor restored. They follow from the callback as the user made it and from
 the folder in which the study is now, which may have been moved. A file must not decide where a
-callback writes, or what it removes. A list or dict that holds a path begins anew, and the user is
-told its name.
+callback writes, or what it removes. A list or dict that holds a path begins anew, and so does a
+text that looks like a path. If it has changed while training, the user is told its name.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,12 +34,10 @@ from paceline.program import keras_private
 _FUNCTIONS = {"less": keras.ops.less, "greater": keras.ops.greater}
 #: Attribute of a callback: names of those that hold paths of its trial's (``per_trial.py``).
 PATHS_OF_TRIAL = "_paceline_paths"
-#: Attributes that belong to one run of a callback: the model, and files that are opened again.
-_NOT_STORED = (
-    frozenset({"_model", "model", "params", "csv_file", "writer", keras_private.WRITERS})
-    | keras_private.OF_THE_EPOCH
-    | {PATHS_OF_TRIAL}
-)
+#: Attributes that belong to one run of a callback.
+_OF_THE_RUN = frozenset({"_model", "model", "params", PATHS_OF_TRIAL})
+#: Such attributes of Keras' own classes: files that are opened again, and the epoch's.
+_OF_KERAS = frozenset({"csv_file", "writer", keras_private.WRITERS}) | keras_private.OF_THE_EPOCH
 #: Attributes that Keras' own callbacks make of their arguments. They are not restored: the
 #: ``min_delta`` of ReduceLROnPlateau has another sign in Keras 3.10 than in 3.15.
 _OF_ARGUMENTS = frozenset({"min_delta", "monitor_op"})
@@ -46,16 +48,34 @@ _PLACES |= keras_private.LOG_FOLDERS
 _FILE = re.compile(r".*[/\\].*|\S*\.[A-Za-z]\w{0,9}|\.\.", re.DOTALL)
 
 
-def attributes_of(callbacks: Sequence[Any]) -> list[frozenset[str]]:
-    """The names of each callback's attributes."""
-    return [frozenset(vars(callback)) for callback in callbacks]
+_PLAIN = keras.callbacks.Callback
+#: Values that two attributes may have in common, and change for both.
+_MUTABLE = (list, dict, np.ndarray)
+#: Keras' objects with variables.
+_WITH_VARIABLES = (keras.Variable, keras.Layer, keras.Metric, keras.optimizers.Optimizer)
+
+
+def attributes_of(callbacks: Sequence[Any]) -> list[dict[str, Any]]:
+    """Each callback's attributes, as ``callback_state`` compares them with later ones.
+
+    Returns:
+        Name -> a path or text itself; of Keras' objects, how many variables they have.
+    """
+    return [
+        {
+            key: str(value) if isinstance(value, (str, Path)) else len(_variables(callback, value))
+            for key, value in vars(callback).items()
+            if key not in _left_out(callback)
+        }
+        for callback in callbacks
+    ]
 
 
 def callback_state(
     callbacks: Sequence[Any],
     name: str,
     arrays: dict[str, np.ndarray],
-    begun_with: Sequence[frozenset[str]],
+    begun_with: Sequence[Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
     """The attributes of callbacks, for a checkpoint.
 
@@ -67,28 +87,43 @@ def callback_state(
             not stored.
 
     Returns:
-        For each callback JSON values: its class, its attributes, the names of the attributes that
-        cannot be stored, and the bytes of the file that a CSVLogger has written.
+        For each callback JSON values: its class, its attributes, the values of the variables of
+        attributes that are Keras' objects, the attributes that are the same object as one before,
+        the names of the attributes that cannot be stored, and the bytes of the file that a
+        CSVLogger has written.
     """
-    found = []
+    found, seen = [], {}
     for at, callback in enumerate(callbacks):
-        attributes, lost = {}, []
+        attributes, variables, same, lost = {}, {}, {}, []
         for key, value in vars(callback).items():
-            if key in _NOT_STORED:
+            if key in _left_out(callback):
                 continue
             if _is_place(callback, key, value):
-                if isinstance(value, (list, tuple, dict)):
+                if begun_with[at].get(key) != str(value):
                     lost.append(key)
                 continue
             if key not in begun_with[at]:
                 lost.append(key)
+                continue
+            if _is_of_keras(value):
+                own = _variables(callback, value)
+                if len(own) != begun_with[at][key]:
+                    lost.append(key)
+                elif own:
+                    values = [np.array(keras.ops.convert_to_numpy(v)) for v in own]
+                    variables[key] = _encode(values, f"{name}.{at}.{key}", arrays)
                 continue
             try:
                 attributes[key] = _encode(value, f"{name}.{at}.{key}", arrays)
             except _CannotBeStored:
                 if _has_state(value):
                     lost.append(key)
+            else:
+                first = seen.setdefault(id(value), [at, key]) if isinstance(value, _MUTABLE) else []
+                if first and first != [at, key]:
+                    same[key] = first
         facts = {"class": type(callback).__name__, "attributes": attributes, "lost": lost}
+        facts |= {"variables": variables, "same": same}
         if isinstance(callback, keras.callbacks.CSVLogger):
             cast(Any, callback.csv_file).flush()
             facts["length"] = os.path.getsize(callback.filename)
@@ -129,20 +164,46 @@ def resumed(callbacks: Sequence[Any], kept: CallbackState) -> Iterator[None]:
             callback.append = True
     yield
     for callback, facts in pairs:
-        kerass_own = getattr(keras.callbacks, type(callback).__name__, None) is type(callback)
-        left = _NOT_STORED | _OF_ARGUMENTS if kerass_own else _NOT_STORED
-        for key, stored in facts["attributes"].items():
-            if key in left or key not in vars(callback):
-                continue
-            try:
-                value = _decode(stored, kept.arrays)
-            except _CannotBeStored:
-                continue
-            now = vars(callback)[key]
-            if not (_is_place(callback, key, now) or _is_place(callback, key, value)):
-                setattr(callback, key, value)
+        _restore(callback, facts, kept.arrays)
         if isinstance(callback, keras.callbacks.CSVLogger):
             callback.append_header = os.path.getsize(callback.filename) == 0
+    for callback, facts in pairs:
+        for key, (at, other) in facts.get("same", {}).items():
+            value = vars(callbacks[at]).get(other) if at < len(callbacks) else None
+            if isinstance(value, _MUTABLE) and _may_become(callback, key, value):
+                setattr(callback, key, value)
+
+
+def _restore(callback: Any, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Gives a callback back what a checkpoint holds of its attributes."""
+    kerass_own = getattr(keras.callbacks, type(callback).__name__, None) is type(callback)
+    for key, stored in facts["attributes"].items():
+        if kerass_own and key in _OF_ARGUMENTS:
+            continue
+        with contextlib.suppress(_CannotBeStored):
+            value = _decode(stored, arrays)
+            if _may_become(callback, key, value):
+                setattr(callback, key, value)
+    for key, stored in facts.get("variables", {}).items():
+        own, values = _variables(callback, vars(callback).get(key)), _decode(stored, arrays)
+        if [tuple(v.shape) for v in own] == [np.shape(value) for value in values]:
+            for variable, value in zip(own, values, strict=True):
+                variable.assign(value)
+
+
+def _may_become(callback: Any, key: str, value: Any) -> bool:
+    """Whether a checkpoint may give an attribute of a callback that value."""
+    if key in _left_out(callback) or key not in vars(callback):
+        return False
+    now = vars(callback)[key]
+    return not (_is_place(callback, key, now) or _is_place(callback, key, value))
+
+
+def _left_out(callback: Any) -> frozenset[str]:
+    """The attributes of a callback that belong to one run."""
+    bases = type(callback).__mro__
+    own = any(b.__module__.startswith(keras_private.OWN) and b is not _PLAIN for b in bases)
+    return _OF_THE_RUN | _OF_KERAS if own else _OF_THE_RUN
 
 
 def release(callbacks: Sequence[Any]) -> None:
@@ -238,6 +299,34 @@ def _decode(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     return _KINDS[kind](held, arrays)
 
 
+def _is_of_keras(value: Any) -> bool:
+    """Whether a value is an object of Keras' with variables, or a list of them."""
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    return bool(parts) and all(isinstance(part, _WITH_VARIABLES) for part in parts)
+
+
+def _variables(callback: Any, value: Any) -> list[Any]:
+    """The variables in an attribute of a callback; those of its model are no state of its own."""
+    if not _is_of_keras(value):
+        return []
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    found = [v for part in parts for v in ([part] if _is_variable(part) else part.variables)]
+    model = callback.model
+    if model is None:
+        return found
+    of_model = [*model.variables, *model.metrics_variables, *model.optimizer.variables]
+    known = {id(variable) for variable in of_model}
+    return [variable for variable in found if id(variable) not in known]
+
+
+def _is_variable(value: Any) -> bool:
+    return isinstance(value, keras.Variable)
+
+
 def _has_state(value: Any) -> bool:
     """Whether a value that cannot be stored may have changed while training."""
-    return not (callable(value) or isinstance(value, type(os)))
+    if inspect.isroutine(value) or isinstance(value, (type, type(os), functools.partial)):
+        return False
+    if type(value).__module__.startswith(keras_private.OWN):  # a loss, a schedule
+        return not callable(value)
+    return not callable(value) or bool(getattr(value, "__dict__", True))
