@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -339,6 +340,37 @@ def test_trials_in_fit_go_on_where_they_were(
             assert logs[0].read_text() == logs[1].read_text()
         said = [note for note in notes if "checkpoints do not hold lock of Counts" in note]
         assert len(said) == 2  # once in each search that took a checkpoint
+
+
+class Draws(keras.callbacks.Callback):
+    """What it does depends on the history, and on numbers that it draws."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        losses = self.model.history.history.get("loss", [])
+        drawn = np.random.random() + random.random() + float(keras.random.uniform(()))
+        self.model.optimizer.learning_rate.assign(0.01 * drawn + 0.01 * sum(losses))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        logs["rate"] = float(np.asarray(self.model.optimizer.learning_rate))
+        logs["known"] = float(len(self.model.history.epoch))
+
+
+def test_in_fit_the_history_and_random_numbers_go_on(make, monkeypatch) -> None:
+    def interrupt(report: EpochReport) -> None:
+        if len(epochs) == left[0]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    call = {**CALL, "epochs": 4, "n_trials": 1, "callbacks": Draws()}
+    epochs, left = observe_reports(monkeypatch, before=interrupt), [0]
+    whole = make(toys.dense, study="whole", executor="fit")
+    whole.search(X, Y, **call)
+    left[0] = len(epochs) + 2
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        make(toys.dense, executor="fit").search(X, Y, **call)
+    again = make(toys.dense, executor="fit")
+    again.search(X, Y, **call)
+    same(again, whole)
+    assert again.history(0)["known"] == [0.0, 1.0, 2.0, 3.0]
 
 
 @pytest.mark.slow

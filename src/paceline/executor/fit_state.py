@@ -1,20 +1,19 @@
 """The state of a training in Keras' ``fit`` after an epoch, to continue the training from there.
 
-The state holds the model's variables, what callbacks hold, and the global random states: ``fit``
-draws the order of examples from them at the beginning of each epoch.
+The state holds the model's variables, what callbacks hold, the history, and the global random
+states: ``fit`` draws the order of examples from them at the beginning of each epoch.
 """
 
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 import keras
 import numpy as np
 
+from paceline.pack.callbacks.random_states import RandomStates
 from paceline.pack.callbacks.state import CallbackState, attributes_of, callback_state, resumed
 from paceline.program.files import get_parts, put_parts
 
@@ -48,7 +47,9 @@ class FitState(keras.callbacks.Callback):
         self._own: Sequence[Any] = ()
         self._begun_with: list[dict[str, Any]] = []
         self._beginning = contextlib.ExitStack()
-        self._random = _random_states()
+        self._random = RandomStates.now()
+        self._record = keras.callbacks.History()  # the turn of the model's own comes later
+        self._record.on_train_begin()
         self._frozen: tuple[dict[str, Any], Arrays] | None = None
 
     def among(self, own: Sequence[Any]) -> list[Any]:
@@ -88,18 +89,28 @@ class FitState(keras.callbacks.Callback):
                 variable.assign(value)
         self.model.stop_training = False  # a callback's on_train_begin may have set it
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Puts the random states back: ``fit`` draws the epoch's order after this."""
+    def go_on(self) -> None:
+        """Puts the history and the random states back, before the user's ``on_epoch_begin``."""
         if self._before is None:
             return
-        _set_random_states(self._before["random"], self._arrays)
+        facts = {"callbacks": self._before.get("history", [])}
+        with resumed([self._record], CallbackState(facts, self._arrays)):
+            pass
+        assert self.model is not None
+        history = self.model.history
+        history.epoch = list(self._record.epoch)
+        history.history = {name: list(values) for name, values in self._record.history.items()}
+        RandomStates.decoded(self._before["random"], _NAME, self._arrays).put_back()
         self._before = None
         self._arrays.clear()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Counts the epoch, and keeps the random states from which the next epoch would draw."""
         self.epoch += 1
-        self._random = _random_states()
+        self._random = RandomStates.now()
+        self._record.epoch.append(epoch)
+        for name, value in (logs or {}).items():
+            self._record.history.setdefault(name, []).append(value)
 
     def freeze(self) -> None:
         """Keeps the state as it is now: what ``fit`` does at its end is no part of it."""
@@ -117,10 +128,12 @@ class FitState(keras.callbacks.Callback):
         # Copies: what Keras hands out may be a view of a variable that trains on.
         values = [[np.array(keras.ops.convert_to_numpy(v)) for v in p] for p in self._parts()]
         put_parts(_NAME, values, arrays)
+        record = [self._record]
         return {
             "job": self.number,
             "epoch": self.epoch,
-            "random": _encoded(self._random, arrays),
+            "random": self._random.encoded(_NAME, arrays),
+            "history": callback_state(record, f"{_NAME}.history", arrays, attributes_of(record)),
             "callbacks": callback_state(self._own, f"{_NAME}.callbacks", arrays, self._begun_with),
         }
 
@@ -141,28 +154,5 @@ class _Before(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         self._state.open()
 
-
-def _random_states() -> tuple[Any, Any, Any]:
-    """States that ``fit`` draws from: Python's, NumPy's and, where Keras runs on it, PyTorch's."""
-    torch = None
-    if keras.backend.backend() == "torch":
-        torch = import_module("torch").get_rng_state().numpy().copy()
-    return random.getstate(), np.random.get_state(), torch
-
-
-def _encoded(states: tuple[Any, Any, Any], arrays: Arrays) -> list[Any]:
-    python, (kind, keys, position, gauss, cached), torch = states
-    arrays[f"{_NAME}.keys"] = np.array(keys)
-    if torch is not None:
-        arrays[f"{_NAME}.torch"] = torch
-    own = [python[0], list(python[1]), python[2]]
-    return [own, kind, int(position), int(gauss), float(cached)]
-
-
-def _set_random_states(facts: Sequence[Any], arrays: Mapping[str, np.ndarray]) -> None:
-    python, kind, position, gauss, cached = facts
-    random.setstate((python[0], tuple(python[1]), python[2]))
-    np.random.set_state((kind, arrays[f"{_NAME}.keys"], position, gauss, cached))
-    if f"{_NAME}.torch" in arrays:
-        torch = import_module("torch")
-        torch.set_rng_state(torch.from_numpy(arrays[f"{_NAME}.torch"].copy()))
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._state.go_on()

@@ -345,6 +345,20 @@ def seed_state_kept() -> Iterator[None]:
         yield
 
 
+def seed_state() -> Any:
+    """A copy of the state of Keras' own generator of seeds, u32[2]; None where it has none yet."""
+    with _kept() as state:
+        generator = state and state.get_global_attribute("global_seed_generator")
+    return None if generator is None else generator.state.numpy().copy()
+
+
+def set_seed_state(value: Any) -> None:
+    """Puts a state that ``seed_state`` has returned into Keras' own generator of seeds."""
+    from keras.src.random.seed_generator import global_seed_generator
+
+    global_seed_generator().state.assign(value)
+
+
 @contextmanager
 def _kept(*names: str) -> Iterator[Any]:
     try:

@@ -1,0 +1,73 @@
+"""The random states that callbacks draw from: Python's, NumPy's, Keras' own, and PyTorch's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import keras
+import numpy as np
+
+from paceline.program import keras_private
+
+
+@dataclass(frozen=True)
+class RandomStates:
+    """All of them at one moment.
+
+    Attributes:
+        python: As ``random.getstate`` returns it.
+        numpy: As ``np.random.get_state`` returns it.
+        keras: Of Keras' own generator; None: it has none yet.
+        torch: PyTorch's; None where Keras does not run on it.
+    """
+
+    python: Any
+    numpy: Any
+    keras: np.ndarray | None
+    torch: np.ndarray | None
+
+    @classmethod
+    def now(cls) -> RandomStates:
+        """The present states."""
+        torch = None
+        if keras.backend.backend() == "torch":
+            torch = import_module("torch").get_rng_state().numpy().copy()
+        return cls(random.getstate(), np.random.get_state(), keras_private.seed_state(), torch)
+
+    def put_back(self) -> None:
+        """Makes them the present states; where Keras had no generator yet, its own stays."""
+        if self.keras is not None:
+            keras_private.set_seed_state(self.keras)
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
+        if self.torch is not None:
+            torch = import_module("torch")
+            torch.set_rng_state(torch.from_numpy(self.torch.copy()))
+
+    def encoded(self, name: str, arrays: dict[str, np.ndarray]) -> list[Any]:
+        """The states as JSON values; their arrays go into ``arrays``, with names that begin so."""
+        kind, keys, position, gauss, cached = self.numpy
+        arrays[f"{name}.keys"] = np.array(keys)
+        if self.keras is not None:
+            arrays[f"{name}.seed"] = self.keras
+        if self.torch is not None:
+            arrays[f"{name}.torch"] = self.torch
+        own = [self.python[0], list(self.python[1]), self.python[2]]
+        return [own, kind, int(position), int(gauss), float(cached)]
+
+    @classmethod
+    def decoded(
+        cls, facts: Sequence[Any], name: str, arrays: Mapping[str, np.ndarray]
+    ) -> RandomStates:
+        """The states that ``encoded`` was called for."""
+        (version, keys, gauss), kind, position, has_gauss, cached = facts
+        return cls(
+            (version, tuple(keys), gauss),
+            (kind, arrays[f"{name}.keys"], position, has_gauss, cached),
+            arrays.get(f"{name}.seed"),  # checkpoints of earlier versions have none
+            arrays.get(f"{name}.torch"),
+        )
