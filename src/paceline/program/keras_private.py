@@ -39,7 +39,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from paceline.errors import PacelineError
@@ -343,6 +343,14 @@ def seed_state_kept() -> Iterator[None]:
     """A block after which Keras' own random state is as it was before."""
     with _kept("global_random_seed", "global_seed_generator"):
         yield
+
+
+def choose_comparison(callback: Any) -> None:
+    """Has a callback know whether less of its log is better; Keras does it when an epoch ends."""
+    choose = getattr(callback, "_set_monitor_op", None)  # Keras 3.10 does it at once
+    if choose is not None and callback.monitor_op is None:
+        with suppress(ValueError):  # a metric of the user's own that is not built yet
+            choose()
 
 
 def seed_state() -> Any:

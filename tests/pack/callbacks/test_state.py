@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -116,6 +117,44 @@ def test_a_made_up_checkpoint_gives_no_path_as_one_object() -> None:
         pass
     assert (after[0].kept, after[1].files) == (["a"], ["out/1.csv"])
     assert not hasattr(after[0], "late")
+
+
+@pytest.mark.parametrize(("log", "mode"), [("loss", "auto"), ("x", "max")])
+def test_a_best_model_may_be_saved_before_the_first_epoch_after_a_stop_ends(
+    log: str, mode: Any, fresh_folder: Path
+) -> None:
+    """Keras chooses how to compare when an epoch ends, and knows a best value by then here."""
+
+    def checkpoint() -> Any:
+        made = keras.callbacks.ModelCheckpoint(
+            "{epoch}-{batch}.weights.h5",
+            log,
+            save_best_only=True,
+            save_weights_only=True,
+            mode=mode,
+            save_freq=2,
+        )
+        return [made]
+
+    def epoch(callback: Any, number: int, values: list[float]) -> None:
+        callback.on_epoch_begin(number)
+        for batch, value in enumerate(values):
+            callback.on_train_batch_end(batch, {log: value})
+        callback.on_epoch_end(number, {log: values[-1]})
+
+    (whole,) = begun(checkpoint)
+    values = [0.5, 0.5, 0.5], [0.4, 0.6, 0.7], [0.6, 0.3, 0.2]
+    epoch(whole, 0, values[0])
+    (after,), _ = through_checkpoint(checkpoint, lambda callback: epoch(callback, 0, values[0]))
+    written = []
+    for each in (whole, after):
+        for path in Path().glob("*.h5"):
+            path.unlink()
+        epoch(each, 1, values[1])
+        epoch(each, 2, values[2])
+        written.append(sorted(path.name for path in Path().glob("*.h5")))
+    assert written[0] and written[1] == written[0]
+    assert after.best == whole.best
 
 
 def test_a_users_attributes_may_be_named_like_those_of_keras_callbacks() -> None:

@@ -40,7 +40,8 @@ _OF_THE_RUN = frozenset({"_model", "model", "params", PATHS_OF_TRIAL})
 _OF_KERAS = frozenset({"csv_file", "writer", keras_private.WRITERS}) | keras_private.OF_THE_EPOCH
 #: Attributes that Keras' own callbacks make of their arguments. They are not restored: the
 #: ``min_delta`` of ReduceLROnPlateau has another sign in Keras 3.10 than in 3.15.
-_OF_ARGUMENTS = frozenset({"min_delta", "monitor_op"})
+_COMPARES = "monitor_op"
+_OF_ARGUMENTS = frozenset({"min_delta", _COMPARES})
 #: Attributes in which Keras' callbacks hold where they write, or whom they tell.
 _PLACES = frozenset({"filepath", "filename", "log_dir", "directory", "root", "path"})
 _PLACES |= keras_private.LOG_FOLDERS
@@ -184,6 +185,8 @@ def _restore(callback: Any, facts: Mapping[str, Any], arrays: Mapping[str, np.nd
             value = _decode(stored, arrays)
             if _may_become(callback, key, value):
                 setattr(callback, key, value)
+    if isinstance(callback, keras.callbacks.ModelCheckpoint) and facts["attributes"].get(_COMPARES):
+        keras_private.choose_comparison(callback)  # it may save before its first epoch ends
     for key, stored in facts.get("variables", {}).items():
         own, values = _variables(callback, vars(callback).get(key)), _decode(stored, arrays)
         if [tuple(v.shape) for v in own] == [np.shape(value) for value in values]:
