@@ -108,6 +108,24 @@ def test_the_users_callbacks_come_first():
     assert [epoch.last for epoch in reports] == [False, True] * 2
 
 
+@pytest.mark.parametrize("stopped", [True, False])
+def test_who_fails_at_the_end_of_a_trial_that_the_search_stopped_is_noted(stopped):
+    class Fails(keras.callbacks.Callback):
+        def on_train_end(self, logs=None):
+            raise ValueError("too few epochs")
+
+    notes, failed = [], {}
+    one = job(epochs=2)
+    one.callbacks = lambda number, model: [Fails()]
+    executor = FitExecutor(DATA, note=notes.append)
+    executor.submit(one)
+    answer = "stop" if stopped else "continue"
+    executor.advance(lambda epoch: answer, lambda: False, failed.__setitem__)
+    said = "a callback of a trial that was stopped failed in on_train_end: ValueError: too few"
+    assert [note for note in notes if note.startswith(said)] == notes
+    assert len(notes) == stopped and len(failed) == (not stopped)
+
+
 def test_the_last_report_has_the_weights_of_its_epoch_whatever_comes_after():
     class Ends(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):

@@ -130,7 +130,12 @@ class FitExecutor:
             with keras_private.gradients_forgotten():
                 self._train(job, search)
         except Exception as error:
-            if search.error is None:
+            if search.stopped:  # the trial has ended by now, or goes on in another search
+                self._note(
+                    f"a callback of a trial that was stopped failed in on_train_end: "
+                    f"{type(error).__name__}: {error}"
+                )
+            elif search.error is None:
                 failed(job.number, error)
         finally:
             self.seconds += time.perf_counter() - began
@@ -196,15 +201,19 @@ class _SearchReport:
 
     Attributes:
         error: What ``report`` raised; None if it has raised nothing.
+        stopped: Whether the search has answered that the trial trains no further.
     """
 
     def __init__(self, report: Report) -> None:
         self._report = report
         self.error: Exception | None = None
+        self.stopped = False
 
     def __call__(self, epoch: EpochReport) -> Answer:
         try:
-            return settled(self._report(epoch))
+            answer = settled(self._report(epoch))
+            self.stopped = answer != "continue"
+            return answer
         except Exception as error:
             self.error = error
             raise
