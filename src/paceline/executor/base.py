@@ -249,6 +249,11 @@ class Job:
     widths: OtherModels | None = None
     spec: JobSpec | None = None
 
+    @property
+    def first_epoch(self) -> int:
+        """Number of the first epoch, from 0, as the user counts."""
+        return 0 if self.setting is None else self.setting.first_epoch
+
     def make_callbacks(self) -> Sequence[list[Any]]:
         """Makes the callbacks of all members, which are ``made`` from now on; returns them."""
         if self.callbacks is not None:

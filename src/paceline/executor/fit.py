@@ -160,7 +160,7 @@ class FitExecutor:
         if state is None or state.number != job.number:
             state = FitState(job.number)
         self._state = state if self._resumable else None
-        first = _first_epoch(job)
+        first = job.first_epoch
         if "x" in arguments:
             arguments["x"] = copied(arguments["x"], state.epoch)
         arguments["initial_epoch"] = arguments.get("initial_epoch", first) + state.epoch
@@ -185,10 +185,6 @@ class FitExecutor:
 
         found = {name: part(name, fold.train) for name in _DATA if name in arguments}
         return {**found, "validation_data": part("validation_data", fold.validation)}
-
-
-def _first_epoch(job: Job) -> int:
-    return 0 if job.setting is None else job.setting.first_epoch
 
 
 class _SearchReport:
@@ -242,7 +238,7 @@ class _Reporter(keras.callbacks.Callback):
             program=None,
             plan="fit",
             weights=self._weights,
-            last=epoch + 1 >= _first_epoch(self._job) + self._job.epochs
+            last=epoch + 1 >= self._job.first_epoch + self._job.epochs
             or bool(self.model.stop_training),
         )
         if report.last and self._job.callbacks is not None:

@@ -470,14 +470,13 @@ def _queue(
     group.n_trials += 1
     if group.example is None:
         group.example = job.number
-    first = 0 if job.setting is None else job.setting.first_epoch
     trials = [
         SlotTrial(
             *(job.number + i, job.seed, job.epochs, state, train, test),
             fold=fold,
             order=job.order,
             driver=_driver(group, job, i),
-            first_epoch=first,
+            first_epoch=job.first_epoch,
             embedding=embedding,
         )
         for i, fold in enumerate(job.folds or (None,))
@@ -491,10 +490,10 @@ def _driver(group: Group, job: Job, member: int) -> CallbackDriver | None:
     if not job.made:
         return None
     model, work = job.model, group.work
-    first = 0 if job.setting is None else job.setting.first_epoch
     return CallbackDriver(
         job.made[member],
         job.rebuild if member else lambda: model,
         work.train.batch_shapes(work.batch_size),
-        {"epochs": first + job.epochs, "steps": work.epochs.of(0)[2]},
+        {"epochs": job.first_epoch + job.epochs, "steps": work.epochs.of(0)[2]},
+        job.seed,
     )

@@ -345,6 +345,16 @@ def seed_state_kept() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def seed_state_from(seed: int) -> Iterator[None]:
+    """A block in which Keras' own random state begins from a seed; afterwards it is as before."""
+    with _kept("global_random_seed", "global_seed_generator") as state:
+        if state is not None:
+            state.set_global_attribute("global_random_seed", seed)
+            state.set_global_attribute("global_seed_generator", None)
+        yield
+
+
 def choose_comparison(callback: Any) -> None:
     """Has a callback know whether less of its log is better; Keras does it when an epoch ends."""
     choose = getattr(callback, "_set_monitor_op", None)  # Keras 3.10 does it at once

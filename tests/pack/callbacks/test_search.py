@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sys
 import types
@@ -548,6 +549,36 @@ def test_callbacks_go_on_where_a_search_was_stopped(make, notes, pruner, stopped
         assert logs[0].read_text() == logs[1].read_text()
     said = [note for note in notes if "checkpoints do not hold lock of Remembers" in note]
     assert said and len(said) <= 4  # once in each search that took a checkpoint
+
+
+class Draws(callbacks.Callback):
+    """Draws a learning rate before every epoch, and something as training begins."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.first = random.random()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        drawn = np.random.random() + random.random() + float(keras.random.uniform(()))
+        self.model.optimizer.learning_rate.assign(0.01 * (drawn + self.first))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        logs["rate"] = float(np.asarray(self.model.optimizer.learning_rate))
+
+
+def test_numbers_that_callbacks_draw_are_each_trials_own(make, stopped) -> None:
+    """Whoever trains beside it, wherever the search stops, and in ``fit``."""
+    call = CALL | {"epochs": 4, "n_trials": 3, "callbacks": Draws()}
+    rates = []
+    for slots in (3, 1):
+        tuner = make(study=f"s{slots}", slots=slots)
+        tuner.search(X, Y, **call)
+        rates.append([tuner.history(number)["rate"] for number in range(3)])
+    assert rates[0] == rates[1]
+    assert len({tuple(each) for each in rates[0]}) == 3
+    stopped(make(slots=3), 3, **call)
+    tuner = make(slots=3)
+    tuner.search(X, Y, **call)
+    assert [tuner.history(number)["rate"] for number in range(3)] == rates[0]
 
 
 def test_a_search_with_other_callbacks_does_not_go_on_with_the_checkpoint(

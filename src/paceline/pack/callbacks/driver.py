@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import keras
 import numpy as np
 
 from paceline.pack.callbacks.per_trial import numbers
+from paceline.pack.callbacks.random_states import OwnRandomStates, RandomStates
 from paceline.pack.callbacks.slot_model import (
     Slot,
     SlotModel,
@@ -34,6 +36,8 @@ class CallbackDriver:
         make: Builds the trial's model.
         batch: Shapes and dtypes of a batch, a nest of [B, ...], to create the variables from.
         params: What Keras tells callbacks: epochs, steps, and the trial.
+        seed: The trial's seed. In ``fit`` trials train one after another, each from its seed; so
+            here each has random states of its own.
 
     Attributes:
         begun: Whether ``on_train_begin`` was called.
@@ -45,9 +49,12 @@ class CallbackDriver:
         make: Callable[[], Any],
         batch: Any,
         params: Mapping[str, Any],
+        seed: int,
     ) -> None:
         self._given, self._make, self._batch = list(callbacks), make, batch
         self._params = {"verbose": 0, **params}
+        self._random = OwnRandomStates(seed)
+        self._random_before: RandomStates | None = None  # from the checkpoint
         self._logs_seen = _CaptureLogs()
         self._list: Any = None
         self._model: SlotModel | None = None
@@ -92,7 +99,7 @@ class CallbackDriver:
         assert self._model is not None
         if epoch != self._epoch:  # equal where memory ran out and the epoch is trained once more
             self._epoch = epoch
-            with self._model.in_place():
+            with self._calling():
                 self._list.on_epoch_begin(epoch)
                 self._model.flush()
             if self.stopped and self._params["steps"] != 1:
@@ -122,7 +129,7 @@ class CallbackDriver:
         assert self._model is not None
         validated = {n.removeprefix("val_"): v for n, v in logs.items() if n.startswith("val_")}
         self._logs = dict(logs)
-        with self._model.in_place():
+        with self._calling():
             if validated:
                 self._list.on_test_begin()
                 self._list.on_test_end(validated)
@@ -141,7 +148,7 @@ class CallbackDriver:
             return
         self._ended = True
         model = self._model.model
-        with self._model.in_place():
+        with self._calling():
             # As fit does when it ends: the means of ``use_ema``, whose optimizer may be wrapped.
             model.optimizer.finalize_variable_values(model.trainable_weights)
             self._list.on_train_end(self._logs)
@@ -164,7 +171,10 @@ class CallbackDriver:
         if self._stored is not None:  # read from a checkpoint, and training has not begun since
             arrays.update(self._stored.arrays)
             return self._stored.facts
-        return {"callbacks": callback_state(self._callbacks, name, arrays, self._begun_with)}
+        facts = {"callbacks": callback_state(self._callbacks, name, arrays, self._begun_with)}
+        if self._random.drawn is not None:
+            facts["random"] = self._random.drawn.encoded(f"{name}.random", arrays)
+        return facts
 
     def restore(self, name: str, facts: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Makes the callbacks begin with a state that ``saved`` has returned.
@@ -176,10 +186,19 @@ class CallbackDriver:
         """
         own = {key: array for key, array in arrays.items() if key.startswith(f"{name}.")}
         self._stored = CallbackState(facts, own)
+        if "random" in facts:
+            self._random_before = RandomStates.decoded(facts["random"], f"{name}.random", own)
 
     @property
     def _callbacks(self) -> list[Any]:
         return [each for each in self._list.callbacks if each is not self._logs_seen]
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        """A block in which callbacks are called."""
+        assert self._model is not None
+        with self._random.present(), self._model.in_place():
+            yield
 
     def _begin(self) -> None:
         model = self._make()
@@ -195,14 +214,14 @@ class CallbackDriver:
         model.stop_training = False
         self.begun = True
         if self._stored is None:
-            with self._model.in_place():
+            with self._calling():
                 self._list.on_train_begin()
             self._begun_with = attributes_of(self._callbacks)
             return
-        with self._model.in_place(), resumed(self._callbacks, self._stored):
+        with self._calling(), resumed(self._callbacks, self._stored):
             self._list.on_train_begin()
         self._begun_with = attributes_of(self._callbacks)
-        self._stored = None
+        self._stored, self._random.drawn = None, self._random_before
         # What they wrote to the model when training began is part of the slot's variables already.
         self._model.forget()
         model.stop_training = False

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -48,6 +49,16 @@ class RandomStates:
             torch = import_module("torch")
             torch.set_rng_state(torch.from_numpy(self.torch.copy()))
 
+    def same(self, other: RandomStates) -> bool:
+        """Whether nothing was drawn between the moments of both."""
+        (_, ours, *where), (_, theirs, *there) = self.numpy, other.numpy
+        pairs = ((ours, theirs), (self.keras, other.keras), (self.torch, other.torch))
+        return (
+            where == there
+            and self.python == other.python
+            and all(np.array_equal(one, two) for one, two in pairs)
+        )
+
     def encoded(self, name: str, arrays: dict[str, np.ndarray]) -> list[Any]:
         """The states as JSON values; their arrays go into ``arrays``, with names that begin so."""
         kind, keys, position, gauss, cached = self.numpy
@@ -71,3 +82,37 @@ class RandomStates:
             arrays.get(f"{name}.seed"),  # checkpoints of earlier versions have none
             arrays.get(f"{name}.torch"),
         )
+
+
+class OwnRandomStates:
+    """The random states of one trial, from which nobody but its callbacks draws.
+
+    Args:
+        seed: The trial's seed, from which they begin.
+
+    Attributes:
+        drawn: The states; None: nothing has been drawn from them.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self.drawn: RandomStates | None = None
+
+    @contextmanager
+    def present(self) -> Iterator[None]:
+        """A block in which they are the present ones."""
+        python, numpy_state = random.getstate(), np.random.get_state()
+        with keras_private.seed_state_from(self._seed):
+            random.seed(self._seed)
+            np.random.seed(self._seed)
+            if self.drawn is not None:
+                self.drawn.put_back()
+            before = RandomStates.now()
+            try:
+                yield
+            finally:
+                now = RandomStates.now()
+                if not now.same(before):
+                    self.drawn = now
+                random.setstate(python)
+                np.random.set_state(numpy_state)
