@@ -291,7 +291,8 @@ class EpochReport:
             it empty.
         state: Fetches all variables after this epoch, under the same condition as ``weights``; None
             where no pack holds them.
-        wall: Seconds on the clock that the epoch took, of all jobs in the same pack together.
+        wall: Seconds on the clock that the epoch took, of all jobs in the same pack together, and
+            the job's own callbacks.
         last: Whether the job trains no further, whatever the answer is: it has trained all its
             epochs, or a callback has stopped it.
         worker: The name of the machine that has trained the epoch; None: this one.

@@ -102,17 +102,18 @@ class EpochReporter:
         for trial in pack.live:
             if trial.epoch <= trial.known:
                 continue  # it catches up with what the search was told before it stopped
+            called = trial.driver.seconds() if trial.driver else 0.0
             answer = report(
                 EpochReport(
                     number=trial.number,
                     epoch=trial.epoch,
                     logs=results[trial.number],
-                    seconds=share + (trial.driver.seconds() if trial.driver else 0.0),
+                    seconds=share + called,
                     program=group.name,
                     plan=pack.program.plan,
                     weights=pack.weights(trial.number),
                     state=pack.state(trial.number),
-                    wall=times.train + times.validate,
+                    wall=times.train + times.validate + called,
                     last=trial.epoch >= trial.epochs,
                 )
             )
