@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import keras
@@ -26,6 +26,16 @@ from paceline.pack.callbacks.state import (
     resumed,
 )
 from paceline.program import keras_private
+
+#: Callbacks of Keras' that draw no random numbers; a trial's own states take a moment to change to.
+_DRAW_NOTHING = (
+    keras.callbacks.CSVLogger,
+    keras.callbacks.EarlyStopping,
+    keras.callbacks.ModelCheckpoint,
+    keras.callbacks.ReduceLROnPlateau,
+    keras.callbacks.TensorBoard,
+    keras.callbacks.TerminateOnNaN,
+)
 
 
 class CallbackDriver:
@@ -53,6 +63,7 @@ class CallbackDriver:
     ) -> None:
         self._given, self._make, self._batch = list(callbacks), make, batch
         self._params = {"verbose": 0, **params}
+        self._draws = any(type(each) not in _DRAW_NOTHING for each in callbacks)
         self._random = OwnRandomStates(seed)
         self._random_before: RandomStates | None = None  # from the checkpoint
         self._logs_seen = _CaptureLogs()
@@ -197,7 +208,7 @@ class CallbackDriver:
     def _calling(self) -> Iterator[None]:
         """A block in which callbacks are called."""
         assert self._model is not None
-        with self._random.present(), self._model.in_place():
+        with self._random.present() if self._draws else nullcontext(), self._model.in_place():
             yield
 
     def _begin(self) -> None:
