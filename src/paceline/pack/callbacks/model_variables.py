@@ -29,7 +29,7 @@ def copied(callbacks: Sequence[Any], model: Any, kept: Mapping[int, Any]) -> lis
         model: The model that they will be called with.
         kept: Other objects that are not copied, by id.
     """
-    own = [model, *keras_private.all_layers(model), *_variables_of(model)]
+    own = [model, *keras_private.all_layers(model), *variables_of(model)]
     same = {id(each): each for each in own}
     held = _held(callbacks)
     if held.keys() - same.keys():
@@ -66,7 +66,7 @@ def _what_is_shared(held: Mapping[int, Any], model: Any, *, away: bool) -> str |
     """What a variable is that a callback holds and a pack could not follow; None: none is."""
     if any(map(is_of_build, held.values())):
         return "build makes, and packs build models of many trials before they train"
-    own = {id(each) for each in _variables_of(model)}
+    own = {id(each) for each in variables_of(model)}
     if away and held.keys() & own:
         return "is the model's, and on another machine the model has another one"
     if held.keys() - own and (held.keys() - own) & _read_by(model):
@@ -97,5 +97,7 @@ def _variables_in(found: Reached) -> dict[int, Any]:
     return variables
 
 
-def _variables_of(model: Any) -> list[Any]:
-    return [*model.variables, *model.metrics_variables, *model.optimizer.variables]
+def variables_of(model: Any) -> list[Any]:
+    """All variables of a model, its metrics and its optimizer."""
+    of_optimizer = getattr(model.optimizer, "variables", [])  # a model may be compiled without
+    return [*model.variables, *model.metrics_variables, *of_optimizer]

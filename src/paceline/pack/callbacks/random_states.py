@@ -52,7 +52,8 @@ class RandomStates:
     def same(self, other: RandomStates) -> bool:
         """Whether nothing was drawn between the moments of both."""
         (_, ours, *where), (_, theirs, *there) = self.numpy, other.numpy
-        pairs = ((ours, theirs), (self.keras, other.keras), (self.torch, other.torch))
+        pairs: list[tuple[Any, Any]] = [(ours, theirs)]
+        pairs += [(self.keras, other.keras), (self.torch, other.torch)]
         return (
             where == there
             and self.python == other.python

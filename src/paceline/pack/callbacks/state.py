@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
+from paceline.pack.callbacks.model_variables import variables_of
 from paceline.program import keras_private
 
 #: Functions that Keras' callbacks hold; by name, since a file must not be able to name any other.
@@ -317,8 +318,7 @@ def _variables(callback: Any, value: Any) -> list[Any]:
     model = callback.model
     if model is None:
         return found
-    of_model = [*model.variables, *model.metrics_variables, *model.optimizer.variables]
-    known = {id(variable) for variable in of_model}
+    known = {id(variable) for variable in variables_of(model)}
     return [variable for variable in found if id(variable) not in known]
 
 
