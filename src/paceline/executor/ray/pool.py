@@ -50,7 +50,7 @@ class _Worker:
         node: The name of its machine, once Ray has found one.
         node_id: Ray's id of that machine.
         leaving: Whether the search was told that the machine will go soon.
-        busy: Whether it has an order, and has not answered.
+        busy: Whether it has an order, or loads what it needs, and has not answered.
         asked: Whether it was asked for a sign of life, and has not given it.
         silent: Seconds since its last sign of life, while it has an order.
     """
@@ -95,6 +95,7 @@ class RayPool:
         # What is under way: Ray's reference -> the worker, and the method that was called.
         self._calls: dict[Any, tuple[_Worker, str]] = {}
         self._news: list[Event] = []
+        self._refused: list[WorkerPlace] = []  # of machines whose trials would differ
         self._names = itertools.count()
         self._began, self._looked = time.monotonic(), 0.0
         self._checked, self._headless = self._began, 0.0
@@ -172,7 +173,7 @@ class RayPool:
             if worker.ready and worker.node_id in leaving and not worker.leaving:
                 worker.leaving = True
                 self._news.append(Leaving(worker.name))
-        taken = [worker.place for worker in self._workers.values()]
+        taken = [*(worker.place for worker in self._workers.values()), *self._refused]
         for place in places(self._ray, self._settings):
             if place in taken:
                 taken.remove(place)
@@ -232,6 +233,7 @@ class RayPool:
         if method == "ping":
             worker.node, worker.node_id = found
             cores = max(1, int(worker.place.cpus))
+            worker.busy = True  # loading libraries and data; it can stand still there, too
             self._call(worker, "hello", self._packed, self._options.on(cores))
             return []
         if method == "hello":
@@ -243,6 +245,7 @@ class RayPool:
         return [Answered(worker.name, found)]
 
     def _welcome(self, worker: _Worker, facts: HostFacts) -> list[Event]:
+        worker.busy = False
         why = self._mismatch(facts)
         if why is None:
             worker.ready = self._any_ready = True
@@ -253,7 +256,9 @@ class RayPool:
                 f"{text}; install the same versions everywhere, or have Ray do so: "
                 "paceline.Ray(runtime_env={'pip': [...]})."
             )
-        self._note(f"{text}; it is not used")
+        if worker.place not in self._refused:
+            self._note(f"{text}; it is not used")
+        self._refused.append(worker.place)
         self._workers.pop(worker.name)
         self._forget(worker)
         return []
@@ -270,7 +275,7 @@ class RayPool:
         return None
 
     def _end_silent(self) -> list[Event]:
-        """Ends workers that have an order and give no sign of life: stopped, or out of reach.
+        """Ends workers that owe an answer and give no sign of life: stopped, or out of reach.
 
         Ray watches machines and connections. A process that stands still has both, and its call
         would never end.
