@@ -361,16 +361,31 @@ def test_files_of_callbacks_of_hp_end_where_the_search_would_write_them(disks: A
         assert len(log.read_text().splitlines()) == 3
 
 
-def test_a_log_that_is_appended_to_keeps_what_was_there(disks: Any) -> None:
+def test_a_log_that_is_appended_to_keeps_what_was_there(
+    disks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "_ROUND", 0.0)
     log = keras.callbacks.CSVLogger("logs/{trial}.csv", append=True)
-    for name, executor in (("local", "local"), ("cluster", InProcessCluster(2, elsewhere=True))):
+
+    def dies_early(host: str, order: int) -> str | None:
+        return "after" if (host, order) == ("host-0", 3) else None
+
+    executors = {
+        "local": "local",
+        "another disk": InProcessCluster(2, elsewhere=True),
+        "this disk": InProcessCluster(1, dies_early),
+    }
+    for name, executor in executors.items():
         folder = disks(name)
         (folder / "logs").mkdir()
         for number in range(2):
             header = "epoch,accuracy,loss,val_accuracy,val_loss"
             (folder / "logs" / f"{number}.csv").write_text(f"{header}\n99,0,0,0,0\n")
-        searched(executor, name, search={"callbacks": [log], "epochs": 3, "n_trials": 2})
-    assert_same_files(written(folder, "cluster"), written(folder.parent / "local", "local"))
+        searched(executor, name, search={"callbacks": [log], "epochs": 5, "n_trials": 2})
+    for name in ("another disk", "this disk"):
+        assert_same_files(
+            written(folder.parent / name, name), written(folder.parent / "local", "local")
+        )
 
 
 def test_a_file_that_cannot_be_written_is_named(disks: Any) -> None:

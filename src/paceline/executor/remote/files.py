@@ -38,6 +38,8 @@ class CollectedFiles:
             return submitted
         self._hosts[number] = machine.host
         begins = state is None or state.callbacks is None
+        if begins:  # a machine of this disk may have died after some epochs
+            self._places[number].begin()
         return replace(submitted, files=self._places[number].taken_along(begins))
 
     def __bool__(self) -> bool:

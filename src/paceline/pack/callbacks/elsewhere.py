@@ -12,6 +12,7 @@ of them counts is in the callbacks' state.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import tempfile
@@ -190,6 +191,14 @@ class UserPlaces:
         if file.at not in self._outputs:
             raise _none_of(file)
         self._outputs[file.at].put(file)
+
+    def begin(self) -> None:
+        """Takes back what the job has appended to logs, since it begins, perhaps once more."""
+        for output in self._outputs.values():
+            if output.log is not None:
+                with contextlib.suppress(OSError):  # none has been written yet
+                    if output.log.stat().st_size > output.kept:
+                        os.truncate(output.log, output.kept)
 
     def taken_along(self, begins: bool) -> list[WrittenFile]:
         """The files that callbacks append to, for the machine on which the job trains.
