@@ -18,7 +18,7 @@ class OneGroup:
 
     families = None
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         full = SimpleNamespace(canonical=SimpleNamespace(constants=[]))
         role: Any = SimpleNamespace(
             settle=lambda n: None, observed=set(), lifted=(), settled=True, widened=False, full=full
