@@ -5,6 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import optuna
+
+from paceline.study import trial_codec
+from paceline.study.outside import OutsideChanges
 from paceline.study.workers.shared_study import PeerChanges
 from paceline.tuner.trial_events import PeerWatcher
 
@@ -105,3 +109,30 @@ def test_a_renumbered_trial_begins_once_no_other_trains_under_its_number() -> No
     assert begun == [7, 6]
     watcher.look()
     assert begun == [7, 6]
+
+
+def test_the_pruner_learns_of_trials_that_other_programs_end() -> None:
+    theirs = optuna.create_study()
+    theirs.add_trial(optuna.trial.create_trial(value=0.4, intermediate_values={1: 0.5, 2: 0.4}))
+    theirs.ask()
+    ended, begun = theirs.trials
+    study: Any = SimpleNamespace(
+        take_renumbered=dict,
+        peers=SimpleNamespace(shared=False),
+        outside=SimpleNamespace(
+            request=None, take_changes=lambda: OutsideChanges(begun=[begun], ended=[ended])
+        ),
+        updates=SimpleNamespace(learn_others=trial_codec.from_frozen),
+        trials=[],
+    )
+    learnt: list[Any] = []
+    pruner = SimpleNamespace(learn_trial=lambda trial, values: learnt.append((trial.value, values)))
+    context: Any = SimpleNamespace(
+        study=study,
+        trials=SimpleNamespace(running={}, paused={}, share=lambda trials, n_theirs: None),
+        objective=SimpleNamespace(name="val_loss"),
+        pruner=pruner,
+    )
+    nobody: Any = None
+    PeerWatcher(context, nobody, nobody).look()
+    assert learnt == [(0.4, {1: 0.5, 2: 0.4})]

@@ -120,6 +120,19 @@ def test_what_optuna_sees_of_paused_trials(make, monkeypatch) -> None:
         assert len(trial.intermediate_values) == tuner.trial(trial.number).epochs
 
 
+def test_epochs_that_optuna_has_stored_are_pruned_by(make) -> None:
+    storage = optuna.storages.InMemoryStorage()
+    theirs = optuna.create_study(study_name="s", storage=storage, direction="maximize")
+    for _ in range(5):
+        better_than_any = dict.fromkeys(range(1, 9), 1.5)
+        theirs.add_trial(optuna.trial.create_trial(value=1.5, intermediate_values=better_than_any))
+    tuner = make(pruner="median", storage=storage)
+    tuner.search(X, Y, n_trials="+4", **CALL)
+    ours = tuner.results().query("number > 4")
+    assert ours["state"].tolist() == ["pruned"] * 4
+    assert ours["epochs"].tolist() == [1] * 4
+
+
 @pytest.mark.parametrize(
     "pruner",
     [pytest.param("percentile:60", marks=pytest.mark.slow), "median", "hyperband", "threshold:0.5"],

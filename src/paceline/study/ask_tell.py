@@ -352,12 +352,13 @@ class TrialUpdates:
         self._peers.release(number)
         return trial
 
-    def learn_others(self, stored: FrozenTrial) -> None:
-        """Learn of a trial of another program: it runs, or has ended."""
+    def learn_others(self, stored: FrozenTrial) -> Trial | None:
+        """Learn of a trial of another program, which runs or has ended, and return it."""
         trial = trial_codec.from_frozen(stored)
         if trial is not None:
             self._trials.add(trial)
             self._proposer.learn_peer_trial(stored, self._trials.signs)
+        return trial
 
     def pause(self, number: int) -> None:
         """Pause a running trial; in the storage it still runs, with the attribute "paused"."""

@@ -52,6 +52,8 @@ class Trial:
             batch) and ``latency_device``. Empty otherwise.
         batch: Shapes and dtypes of a batch as JSON values, where the model is made from the data
             and the examples are not shaped as those of the study's first build. None otherwise.
+        reported: Epoch -> the objective, of a trial that another program trained or ended: all that
+            a storage has of its epochs. Empty where ``history`` tells them.
     """
 
     number: int
@@ -76,6 +78,11 @@ class Trial:
     values: list[float] = field(default_factory=list)
     costs: dict[str, Any] = field(default_factory=dict)
     batch: Any = None
+    reported: dict[int, float] = field(default_factory=dict)
+
+    def by_epoch(self, objective: str) -> dict[int, float]:
+        """Return epoch -> the objective of that name, also of a trial of another program."""
+        return dict(enumerate(self.history.get(objective, ()), start=1)) or self.reported
 
     @property
     def spread(self) -> float | None:

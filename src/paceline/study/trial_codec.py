@@ -247,7 +247,8 @@ def _known_attributes(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
 def from_frozen(stored: FrozenTrial) -> Trial | None:
     """Return a stored trial as users see it; None for one that waits to be run or is withdrawn.
 
-    A trial that another program stored has its parameters as hparams, and no history.
+    A trial that another program stored has its parameters as hparams, and what it reported in place
+    of a history.
     """
     state = _STATES.get(stored.state)
     if state is None or WITHDRAWN in stored.system_attrs:
@@ -267,6 +268,7 @@ def from_frozen(stored: FrozenTrial) -> Trial | None:
         members=[list(map(float, epoch)) for epoch in attrs.get("members", [])],
         values=values if len(values) > 1 else [],
         costs=dict(attrs.get("costs", {})),
+        reported={} if "history" in attrs else dict(sorted(stored.intermediate_values.items())),
         enqueued=attrs.get("enqueued", False),
     )
     for name in _ATTRIBUTES:

@@ -428,7 +428,7 @@ class SearchRun:
             n_members=self._arguments.n_members,
             note=self._note,
             past=[
-                (trial, trial.history.get(objective.name, []))
+                (trial, trial.by_epoch(objective.name))
                 for trial in self.study.trials
                 if trial.state in ("complete", "pruned")
             ],

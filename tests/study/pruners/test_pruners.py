@@ -6,8 +6,10 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.trial import TrialState
 
 from paceline.errors import UsageError
+from paceline.study import trial_codec
 from paceline.study.pruners.asha import ASHA
 from paceline.study.pruners.pruners import check_pruner, make_pruner, pruner_text
 from paceline.study.trial import Trial
@@ -18,8 +20,9 @@ def pruner(given: Any, *, direction: Any = "maximize", past: Any = (), **more: A
     return make_pruner(check_pruner(given), direction=direction, past=past, **settings)
 
 
-def complete(number: int, values: list[float]) -> tuple[Trial, list[float]]:
-    return Trial(number, "complete", max(values), epochs=len(values)), values
+def complete(number: int, values: list[float]) -> tuple[Trial, dict[int, float]]:
+    by_epoch = dict(enumerate(values, start=1))
+    return Trial(number, "complete", max(values), epochs=len(values)), by_epoch
 
 
 def verdicts(made: Any, number: int, values: list[float]) -> list[str]:
@@ -130,6 +133,48 @@ def test_asha_takes_the_best_value_so_far_and_counts_past_trials() -> None:
     made = pruner("asha", past=past)
     assert verdicts(made, 2, [0.65]) == ["go"]
     assert made.promoted() == []  # those of the past have ended
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize(
+    "given",
+    [
+        optuna.pruners.MedianPruner(),
+        optuna.pruners.PercentilePruner(80.0, n_min_trials=3),
+        optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2),
+    ],
+)
+def test_trials_that_optuna_ran_are_judged_by_as_optuna_does(given: Any, first: int) -> None:
+    def objective(trial: optuna.Trial) -> float:
+        for step in range(first, first + 6):
+            trial.report(0.1 * (trial.number % 5) + 0.05 * step, step)
+            trial.should_prune()
+        return 0.1 * (trial.number % 5)
+
+    theirs = optuna.create_study(direction="maximize", pruner=given)
+    theirs.optimize(objective, n_trials=10)
+    past = [trial_codec.from_frozen(stored) for stored in theirs.trials]
+    assert not any(trial is None for trial in past)
+    for level in (-0.1, 0.15, 0.25, 0.5):
+        made = pruner(given, past=[(trial, trial.by_epoch("val_accuracy")) for trial in past])
+        values = [level + 0.05 * epoch for epoch in range(1, 6)]
+        asked = theirs.ask()
+        by_optuna = []
+        for epoch, value in enumerate(values, start=1):
+            asked.report(value, epoch)
+            by_optuna.append("prune" if asked.should_prune() else "go")
+        theirs.tell(asked, state=TrialState.FAIL)  # no pruner counts it
+        assert verdicts(made, 10, values) == by_optuna
+        if level == -0.1:
+            assert "prune" in by_optuna
+
+
+def test_asha_places_trials_whose_epochs_have_gaps() -> None:
+    past = [(Trial(n, "complete", 0.1 * n), {2: 0.1 * n, 20: 0.1 * n}) for n in range(1, 6)]
+    made = pruner("asha:1:3", epochs=27, past=past)
+    rungs = {epoch: [loss for loss, _ in losses] for epoch, losses, _ in made.state()}
+    assert set(rungs) == {3, 9}
+    assert rungs[3] == rungs[9] == [-0.5, -0.4, pytest.approx(-0.3), -0.2, -0.1]
 
 
 def test_a_first_rung_beyond_the_epochs() -> None:

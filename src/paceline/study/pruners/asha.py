@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -26,8 +26,8 @@ from paceline.study.trial import Trial
 
 #: What becomes of a trial after an epoch.
 Verdict = Literal["go", "prune", "pause"]
-#: A trial that has ended, with the objective's values by epoch.
-EndedTrial = tuple[Trial, list[float]]
+#: A trial that has ended, with epoch -> the objective's value; an epoch may have none.
+EndedTrial = tuple[Trial, Mapping[int, float]]
 
 
 @dataclass(frozen=True)
@@ -231,8 +231,7 @@ class AshaPruner:
         settings: The user's.
         direction: Of the objective.
         n_trials: The study's total; None when only time bounds it.
-        past: Trials that have ended, each with the objective's values by epoch: they keep their
-            places in the rungs.
+        past: Trials that have ended, each with its values: they keep their places in the rungs.
     """
 
     pauses = True
@@ -241,17 +240,20 @@ class AshaPruner:
         self, settings: ASHA, direction: Direction, n_trials: int | None, past: Iterable[EndedTrial]
     ) -> None:
         self._sign = -1.0 if direction == "maximize" else 1.0
+        self._settings = settings
         self._ladder = RungLadder(settings, n_trials)
         for trial, values in past:
             self.learn_trial(trial, values)
 
-    def learn_trial(self, trial: Trial, values: Sequence[float]) -> None:
-        """Put a trial that has ended into the rungs that it reached; ``values`` are by epoch."""
-        best = math.inf
-        for epoch, value in enumerate(values, start=1):
-            best = min(best, self._sign * value)  # NaN is not less
-            # One epoch more than it trained: its last epoch may have been at a rung.
-            self._ladder.judge(trial.number, epoch, trial.epochs + 1, best)
+    def learn_trial(self, trial: Trial, values: Mapping[int, float]) -> None:
+        """Put a trial that has ended into the rungs that it reached; see ``pruners.Pruner``."""
+        # One epoch more than it trained: its last epoch may have been at a rung.
+        epochs = max(values, default=0) + 1
+        for rung in self._settings.rungs(epochs):
+            losses = [self._sign * value for epoch, value in values.items() if epoch <= rung]
+            if losses:
+                best = min((loss for loss in losses if not math.isnan(loss)), default=math.inf)
+                self._ladder.judge(trial.number, rung, epochs, best)
         self._ladder.end_trial(trial.number)
 
     def judge(

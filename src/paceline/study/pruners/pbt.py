@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
@@ -290,7 +290,7 @@ class PopulationPruner:
         """Forget members that train from their first epoch again."""
         self._waiting = {n: loss for n, loss in self._waiting.items() if n not in numbers}
 
-    def learn_trial(self, trial: Trial, values: Sequence[float]) -> None:
+    def learn_trial(self, trial: Trial, values: Mapping[int, float]) -> None:
         """Learn nothing: trials of earlier searches are of another population."""
 
     def promoted(self) -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from typing import Any, Protocol
 
 import optuna
@@ -72,12 +72,13 @@ class Pruner(Protocol):
         """Forget the epochs of trials under way, which train from their first epoch again."""
         ...
 
-    def learn_trial(self, trial: Trial, values: Sequence[float]) -> None:
+    def learn_trial(self, trial: Trial, values: Mapping[int, float]) -> None:
         """Learn from a trial that was judged elsewhere and has ended.
 
         Args:
             trial: The trial.
-            values: The objective's values by epoch.
+            values: Epoch -> the objective's value, NaN where there was none. Other programs may
+                count epochs from 0, and leave some out.
         """
         ...
 
@@ -149,7 +150,7 @@ def make_pruner(
         direction: Of the objective.
         epochs: Epochs of every trial; None where they depend on hp.
         n_trials: The study's total; None when only time bounds it.
-        past: Trials that have ended, each with the objective's values by epoch.
+        past: Trials that have ended, each with epoch -> the objective's value.
         n_members: Members of each trial: repeats, folds.
         freq: The epochs that have a value, as ``fit`` takes ``validation_freq``.
         note: Called with a line of text that users may want to see.
@@ -200,10 +201,10 @@ class OptunaPruner:
         for trial, values in past:
             self.learn_trial(trial, values)
 
-    def learn_trial(self, trial: Trial, values: Sequence[float]) -> None:
-        """Add a trial that has ended to the study in memory; ``values`` are by epoch."""
+    def learn_trial(self, trial: Trial, values: Mapping[int, float]) -> None:
+        """Add a trial that has ended to the study in memory; see ``Pruner``."""
         self._begin(trial)
-        for epoch, value in enumerate(values, start=1):
+        for epoch, value in sorted(values.items()):
             self._note(trial.number, epoch, value)
             if isinstance(self._pruner, _COUNTING):
                 self._ask(trial.number)

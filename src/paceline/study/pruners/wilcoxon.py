@@ -8,7 +8,7 @@ at this epoch, and the value of the same member of the best complete trial at th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 import optuna
 from optuna.pruners import WilcoxonPruner
@@ -17,7 +17,7 @@ from optuna.trial import create_trial
 
 from paceline.errors import UsageError
 from paceline.study.objective import Direction, is_better
-from paceline.study.pruners.asha import Verdict
+from paceline.study.pruners.asha import EndedTrial, Verdict
 from paceline.study.storage.storage import quiet_optuna
 from paceline.study.trial import Trial
 
@@ -31,7 +31,7 @@ class PairedWilcoxon:
     Args:
         pruner: Optuna's.
         direction: Of the objective.
-        past: Trials that have ended, each with the objective's values by epoch.
+        past: Trials that have ended; their members tell the values.
         n_members: Members of each trial.
         note: Called with a line of text when there are too few members for the test ever to stop a
             trial.
@@ -46,7 +46,7 @@ class PairedWilcoxon:
         self,
         pruner: WilcoxonPruner,
         direction: Direction,
-        past: Iterable[tuple[Trial, list[float]]],
+        past: Iterable[EndedTrial],
         n_members: int,
         note: Callable[[str], None],
     ) -> None:
@@ -99,7 +99,7 @@ class PairedWilcoxon:
             self._best = trial
             self._studies.clear()
 
-    def learn_trial(self, trial: Trial, values: Sequence[float]) -> None:
+    def learn_trial(self, trial: Trial, values: Mapping[int, float]) -> None:
         """See ``pruners.Pruner``."""
         self.end_trial(trial)
 
