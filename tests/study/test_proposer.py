@@ -121,6 +121,35 @@ def test_values_are_real_and_stored_ones_are_optunas(sampler, run_trials, optuna
         assert stored.params.get("filters[kind=conv]") == hparams.get("filters")
 
 
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize(
+    "base",
+    [
+        optuna.samplers.TPESampler(seed=0),
+        optuna.samplers.TPESampler(seed=0, n_startup_trials=0),
+        optuna.samplers.RandomSampler(seed=0),
+        optuna.samplers.CmaEsSampler(seed=0),
+    ],
+    ids=lambda base: type(base).__name__,
+)
+def test_what_a_users_sampler_fixes_stays_fixed_to_the_end_of_the_space(base, run_trials):
+    def build(hp, draft=None):
+        hp.Int("units", 1, 4)
+        hp.Choice("kind", ["a", "b", "c"])
+        hp.Float("rate", 0.0, 1.0, step=0.25)
+        hp.Float("momentum", 0.0, 0.5, step=0.25)
+        return dict(hp.hparams)
+
+    sampler = optuna.samplers.PartialFixedSampler({"units": 2, "rate": 0.25}, base)
+    study = new(sampler=sampler)
+    found = run_trials(study, 12, build)
+    assert {(hparams["units"], hparams["rate"]) for hparams in found} == {(2, 0.25)}
+    others = {(hparams["kind"], hparams["momentum"]) for hparams in found}
+    assert others == {(kind, at) for kind in "abc" for at in (0.0, 0.25, 0.5)}
+    assert len(found) == 9
+    assert study.proposer.exhausted
+
+
 # Grid
 
 

@@ -207,7 +207,7 @@ class Proposer:
                 if values is None and (structure := self.families.fixed(attempt)):
                     sampler = fixed(structure, sampler)
             else:
-                chooser = random_chooser(self._seed, number, attempt)
+                chooser = self._sampler.stand_in(random_chooser(self._seed, number, attempt))
             asked = self.sampled.study.ask(sampler)
 
         def choose(parameter: Parameter) -> Any:
@@ -474,7 +474,7 @@ class Proposer:
     ) -> tuple[Draft, HyperParameters, T] | None:
         """Walk through the whole space to the next configuration that has not been tried."""
         while not self._grid.done:
-            chooser = self._grid.chooser()
+            chooser = self._sampler.stand_in(self._grid.chooser())
             if not self.tried.leads_to_known(chooser):
                 draft = self.ask(0, chooser=chooser)
                 try:

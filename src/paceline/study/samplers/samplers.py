@@ -22,11 +22,12 @@ from optuna.samplers import BaseSampler, RandomSampler
 
 from paceline.errors import MissingExtraError, SamplerError
 from paceline.search_space import HyperParameters, Space
+from paceline.study.samplers.fixed_values import FixedValues
 from paceline.study.samplers.nsga import NSGA, nsga_maker, read_nsga
 from paceline.study.samplers.sobol import Sobol
 from paceline.study.samplers.told_trials import ToldTrials
 from paceline.study.samplers.tpe import Tpe
-from paceline.study.samplers.values import SAMPLER, seeded_bits
+from paceline.study.samplers.values import SAMPLER, Chooser, seeded_bits
 from paceline.study.searcher import Searcher, SearchStrategy
 from paceline.study.trial import Trial
 
@@ -46,6 +47,7 @@ class Sampler:
         points: The Sobol sequence that chooses instead of a sampler of ``make``; None for others.
         searcher: Decides instead of any sampler; None for all of ``NAMES`` and Optuna's.
         told: The trials that it chooses from; None where it sees all of the study, or none.
+        fixed: The values that nobody else may choose otherwise; None where there are none.
     """
 
     name: str
@@ -55,6 +57,11 @@ class Sampler:
     points: Sobol | None = None
     searcher: Searcher | None = None
     told: ToldTrials | None = None
+    fixed: FixedValues | None = None
+
+    def stand_in(self, chooser: Chooser) -> Chooser:
+        """Return a chooser that may choose in its place: it keeps what the sampler fixes."""
+        return chooser if self.fixed is None else self.fixed.kept_by(chooser)
 
     @property
     def learns(self) -> bool:
@@ -231,4 +238,5 @@ def _given(sampler: BaseSampler) -> Sampler:
         )
     even = (RandomSampler, optuna.samplers.QMCSampler)
     adaptive = not isinstance(sampler, even)
-    return Sampler(name, adaptive, make=lambda number, attempt: sampler, users=True)
+    fixed = FixedValues(sampler)
+    return Sampler(name, adaptive, make=lambda number, attempt: sampler, users=True, fixed=fixed)
