@@ -150,6 +150,34 @@ def test_what_a_users_sampler_fixes_stays_fixed_to_the_end_of_the_space(base, ru
     assert study.proposer.exhausted
 
 
+@pytest.mark.parametrize(
+    ("theirs", "build"),
+    [
+        (
+            lambda trial: trial.suggest_categorical("act", ["relu", "tanh"]),
+            lambda hp, draft: hp.Choice("act", ["tanh", "relu"]),
+        ),
+        (lambda trial: trial.suggest_int("act", 1, 9), lambda hp, draft: hp.Float("act", 1, 9)),
+        (
+            lambda trial: trial.suggest_float("act", 1, 9),
+            lambda hp, draft: hp.Float("act", 1, 9, sampling="log"),
+        ),
+    ],
+)
+def test_a_parameter_that_earlier_trials_have_otherwise_is_named(theirs, build):
+    storage = optuna.storages.InMemoryStorage()
+    before = optuna.create_study(study_name="s", storage=storage, direction="maximize")
+    before.optimize(lambda trial: float(theirs(trial) is None), n_trials=12)
+    study = new(sampler="tpe", storage=storage)
+    (one,) = before.trials[0].distributions.values()
+    with pytest.raises(SamplerError, match='hyperparameter "act": .*another name') as caught:
+        study.asker.propose(build)
+    hp = HyperParameters()
+    build(hp, None)
+    assert str(one) in str(caught.value)
+    assert str(hp.parameters["act"].distribution) in str(caught.value)
+
+
 # Grid
 
 

@@ -171,16 +171,27 @@ class InMemoryStudy:
         """Return the stored value that the sampler chooses; the same one when asked again.
 
         Raises:
-            SamplerError: The sampler failed.
+            SamplerError: The sampler failed, maybe since earlier trials have another distribution.
         """
-        with _named_errors(self._study.sampler):
-            match distribution:
-                case FloatDistribution(low=low, high=high, step=step, log=log):
-                    return trial.suggest_float(name, low, high, step=step, log=log)
-                case IntDistribution(low=low, high=high, step=step, log=log):
-                    return trial.suggest_int(name, low, high, step=step, log=log)
-                case CategoricalDistribution(choices=choices):
-                    return trial.suggest_categorical(name, choices)
+        try:
+            with _named_errors(self._study.sampler):
+                match distribution:
+                    case FloatDistribution(low=low, high=high, step=step, log=log):
+                        return trial.suggest_float(name, low, high, step=step, log=log)
+                    case IntDistribution(low=low, high=high, step=step, log=log):
+                        return trial.suggest_int(name, low, high, step=step, log=log)
+                    case CategoricalDistribution(choices=choices):
+                        return trial.suggest_categorical(name, choices)
+        except SamplerError as error:
+            trials = self._study.get_trials(deepcopy=False)
+            stored = (t.distributions[name] for t in trials if name in t.distributions)
+            if (other := next((d for d in stored if _differ(d, distribution)), None)) is None:
+                raise
+            raise SamplerError(
+                f'hyperparameter "{name}": trials of the study have {other}, and build declares '
+                f"{distribution}: no sampler learns from both. Declare it as the trials have it, "
+                "choices in the same order; or give it another name, or the study."
+            ) from error
         raise TypeError(f"{name}: unknown distribution {distribution!r}")
 
     def params(self, number: int) -> dict[str, Any]:
@@ -283,6 +294,13 @@ def _losses(trial: FrozenTrial, signs: Sequence[int]) -> list[float] | None:
     if trial.state != OptunaState.COMPLETE or not trial.values:
         return None
     return [sign * value for sign, value in zip(signs, trial.values, strict=True)]
+
+
+def _differ(one: BaseDistribution, other: BaseDistribution) -> bool:
+    """Whether Optuna refuses two distributions for one parameter; their bounds may differ."""
+    if type(one) is not type(other) or isinstance(one, CategoricalDistribution):
+        return one != other
+    return getattr(one, "log", False) != getattr(other, "log", False)
 
 
 @contextmanager
