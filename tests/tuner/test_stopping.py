@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import optuna
 import pytest
 
 import paceline
@@ -17,6 +18,12 @@ from commands import command
 from paceline.benchmark import budget
 from paceline.errors import UsageError
 from paceline.report.summary import search_summary
+from paceline.study import trial_codec
+from paceline.study.objective import Objective
+from paceline.study.trial import Trial
+from paceline.study.trials import TrialTable
+from paceline.tuner.running_trials import RunningTrials
+from paceline.tuner.stopping import SearchEnd, StoppingCheck, StoppingRules
 from stopping import all_of, hears_signals, same, stopped_after  # noqa: F401 - a fixture
 
 X, Y = toys.data()
@@ -161,6 +168,29 @@ def test_failed_trials_are_no_gain(make) -> None:
     assert [t.state for t in trials_of(tuner)][:3] == ["complete", "failed", "failed"]
     text = "no gain in 2 trials up to trial 2: the best is trial 0"
     assert tuner.summary()["ended"] == {"by": "stop_after", "text": text}
+
+
+def test_a_trial_that_another_program_never_ended_holds_nothing_up() -> None:
+    theirs = optuna.create_study(direction="maximize")
+    theirs.ask()
+    left = trial_codec.from_frozen(theirs.trials[0])
+    assert left is not None
+    trials = TrialTable("s")
+    trials.set_direction("maximize")
+    for trial in [left, *(Trial(n, "complete", value=0.5) for n in range(1, 7))]:
+        trials.add(trial)
+    running = RunningTrials(trials)
+    check = StoppingCheck(
+        StoppingRules(stop_after=5), trials, running, Objective("v", "maximize"), 3
+    )
+    text = "no gain in 5 trials up to trial 6: the best is trial 1"
+    assert check.verdict == SearchEnd("stop_after", text)
+    # One of this search, or of another worker of it, may still gain.
+    trials.add(Trial(0))
+    check = StoppingCheck(
+        StoppingRules(stop_after=5), trials, running, Objective("v", "maximize"), 3
+    )
+    assert check.verdict is None
 
 
 # -- epochs ----------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ class Trial:
             batch) and ``latency_device``. Empty otherwise.
         batch: Shapes and dtypes of a batch as JSON values, where the model is made from the data
             and the examples are not shaped as those of the study's first build. None otherwise.
+        by_others: Whether another program made it.
         reported: Epoch -> the objective, of a trial that another program trained or ended: all that
             a storage has of its epochs. Empty where ``history`` tells them.
     """
@@ -78,6 +79,7 @@ class Trial:
     values: list[float] = field(default_factory=list)
     costs: dict[str, Any] = field(default_factory=dict)
     batch: Any = None
+    by_others: bool = False
     reported: dict[int, float] = field(default_factory=dict)
 
     def by_epoch(self, objective: str) -> dict[int, float]:

@@ -268,6 +268,7 @@ def from_frozen(stored: FrozenTrial) -> Trial | None:
         members=[list(map(float, epoch)) for epoch in attrs.get("members", [])],
         values=values if len(values) > 1 else [],
         costs=dict(attrs.get("costs", {})),
+        by_others=not is_ours(attrs),
         reported={} if "history" in attrs else dict(sorted(stored.intermediate_values.items())),
         enqueued=attrs.get("enqueued", False),
     )

@@ -161,7 +161,8 @@ class StoppingCheck:
     def _no_gain(self) -> SearchEnd | None:
         """Counts trials without gain in the order of their numbers, up to the first that trains.
 
-        A paused trial counts with the value that it has: it may never go on.
+        A paused trial counts with the value that it has: it may never go on. A trial that another
+        program trains counts once it has ended: nobody here knows whether that program still runs.
         """
         most = self._rules.stop_after
         if most is None:
@@ -171,6 +172,8 @@ class StoppingCheck:
         for trial in self._trials:
             if trial.rejected is not None or (trial.error is not None and not has_ended(trial)):
                 continue  # it was never trained; or its process ended, and another one replaces it
+            if trial.by_others and trial.state == "running":
+                continue
             if not has_ended(trial) and trial.number not in self._running.paused:
                 return None
             value = trial.value if trial.state in ("complete", "paused") else None
