@@ -14,6 +14,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import optuna
 import pytest
 
 import paceline
@@ -37,6 +38,17 @@ CALL: dict[str, Any] = {**toys.CALL, "n_trials": 8}
 
 def checkpoints() -> list[Path]:
     return sorted(Path("runs/s/checkpoints").glob("*.safetensors"))
+
+
+def test_a_sampler_object_that_begins_anew_says_so_once(make, notes) -> None:
+    storage = optuna.storages.InMemoryStorage()
+    before = optuna.create_study(study_name="s", storage=storage, direction="maximize")
+    before.add_trial(optuna.trial.create_trial(value=0.5))
+    make(sampler=optuna.samplers.CmaEsSampler(seed=0), storage=storage).search(
+        X, Y, **{**CALL, "n_trials": 1}
+    )
+    (said,) = [note for note in notes if "CmaEsSampler" in note]
+    assert said.startswith("sampler: CmaEsSampler begins anew")
 
 
 # -- killed ----------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from paceline.program.files import as_shown
 from paceline.study.objective import Objective
 from paceline.study.pruners.pbt import PBT
 from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
-from paceline.study.samplers.samplers import strategy_of
+from paceline.study.samplers.samplers import note_on_state, strategy_of
 from paceline.study.storage.folder import check_folder
 from paceline.study.study import Study
 from paceline.study.trials import trials_to_continue
@@ -158,6 +158,8 @@ class SearchRun:
         self._check_population()
         built = self._first_build
         study.strategy.on_search_begin(study.metadata.space, built.hp, built.batch)
+        if study.trials and (said := note_on_state(config.sampler)):
+            self._note(said)
         study.learn_from(config.learn_from, config.directory, config.storage)
         if self._arguments.start_with_default and not study.trials and built.hp.hparams:
             study.asker.enqueue(built.hp.hparams)

@@ -15,7 +15,7 @@ from optuna.distributions import (
 from paceline.errors import MissingExtraError, SamplerError, UsageError
 from paceline.search_space import GridWalk, HyperParameters
 from paceline.study.draft import TriedConfigurations
-from paceline.study.samplers.samplers import resolve_sampler
+from paceline.study.samplers.samplers import note_on_state, resolve_sampler
 from paceline.study.samplers.sobol import Sobol
 from paceline.study.samplers.values import check_seed, trial_seed, value_at
 
@@ -185,3 +185,20 @@ def test_a_build_that_asks_for_nothing_is_one_configuration():
     tried = TriedConfigurations()
     tried.add_path([])
     assert tried.leads_to_known(lambda parameter: pytest.fail("nothing to choose"))
+
+
+@pytest.mark.parametrize("name", ["CmaEsSampler", "QMCSampler", "PartialFixedSampler"])
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_sampler_object_whose_state_is_not_stored_says_so(name):
+    given = {"PartialFixedSampler": ({"a": 1}, optuna.samplers.TPESampler())}.get(name, ())
+    sampler = getattr(optuna.samplers, name)(*given)
+    said = note_on_state(sampler)
+    assert said is not None
+    assert said.startswith(f"sampler: {name} begins anew, knowing the trials")
+    ours = {"CmaEsSampler": "cmaes", "QMCSampler": "qmc"}.get(name)
+    assert said.endswith(f'sampler="{ours}" goes on where it was' if ours else "is not stored")
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "qmc", optuna.samplers.TPESampler()])
+def test_samplers_that_go_by_the_trials_say_nothing(sampler):
+    assert note_on_state(sampler) is None

@@ -197,6 +197,34 @@ def check_several(sampler: Any) -> None:
         )
 
 
+#: Optuna's samplers that go by the trials alone; of a generation of NSGA, trials are marked.
+_BY_TRIALS = (
+    optuna.samplers.GPSampler,
+    optuna.samplers.NSGAIISampler,
+    optuna.samplers.NSGAIIISampler,
+    optuna.samplers.TPESampler,
+    RandomSampler,
+)
+#: Samplers of ours that go on where Optuna's begin anew.
+_GOES_ON = {optuna.samplers.CmaEsSampler: "cmaes", optuna.samplers.QMCSampler: "qmc"}
+
+
+def note_on_state(sampler: Any) -> str | None:
+    """Return what to say of a study that goes on, where a sampler's own state does not; often None.
+
+    Args:
+        sampler: As ``resolve_sampler`` takes it.
+    """
+    if not isinstance(sampler, BaseSampler) or isinstance(sampler, _BY_TRIALS):
+        return None
+    name = next((ours for kind, ours in _GOES_ON.items() if isinstance(sampler, kind)), None)
+    return (
+        f"sampler: {type(sampler).__name__} begins anew, knowing the trials of the study; what "
+        "it had worked out before (a distribution, a place in a sequence) is not stored"
+        + (f'. sampler="{name}" goes on where it was' if name else "")
+    )
+
+
 def fixed(values: Mapping[str, Any], sampler: BaseSampler) -> BaseSampler:
     """Return a sampler that chooses as another one does, but for what is given.
 
