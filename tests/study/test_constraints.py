@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 
@@ -187,6 +190,48 @@ def test_constraints_are_stored_as_the_installed_optuna_reads_them(
 def test_both_forms_are_read(attrs: dict[str, Any], violation: float | None) -> None:
     trial = optuna.trial.create_trial(value=0.0, system_attrs=attrs)
     assert trial_codec.violation_of(trial) == violation
+
+
+def small_x(trial: optuna.trial.FrozenTrial) -> list[float]:
+    return [trial.params["x"] - 0.6, -1.0]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # Optuna 5 has another way, in objectives
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("storage", [None, "sqlite:///studies.db"])
+@pytest.mark.parametrize("kind", [optuna.samplers.TPESampler, optuna.samplers.NSGAIISampler])
+def test_what_a_samplers_own_function_returned_is_stored_and_known_again(
+    storage: str | None, kind: Any, optuna_study
+) -> None:
+    def known() -> list[float | None]:
+        sampler = kind(seed=0, constraints_func=small_x)
+        study = new(sampler=sampler, storage=storage)
+        for _ in range(6):
+            draft, hp, value = study.asker.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
+            number = study.accept(draft, hp)
+            study.updates.report(number, 1, {"v": value}, value)
+            study.updates.finish(number, "complete")
+        found = study.proposer.sampled.study._study.get_trials(deepcopy=False)
+        study.close()
+        ended = [t for t in found if t.state != optuna.trial.TrialState.FAIL]
+        return [trial_codec.violation_of(trial) for trial in ended]
+
+    known()
+    read = (
+        optuna_study("s") if storage is None else optuna.load_study(study_name="s", storage=storage)
+    )
+    for trial in read.trials:
+        assert trial.system_attrs["constraints"] == small_x(trial)
+    of_before = [trial_codec.violation_of(trial) for trial in read.trials]
+    assert max(of_before) > 0.0
+    assert read.best_trial.params["x"] <= 0.6
+    assert known()[:6] == of_before
+
+
+def test_constraints_beyond_all_numbers_are_stored_as_numbers() -> None:
+    evaluated = trial_codec.evaluated_constraints({"constraints": (float("inf"), np.float32(1.5))})
+    assert json.loads(json.dumps(evaluated)) == {"constraints": [sys.float_info.max, 1.5]}
+    assert trial_codec.evaluated_constraints({"constraints": [1.0]}) == {}
 
 
 def test_rejected_trials_come_back_as_such() -> None:

@@ -321,10 +321,14 @@ class TrialUpdates:
         if kept is not None:
             self._trials.add(kept)
             trial, state = kept, kept.state
-        told = TrialFinished(number, state, *trial_codec.end_of(trial, other, n))
-        self._outside.end(told)
-        self._writer.record(told)
-        self._proposer.tell(number, trial_codec.OPTUNA_STATES[state], self._losses(trial))
+        try:
+            self._proposer.tell(number, trial_codec.OPTUNA_STATES[state], self._losses(trial))
+        finally:  # a trial whose sampler failed has ended all the same
+            noted = self._proposer.sampled.evaluated(number)
+            end = trial_codec.end_of(trial, other, n)
+            told = TrialFinished(number, state, *end, noted=noted)
+            self._outside.end(told)
+            self._writer.record(told)
         self._peers.release(number)
         return state
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -78,6 +79,34 @@ def constraint_attributes(amounts: Mapping[str, float]) -> dict[str, Any]:
     return {_CONSTRAINTS: list(amounts.values())} if amounts else {}
 
 
+def constraints_of(stored: FrozenTrial) -> dict[str, Any]:
+    """Return those of a stored trial's system attributes that hold constraints."""
+    attrs = stored.system_attrs.items()
+    return {key: value for key, value in attrs if key.partition(":")[0] == _CONSTRAINTS}
+
+
+def has_evaluated(stored: FrozenTrial) -> bool:
+    """Whether a stored trial may have the constraints that a ``constraints_func`` returned."""
+    return isinstance(stored.system_attrs.get(_CONSTRAINTS), list | tuple)
+
+
+def evaluated_constraints(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attribute in which Optuna's samplers keep what a ``constraints_func`` returned.
+
+    Args:
+        attrs: System attributes, of Optuna's trial or of one of Paceline's study in memory.
+
+    Returns:
+        The same as JSON values; empty where no sampler has evaluated any. Optuna's samplers keep a
+        tuple, and what Paceline writes before Optuna 5 is a list.
+    """
+    found = attrs.get(_CONSTRAINTS)
+    if not isinstance(found, tuple):
+        return {}
+    most = sys.float_info.max  # no JSON has an infinity
+    return {_CONSTRAINTS: [min(max(float(amount), -most), most) for amount in found]}
+
+
 def violation_of(stored: FrozenTrial) -> float | None:
     """Return by how much a stored trial violates its constraints; None where it has none.
 
@@ -107,9 +136,7 @@ def kept_attributes(stored: FrozenTrial) -> dict[str, Any]:
 
     Who takes the trial over stores them again.
     """
-    attrs = stored.system_attrs.items()
-    constraints = {k: value for k, value in attrs if k.partition(":")[0] == _CONSTRAINTS}
-    return constraints | sampler_attributes(stored.system_attrs)
+    return constraints_of(stored) | sampler_attributes(stored.system_attrs)
 
 
 def to_frozen(
@@ -399,8 +426,9 @@ def folded(batch: list[Record]) -> list[Record]:
                 template.intermediate_values[epoch] = value
             case TrialAnnotated(_, attrs):
                 template.user_attrs = {**template.user_attrs, **attrs}
-            case TrialFinished(_, state, values, attrs, when):
+            case TrialFinished(_, state, values, attrs, when, noted):
                 template.user_attrs = {**template.user_attrs, **attrs}
+                template.system_attrs = {**template.system_attrs, **noted}
                 template.state, template.values = OPTUNA_STATES[state], values
                 template.datetime_complete = when
     return others

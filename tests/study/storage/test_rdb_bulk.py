@@ -130,7 +130,7 @@ def batches() -> list[list[Record]]:
             TrialFinished(0, "complete", [0.1 + 0.2], {"epochs": 6, "error": "é\n"}, WHEN),
             TrialFinished(1, "failed", None, {"value": "nan"}, aware),
             TrialFinished(2, "pruned", [-INF], {}, WHEN),
-            TrialFinished(3, "complete", [INF], {}, WHEN),
+            TrialFinished(3, "complete", [INF], {}, WHEN, {"constraints": [0.5, -1.0]}),
             StudyDescribed({"n": 1, "é": [0.1]}),
         ],
         [
@@ -143,7 +143,7 @@ def batches() -> list[list[Record]]:
             TrialFinished(4, "complete", [-INF], {"epochs": 5}),
             TrialFinished(5, "failed", None, {"error": "boom"}),
             EpochReported(6, 3, -0.0),
-            TrialFinished(6, "pruned", [5e-324]),
+            TrialFinished(6, "pruned", [5e-324], noted={"constraints": [2.0]}),
             StudyDescribed({"n": 2}),
         ],
         [EpochReported(7, 1, 0.5), EpochReported(7, 1, NAN), TrialAnnotated(7, {"hparams": {}})],

@@ -116,7 +116,7 @@ class InMemoryStudy:
             for step, value in trial.intermediate_values.items()
             if not (self._several or math.isnan(value))
         }
-        attrs = self._constraints(trial_codec.violation_of(trial))
+        attrs = self._constraints(trial)
         attrs |= trial_codec.sampler_attributes(trial.system_attrs)
         if trial.state.is_finished():
             added = self._storage.create_new_trial(
@@ -226,10 +226,15 @@ class InMemoryStudy:
         if not (self._several or math.isnan(loss)):
             self._storage.set_trial_intermediate_value(self._trial_id(number), epoch, loss)
 
-    def constrain(self, number: int, violation: float | None) -> None:
-        """Note by how much a trial violates its constraints; None where it has none."""
-        for name, value in self._constraints(violation).items():
+    def constrain(self, number: int, stored: FrozenTrial) -> None:
+        """Note by how much a trial violates its constraints, as the storage has them."""
+        for name, value in self._constraints(stored).items():
             self._storage.set_trial_system_attr(self._trial_id(number), name, value)
+
+    def evaluated(self, number: int) -> dict[str, Any]:
+        """Return the constraints of an ended trial that its sampler has evaluated, to be stored."""
+        attrs = self._storage.get_trial(self._trial_id(number)).system_attrs if self._learns else {}
+        return trial_codec.evaluated_constraints(attrs)
 
     def noted(self, number: int) -> dict[str, Any]:
         """Return the attributes of a trial that samplers go by later."""
@@ -274,12 +279,16 @@ class InMemoryStudy:
         if self._told is not None:
             self._told.end(self._storage.get_trial(self._trial_id(number)))
 
-    def _constraints(self, violation: float | None) -> dict[str, Any]:
-        """The system attributes for a violation.
+    def _constraints(self, trial: FrozenTrial) -> dict[str, Any]:
+        """The system attributes for the constraints that a stored trial has.
 
         Each trial has one constraint here: samplers compare the sums, and some of them refuse
-        trials that have more constraints than others, as after a change of the constraints.
+        trials that have more constraints than others, as after a change of the constraints. A
+        user's sampler gets those that its ``constraints_func`` has returned as they were.
         """
+        if self._learns and trial_codec.has_evaluated(trial):
+            return trial_codec.constraints_of(trial)
+        violation = trial_codec.violation_of(trial)
         if not self._constrained or (violation is None and (self._learns or trial_codec.NAMED)):
             return {}
         # To TPE before Optuna 5, a trial without constraints is worse than one that violates them.
@@ -379,7 +388,7 @@ class SampledTrials:
             stored: Its stored form.
         """
         self._numbers[number] = self._places[number] = draft_number
-        self.study.constrain(draft_number, trial_codec.violation_of(stored))
+        self.study.constrain(draft_number, stored)
 
     def renumber(self, number: int, now: int) -> None:
         """Know a trial by another number."""
@@ -407,6 +416,10 @@ class SampledTrials:
         with self.stopwatch.running():
             self.study.tell(self._numbers.pop(number), state, losses)
 
+    def evaluated(self, number: int) -> dict[str, Any]:
+        """Return the constraints of an ended trial that its sampler has evaluated, to be stored."""
+        return self.study.evaluated(self._places[number]) if number in self._places else {}
+
     def state(self) -> dict[str, Any]:
         """Return what the trials do not tell of the generations of genetic samplers."""
         if self._study is None:
@@ -428,7 +441,7 @@ class SampledTrials:
             elif trial.state.is_finished():
                 for epoch, value in trial.intermediate_values.items():
                     self.study.report(self._numbers[number], epoch, signs[0] * value)
-                self.study.constrain(self._numbers[number], trial_codec.violation_of(trial))
+                self.study.constrain(self._numbers[number], trial)
                 self.study.tell(self._numbers[number], trial.state, _losses(trial, signs))
         if not trial.state.is_finished() or number in self._told:
             return False

@@ -64,7 +64,8 @@ class TrialAnnotated:
 class TrialFinished:
     """The end of a trial, with the attributes known by then: complete, pruned or failed.
 
-    It has a value for each objective, or none.
+    It has a value for each objective, or none. ``noted`` are system attributes: the constraints as
+    the sampler has evaluated them.
     """
 
     number: int
@@ -72,6 +73,7 @@ class TrialFinished:
     values: list[float] | None
     attrs: dict[str, Any] = field(default_factory=dict)
     when: datetime = field(default_factory=datetime.now)
+    noted: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -359,6 +359,14 @@ class BulkWriter:
                 ((n, _attribute(key, value)) for (n, key), value in changes.attrs.items()),
             ),
             (
+                "trial_system_attributes",
+                (
+                    (n, _attribute(*item))
+                    for n, e in changes.ends.items()
+                    for item in e.noted.items()
+                ),
+            ),
+            (
                 "trial_values",
                 (
                     (n, _value(*item))

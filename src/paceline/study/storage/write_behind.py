@@ -409,15 +409,13 @@ class WriteBehind:
                 taken, params = self._id(number), template.params
                 for name, kind in template.distributions.items():
                     storage.set_trial_param(taken, name, kind.to_internal_repr(params[name]), kind)
-                for name, value in kept_attributes(template).items():
-                    storage.set_trial_system_attr(taken, name, value)
-                self._annotate(number, template.user_attrs)
+                self._annotate(number, template.user_attrs, kept_attributes(template))
             case EpochReported(number, epoch, value):
                 storage.set_trial_intermediate_value(self._id(number), epoch, value)
             case TrialAnnotated(number, attrs):
-                self._annotate(number, attrs)
-            case TrialFinished(number, state, values, attrs):
-                self._annotate(number, attrs)
+                self._annotate(number, attrs, {})
+            case TrialFinished(number, state, values, attrs, _, noted):
+                self._annotate(number, attrs, noted)
                 storage.set_trial_state_values(self._id(number), OPTUNA_STATES[state], values)
                 self._ids.pop(number, None)  # an ended trial is not written again
             case StudyDescribed(meta):
@@ -482,7 +480,9 @@ class WriteBehind:
             return False
         return self._store.storage.get_trial(self._id(record.number)).state.is_finished()
 
-    def _annotate(self, number: int, attrs: dict[str, Any]) -> None:
+    def _annotate(self, number: int, attrs: dict[str, Any], noted: dict[str, Any]) -> None:
+        for key, value in noted.items():
+            self._store.storage.set_trial_system_attr(self._id(number), key, value)
         for key, value in attrs.items():
             self._store.storage.set_trial_user_attr(self._id(number), key, value)
 
