@@ -17,6 +17,7 @@ from paceline.study import trial_codec
 from paceline.study.draft import BuildFailed
 from paceline.study.study import Study
 from paceline.study.trial import Trial, TrialState
+from paceline.study.trials import trials_to_continue
 from paceline.study.view import StudyView
 from paceline.study.workers.worker import Worker
 
@@ -213,6 +214,8 @@ def test_what_a_samplers_own_function_returned_is_stored_and_known_again(
             study.updates.finish(number, "complete")
         found = study.proposer.sampled.study._study.get_trials(deepcopy=False)
         study.close()
+        assert study.trials.best is not None
+        assert study.trials.best.hparams["x"] <= 0.6
         ended = [t for t in found if t.state != optuna.trial.TrialState.FAIL]
         return [trial_codec.violation_of(trial) for trial in ended]
 
@@ -226,6 +229,30 @@ def test_what_a_samplers_own_function_returned_is_stored_and_known_again(
     assert max(of_before) > 0.0
     assert read.best_trial.params["x"] <= 0.6
     assert known()[:6] == of_before
+
+
+@pytest.mark.parametrize("amounts_", [[0.0, 2.0, -1.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
+def test_the_best_trial_is_the_one_that_optuna_names(amounts_: list[float]) -> None:
+    storage = "sqlite:///studies.db"
+    theirs = optuna.create_study(study_name="s", storage=storage, direction="maximize")
+    for value, amount in zip([0.5, 0.9, 0.8, 0.8], amounts_, strict=True):
+        attrs = trial_codec.constraint_attributes({"late": amount})
+        theirs.add_trial(optuna.trial.create_trial(value=value, system_attrs=attrs))
+    study = Study.open("s", storage=storage)
+    view = StudyView.open("s", storage=storage)
+    assert view is not None
+    if max(amounts_) == min(amounts_):
+        with pytest.raises(ValueError, match="No feasible trials"):
+            _ = theirs.best_trial
+        assert study.trials.best is view.best is view.trials.best is None
+        return
+    number = theirs.best_trial.number
+    for best in (study.trials.best, view.best, view.trials.best, study.trials.leading):
+        assert best is not None
+        assert best.number == number
+    assert [trial.number for trial in study.trials.ranked] == [2, 3, 0]
+    assert study.trials.ties == [3]
+    assert trials_to_continue(study.trials, 1, None, "maximize") == [2]
 
 
 def test_constraints_beyond_all_numbers_are_stored_as_numbers() -> None:

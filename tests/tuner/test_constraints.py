@@ -577,3 +577,23 @@ def test_hp_reject_by_hand() -> None:
         paceline.HyperParameters().reject("too deep")
     assert isinstance(caught.value, paceline.PacelineError)
     assert not isinstance(caught.value, BuildError)
+
+
+# -- of a sampler ----------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # Optuna 5 has another way, in objectives
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_the_best_model_is_one_that_keeps_what_the_sampler_evaluates(make) -> None:
+    def slow(trial: optuna.trial.FrozenTrial) -> list[float]:
+        return [trial.params["lr"] - 0.01]
+
+    found = make(sampler=optuna.samplers.TPESampler(seed=0, constraints_func=slow), keep_best=1)
+    found.search(X, Y, n_trials=6, **CALL)
+    best = found.best_trial
+    assert best.hparams["lr"] <= 0.01
+    values = [found.trial(number).value for number in range(6)]
+    assert max(values) > best.value  # of a trial that violates it
+    metrics = found.best_model().evaluate(*CALL["validation_data"], verbose=0, return_dict=True)
+    assert metrics["accuracy"] == pytest.approx(best.value, abs=1e-6)  # one mean in two orders
+    assert found.optuna_study().best_trial.number == best.number

@@ -341,9 +341,11 @@ def _best(study: StudyView, storage: str | None) -> Trial:
     best = study.best
     if best is None:
         resume = command("resume", study.name, storage)
+        some = any(trial.state == "complete" for trial in study.trials)
+        which = "that violates no constraint" if some else "yet"
         raise StudyError(
-            f"study {study.name!r} has no complete trial yet, of {len(study.trials)} in all; go on "
-            f"with: {resume}"
+            f"study {study.name!r} has no complete trial {which}, of {len(study.trials)} in all; "
+            f"go on with: {resume}"
         )
     return best
 

@@ -325,6 +325,8 @@ class TrialUpdates:
             self._proposer.tell(number, trial_codec.OPTUNA_STATES[state], self._losses(trial))
         finally:  # a trial whose sampler failed has ended all the same
             noted = self._proposer.sampled.evaluated(number)
+            amounts = [amount for each in noted.values() for amount in each]
+            trial.violates = trial.violates or any(amount > 0 for amount in amounts)
             end = trial_codec.end_of(trial, other, n)
             told = TrialFinished(number, state, *end, noted=noted)
             self._outside.end(told)
@@ -347,6 +349,7 @@ class TrialUpdates:
         if told is None:
             told = Trial(number, "failed", hparams=trial.hparams)
         trial.state, trial.value, trial.values = told.state, told.value, told.values
+        trial.violates = told.violates
         trial.best_epoch = None if told.value is None else told.best_epoch
         trial.hparams = told.hparams  # two programs may have taken one that waited: it is theirs
         reason = stored.user_attrs.get("error")

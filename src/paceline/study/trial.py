@@ -52,6 +52,8 @@ class Trial:
             batch) and ``latency_device``. Empty otherwise.
         batch: Shapes and dtypes of a batch as JSON values, where the model is made from the data
             and the examples are not shaped as those of the study's first build. None otherwise.
+        violates: Whether it violates a constraint, by the ``constraints_func`` of a sampler or by
+            another program: it may be complete all the same, and is never the best.
         by_others: Whether another program made it.
         reported: Epoch -> the objective, of a trial that another program trained or ended: all that
             a storage has of its epochs. Empty where ``history`` tells them.
@@ -79,8 +81,14 @@ class Trial:
     values: list[float] = field(default_factory=list)
     costs: dict[str, Any] = field(default_factory=dict)
     batch: Any = None
+    violates: bool = False
     by_others: bool = False
     reported: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def may_be_best(self) -> bool:
+        """Whether it is complete, and violates no constraint."""
+        return self.state == "complete" and not self.violates
 
     def by_epoch(self, objective: str) -> dict[int, float]:
         """Return epoch -> the objective of that name, also of a trial of another program."""

@@ -97,8 +97,9 @@ def evaluated_constraints(attrs: Mapping[str, Any]) -> dict[str, Any]:
         attrs: System attributes, of Optuna's trial or of one of Paceline's study in memory.
 
     Returns:
-        The same as JSON values; empty where no sampler has evaluated any. Optuna's samplers keep a
-        tuple, and what Paceline writes before Optuna 5 is a list.
+        The same as JSON values, above 0 where a constraint is violated; empty where no sampler has
+        evaluated any. Optuna's samplers keep a tuple, and what Paceline writes before Optuna 5 is a
+        list.
     """
     found = attrs.get(_CONSTRAINTS)
     if not isinstance(found, tuple):
@@ -295,6 +296,7 @@ def from_frozen(stored: FrozenTrial) -> Trial | None:
         members=[list(map(float, epoch)) for epoch in attrs.get("members", [])],
         values=values if len(values) > 1 else [],
         costs=dict(attrs.get("costs", {})),
+        violates=bool(violation_of(stored)),
         by_others=not is_ours(attrs),
         reported={} if "history" in attrs else dict(sorted(stored.intermediate_values.items())),
         enqueued=attrs.get("enqueued", False),

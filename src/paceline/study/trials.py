@@ -92,9 +92,10 @@ class TrialTable(Sequence[Trial]):
     def best(self) -> Trial | None:
         """The complete trial with the best value, the first of equals; None when there is none.
 
-        Of several objectives the first one counts.
+        As in Optuna, a trial that violates a constraint is never the best. Of several objectives
+        the first one counts.
         """
-        return self._first(t for t in self._trials.values() if t.state == "complete")
+        return self._first(t for t in self._trials.values() if t.may_be_best)
 
     @property
     def ties(self) -> list[int]:
@@ -106,7 +107,7 @@ class TrialTable(Sequence[Trial]):
         best = self.best
         if best is None:
             return []
-        equal = [t for t in self if t.state == "complete" and t.value == best.value]
+        equal = [t for t in self if t.may_be_best and t.value == best.value]
         if all(trial.continues is None for trial in equal):
             return [trial.number for trial in equal if trial is not best]
         from paceline.study.lineage import first_of  # most searches need none
@@ -116,11 +117,14 @@ class TrialTable(Sequence[Trial]):
 
     @property
     def ranked(self) -> list[Trial]:
-        """The complete trials with a value, the best first; of equals the first comes first."""
+        """The complete trials with a value, the best first; of equals the first comes first.
+
+        Without those that violate a constraint.
+        """
         direction = self.direction
         if direction is None:
             return []
-        there = [(t.value, t) for t in self if t.state == "complete" and t.value is not None]
+        there = [(t.value, t) for t in self if t.may_be_best and t.value is not None]
         numbers = [pair for pair in there if not math.isnan(pair[0])]
         return [t for _, t in sorted(numbers, key=lambda pair: rank(pair[0], direction))]
 
@@ -156,7 +160,8 @@ class TrialTable(Sequence[Trial]):
     @property
     def leading(self) -> Trial | None:
         """The trial with the best value so far, whatever its state; None when there is none."""
-        return self._first(t for t in self._trials.values() if t.state != "failed")
+        there = self._trials.values()
+        return self._first(t for t in there if t.state != "failed" and not t.violates)
 
     def _first(self, trials: Iterable[Trial]) -> Trial | None:
         """Return the trial with the best value; running searches ask for it ten times a second."""
@@ -263,7 +268,7 @@ def trials_to_continue(
     candidates: list[Trial] = []
     for trial in trials:
         over = trial.number in continued - going_on
-        if trial.state == "complete" and trial.value is not None and not over:
+        if trial.may_be_best and trial.value is not None and not over:
             candidates.append(trial)
     # The sort is stable: of equal trials the earlier one comes first.
     candidates.sort(key=lambda trial: rank(trial.value or 0.0, direction))

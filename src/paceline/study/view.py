@@ -142,7 +142,8 @@ class StudyView:
         """As ``trials.best``, without making all of ``trials``."""
         best, most = None, None
         for trial in self._stored.trials:
-            if trial.state == TrialState.COMPLETE and trial.values:
+            complete = trial.state == TrialState.COMPLETE and trial.values
+            if complete and not trial_codec.violation_of(trial):
                 if is_better(trial.values[0], most, self._stored.directions[0]):
                     best, most = trial, trial.values[0]
         return None if best is None else trial_codec.from_frozen(best)

@@ -84,6 +84,11 @@ class StudyResults:
             )
         best = study.trials.best
         if best is None:
+            if any(trial.violates and trial.state == "complete" for trial in study.trials):
+                raise StudyError(
+                    f"study: {self.name!r} has no best trial: each complete one violates a "
+                    "constraint; search on, or loosen the constraint."
+                )
             raise StudyError(
                 f"study: {self.name!r} has no finished trial with a value yet; run search first."
             )

@@ -176,7 +176,8 @@ class StoppingCheck:
                 continue
             if not has_ended(trial) and trial.number not in self._running.paused:
                 return None
-            value = trial.value if trial.state in ("complete", "paused") else None
+            counts = trial.may_be_best or trial.state == "paused"
+            value = trial.value if counts else None
             if self._objective.better(value, None if best is None else best.value):
                 best, n_without = trial, 0
                 continue

@@ -72,12 +72,14 @@ class TrialEvents:
             self.several.completed(number)
             return
         self.failures.ended_well()
-        self._models.best.complete(number)
-        self._end(number, "complete")
+        try:
+            self._end(number, "complete")
+        finally:  # where the sampler fails at learning of it, the model is kept all the same
+            self._models.best.complete(number)
         trial = self._study.trials.by_number(number)
         if fetch is None or not self._strategy.resumable:  # nobody will continue the trial
             return
-        if trial.state == "complete" and trial.value is not None:
+        if trial.may_be_best and trial.value is not None:
             values = self._models.last_variables
             values.offer(number, trial.epochs, trial.value, lambda: fetch().lists())
 
@@ -101,7 +103,7 @@ class TrialEvents:
             self._strategy.on_trial_complete(trial)
             self._log(trial)
         self._trials.ended[trial.state] += 1
-        if trial.state == "complete":
+        if trial.may_be_best:
             self._models.best.complete(number)
         else:
             self._models.best.forget(number)
@@ -137,9 +139,9 @@ class TrialEvents:
         state = self._study.updates.finish(number, state, values=values, attrs=facts)
         self._trials.end(number, state)
         self._members.end(number)
-        if state != "complete":
-            self._models.best.forget(number)
         trial = self._study.trials.by_number(number)
+        if not trial.may_be_best:
+            self._models.best.forget(number)
         if self._pruner is not None:
             self._pruner.end_trial(trial)
         self._strategy.on_trial_complete(trial)
@@ -276,15 +278,13 @@ class FailureLimit:
 
     def of_build(self, error: BaseException) -> None:
         """A trial could not be built or traced."""
-        self._builds += 1
-        self._last = error
+        self._builds, self._last = self._builds + 1, error
         if self._builds >= self._in_a_row:
             self.cause = error
 
     def of_training(self, error: BaseException) -> None:
         """A trial failed while it trained."""
-        self._trainings += 1
-        self._last = error
+        self._trainings, self._last = self._trainings + 1, error
 
     def of_all(self, healthy: bool) -> bool:
         """Whether one trial after another fails in training.
