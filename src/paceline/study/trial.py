@@ -85,11 +85,6 @@ class Trial:
     by_others: bool = False
     reported: dict[int, float] = field(default_factory=dict)
 
-    @property
-    def may_be_best(self) -> bool:
-        """Whether it is complete, and violates no constraint."""
-        return self.state == "complete" and not self.violates
-
     def by_epoch(self, objective: str) -> dict[int, float]:
         """Return epoch -> the objective of that name, also of a trial of another program."""
         return dict(enumerate(self.history.get(objective, ()), start=1)) or self.reported

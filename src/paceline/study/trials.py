@@ -95,7 +95,12 @@ class TrialTable(Sequence[Trial]):
         As in Optuna, a trial that violates a constraint is never the best. Of several objectives
         the first one counts.
         """
-        return self._first(t for t in self._trials.values() if t.may_be_best)
+        return self._first(t for t in self._trials.values() if self.may_be_best(t))
+
+    @staticmethod
+    def may_be_best(trial: Trial) -> bool:
+        """Whether a trial is complete, and violates no constraint."""
+        return trial.state == "complete" and not trial.violates
 
     @property
     def ties(self) -> list[int]:
@@ -107,7 +112,7 @@ class TrialTable(Sequence[Trial]):
         best = self.best
         if best is None:
             return []
-        equal = [t for t in self if t.may_be_best and t.value == best.value]
+        equal = [t for t in self if self.may_be_best(t) and t.value == best.value]
         if all(trial.continues is None for trial in equal):
             return [trial.number for trial in equal if trial is not best]
         from paceline.study.lineage import first_of  # most searches need none
@@ -124,7 +129,7 @@ class TrialTable(Sequence[Trial]):
         direction = self.direction
         if direction is None:
             return []
-        there = [(t.value, t) for t in self if t.may_be_best and t.value is not None]
+        there = [(t.value, t) for t in self if self.may_be_best(t) and t.value is not None]
         numbers = [pair for pair in there if not math.isnan(pair[0])]
         return [t for _, t in sorted(numbers, key=lambda pair: rank(pair[0], direction))]
 
@@ -268,7 +273,7 @@ def trials_to_continue(
     candidates: list[Trial] = []
     for trial in trials:
         over = trial.number in continued - going_on
-        if trial.may_be_best and trial.value is not None and not over:
+        if TrialTable.may_be_best(trial) and trial.value is not None and not over:
             candidates.append(trial)
     # The sort is stable: of equal trials the earlier one comes first.
     candidates.sort(key=lambda trial: rank(trial.value or 0.0, direction))

@@ -176,7 +176,7 @@ class StoppingCheck:
                 continue
             if not has_ended(trial) and trial.number not in self._running.paused:
                 return None
-            counts = trial.may_be_best or trial.state == "paused"
+            counts = self._trials.may_be_best(trial) or trial.state == "paused"
             value = trial.value if counts else None
             if self._objective.better(value, None if best is None else best.value):
                 best, n_without = trial, 0

@@ -79,7 +79,7 @@ class TrialEvents:
         trial = self._study.trials.by_number(number)
         if fetch is None or not self._strategy.resumable:  # nobody will continue the trial
             return
-        if trial.may_be_best and trial.value is not None:
+        if self._study.trials.may_be_best(trial) and trial.value is not None:
             values = self._models.last_variables
             values.offer(number, trial.epochs, trial.value, lambda: fetch().lists())
 
@@ -103,7 +103,7 @@ class TrialEvents:
             self._strategy.on_trial_complete(trial)
             self._log(trial)
         self._trials.ended[trial.state] += 1
-        if trial.may_be_best:
+        if self._study.trials.may_be_best(trial):
             self._models.best.complete(number)
         else:
             self._models.best.forget(number)
@@ -140,7 +140,7 @@ class TrialEvents:
         self._trials.end(number, state)
         self._members.end(number)
         trial = self._study.trials.by_number(number)
-        if not trial.may_be_best:
+        if not self._study.trials.may_be_best(trial):
             self._models.best.forget(number)
         if self._pruner is not None:
             self._pruner.end_trial(trial)

@@ -361,7 +361,7 @@ class TrainedModels:
         values = {
             trial.number: trial.value
             for trial in study.trials
-            if trial.may_be_best and trial.value is not None
+            if study.trials.may_be_best(trial) and trial.value is not None
         }
         trials = study.trials
         front = (lambda: trials.front) if trials.several else None
