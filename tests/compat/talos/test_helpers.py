@@ -186,6 +186,41 @@ def test_the_best_permutations_of_a_log_are_trained_again():
     assert space.p == {"units": [1, 2, 3], "rate": [0.1, 0.2, 0.3]}
 
 
+@pytest.mark.parametrize("sorted_since", [False, True])
+def test_the_log_of_a_killed_scan_keeps_its_rows_and_params_together(sorted_since):
+    scan = talos.Scan(X, Y, {"size": [(1, 1), (2, 2), (3, 3)]}, sizes, "test", seed=1)
+    ended = [2, 0, 1]  # permutations end in another order than they begin
+    rounds = scan.run_dir / "round_data.jsonl"
+    lines = rounds.read_text().splitlines(keepends=True)
+    rounds.write_text("".join(lines[n] for n in ended))
+    scan.data.iloc[sorted(ended) if sorted_since else ended].to_csv(scan.log_path, index=False)
+    seen = []
+
+    def again(*arguments):
+        seen.append(arguments[-1]["size"])
+        return None, SimpleNamespace(predict=lambda x: np.eye(3)[Y[: len(x)]])
+
+    talos.utils.recover_best_model(X, Y, X, Y, scan.log_path, again, "loss", folds=1)
+    assert seen == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_params_of_a_log_are_those_of_its_columns_where_the_scan_left_no_line():
+    scan = talos.Scan(X, Y, {"size": [1, 2]}, sizes, "test", seed=1)
+    (scan.run_dir / "round_data.jsonl").write_text("")
+    seen = []
+
+    def again(*arguments):
+        seen.append(arguments[-1])
+        return None, SimpleNamespace(predict=lambda x: np.eye(3)[Y[: len(x)]])
+
+    talos.utils.recover_best_model(X, Y, X, Y, scan.log_path, again, "loss", folds=1)
+    assert seen == [{"size": 1}, {"size": 2}]
+
+
+def sizes(x_train, y_train, x_val, y_val, params):
+    return {"loss": [float(np.sum(params["size"]))]}, None
+
+
 def test_a_module_of_torch_is_called(monkeypatch):
     class Module:
         training = True

@@ -284,18 +284,28 @@ def parameter_columns(log: str | Path) -> dict[str, str] | None:
         return None
 
 
-def trained_params(log: str | Path) -> list[dict[str, Any]] | None:
-    """Returns the params of each row of a log, as they were; None if its scan left none.
+def trained_params(log: str | Path, durations: Iterable[float]) -> list[dict[str, Any] | None]:
+    """Returns the params of rows of a log, as they were; None for a row whose scan left none.
 
     Args:
         log: Path of the log.
+        durations: For each row, its value in the column ``duration``, in seconds.
     """
     path = folder_of(log) / _ROUNDS
-    if not path.is_file():
-        return None
-    lines = sorted(_lines(path), key=lambda line: int(line.get("round_index", 0)))
-    found = [portable.decode(line.get("params")) for line in lines]
-    return found if all(isinstance(params, dict) for params in found) else None
+    lines = _lines(path) if path.is_file() else []
+    # The place of a row is not that of its line: the log may have been sorted since.
+    return [_params_of(lines, duration) for duration in durations]
+
+
+def _params_of(lines: list[dict[str, Any]], duration: float) -> dict[str, Any] | None:
+    """The params of the one line with a duration, to the rounding of the log."""
+    found = [
+        line
+        for line in lines
+        if isinstance(line.get("seconds"), (int, float)) and math.isclose(line["seconds"], duration)
+    ]
+    params = portable.decode(found[0].get("params")) if len(found) == 1 else None
+    return params if isinstance(params, dict) else None
 
 
 def _digest(text: str) -> str:

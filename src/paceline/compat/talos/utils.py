@@ -213,11 +213,12 @@ def recover_best_model(
     check_inputs(x_cross, multi_input)
     parts = kfold(x_cross, y_cross, folds)
     models, scores = [], []
-    trained, columns = trained_params(experiment_log), parameter_columns(experiment_log)
+    columns = parameter_columns(experiment_log)
     rows = found.to_dict("records")  # a Series would turn whole numbers of a row into floats
-    for at, row in zip(found.index, rows, strict=True):
-        if trained is not None and at < len(trained):
-            params = dict(trained[at])
+    trained = trained_params(experiment_log, [row.get("duration", math.nan) for row in rows])
+    for own, row in zip(trained, rows, strict=True):
+        if own is not None:
+            params = own
         elif columns is not None:
             params = {key: row[its] for key, its in columns.items() if its in row}
         else:
