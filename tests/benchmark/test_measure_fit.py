@@ -55,6 +55,14 @@ def test_the_parts_of_a_first_epoch_make_it_up():
     assert first.compile > 0 and first.trace > 0
 
 
+@pytest.mark.parametrize("n", [40, 44, 5])
+def test_an_epoch_is_as_long_as_it_was(n):
+    """With a last batch that is not full, too."""
+    data = prepare(*toys.data(n))
+    measurement, first = measure_fit(toys.softmax, data, FIT, patience=0.0)
+    assert measurement.epoch(n) == pytest.approx(first.later)
+
+
 def test_of_much_data_a_part_is_taken():
     data = prepare(*toys.data(50))
     measurement, first = measure_fit(

@@ -181,7 +181,8 @@ def _measure(
     with values_kept(model), listening() as compiling:
         began = time.perf_counter()
         model.fit(**arrays, batch_size=size, epochs=1 + MOST, callbacks=[times], verbose=0)
-    each = [(end - start) / steps for start, end in times.epochs[1:]]
+    # A last batch that is not full counts as the part that it is: rates are of full batches.
+    each = [(end - start) / (data.n / size) for start, end in times.epochs[1:]]
     low, step, high = quartiles(each)
     assert times.first_batch is not None
     parts: tuple[float | None, ...] = (None, None, None, None)
