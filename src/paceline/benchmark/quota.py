@@ -14,6 +14,9 @@ from paceline.report.forecast import Costs, predict
 #: Part of a session that stays free, in case the prediction is too low: this share of the session,
 #: and at least LEAST seconds.
 MARGIN, LEAST = 0.05, 120.0
+#: Sessions that are stopped after less than this many seconds are stopped at a whole second, longer
+#: ones at a whole minute.
+_FINE = 600.0
 _TIME = re.compile(r"(?:\d+(?:\.\d+)?[dhms])+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -66,9 +69,9 @@ class Sessions:
     """The sessions that a search takes.
 
     Attributes:
-        count: Number of sessions.
-        stop_after: Seconds after which to stop every session but the last; None if one session
-            suffices.
+        count: Number of sessions; 0 if a session is too short for a single round.
+        stop_after: Seconds, whole ones, after which to stop every session but the last; None if
+            one session suffices.
         trials_first: Trials that have ended by the end of the first session.
         within_quota: Whether the hours of a week suffice; None without a quota.
         trials_within: Number of trials that the hours of a week suffice for.
@@ -107,16 +110,28 @@ def sessions(
     longest = min(session or math.inf, week or math.inf)
     count, stop, first, total = 1, None, n_trials, whole.total
     if whole.total > longest:
-        stop = longest - max(MARGIN * longest, min(LEAST, longest / 2))
-        each = stop - whole.ready - whole.compiling
-        if each <= 0:
+        again = whole.ready + whole.compiling
+        stop = _whole(longest - max(MARGIN * longest, min(LEAST, longest / 2)))
+        each, duration = stop - again, costs.pace.round
+        if each <= 0 or each < duration:
             return Sessions(0, stop, 0, None if week is None else False, 0)
         count = math.ceil((whole.rounds + whole.finish) / each)
+        if duration:  # a session ends with a whole round
+            count = max(count, math.ceil(whole.n_rounds / (each // duration)))
         first = most_trials(costs, n_trials, epochs, share, stop)
-        total = whole.rounds + whole.finish + count * (whole.ready + whole.compiling)
+        total = whole.rounds + whole.finish + count * again
     within = None if week is None else total <= week
-    fits = n_trials if within is not False else most_trials(costs, n_trials, epochs, share, week)
+    fits = n_trials
+    if week is not None and not within:
+        ready = (count - 1) * (whole.ready + whole.compiling)
+        fits = most_trials(costs, n_trials, epochs, share, week - ready)
     return Sessions(count, stop, first, within, fits)
+
+
+def _whole(seconds: float) -> float:
+    """Seconds as they can be given to ``--timeout``, rounded down."""
+    unit = 60.0 if seconds >= _FINE else 1.0
+    return seconds // unit * unit
 
 
 def most_trials(
@@ -124,9 +139,10 @@ def most_trials(
 ) -> int:
     """Returns how many trials, up to ``n_trials``, a search can finish within ``seconds``."""
     low, high = 0, n_trials
+    most = math.inf if seconds is None else seconds
     while low < high:
         middle = (low + high + 1) // 2
-        fits = predict(costs, middle, epochs, share).total <= (seconds or math.inf)
+        fits = predict(costs, middle, epochs, share).total <= most
         low, high = (middle, high) if fits else (low, middle - 1)
     return low
 
@@ -156,9 +172,10 @@ def sentences(
     found = predict(costs, n_trials, epochs, share)
     parts = [f"{formats.seconds(found.ready)} until trials train (building, tracing, compiling)"]
     if found.compiling:
+        further = min(costs.programs, n_trials) - 1
+        programs = "program" if round(further) == 1 else "programs"
         parts.append(
-            f"{formats.seconds(found.compiling)} compiling about {costs.programs - 1:.0f} further "
-            "programs"
+            f"{formats.seconds(found.compiling)} compiling about {further:.0f} further {programs}"
         )
     parts.append(
         f"{formats.seconds(found.rounds)} in {found.n_rounds:,.0f} rounds of {costs.pace.round:.3g}"
@@ -190,16 +207,17 @@ def _quota_sentences(
     plan: Sessions, name: str, platform: str, quota: Mapping[str, float]
 ) -> list[str]:
     lines = []
+    if not {"session", platform} & quota.keys():
+        return [f"The quota has no limit for {platform}."]
     if plan.count == 0:
-        return [f"A session on {name} is too short to get ready for a single round."]
+        return [f"A session on {name} is too short to get ready and train a single round."]
     if plan.count == 1:
         lines.append(f"That fits into one session on {name}.")
     elif plan.stop_after is not None:
-        minutes = int(plan.stop_after // 60)
-        stop = f"{minutes // 60}h{minutes % 60:02}m" if minutes >= 60 else f"{minutes}m"
         lines.append(
-            f"That is {plan.count} sessions on {name}: stop each with --timeout {stop}, the first "
-            f"after about {plan.trials_first:,} trials, and go on with `paceline resume`."
+            f"That is {plan.count} sessions on {name}: stop each with --timeout "
+            f"{_timeout(plan.stop_after)}, the first after about {plan.trials_first:,} trials, and "
+            "go on with `paceline resume`."
         )
     if plan.within_quota is not None:
         week = formats.duration(quota[platform])
@@ -210,3 +228,10 @@ def _quota_sentences(
             f"{plan.trials_within:,} trials do."
         )
     return lines
+
+
+def _timeout(seconds: float) -> str:
+    if seconds < _FINE:
+        return f"{seconds:.0f}s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60}h{minutes % 60:02}m" if minutes >= 60 else f"{minutes}m"
