@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -12,6 +13,7 @@ from compat.talos.notebook import X, Y, classifier, no_training
 from paceline.compat import talos
 from paceline.compat.talos import portable
 from paceline.compat.talos.errors import FolderNotEmptyError, TalosDataError
+from paceline.compat.talos.run_folder import run_paths
 
 
 def scan(params, model=no_training, **arguments):
@@ -86,6 +88,68 @@ def test_a_target_that_was_reached_stays_reached():
     found = scan({"a": [3, 2, 1, 0]}, resume=True, **arguments)
     assert found.status == before.status == "complete"
     assert found.data["a"].tolist() == before.data["a"].tolist()
+
+
+def few(params):
+    return params["a"] < 3
+
+
+def fewer(params):
+    return params["a"] < 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "name"),
+    [
+        ({"boolean_limit": few}, {"boolean_limit": fewer}, "boolean_limit"),
+        ({"boolean_limit": lambda p: p["a"] < 3}, {"boolean_limit": few}, "boolean_limit"),
+        (
+            {"boolean_limit": lambda p: p["a"] < 3},
+            {"boolean_limit": lambda p: p["a"] < 2},
+            "boolean_limit",
+        ),
+        ({}, {"performance_target": ["loss", 2.0, True]}, "performance_target"),
+        ({}, {"reduction_method": "trees"}, "reduction_method"),
+        (
+            {"reduction_method": "trees", "reduction_interval": 2},
+            {"reduction_method": "trees", "reduction_interval": 3},
+            "reduction_interval",
+        ),
+    ],
+)
+def test_a_limit_that_has_changed_is_named(before, after, name):
+    scan({"a": [1, 2, 3]}, experiment_dir="run", stop_after=1, **before)
+    with pytest.raises(TalosDataError, match=f"resume: the hash of {name} is another one"):
+        scan({"a": [1, 2, 3]}, experiment_dir="run", resume=True, **after)
+
+
+def test_a_lambda_is_the_same_in_another_call_and_the_time_may_be_another():
+    first = {"boolean_limit": lambda params: params["a"] in {1, 2} and all(v for v in [True])}
+    scan({"a": [1, 2, 3]}, experiment_dir="run", stop_after=1, **first)
+    found = scan(
+        {"a": [1, 2, 3]},
+        boolean_limit=lambda params: params["a"] in {1, 2} and all(v for v in [True]),
+        experiment_dir="run",
+        resume=True,
+        time_limit="2999-01-01 00:00",
+    )
+    assert found.data["a"].tolist() == [1, 2]
+
+
+def test_a_folder_of_an_older_version_goes_on():
+    scan({"a": [1, 2]}, experiment_dir="run", stop_after=1)
+    metadata = Path("run/metadata.json")
+    saved = json.loads(metadata.read_text())
+    for name in ("boolean_limit", "performance_target", "reduction_method"):
+        del saved["identity"][name]
+    metadata.write_text(json.dumps(saved))
+    assert len(scan({"a": [1, 2]}, experiment_dir="run", resume=True).data) == 2
+
+
+def test_two_scans_of_one_second_have_a_folder_each():
+    made = [run_paths(Path("test"), None) for _ in range(3)]
+    assert len(set(made)) == 3
+    assert all(folder.is_dir() for folder, _ in made)
 
 
 def test_what_may_not_go_on(fresh_folder):

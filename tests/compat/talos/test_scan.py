@@ -507,3 +507,14 @@ def test_progress_is_one_line_where_there_is_no_terminal(capsys):
     talos.Scan(X, Y, {"a": [1, 2]}, no_training, "test")
     line = capsys.readouterr().err
     assert re.fullmatch(r"\[#{24}\] 2/2 permutations, [\d.]+ s, best val_acc 0\.5000\n", line)
+
+
+def test_a_scan_that_begins_no_permutation_says_why(capsys):
+    space = talos.ParamSpace({"a": [1]})
+    scan(space, no_training)
+    capsys.readouterr()
+    assert len(scan(space, no_training).data) == 0
+    assert "no permutation began: params: the space has no perm" in capsys.readouterr().err
+    scan({"a": [1]}, no_training, time_limit="2020-01-01 00:00")
+    told = "no permutation began: time_limit: 2020-01-01 00:00 is in the past"
+    assert told in capsys.readouterr().err

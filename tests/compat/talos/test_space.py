@@ -76,3 +76,7 @@ def test_machines_share_a_space():
     assert len(found) == len(set(found)) == 9
     again = DistributeParamSpace({"a": list(range(10))}, round_limit=9, machines=4).param_spaces
     assert parts[2].param_index == again[2].param_index
+
+
+def test_a_whole_fraction_is_all():
+    assert len(ParamSpace({"a": [1, 2, 3, 4]}, fraction_limit=1)) == 4

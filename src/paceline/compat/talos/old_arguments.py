@@ -113,6 +113,7 @@ def read_options(
         if found["experiment_dir"] is None:
             note(f"experiment_name: none was given; the log goes to {_FOLDER}/")
     _check_own(found)
+    # As ParamSpace has it: a scan that goes on compares it with what it was.
     if isinstance(given["fraction_limit"], int) and not isinstance(given["fraction_limit"], bool):
         given["fraction_limit"] = float(given["fraction_limit"])
     return found

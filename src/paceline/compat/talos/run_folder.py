@@ -27,6 +27,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import keras
@@ -117,7 +118,7 @@ class RunFolder:
         if not isinstance(before, dict) or type(self.split_seed) is not int:
             raise TalosDataError(f"resume: {self.path / METADATA} was not written by Paceline.")
         for name, digest in self._identity.items():
-            if before.get(name) != digest:
+            if before.get(name, digest) != digest:  # older folders lack some
                 raise TalosDataError(
                     f"resume: the hash of {name} is another one than in {self.path / METADATA}; "
                     "give what the scan began with, or begin another scan in another folder."
@@ -212,39 +213,41 @@ def run_paths(folder: Path, experiment_dir: str | Path | None) -> tuple[Path, Pa
 
     Args:
         folder: Folder of the experiment.
-        experiment_dir: The folder of the scan; None: a new one in ``folder``, and the log beside
-            it, where Talos 1 has it.
+        experiment_dir: The folder of the scan; None: a new one in ``folder``, which is made, and
+            the log beside it, where Talos 1 has it.
     """
     if experiment_dir is not None:
         run_dir = Path(experiment_dir).absolute()
         return run_dir, run_dir / RESULTS
     name = time.strftime("%m%d%y%H%M%S")
-    while (folder / name).exists() or (folder / f"{name}.csv").exists():
+    while (folder / f"{name}.csv").exists() or not _made(folder / name):
         name = str(int(name) + 1).zfill(12)  # two scans began in one second
     return (folder / name).absolute(), folder / f"{name}.csv"
 
 
-def identity(
-    x: Iterable[Any], y: Iterable[Any], function: Callable[..., Any], settings: Mapping[str, Any]
-) -> dict[str, str]:
+def _made(path: Path) -> bool:
+    """Whether a folder could be made: of two processes, one makes it."""
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
+
+
+def identity(x: Iterable[Any], y: Iterable[Any], scan: Any) -> dict[str, str]:
     """Returns digests of what decides the results of a scan.
 
     Args:
         x: The features that the scan is given, those to validate on among them.
         y: The targets that the scan is given.
-        function: The user's function.
-        settings: Name of a further argument -> its value.
+        scan: The ``Scan``: its function, and the settings by which permutations are trained.
     """
-    try:
-        code = inspect.getsource(function)
-    except (OSError, TypeError):  # made by exec, or an object that is called
-        found: Any = getattr(function, "__code__", None)
-        code = repr(found.co_code) if found is not None else type(function).__qualname__
     named = {}
-    for name, value in settings.items():
-        text = json.dumps(portable.encode(value))
+    for name, value in _settings(scan).items():
+        text = _code(value) if callable(value) else json.dumps(portable.encode(value))
         named[name] = _digest(re.sub(r" at 0x[0-9a-f]+", "", text))  # addresses of objects
-    return {"x": _data_digest(list(x)), "y": _data_digest(list(y)), "model": _digest(code), **named}
+    model = _digest(_source(scan.model))
+    return {"x": _data_digest(list(x)), "y": _data_digest(list(y)), "model": model, **named}
 
 
 def scan_details(scan: Any) -> dict[str, Any]:
@@ -306,6 +309,49 @@ def _params_of(lines: list[dict[str, Any]], duration: float) -> dict[str, Any] |
     ]
     params = portable.decode(found[0].get("params")) if len(found) == 1 else None
     return params if isinstance(params, dict) else None
+
+
+def _settings(scan: Any) -> dict[str, Any]:
+    """The settings of a ``Scan`` that decide which permutations are trained, and how."""
+    names = """seed val_split random_method fraction_limit round_limit performance_target
+        reduction_method""".split()
+    if scan.reduction_method is not None:
+        names += "reduction_interval reduction_window reduction_threshold reduction_metric".split()
+        names.append("minimize_loss")
+    return {
+        **{name: getattr(scan, name) for name in names},
+        "boolean_limit": getattr(scan.params, "boolean_limit", scan.boolean_limit),
+        "params": getattr(scan.params, "params", scan.params),
+    }
+
+
+def _source(function: Callable[..., Any]) -> str:
+    """The source of a function; where there is none, what it was compiled to, or its class."""
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):  # made by exec, or an object that is called
+        found: Any = getattr(function, "__code__", None)
+        return repr(found.co_code) if found is not None else type(function).__qualname__
+
+
+def _code(function: Callable[..., Any]) -> str:
+    """What tells a function from others; the lines of a lambda hold the call of ``Scan`` too."""
+    if getattr(function, "__name__", None) == "<lambda>":
+        return repr(_compiled(function.__code__))
+    return _source(function)
+
+
+def _compiled(code: CodeType) -> list[Any]:
+    """What a function was compiled to, alike in every process."""
+    constants = [
+        _compiled(each)
+        if isinstance(each, CodeType)
+        else sorted(map(repr, each))
+        if isinstance(each, frozenset)  # the order of a set of text is another in each process
+        else repr(each)
+        for each in code.co_consts
+    ]
+    return [code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants]
 
 
 def _digest(text: str) -> str:

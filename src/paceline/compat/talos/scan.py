@@ -23,7 +23,7 @@ from paceline.compat.talos.rounds import Failure, Rounds, ScanRound
 from paceline.compat.talos.run_folder import Order, RunFolder, identity, run_paths, scan_details
 from paceline.compat.talos.scan_function import UserCall, check_function, check_target, read_outcome
 from paceline.compat.talos.space import ParamSpace
-from paceline.compat.talos.splits import check_inputs, split
+from paceline.compat.talos.splits import check_inputs, check_split, split
 from paceline.errors import BuildError
 
 #: A scan gives up after this many failed permutations if none has worked.
@@ -160,17 +160,19 @@ class Scan:
         if (x_val is None) != (y_val is None):
             raise TalosDataError("x_val, y_val: one was given; pass both, or none.")
         self.custom_val_split = x_val is not None
+        if not self.custom_val_split:
+            check_split(x, y, val_split)
+        self.param_object = self._space(params, more["search_method"])
         self.folder = Path(self.experiment_name)
         self.run_dir, self.log_path = run_paths(self.folder, more["experiment_dir"])
         self.experiment_id = self.run_dir.name
         self._run_folder = RunFolder(
             self.run_dir,
-            self._identity(x_val, y_val),
+            identity([x, x_val], [y, y_val], self),
             random.getrandbits(32) if seed is None else int(seed),
             resume=more["resume"],
         )
         self._split(x_val, y_val, more["shuffle"])
-        self.param_object = self._space(params, more["search_method"])
         self._rounds = Rounds(
             self.param_object.param_keys, self.log_path, bool(more["last_epoch_value"])
         )
@@ -218,12 +220,6 @@ class Scan:
         )
         space.put_in_order(order)
         return space
-
-    def _identity(self, x_val: Any, y_val: Any) -> dict[str, str]:
-        names = ("seed", "val_split", "random_method", "fraction_limit", "round_limit")
-        settings = {name: getattr(self, name) for name in names}
-        settings["params"] = getattr(self.params, "params", self.params)
-        return identity([self.x, x_val], [self.y, y_val], self.model, settings)
 
     # -- the scan ----------------------------------------------------------------------------------
 
@@ -284,6 +280,8 @@ class Scan:
             if following is None:
                 if len(self.param_object):  # the time is up
                     self.status = "paused"
+                if not self._begun:
+                    self._bar.say(f"no permutation began: {self.param_object.why_none()}")
                 return
             number, params = following
             if self.print_params:

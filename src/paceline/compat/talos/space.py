@@ -70,7 +70,7 @@ class ParamSpace:
         self.p = {name: _values(name, params[name]) for name in self.param_keys}
         self.dimensions = math.prod(len(values) for values in self.p.values())
         self.round_counter = 0
-        limit = fraction_limit if fraction_limit is not None else round_limit
+        limit = round_limit if fraction_limit is None else float(fraction_limit)
         check_method(random_method)
         drawn: Iterable[int] = range(self.dimensions)
         if limit is not None:
@@ -110,6 +110,12 @@ class ParamSpace:
             return False
         self.round_counter += 1
         return self.parameters(self.param_index.pop(0))
+
+    def why_none(self) -> str:
+        """Returns why ``round_parameters`` has handed out none."""
+        if self.param_index:
+            return f"time_limit: {self.time_limit} is in the past"
+        return "params: the space has no permutation left; one space serves one scan, make another"
 
     def put_in_order(self, order: str | None) -> None:
         """Sorts the permutations that are left, as ``search_method`` of 2018 did.

@@ -43,6 +43,29 @@ def check_inputs(x: Any, multi_input: bool) -> None:
         )
 
 
+def check_split(x: Any, y: Any, fraction: float) -> int:
+    """Returns the number of training examples, if ``fraction`` of the examples validate.
+
+    Raises:
+        TalosDataError: The fraction is not inside (0, 1), or leaves one part empty, or x and y have
+            different numbers of examples.
+    """
+    if not isinstance(fraction, (int, float)) or not 0 < fraction < 1:
+        raise TalosDataError(f"val_split: {fraction!r} is not between 0 and 1.")
+    n = length(y)
+    if length(x) != n:
+        raise TalosDataError(
+            f"x, y: x has {length(x)} examples and y has {n}; they must have as many."
+        )
+    at = int(n * (1 - fraction))
+    if at in (0, n):
+        raise TalosDataError(
+            f"val_split: {fraction} of {n} examples leaves one part empty; give more data or "
+            "another fraction."
+        )
+    return at
+
+
 def split(
     x: Any, y: Any, fraction: float, *, shuffle: bool = True, seed: int | None = None
 ) -> tuple[Any, Any, Any, Any]:
@@ -52,22 +75,10 @@ def split(
         x_train, y_train, x_val, y_val.
 
     Raises:
-        TalosDataError: The fraction is not inside (0, 1), or leaves one part empty.
+        TalosDataError: As of ``check_split``.
     """
-    if not isinstance(fraction, (int, float)) or not 0 < fraction < 1:
-        raise TalosDataError(f"val_split: {fraction!r} is not between 0 and 1.")
-    n = length(y)
-    if length(x) != n:
-        raise TalosDataError(
-            f"x, y: x has {length(x)} examples and y has {n}; they must have as many."
-        )
+    at, n = check_split(x, y, fraction), length(y)
     order = np.random.default_rng(seed).permutation(n) if shuffle else np.arange(n)
-    at = int(n * (1 - fraction))
-    if at in (0, n):
-        raise TalosDataError(
-            f"val_split: {fraction} of {n} examples leaves one part empty; give more data or "
-            "another fraction."
-        )
     train, val = order[:at], order[at:]
     return take(x, train), take(y, train), take(x, val), take(y, val)
 
