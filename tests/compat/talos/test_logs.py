@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import paceline
@@ -55,6 +56,34 @@ def test_a_parameter_called_like_a_metric_has_its_own_name():
     text = "duration,round_epochs,loss,val_loss,param__loss,lr\n1.0,2,0.5,0.4,mse,3\n"
     (trial,) = study_of(text).trials
     assert trial.hparams == {"loss": "mse", "lr": 3}
+
+
+def test_what_callbacks_log_is_no_parameter():
+    name = paceline.from_talos_csv(logged(), "own")
+    (trial,) = Study.open(name, directory=Path("runs")).trials
+    assert trial.hparams == {"units": 3, "watts_min": 2}
+    assert trial.history["learning_rate"] == [0.1]
+    text = """round_epochs,loss,val_loss,learning_rate,watts_min,watts_max,seconds,Ws,lr
+2,0.5,0.4,0.009999999776482582,1,2,3,4,0.01
+2,0.5,0.4,0.5,1,2,3,4,0.5
+"""
+    assert [trial.hparams for trial in study_of(text).trials] == [{"lr": 0.01}, {"lr": 0.5}]
+
+
+def logged():
+    """The log of a scan whose model logs a rate, and has a parameter of an odd name."""
+
+    def model(*arguments):
+        return {"loss": [0.5], "val_loss": [0.4], "learning_rate": [0.1]}, None
+
+    params = {"units": [3], "watts_min": [2]}
+    return talos.Scan(np.ones((8, 2)), np.ones(8), params, model, "test", seed=1).log_path
+
+
+def test_a_learning_rate_of_a_log_may_be_a_parameter():
+    text = "round_epochs,loss,val_loss,learning_rate\n2,0.5,0.4,0.01\n2,0.5,0.4,0.5\n"
+    found = [trial.hparams for trial in study_of(text).trials]
+    assert found == [{"learning_rate": 0.01}, {"learning_rate": 0.5}]
 
 
 def test_params_may_be_named():

@@ -13,11 +13,14 @@ import pandas as pd
 from paceline.compat.talos.columns import column, read_table
 from paceline.compat.talos.errors import TalosDataError, TalosParamsError
 from paceline.compat.talos.rounds import is_loss
+from paceline.compat.talos.run_folder import parameter_columns
 from paceline.errors import StudyError
 from paceline.search_space import HyperParameters
 from paceline.study.objective import Direction
 from paceline.study.study import Study
 
+#: Columns that ``power_draw_append`` adds to the metrics.
+_POWER = ("watts_min", "watts_max", "seconds", "Ws")
 #: Columns that are neither metrics nor parameters.
 _OTHERS = ("start", "end", "duration", "execution_time", "round_epochs")
 _METRICS = ("loss", "acc", "accuracy")
@@ -44,7 +47,8 @@ def from_talos_csv(
         study: Name of the new study; None: the name of the file.
         objective: The metric that trials are compared by; None: val_acc or val_accuracy, else
             val_loss.
-        params: Columns that are parameters; None: the columns after the last metric.
+        params: Columns that are parameters; None: those that ``metadata.json`` in the folder of the
+            scan names; without it, the columns after the last metric.
         storage: Storage of the study, as ``Tuner`` takes it.
         directory: Folder of studies, as ``Tuner`` takes it.
 
@@ -115,7 +119,10 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def _parameters(table: pd.DataFrame, path: Path) -> list[str]:
-    """The columns after the last metric: Talos writes times, then metrics, then parameters."""
+    """The columns of parameters: Talos writes times, then metrics, then parameters."""
+    written = list((parameter_columns(path) or {}).values())
+    if written and all(name in table.columns for name in written):
+        return written
     columns = [c for c in table.columns if c not in _OTHERS and c[0] != "_"]
     known = [
         at
@@ -127,10 +134,23 @@ def _parameters(table: pd.DataFrame, path: Path) -> list[str]:
             f"path: {path} is no log of a scan: it has no round_epochs, or no metric that can be "
             "told from parameters; name these with params=[...]."
         )
-    names = columns[max(known) + 1 :]
+    names = [name for name in columns[max(known) + 1 :] if not _logged(name, table)]
     if not names:
         raise TalosDataError(f"path: {path} has no parameters after its metrics.")
     return names
+
+
+def _logged(name: str, table: pd.DataFrame) -> bool:
+    """Whether a column after the last metric that is known as one was logged in training, too."""
+    if name in _POWER:
+        return all(each in table.columns for each in _POWER)
+    if name != "learning_rate" or not pd.api.types.is_float_dtype(table[name]):
+        return False
+    # ReduceLROnPlateau logs the rate of the optimizer, a float32: 0.01 is 0.009999999776482582.
+    values = table[name].dropna().to_numpy(float)
+    single = values.astype(np.float32)
+    exact = np.isclose(values, single.astype(float), rtol=1e-12, atol=0).all()
+    return bool(exact and any(float(str(s)) != v for s, v in zip(single, values, strict=True)))
 
 
 def _named(column: str) -> str:
