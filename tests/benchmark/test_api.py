@@ -11,7 +11,7 @@ import pytest
 import paceline
 import toys
 from bench_records import run
-from paceline.benchmark import arguments, environment
+from paceline.benchmark import api, arguments, environment
 from paceline.benchmark import runner as runner_module
 from paceline.benchmark.accuracy import CurveInterrupted
 from paceline.benchmark.records import Config, Curve, Measurement
@@ -110,6 +110,13 @@ def test_the_winner_is_in_the_json(result):
     assert json.loads(json.dumps(value)) == value
 
 
+def test_hparams_are_kept_as_a_file_can_hold_them():
+    given = {"lr": 0.1, "act": "relu", "bias": True, "size": np.int64(3), "kernel": (3, 3)}
+    expected = {"lr": 0.1, "act": "relu", "bias": True, "size": 3, "kernel": "(3, 3)"}
+    assert api._as_scalars(given) == expected
+    assert type(api._as_scalars(given)["size"]) is int
+
+
 def test_another_ending_is_refused(tmp_path):
     with pytest.raises(UsageError, match="must end in .html or .json"):
         Bench([run()]).save(tmp_path / "a.txt")
@@ -142,6 +149,8 @@ def test_a_file_that_is_no_result_is_refused(tmp_path):
         ({"plan_trials": 3, "plan_batch_size": 99}, "plan_batch_size: 99 is above the 40"),
         ({"plan_trials": 3, "plan_pruner": "ax"}, "pruner: 'ax'"),
         ({"quota": "gpu=30h"}, "quota: it is about a planned search"),
+        ({"plan_pruner": "rubbish"}, "plan_pruner: it is about a planned search"),
+        ({"plan_trials": 10**9 + 1}, "plan_trials: it is above 1,000,000,000; plan a smaller"),
         ({"workers": 8}, "workers: it is about a planned search; give plan_trials too"),
         ({"plan_trials": 3, "workers": 0}, "workers: 0 is not a positive whole number"),
         ({"plan_trials": 3, "workers": 2, "executor": "fit"}, "workers: .* leave out workers"),

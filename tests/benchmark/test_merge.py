@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench_records import measurement, run
-from paceline.benchmark.result import Bench, load, merge
+from paceline.benchmark.records import Curve
+from paceline.benchmark.result import Bench, Plan, load, merge
 from paceline.errors import DataError
 
 CPU = run(measurement(32, 1000.0))
@@ -14,9 +15,9 @@ GPU = run(measurement(32, 3000.0), platform="gpu")
 
 @pytest.fixture
 def saved(tmp_path):
-    def save(*runs, target=None):
+    def save(*runs, **more):
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.json"
-        Bench(runs, target=target).save(path)
+        Bench(runs, **more).save(path)
         return path
 
     return save
@@ -48,6 +49,36 @@ def test_what_is_there_twice_counts_once(saved):
 def test_other_models_are_not_compared(saved, other, message):
     with pytest.raises(DataError, match=message):
         merge([saved(CPU), saved(run(measurement(32, 1.0), **other))], lambda text: None)
+
+
+def test_of_different_targets_and_plans_nothing_is_said(saved):
+    notes: list[str] = []
+    one = saved(CPU, target=0.9, plan=Plan(10, 10))
+    assert merge([one, saved(GPU)], notes.append).plan == Plan(10, 10)
+    assert merge([one, saved(GPU, target=0.9, plan=Plan(10, 10))], notes.append).target == 0.9
+    assert notes == []
+    found = merge([one, saved(GPU, target=0.2, plan=Plan(500, 50))], notes.append)
+    assert (found.target, found.plan) == (None, None)
+    assert notes == [
+        "the results are of different targets, so that nothing is said of them",
+        "the results are of different planned searches, so that nothing is said of them",
+    ]
+
+
+def test_curves_of_other_metrics_are_not_compared(saved):
+    def curved(platform, *named, values=(0.5,)):
+        curves = [Curve(32, *named, list(values), [1.0] * len(values))]
+        return saved(run(measurement(32, 1.0), platform=platform, curves=curves))
+
+    one = curved("gpu", "val_acc", "maximize")
+    merge([saved(CPU), one, curved("tpu", "", "maximize", values=())], lambda text: None)
+    with pytest.raises(DataError, match="objectives .maximize val_acc and minimize val_loss."):
+        merge([saved(CPU), one, curved("tpu", "val_loss", "minimize")], lambda text: None)
+
+
+def test_odd_names_are_read_again(saved):
+    odd = run(measurement(32, 1.0), model={"name": "a\u2028b", "hparams": {"act": "a\x85b"}})
+    assert load(saved(odd)).runs == [odd]
 
 
 def test_what_does_not_quite_compare_is_said(saved):

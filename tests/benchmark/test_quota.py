@@ -33,6 +33,8 @@ def test_a_quota_is_read():
         ("gpu=0h", "quota: gpu=0h is no time above 0"),
         ({"session": -1}, "quota: session=-1 is no time above 0"),
         ("gpu=30", "quota: gpu=30 is no time above 0"),
+        ("gpu=30h, gpu=1h", "quota: gpu is given twice; give each name once"),
+        ({"gpu": 1e13}, r"quota: gpu=10000000000000\.0 is above 1e\+12 seconds"),
     ],
 )
 def test_a_quota_that_cannot_be(given, message):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from paceline.benchmark import arguments, table
 from paceline.benchmark.measure import nothing_cached
@@ -148,7 +149,7 @@ def bench(
         )
         facts = {
             "name": name or getattr(build, "__name__", type(build).__name__),
-            "hparams": subject.hp.hparams if subject.hp else {},
+            "hparams": _as_scalars(subject.hp.hparams) if subject.hp else {},
             "variables": int(model.count_params()) if model.built else None,
         }
         del model
@@ -247,6 +248,13 @@ def _check_measured(run: Run, budget: float | None, seconds: float) -> None:
         f"probing the device, took {formats.seconds(seconds)} already; give more, such as "
         f"{max(60, round(10 * seconds))} s."
     )
+
+
+def _as_scalars(hparams: Mapping[str, Any]) -> dict[str, Any]:
+    """Hyperparameters as a result file holds them: what is no scalar, such as a tuple, as text."""
+    plain = {n: v.item() if isinstance(v, np.generic) else v for n, v in hparams.items()}
+    kinds = (bool, int, float, str, type(None))
+    return {name: v if isinstance(v, kinds) else str(v) for name, v in plain.items()}
 
 
 def _to_stderr(text: str) -> None:

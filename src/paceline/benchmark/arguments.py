@@ -8,7 +8,7 @@ from typing import Any
 from paceline.benchmark import grid
 from paceline.benchmark.accuracy import SCALES
 from paceline.benchmark.quota import check_quota
-from paceline.benchmark.result import Plan
+from paceline.benchmark.result import MOST_PLANNED, MOST_WORKERS, Plan
 from paceline.benchmark.subject import Subject
 from paceline.errors import UsageError
 from paceline.pack.mesh import local_devices
@@ -116,13 +116,15 @@ def check_plan(
         packs: Whether trials can train in packs, as they do on a cluster.
 
     Raises:
-        UsageError: A value is impossible, or there is a quota and no search.
+        UsageError: A value is impossible, or there is a quota, a batch size, a pruner or workers
+            and no search.
     """
     seconds = check_quota(quota)
     if n_trials is None:
         for name, given in (
             ("quota", seconds),
             ("plan_batch_size", batch_size),
+            ("plan_pruner", pruner not in (None, "none")),
             ("workers", workers is not None),
         ):
             if given:
@@ -131,7 +133,7 @@ def check_plan(
     if batch_size is not None and whole_number(batch_size, "plan_batch_size") > n:
         raise UsageError(f"plan_batch_size: {batch_size} is above the {n:,} training examples.")
     if workers is not None:
-        whole_number(workers, "workers")
+        _planned(workers, "workers", MOST_WORKERS)
         if not packs:
             raise UsageError(
                 "workers: workers of a cluster train packs on JAX, and here Keras' fit is "
@@ -141,12 +143,19 @@ def check_plan(
 
     text = pruner_text(check_pruner(pruner))
     return Plan(
-        whole_number(n_trials, "plan_trials"),
-        whole_number(epochs, "plan_epochs"),
+        _planned(n_trials, "plan_trials", MOST_PLANNED),
+        _planned(epochs, "plan_epochs", MOST_PLANNED),
         text,
         seconds,
         workers,
     )
+
+
+def _planned(value: Any, name: str, most: int) -> int:
+    number = whole_number(value, name)
+    if number > most:
+        raise UsageError(f"{name}: it is above {most:,}; plan a smaller search.")
+    return number
 
 
 def check_curves(epochs: Any, scale_lr: Any, target: Any, validated: bool) -> None:

@@ -17,6 +17,8 @@ MARGIN, LEAST = 0.05, 120.0
 #: Sessions that are stopped after less than this many seconds are stopped at a whole second, longer
 #: ones at a whole minute.
 _FINE = 600.0
+#: Seconds of a quota at most.
+LONGEST = 1e12
 _TIME = re.compile(r"(?:\d+(?:\.\d+)?[dhms])+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -33,7 +35,7 @@ def check_quota(given: str | Mapping[str, float] | None) -> dict[str, float]:
         Name -> seconds: of each platform in a week, and of a "session".
 
     Raises:
-        UsageError: A name is unknown, or a time cannot be read.
+        UsageError: A name is unknown or given twice, or a time cannot be read.
     """
     if given is None:
         return {}
@@ -46,6 +48,8 @@ def check_quota(given: str | Mapping[str, float] | None) -> dict[str, float]:
         name = str(each).strip()
         if name not in NAMES:
             raise UsageError(f"quota: {name!r} is not one of {', '.join(NAMES)}; give gpu=30h")
+        if name in found:
+            raise UsageError(f"quota: {name} is given twice; give each name once")
         found[name] = _seconds(name, value)
     return found
 
@@ -59,7 +63,9 @@ def _seconds(name: str, value: float | str) -> float:
             seconds = float("nan") if isinstance(value, str) else float(value)
         except (TypeError, ValueError):
             seconds = float("nan")
-    if not 0 < seconds < float("inf"):
+    if seconds > LONGEST:
+        raise UsageError(f"quota: {name}={text} is above {LONGEST:.0e} seconds; leave it out")
+    if not seconds > 0:
         raise UsageError(f"quota: {name}={text} is no time above 0; give {name}=9h or 90m")
     return seconds
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -20,6 +20,7 @@ from paceline.benchmark import html as bench_html
 from paceline.benchmark.advice import Advice, advise, fastest
 from paceline.benchmark.cluster import ClusterPrediction
 from paceline.benchmark.convergence import sentences
+from paceline.benchmark.quota import LONGEST
 from paceline.benchmark.records import (
     FORMAT,
     Run,
@@ -34,8 +35,11 @@ from paceline.report import formats
 from paceline.report.forecast import Costs, Prediction, asha_share, predict
 from paceline.search_space.html import preformatted
 
+T = TypeVar("T")
 #: The endings of files that a result can be written to.
 ENDINGS = (".html", ".json")
+#: Trials, or epochs of each, and workers of a planned search at most.
+MOST_PLANNED, MOST_WORKERS = 10**9, 10**6
 # asha[:MIN_EPOCHS[:FACTOR]]; a factor of 1 would have rungs without end.
 _ASHA = re.compile(r"asha(?::([1-9]\d{0,8})?(?::([2-9]|[1-9]\d{1,8})?)?)?")
 
@@ -52,11 +56,11 @@ class Plan:
         workers: Workers of a cluster, each with one device, for a second prediction; None: none.
     """
 
-    n_trials: Annotated[int, Meta(ge=1, le=10**9)]
-    epochs: Annotated[int, Meta(ge=1, le=10**9)]
+    n_trials: Annotated[int, Meta(ge=1, le=MOST_PLANNED)]
+    epochs: Annotated[int, Meta(ge=1, le=MOST_PLANNED)]
     pruner: str | None = None
-    quota: Mapping[str, Annotated[float, Meta(gt=0, le=1e12)]] = field(default_factory=dict)
-    workers: Annotated[int, Meta(ge=1, le=10**6)] | None = None
+    quota: Mapping[str, Annotated[float, Meta(gt=0, le=LONGEST)]] = field(default_factory=dict)
+    workers: Annotated[int, Meta(ge=1, le=MOST_WORKERS)] | None = None
 
     @property
     def share(self) -> float:
@@ -204,7 +208,8 @@ def merge(paths: Sequence[str | Path], note: Callable[[str], None]) -> Bench:
         note: Called with one line of text about a difference between the results, such as versions.
 
     Raises:
-        DataError: A file cannot be read, or the results are of different models or data.
+        DataError: A file cannot be read, or the results are of different models, data or
+            objectives.
     """
     found = [load(path) for path in paths]
     runs: list[Run] = []
@@ -217,7 +222,19 @@ def merge(paths: Sequence[str | Path], note: Callable[[str], None]) -> Bench:
     _check_alike(runs, note)
     targets = [bench.target for bench in found if bench.target is not None]
     plans = [bench.plan for bench in found if bench.plan is not None]
-    return Bench(runs, target=targets[0] if targets else None, plan=plans[0] if plans else None)
+    return Bench(
+        runs,
+        target=_common("targets", targets, note),
+        plan=_common("planned searches", plans, note),
+    )
+
+
+def _common(what: str, values: Sequence[T], note: Callable[[str], None]) -> T | None:
+    """The one value of several results; None where they have none, or several."""
+    if any(value != values[0] for value in values[1:]):
+        note(f"the results are of different {what}, so that nothing is said of them")
+        return None
+    return values[0] if values else None
 
 
 def _seconds(prediction: Prediction | None) -> dict[str, float] | None:
@@ -226,6 +243,13 @@ def _seconds(prediction: Prediction | None) -> dict[str, float] | None:
 
 def _check_alike(runs: Sequence[Run], note: Callable[[str], None]) -> None:
     first = runs[0]
+    curves = [curve for run in runs for curve in run.curves if curve.values]
+    objectives = sorted({f"{curve.direction} {curve.metric}" for curve in curves})
+    if len(objectives) > 1:
+        raise DataError(
+            f"merge: the results are of different objectives ({' and '.join(objectives)}); measure "
+            "with the same objective"
+        )
     for run in runs[1:]:
         for what, ours, theirs in (
             ("models", first.model.get("variables"), run.model.get("variables")),
@@ -262,7 +286,7 @@ def load(path: str | Path) -> Bench:
         DataError: The file cannot be read, or holds no result of a benchmark.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").strip().splitlines()
+        lines = Path(path).read_text(encoding="utf-8").strip().split("\n")
         value = json.loads(lines[-1] if lines else "")
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read as a result of `paceline bench`: {error}") from None

@@ -52,6 +52,28 @@ def bench(
     if output is not None:
         arguments.output_file(output, (".html", ".json"), "give a name that ends in .html or .json")
     if merge:
+        _check_nothing_measured(
+            {
+                "--data": data,
+                "--batch-sizes": batch_sizes,
+                "--devices": devices,
+                "--keras-backends": keras_backends,
+                "--mesh": None if mesh == "auto" else mesh,
+                "--slots": slots,
+                "--hparams": hparams or None,
+                "--precision": precision,
+                "--epochs": epochs,
+                "--objective": objective,
+                "--scale-lr": scale_lr,
+                "--target": target,
+                "--plan-trials": plan_trials,
+                "--plan-batch-size": plan_batch_size,
+                "--plan-pruner": None if plan_pruner == "none" else plan_pruner,
+                "--workers": workers,
+                "--quota": quota,
+                "--fit": fit or None,
+            }
+        )
         show(merged(files), output=output, as_json=as_json)
         return
     if len(files) > 1:
@@ -106,6 +128,16 @@ def bench(
     show(result, output=output, as_json=as_json)
 
 
+def _check_nothing_measured(given: dict[str, Any]) -> None:
+    """Refuse options of a measurement beside ``--merge``; those that were not given are None."""
+    for option, value in given.items():
+        if value is not None:
+            raise UsageError(
+                f"{option}: --merge shows results as they were measured; leave it out, or give it "
+                "where they are measured"
+            )
+
+
 def _places(devices: str | None, backends: str | None) -> list[Any]:
     from paceline.benchmark.subprocesses import places
 
@@ -140,8 +172,17 @@ def without_ours(words: list[str]) -> list[str]:
 
 
 def device_count(text: str) -> int | None:
-    """Read ``--mesh``: a number of devices, or ``auto``."""
-    return None if text == "auto" else whole_numbers("--mesh", text)[0]
+    """Read ``--mesh``: a number of devices, or ``auto``.
+
+    Raises:
+        UsageError: It is neither, or several numbers.
+    """
+    if text == "auto":
+        return None
+    count, *others = whole_numbers("--mesh", text)
+    if others:
+        raise UsageError(f"--mesh {text!r}: give one number of devices, such as 4, or auto")
+    return count
 
 
 def show(result: Any, *, output: str | None, as_json: bool) -> None:
