@@ -102,6 +102,23 @@ def subject_of(
     return ReportSubject(name, meta, table, study.get_trials(deepcopy=False), searches)
 
 
+def optuna_subject(*trials: tuple[float, dict[str, optuna.distributions.BaseDistribution], dict]):
+    """Makes the subject of a study of Optuna's own: no epochs, no seconds, nothing remembered.
+
+    Args:
+        trials: Value, distributions and values of the hyperparameters of each complete trial.
+    """
+    table = TrialTable("optuna")
+    table.set_direction("maximize")
+    study = optuna.create_study(direction="maximize")
+    for number, (value, distributions, params) in enumerate(trials):
+        table.add(Trial(number, "complete", value, params))
+        study.add_trial(
+            optuna.trial.create_trial(params=params, distributions=distributions, value=value)
+        )
+    return ReportSubject("optuna", {}, table, study.get_trials(deepcopy=False))
+
+
 def timeline_of(n: int, epochs: int, slots: int = 16) -> SearchTimeline:
     """Makes the record of a search whose trials filled the slots of one pack, round after round."""
     search = SearchTimeline(SearchBegun(1.7e9, devices="cpu"))

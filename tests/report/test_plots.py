@@ -8,6 +8,7 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.distributions import FloatDistribution
 
 import paceline
 import toys
@@ -17,7 +18,7 @@ from paceline.report.html.importance import importances_of
 from paceline.report.plots import EACH, StudyPlots
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
-from subjects import subject_of
+from subjects import optuna_subject, subject_of
 
 FIGURES = ("history", "importances", "parallel", "slice", "curves")
 
@@ -197,6 +198,20 @@ def test_importances_are_those_of_the_report() -> None:
     figures = {figure.name: figure for figure in figures_of(subject, found)}
     (drawn,) = json.loads(figures["importances"].json)["data"]
     assert dict(zip(drawn["y"], drawn["text"], strict=True)) == shown
+
+
+def test_importances_of_what_all_trials_have_say_so() -> None:
+    both = dict.fromkeys(("lr", "momentum"), FloatDistribution(0.0, 1.0))
+    trials = []
+    for number in range(30):
+        distributions = both if number % 2 else {"lr": both["lr"]}
+        trials.append((number / 30, distributions, dict.fromkeys(distributions, number / 30)))
+    subject = optuna_subject(*trials)
+    study = optuna.create_study(direction="maximize")
+    study.add_trials(subject.frozen)
+    figure = StudyPlots(study, subject.trials, subject.objective).importances()
+    assert list(figure.data[0].y) == ["lr"]
+    assert figure.layout.title.text == "what made value differ, among what all trials have"
 
 
 def test_a_population_has_no_importances() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import pytest
+from optuna.distributions import FloatDistribution
 
 from paceline.report.html.importance import importances_of
 from paceline.report.html.verdict import Verdict, verdict_of
 from paceline.study.trial import Trial
-from subjects import subject_of
+from subjects import optuna_subject, subject_of
 
 
 def verdict(*args, **options) -> Verdict:
@@ -96,6 +100,58 @@ def test_values_that_are_all_alike_matter_nothing() -> None:
     found = importances_of(subject)
     assert found.shares == {}
     assert "hardly differ" in str(found.caution)
+
+
+def conditional(n: int, *always: str):
+    """A study in which the momentum, which every second trial has, alone decides."""
+    draw, trials = random.Random(0), []
+    for number in range(n):
+        params: dict[str, Any] = {name: draw.random() for name in always}
+        own = "momentum" if number % 2 else "decay"
+        params[own] = draw.random()
+        value = params.get("momentum", 0.5) + 1e-3 * draw.random()
+        trials.append((value, dict.fromkeys(params, FloatDistribution(0.0, 1.0)), params))
+    return optuna_subject(*trials)
+
+
+def test_what_only_some_trials_have_is_named_and_nothing_else_mattered() -> None:
+    subject = conditional(60, "noise")
+    found = verdict_of(subject, importances_of(subject))
+    assert found.mattered == [
+        "What mattered is not estimated for decay, momentum, which only some trials have."
+    ]
+
+
+def test_trials_with_nothing_in_common_have_no_estimate() -> None:
+    found = importances_of(conditional(60))
+    assert found.shares == {}
+    assert found.caution == (
+        "There is no estimate: no hyperparameter is in all complete trials and varies over the "
+        "same range."
+    )
+
+
+def test_a_range_that_changed_is_named_as_the_reason() -> None:
+    trials = []
+    for number in range(40):
+        distributions = {"lr": FloatDistribution(0, 1), "units": FloatDistribution(0, 1 + number)}
+        trials.append((number / 40, distributions, {"lr": number / 40, "units": 0.5}))
+    found = importances_of(optuna_subject(*trials))
+    assert found.shares == {"lr": 1.0}
+    assert found.caution == (
+        "What mattered is not estimated for units, whose range differs between trials."
+    )
+
+
+def test_many_that_only_some_trials_have_are_counted() -> None:
+    trials = []
+    for number in range(200):
+        params: dict[str, Any] = {"lr": number / 200, f"units{number % 9}": 0.5}
+        distributions = dict.fromkeys(params, FloatDistribution(0.0, 1.0))
+        trials.append((number / 200, distributions, params))
+    caution = importances_of(optuna_subject(*trials)).caution
+    assert caution is not None
+    assert "for units0, units1, units2, units3, units4 and 4 more, which only some" in caution
 
 
 def with_epochs(n: int, long: set[int]):

@@ -82,6 +82,8 @@ class StudyPlots:
     def importances(self) -> Figure:
         """How much each hyperparameter matters for the value: what the report says, as a figure.
 
+        A hyperparameter that only some trials have gets no bar, and the title says so.
+
         Raises:
             StudyError: The trials do not tell.
         """
@@ -96,7 +98,7 @@ class StudyPlots:
                 f"plot.importances: study {self._study.study_name!r} does not tell which "
                 f"hyperparameter matters. {found.caution}"
             )
-        return _shown(importances_figure(found.shares, self._objective))
+        return _shown(importances_figure(found.shares, self._objective, of_all=found.of_all))
 
     def parallel(self, hparams: Sequence[str] | None = None) -> Figure:
         """Each trial as a line through its hyperparameters and its value.
@@ -235,12 +237,15 @@ def values_of(trials: Sequence[Trial]) -> dict[int, float]:
     return {n: value for n, value in found if value is not None and math.isfinite(value)}
 
 
-def importances_figure(shares: Mapping[str, float], objective: str) -> Figure:
+def importances_figure(
+    shares: Mapping[str, float], objective: str, *, of_all: bool = True
+) -> Figure:
     """Draw importances as bars, the largest on top.
 
     Args:
         shares: Hyperparameter -> share, the largest first.
         objective: The objective's name.
+        of_all: Whether all hyperparameters have a share.
     """
     import plotly.graph_objects as go
 
@@ -257,7 +262,8 @@ def importances_figure(shares: Mapping[str, float], objective: str) -> Figure:
         )
     )
     named = html.escape(objective)
-    figure.update_layout(title=f"what made {named} differ", yaxis={"type": "category"})
+    among = "" if of_all else ", among what all trials have"
+    figure.update_layout(title=f"what made {named} differ{among}", yaxis={"type": "category"})
     text = f"share in the differences of {named}"
     figure.update_xaxes(title_text=text, rangemode="tozero", tickformat=".0%")
     return figure

@@ -202,12 +202,14 @@ def _of_hparams(subject: ReportSubject, importances: Importances) -> Iterator[Re
     for i, axis in enumerate(axes):
         figure = as_dict(slice_figure([axis], values, subject.objective))
         figure["data"][0]["marker"]["showscale"] = False
-        note = "" if i else f"{_slice_note(len(axes), len(there))} {_copies_note(subject)}".strip()
+        told = _slice_note(len(axes), len(there), best=importances.of_all)
+        note = "" if i else f"{told} {_copies_note(subject)}".strip()
         yield ReportFigure(f"slice{i}", "", to_json(figure), note, height=300, wide=False)
 
 
-def _slice_note(n: int, of: int) -> str:
-    shown = f"Shown are the {n} hyperparameters that matter most. " if n < of else ""
+def _slice_note(n: int, of: int, *, best: bool) -> str:
+    which = f"the {n} hyperparameters that matter most" if best else f"{n} of {of} hyperparameters"
+    shown = f"Shown are {which}. " if n < of else ""
     return f"{shown}Orange points are the first trials, blue ones the last."
 
 

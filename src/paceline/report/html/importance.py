@@ -19,6 +19,8 @@ from paceline.study.storage.storage import quiet_optuna
 MOST, TREES = 900, 32
 #: Complete trials for each hyperparameter, below which the estimate is said to be a guess.
 ENOUGH = 10
+#: Hyperparameters without an estimate that are named at most.
+_NAMED = 5
 #: Why there is no estimate for a population.
 POPULATION = (
     "What mattered is not estimated: trials of this study are copies of others, with "
@@ -33,11 +35,14 @@ class Importances:
     Attributes:
         shares: Hyperparameter, as Optuna stores it -> share, the largest first; they add up to 1.
             Empty where there is no estimate.
+        of_all: Whether each hyperparameter of the study has a share. One that only some trials
+            have gets none, and may be what mattered most.
         caution: Why the estimate is to be taken with care, or why there is none; None otherwise.
     """
 
     shares: dict[str, float]
     caution: str | None
+    of_all: bool = True
 
 
 def importances_of(subject: ReportSubject) -> Importances:
@@ -54,6 +59,13 @@ def importances_of(subject: ReportSubject) -> Importances:
     if len(trials) < 2 or not n_hparams:
         said = "no complete trials to compare" if len(trials) < 2 else "no hyperparameters"
         return Importances({}, f"There is no estimate: the study has {said}.")
+    common = _in_common(trials)
+    if all(trials[0].distributions[name].single() for name in common):
+        return Importances(
+            {},
+            "There is no estimate: no hyperparameter is in all complete trials and varies over "
+            "the same range.",
+        )
     study = _in_memory(subject, trials)
     try:
         with _quiet():
@@ -64,15 +76,41 @@ def importances_of(subject: ReportSubject) -> Importances:
         shares = {}
     if not shares or not sum(shares.values()) > 0:
         return Importances({}, "There is no estimate: the values of the trials hardly differ.")
-    caution = None
+    said = list(_without_share(subject, trials, common))
+    of_all = not said
     if len(trials) < ENOUGH * n_hparams:
-        caution = (
+        said.append(
             f"Take this as a guess: {len(trials)} complete trials are few for {n_hparams} "
             f"hyperparameters; {ENOUGH * n_hparams} would be a basis."
         )
     elif len(complete) > len(trials):
-        caution = f"Estimated from {len(trials):,} of the {len(complete):,} complete trials."
-    return Importances(dict(shares), caution)
+        said.append(f"Estimated from {len(trials):,} of the {len(complete):,} complete trials.")
+    return Importances(dict(shares), " ".join(said) or None, of_all)
+
+
+def _in_common(trials: list[FrozenTrial]) -> set[str]:
+    """The hyperparameters that Optuna compares: those of all trials, with one range in all."""
+    return {
+        name
+        for name, distribution in trials[0].distributions.items()
+        if all(trial.distributions.get(name) == distribution for trial in trials)
+    }
+
+
+def _without_share(
+    subject: ReportSubject, trials: list[FrozenTrial], common: set[str]
+) -> Iterator[str]:
+    """Say for which hyperparameters there is no estimate, and why."""
+    missing = [name for name in subject.distributions if name not in common]
+    everywhere = {name for name in missing if all(name in trial.params for trial in trials)}
+    for names, why in (
+        ([name for name in missing if name not in everywhere], "which only some trials have"),
+        ([name for name in missing if name in everywhere], "whose range differs between trials"),
+    ):
+        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        if names:
+            told = ", ".join(names[:_NAMED])
+            yield f"What mattered is not estimated for {told}{more}, {why}."
 
 
 def _in_memory(subject: ReportSubject, trials: list[FrozenTrial]) -> optuna.Study:

@@ -174,7 +174,7 @@ def _better_but_stopped(subject: ReportSubject) -> Iterator[str]:
 
 def _mattered(importances: Importances) -> Iterator[str]:
     shares = list(importances.shares.items())
-    if shares:
+    if shares and importances.of_all:
         most = [pair for pair in shares[:3] if pair[1] >= 0.1] or shares[:1]
         said = ", ".join(f"{name} ({share:.0%})" for name, share in most)
         yield f"What made values differ most: {said}."
