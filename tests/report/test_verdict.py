@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
-from optuna.distributions import FloatDistribution
+from optuna._transform import _SearchSpaceTransform
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 
-from paceline.report.html.importance import importances_of
+from paceline.report.html import verdict as verdict_module
+from paceline.report.html.importance import Importances, importances_of
 from paceline.report.html.verdict import Verdict, verdict_of
 from paceline.study.trial import Trial
 from subjects import optuna_subject, subject_of
@@ -63,6 +66,58 @@ def test_the_best_at_an_edge_of_a_range_ask_for_a_wider_one(optimum, said) -> No
     found = [text for text in verdict(100, optimum=optimum).following if text.startswith("lr: ")]
     assert len(found) == 1
     assert said in found[0]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "n", "at_edge", "within", "said"),
+    [
+        # Of whole numbers from 1 to 16 a third are 1, of floats a tenth lie in the outer tenth.
+        (IntDistribution(1, 16, log=True), 4, 1, 5, False),
+        (IntDistribution(1, 16, log=True), 5, 1, 5, True),
+        (FloatDistribution(1, 16, log=True), 4, 1.0, 5.0, True),
+        # 2 of 11 values lie in the outer tenth.
+        (IntDistribution(0, 10), 3, 9, 5, False),
+        (IntDistribution(0, 10), 4, 9, 5, True),
+        (FloatDistribution(0, 10), 3, 9.5, 5.0, True),
+    ],
+    ids=str,
+)
+def test_what_chance_does_to_the_edge_of_a_range_is_not_said(
+    distribution: BaseDistribution, n: int, at_edge: float, within: float, said: bool
+) -> None:
+    values = [at_edge] * n + [within] * (50 - n)
+    trials = [(-float(i), {"u": distribution}, {"u": value}) for i, value in enumerate(values)]
+    found = verdict_of(optuna_subject(*trials), Importances({}, None))
+    assert any("end of its range" in text for text in found.following) is said
+
+
+@pytest.mark.parametrize(
+    "distribution",
+    [
+        IntDistribution(1, 4, log=True),
+        IntDistribution(1, 64, log=True),
+        IntDistribution(16, 1024, log=True),
+        IntDistribution(0, 1),
+        IntDistribution(1, 12),
+        IntDistribution(0, 20),
+        IntDistribution(8, 256, step=8),
+        FloatDistribution(0.0, 1.0, step=0.1),
+        FloatDistribution(0.2, 3.2, step=0.3),
+        FloatDistribution(0.0, 1.0),
+        FloatDistribution(1e-4, 1e-1, log=True),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("low", [True, False], ids=["low", "high"])
+def test_the_share_of_an_edge_is_that_of_optunas_draws(distribution, low: bool) -> None:
+    draws = _SearchSpaceTransform({"u": distribution})
+    ((first, last),) = draws.bounds
+    n = 5_000
+    even = first + (last - first) * (np.arange(n) + 0.5) / n
+    values = [draws.untransform(np.array([each]))["u"] for each in even]
+    places = [verdict_module._place(distribution, value) for value in values]
+    at_edge = sum(verdict_module._at_edge(place, low) for place in places if place is not None)
+    assert verdict_module._share_of_edge(distribution, low) == pytest.approx(at_edge / n, abs=1e-3)
 
 
 def test_the_best_within_a_range_ask_for_nothing() -> None:

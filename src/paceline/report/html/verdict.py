@@ -27,6 +27,8 @@ from paceline.report.lineage import has_copies
 _ENOUGH = 10
 #: The outer parts of a range, as shares of it, in which a trial lies at the edge.
 _EDGE = 0.1
+#: What rounding may add to a place in a range.
+_ROUNDED = 1e-9
 #: How improbable it must be that so many of the best trials lie at an edge by chance. Of ten
 #: hyperparameters with two edges each, one in five reports would show an edge that is none.
 _ODDS = 0.01
@@ -197,8 +199,8 @@ def _edges(subject: ReportSubject) -> Iterator[str]:
         if not places or len(places) < 5:
             continue
         for low in (True, False):
-            n = sum(place <= _EDGE if low else place >= 1 - _EDGE for place in places)
-            share = _share_of_edge(distribution)
+            n = sum(_at_edge(place, low) for place in places)
+            share = _share_of_edge(distribution, low)
             if share < 1 and _by_chance(n, len(places), share) < _ODDS:
                 yield _edge_text(name, distribution, low, n, len(places))
 
@@ -215,13 +217,29 @@ def _place(distribution: BaseDistribution, value: Any) -> float | None:
     return (value - low) / (high - low)
 
 
-def _share_of_edge(distribution: BaseDistribution) -> float:
-    """The share of a range's values that lie at one edge of it."""
-    if isinstance(distribution, (FloatDistribution, IntDistribution)) and distribution.step:
-        values = (distribution.high - distribution.low) / distribution.step + 1
-        if not distribution.log and values <= 10:
-            return 1 / values
-    return _EDGE
+def _at_edge(place: float, low: bool) -> bool:
+    """Whether a place in a range lies at its lower or upper edge."""
+    return (place if low else 1 - place) <= _EDGE + _ROUNDED
+
+
+def _share_of_edge(distribution: BaseDistribution, low: bool) -> float:
+    """The share of what is drawn from a range that lies at one edge of it.
+
+    Of few values the outermost is more than the edge's share of the range.
+    """
+    if not isinstance(distribution, (FloatDistribution, IntDistribution)) or not distribution.step:
+        return _EDGE
+    first, last = distribution.low, distribution.high
+    if not distribution.log:
+        steps = round((last - first) / distribution.step)
+        return (math.floor(steps * (_EDGE + _ROUNDED)) + 1) / (steps + 1)
+    # Optuna draws the logarithm of a whole number between those of its neighbours' midpoints.
+    width = math.log((last + 0.5) / (first - 0.5))
+    if low:
+        end = math.floor(first * (last / first) ** (_EDGE + _ROUNDED))
+        return math.log((end + 0.5) / (first - 0.5)) / width
+    end = math.ceil(last * (first / last) ** (_EDGE + _ROUNDED))
+    return math.log((last + 0.5) / (end - 0.5)) / width
 
 
 def _by_chance(n: int, of: int, share: float) -> float:
