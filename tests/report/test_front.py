@@ -55,6 +55,13 @@ def subject_of(n: int, names: list[str], mark: str = "") -> ReportSubject:
     return ReportSubject("made", meta, table, study.get_trials(deepcopy=False))
 
 
+def test_a_front_without_epochs_tells_of_none() -> None:
+    subject = subject_of(20, ["val_accuracy", "params"])
+    for trial in subject.trials:
+        trial.epochs, trial.best_epoch, trial.history = 0, None, {}
+    assert "None of 0" not in report_page(subject)
+
+
 def plots_of(subject: ReportSubject) -> StudyPlots:
     study = optuna.create_study(directions=list(subject.trials.directions))
     study.add_trials(subject.frozen)

@@ -9,13 +9,14 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from optuna.distributions import FloatDistribution
 
 from paceline.report.html import figures as figures_module
 from paceline.report.html.facts import cause_of
 from paceline.report.html.figures import figures_of, shown_trials, to_json
 from paceline.report.html.importance import importances_of
 from paceline.report.html.page import report_page
-from subjects import HOSTILE, subject_of
+from subjects import HOSTILE, optuna_subject, subject_of
 
 
 class Page(HTMLParser):
@@ -63,6 +64,15 @@ def test_a_study_without_trials_or_a_record_has_a_page() -> None:
     assert "no trials yet" in page.text
     assert "not recorded" in page.text
     assert not [tag for tag, _ in page.tags if tag == "script"]
+
+
+def test_a_study_without_epochs_has_a_page_that_tells_of_none() -> None:
+    lr = {"lr": FloatDistribution(0.0, 1.0)}
+    subject = optuna_subject(*((number / 10, lr, {"lr": number / 10}) for number in range(10)))
+    text = re.sub(r"\s+", " ", Page(report_page(subject)).text)
+    assert "9 0.9000 - 0.9 - 8 0.8000 - 0.8 -" in text  # trial, value, epoch, lr, seconds
+    for nonsense in ("None of 0", "0 epochs", "epoch 0", "0.00 s"):
+        assert nonsense not in text
 
 
 def test_nothing_is_loaded_from_anywhere() -> None:

@@ -74,15 +74,19 @@ def trials_part(subject: ReportSubject) -> Iterator[str]:
         [trial.number for trial in ranked],
         formats.metrics([trial.value for trial in ranked]),
         *([formats.metrics([trial.spread for trial in ranked])] if spread else []),
-        [f"{trial.best_epoch} of {trial.epochs}" for trial in ranked],
+        [_epoch_of_value(trial) for trial in ranked],
         *hparam_columns(ranked, names),
-        formats.seconds_column([trial.seconds for trial in ranked]),
+        formats.seconds_column([trial.seconds if trial.epochs else None for trial in ranked]),
     ]
     rows = list(zip(*columns, strict=True))
     yield '<h2 id="trials">Best trials</h2>'
     yield table(head, rows, numbers={0, 1, *([2] if spread else []), len(head) - 1}, marked={0})
     if (left := len(subject.trials) - len(rows)) > 0:
         yield dim(f"{left:,} more trials: `paceline trials {subject.name} --all` lists all.")
+
+
+def _epoch_of_value(trial: Trial) -> str:
+    return "-" if trial.best_epoch is None else f"{trial.best_epoch} of {trial.epochs}"
 
 
 def hparam_columns(trials: Sequence[Trial], names: Sequence[str]) -> Iterator[list[str]]:
@@ -138,7 +142,7 @@ def front_part(subject: ReportSubject) -> Iterator[str]:
     columns = [
         [trial.number for trial in shown],
         *(formats.objectives(n, [t.values[i] for t in shown]) for i, n in enumerate(names)),
-        [f"{trial.best_epoch} of {trial.epochs}" for trial in shown],
+        [_epoch_of_value(trial) for trial in shown],
         *hparam_columns(shown, hparams),
     ]
     rows = list(zip(*columns, strict=True))

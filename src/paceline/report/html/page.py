@@ -113,8 +113,9 @@ def _best(subject: ReportSubject) -> Iterator[str]:
     )
     epoch = best.best_epoch or best.epochs
     there = {n: values[epoch - 1] for n, values in best.history.items() if len(values) >= epoch > 0}
-    last = zip(there, formats.metrics(list(there.values())), strict=True)
-    yield table(("metric", f"in epoch {epoch}"), list(last))
+    if there:
+        last = zip(there, formats.metrics(list(there.values())), strict=True)
+        yield table(("metric", f"in epoch {epoch}"), list(last))
     yield "</div>"
 
 

@@ -149,7 +149,7 @@ def _unequal_epochs(subject: ReportSubject) -> Iterator[str]:
     if len(epochs) < 2 * len(top) or any(t.continued_at is not None for t in subject.trials):
         return  # a copy in a population begins with the epochs of the trial that it continues
     of_top, of_all = statistics.median(top), statistics.median(epochs[len(top) :])
-    if of_top >= _LONGER * of_all:
+    if 0 < _LONGER * of_all <= of_top:  # trials of another program have no epochs
         yield (
             f"The best {len(top)} trials trained {of_top:g} epochs, the others {of_all:g} "
             "(medians), so part of their lead may be that they trained longer."
