@@ -134,6 +134,33 @@ def test_csv_and_json_exclude_each_other(paceline, study):
     assert "--csv and --json exclude each other" in done.err
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--top", "2", "--all"], "--top and --all exclude each other; give one"),
+        (["--top", "2", "--limit", "5"], "--top and --limit exclude each other; give one"),
+        (["--limit", "5", "--all"], "--limit and --all exclude each other; give one"),
+        (
+            ["--top", "2", "--limit", "5", "--all"],
+            "--top, --limit and --all exclude each other; give one",
+        ),
+    ],
+)
+def test_what_says_how_many_trials_is_given_once(paceline, study, words, why):
+    done = paceline("trials", study, *words)
+    assert (done.code, done.out) == (2, "")
+    assert why in done.err.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("words", "numbers"),
+    [(["--top", "1"], [1]), (["--limit", "1"], [0]), (["--all"], [0, 1, 2]), ([], [0, 1, 2])],
+)
+def test_how_many_trials_are_shown(paceline, study, words, numbers):
+    found = paceline("trials", study, "--json", *words).json
+    assert [record["number"] for record in found] == numbers
+
+
 def test_reading_writes_nothing(paceline, study):
     def state() -> dict[str, bytes]:
         return {str(p): p.read_bytes() for p in Path().rglob("*") if p.is_file()}

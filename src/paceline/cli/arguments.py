@@ -84,6 +84,20 @@ def slot_count(text: str) -> int | str:
     return int(text)
 
 
+def row_limit(*, top: int | None, limit: int | None, every: bool) -> int | None:
+    """Return how many trials a table is to have: None: nobody said; 0: all.
+
+    Raises:
+        UsageError: More than one of the options is given.
+    """
+    options = {"--top": top, "--limit": limit, "--all": 0 if every else None}
+    given = {option: n for option, n in options.items() if n is not None}
+    if len(given) > 1:
+        *others, last = given
+        raise UsageError(f"{', '.join(others)} and {last} exclude each other; give one")
+    return next(iter(given.values()), None)
+
+
 def timeout_seconds(text: str, option: str = "--timeout") -> float:
     """Read a time such as ``30m``, ``1h30m``, ``90s`` or ``2d``; a bare number means seconds.
 

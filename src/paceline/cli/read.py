@@ -66,6 +66,7 @@ def trials(
     every: Annotated[bool, typer.Option("--all", help="Print all trials.")] = False,
 ) -> None:
     """Print the trials of a study."""
+    from paceline.cli import arguments
     from paceline.cli import studies as command
 
     with exit_codes():
@@ -77,7 +78,7 @@ def trials(
             where=where,
             sort="value" if top is not None and sort is None else sort,
             reverse=reverse,
-            limit=0 if every else top if top is not None else limit,
+            limit=arguments.row_limit(top=top, limit=limit, every=every),
         )
 
 
