@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paceline.cli import output
 from paceline.cli.user_file import file_digest
 from paceline.errors import ObjectiveError
 
@@ -308,11 +309,41 @@ def test_ctrl_c_says_how_to_go_on(paceline, tuner, model):
     assert done.err.endswith("\n  paceline resume 'my study'\n")
 
 
-def test_ctrl_c_before_the_search_began_says_that_nothing_was_written(paceline, tuner, model):
+def test_ctrl_c_prints_as_json_what_is_kept(paceline, tuner, model):
+    tuner.raises = KeyboardInterrupt()
+    tuner.result["n_trials"] = {"complete": 12, "pruned": 0, "failed": 1, "running": 3}
+    done = paceline("search", "model.py", "--json")
+    assert done.code == 130
+    assert done.json["n_trials"] == tuner.result["n_trials"]
+    assert done.json["best"]["number"] == 17
+    assert done.err.endswith("\n  paceline resume model\n")
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), OSError(5, "Input/output error")])
+def test_a_terminal_that_is_gone_takes_no_json_and_the_search_was_still_interrupted(
+    paceline, tuner, model, monkeypatch, error
+):
+    def echo(text: str, err: bool = False) -> None:
+        if not err:
+            raise error
+        sys.stderr.write(f"{text}\n")
+
+    tuner.raises = KeyboardInterrupt()
+    monkeypatch.setattr("typer.echo", echo)
+    monkeypatch.setattr(output, "close_stdout", lambda: None)
+    done = paceline("search", "model.py", "--json")
+    assert (done.code, done.out) == (130, "")
+    assert "Go on with" in done.err
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_ctrl_c_before_the_search_began_says_that_nothing_was_written(
+    paceline, tuner, model, words
+):
     tuner.raises = KeyboardInterrupt()
     tuner.result.clear()
-    done = paceline("search", "model.py")
-    assert done.code == 130
+    done = paceline("search", "model.py", *words)
+    assert (done.code, done.out) == (130, "")
     assert "nothing was written" in done.err
 
 

@@ -184,6 +184,19 @@ def print_json(value: Any) -> None:
     _print(formats.to_json(value))
 
 
+def print_json_if_open(value: Any) -> None:
+    """Print JSON as ``print_json`` does, for a command that ends for another reason.
+
+    A terminal that is gone, for example, has also interrupted the command.
+    """
+    try:
+        print_json(value)
+    except Failed:
+        pass
+    except BrokenPipeError:
+        close_stdout()
+
+
 def _print(text: str) -> None:
     if isinstance(sys.stdout, _Closed):
         raise Failed("the result cannot be printed: stdout is closed")

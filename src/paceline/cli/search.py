@@ -326,7 +326,11 @@ def run(command: SearchCommand) -> None:
         try:
             tuner.search(**call)
         except KeyboardInterrupt:
-            raise output.Interrupted(ending.how_to_go_on(tuner.summary(), command)) from None
+            view.close()  # nothing is drawn into the line of JSON
+            kept = tuner.summary()
+            if command.as_json and kept:
+                output.print_json_if_open(kept)
+            raise output.Interrupted(ending.how_to_go_on(kept, command)) from None
         except StuckError as error:
             stuck(error.what, True)
     result = tuner.summary()
