@@ -75,6 +75,23 @@ def test_a_hypermodel_may_be_a_class_or_an_object():
         assert user_file.load(path, function).build.build(7) == 7
 
 
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("def __init__(self, width): ...", r"TypeError: .* missing 1 required .* 'width'"),
+        ("def __init__(self): raise ValueError('no')", r"ValueError: no \(line 2\)"),
+        ("def __init__(self): raise SystemExit(3)", r"SystemExit: 3 \(line 2\)"),
+    ],
+)
+def test_a_hypermodel_class_that_cannot_be_made_names_an_object_instead(body, why):
+    path = write(f"class Model:\n    {body}\n    def build(self, hp): ...\n")
+    with pytest.raises(UsageError, match=rf"a_model\.py: Model\(\) raised {why}") as refused:
+        user_file.load(path, "Model")
+    assert str(refused.value).endswith(
+        "; make the object in the file, `model = Model(...)`, and give a_model.py:model"
+    )
+
+
 def test_a_file_may_import_its_neighbours():
     write("WIDTH = 5\n", "a_neighbour.py")
     path = write("from a_neighbour import WIDTH\n\ndef build(hp):\n    return WIDTH\n")

@@ -102,7 +102,8 @@ def load(path: Path, function: str = DEFAULT_FUNCTION) -> UserFile:
         The file with its functions.
 
     Raises:
-        UsageError: The file is missing, cannot be imported, or has no such function.
+        UsageError: The file is missing, cannot be imported, or has no such function; or the class
+            cannot be made without arguments.
         MissingExtraError: Keras needs a backend that is not installed.
     """
     path = find(path)
@@ -172,13 +173,24 @@ def _pick_build(module: ModuleType, path: Path, function: str) -> Any:
             ways += f", or name another: {path.name}:{like[0]}"
         raise UsageError(f"{path.name} has no {function!r}{hint}; {ways}")
     if inspect.isclass(found) and callable(getattr(found, "build", None)):
-        return found()
+        return _made(found, path)
     if callable(found) or callable(getattr(found, "build", None)):
         return found
     raise UsageError(
         f"{path.name}: {function!r} is {type(found).__name__} {found!r}, not a function of hp; "
         f"write `def {function}(hp)` that returns a compiled keras.Model"
     )
+
+
+def _made(hypermodel: type, path: Path) -> Any:
+    try:
+        return hypermodel()
+    except (Exception, SystemExit) as error:
+        name = hypermodel.__name__
+        raise UsageError(
+            f"{path.name}: {name}() raised {describe(error, path)}; make the object in the file, "
+            f"`model = {name}(...)`, and give {path.name}:model"
+        ) from error
 
 
 def _defined_here(value: object, module: ModuleType) -> bool:
