@@ -67,7 +67,7 @@ def test_the_beginning_of_a_population_is_measured_with_an_exchange(
 ) -> None:
     asked: list[tuple[Any, ...]] = []
 
-    def run_pilot(subject: Any, *given: Any) -> Costs:
+    def run_pilot(subject: Any, *given: Any, **_: Any) -> Costs:
         asked.append(given)
         return COSTS
 
@@ -75,6 +75,30 @@ def test_the_beginning_of_a_population_is_measured_with_an_exchange(
     plan = planned(14.0 if pruner == "pbt" else 100.0, pruner=pruner, epochs=epochs)
     assert asked[0][2] == tried and asked[0][5] == pruner
     assert paceline.PBT(int(pruner[4:] or 5)).exchanges(plan.epochs)
+
+
+@pytest.mark.parametrize(("slots", "n_measured"), [("auto", 64), (1, 64), (100, 100)])
+def test_the_beginning_is_measured_as_the_search_will_train(
+    fresh_folder, monkeypatch, slots: int | str, n_measured: int
+) -> None:
+    made: list[dict[str, Any]] = []
+
+    class Tuner:
+        def __init__(self, build: Any, **given: Any) -> None:
+            made.append(given)
+
+        def search(self, x: Any, y: Any, **call: Any) -> None:
+            made[-1] |= call
+
+        def summary(self) -> dict[str, Any]:
+            return {}
+
+    monkeypatch.setattr("paceline.tuner.tuner.Tuner", Tuner)
+    how = {"slots": slots, "plan": "mapped", "widths": "apart", "mesh": 2, "executor": "fit"}
+    with pytest.raises(UsageError, match="no epoch ended"):
+        planned(100.0, **how)
+    assert {name: made[0][name] for name in how} == how
+    assert made[0]["n_trials"] == n_measured
 
 
 def test_epochs_without_an_exchange_are_refused_before_anything_is_measured(

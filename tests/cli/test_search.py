@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paceline.benchmark import budget
 from paceline.cli import output
 from paceline.cli.user_file import file_digest
 from paceline.errors import ObjectiveError
+from paceline.study.study import Study
 
 
 def test_a_file_alone_is_enough(paceline, tuner, model):
@@ -296,6 +298,51 @@ def test_anything_else_is_a_failure_with_its_traceback(paceline, tuner, model):
     assert done.code == 1
     assert "Traceback" in done.err
     assert done.err.endswith("paceline: failed: RuntimeError: odd\n")
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """What ``--budget`` asks for a plan; it gets 5 trials of 2 epochs."""
+    asked = []
+
+    def plan_for_budget(*data, **given):
+        asked.append(given)
+        return budget.BudgetPlan(5, 2, "the budget holds 5 trials of 2 epochs")
+
+    monkeypatch.setattr(budget, "plan_for_budget", plan_for_budget)
+    return asked
+
+
+def test_a_budget_is_planned_as_the_search_will_train(paceline, tuner, model, planned):
+    words = ("--slots", "3", "--plan", "mapped", "--widths", "apart", "--mesh", "2")
+    done = paceline("search", "model.py", "--budget", "2m", *words, "--executor", "local")
+    assert done.code == 0
+    (asked,) = planned
+    how = {"slots": 3, "plan": "mapped", "widths": "apart", "mesh": "2", "executor": "local"}
+    assert asked | how == asked
+    assert (tuner.made[0].call["n_trials"], tuner.made[0].call["epochs"]) == (5, 2)
+
+
+def test_a_budget_cannot_be_planned_for_a_cluster(paceline, tuner, model, planned):
+    done = paceline("search", "model.py", "--budget", "2m", "--executor", "ray")
+    assert done.code == 2
+    assert "--budget 2m: it is measured on this machine alone" in done.err
+    assert not planned
+
+
+@pytest.mark.parametrize("storage", ["sqlite:///a.db", "journal:kept.log"])
+def test_a_budget_is_for_a_new_study_wherever_it_is_stored(
+    paceline, tuner, model, planned, storage
+):
+    words = ("search", "model.py", "--budget", "2m", "--storage", storage)
+    assert paceline(*words).code == 0
+    study = Study.open("model", storage=storage, direction="maximize", seed=0)
+    study.persist({"objective": "val_accuracy", "direction": "maximize", "seed": 0})
+    study.close()
+    done = paceline(*words)
+    assert done.code == 2
+    assert "study 'model' is there already" in done.err
+    assert len(planned) == 1
 
 
 def test_ctrl_c_says_how_to_go_on(paceline, tuner, model):

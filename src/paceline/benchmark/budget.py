@@ -58,6 +58,9 @@ def plan_for_budget(
     precision: str | None,
     seconds: float,
     seed: int,
+    executor: str = "auto",
+    slots: int | str = "auto",
+    **training: Any,
 ) -> BudgetPlan:
     """Measures the beginning of a search, and chooses its trials and epochs.
 
@@ -74,6 +77,9 @@ def plan_for_budget(
         precision: "float32", "bfloat16", or None for Keras' policy as it is.
         seconds: The budget.
         seed: Seed of the search.
+        executor: "auto", "local" or "fit".
+        slots: Trials that train at once, or "auto".
+        **training: Further arguments of ``Tuner`` that the pace depends on: plan, widths, mesh.
 
     Raises:
         UsageError: The data are no arrays, or not one trial fits into the budget.
@@ -91,11 +97,17 @@ def plan_for_budget(
         least = next(n for n in itertools.count(least) if settings.exchanges(n))
         settings.check(epochs or max(EPOCHS, least), MEASURED, 1)
     tried = epochs or max(EPOCHS, least)
+    # As many at least as train at once: the pace of fewer would be another.
+    n_measured = MEASURED if isinstance(slots, str) else max(MEASURED, slots)
     data, validation = read_data(x, y, validation_data, 0.0)
     with search_process(precision):
         subject = Subject(build, {}, data, validation, seed)
         size = min(batch_size, data.n)
-        costs = run_pilot(subject, size, MEASURED, tried, left, "auto", pruner, objective)
+        costs = run_pilot(
+            *(subject, size, n_measured, tried, left, executor, pruner, objective),
+            slots=slots,
+            **training,
+        )
     remains = seconds - (time.perf_counter() - began)
     if costs is None:
         raise UsageError(

@@ -88,6 +88,7 @@ def run_pilot(
     executor: str = "auto",
     pruner: str | None = None,
     objective: Any = None,
+    **training: Any,
 ) -> Costs | None:
     """Measures what a search costs.
 
@@ -97,10 +98,12 @@ def run_pilot(
         n_trials: Trials of the whole search.
         epochs: Epochs of each trial.
         left: Returns the seconds that are left of the budget.
-        executor: "auto", or "fit".
+        executor: "auto", "local" or "fit".
         pruner: Pruner of the search. It matters because trials that end early make room for others,
             which have to be built.
         objective: What the search optimizes, as ``Tuner`` takes it.
+        **training: Further arguments of ``Tuner`` that the pace depends on: slots, plan, widths,
+            mesh.
 
     Returns:
         The costs; None if no epoch ended within the budget.
@@ -126,6 +129,7 @@ def run_pilot(
             seed=subject.seed,
             progress=pilot,
             notes=lambda text: None,
+            **training,
         )
         tuner.search(
             x,

@@ -10,9 +10,18 @@ from paceline.cli.search_command import SearchCommand
 from paceline.errors import UsageError
 from paceline.report.live import LiveView
 
+#: Arguments of ``Tuner`` that the pace of a search depends on.
+_PACE = ("executor", "slots", "plan", "widths", "mesh")
+
 
 def check_budget(
-    budget: str, trials: str | None, timeout: str | None, deadline: str | None, *, several: bool
+    budget: str,
+    trials: str | None,
+    timeout: str | None,
+    deadline: str | None,
+    *,
+    executor: str,
+    several: bool,
 ) -> None:
     """Refuse options that contradict a budget.
 
@@ -21,6 +30,7 @@ def check_budget(
         trials: None: not given, as for the others.
         timeout: None: not given.
         deadline: None: not given.
+        executor: Where trials train.
         several: Whether a trial has several members.
 
     Raises:
@@ -33,6 +43,11 @@ def check_budget(
         raise UsageError(
             f"--budget {budget}: what repeats and folds cost is not measured; give --trials and "
             "--timeout instead"
+        )
+    if executor == "ray":
+        raise UsageError(
+            f"--budget {budget}: it is measured on this machine alone, and --executor ray trains "
+            "on others; give --trials and --timeout instead"
         )
 
 
@@ -49,13 +64,15 @@ def planned_search(
 
     Raises:
         UsageError: The study is there already, or not one trial fits into the budget.
+        StorageError: The storage cannot be opened.
         BuildError, DataError: The model or the data cannot be trained.
     """
     from paceline.benchmark.budget import plan_for_budget
+    from paceline.study.view import StudyView
 
     assert command.budget is not None
-    there = (studies.DIRECTORY / command.study / "journal.log").exists()
-    if there and command.storage is None and not command.tuner.get("fresh"):
+    there = StudyView.open(command.study, storage=command.storage, directory=studies.DIRECTORY)
+    if there is not None and not command.tuner.get("fresh"):
         raise UsageError(
             f"--budget: study {command.study!r} is there already; `paceline resume` goes on with "
             "it, another --study begins a new one"
@@ -74,6 +91,7 @@ def planned_search(
         precision=command.tuner.get("precision"),
         seconds=command.budget,
         seed=command.tuner.get("seed", 0),
+        **{name: command.tuner[name] for name in _PACE if name in command.tuner},
     )
     view.note(plan.text)
     left = command.budget - (time.perf_counter() - began)

@@ -63,7 +63,8 @@ def search(
     """Check the arguments of ``paceline search`` and run it; the errors are those of ``run``."""
     path, function = user_file.split_target(target)
     if budget is not None:
-        check_budget(budget, trials, timeout, deadline, several=repeats != 1 or folds is not None)
+        several = repeats != 1 or folds is not None
+        check_budget(budget, trials, timeout, deadline, executor=executor, several=several)
     if pruner != "none":
         from paceline.study.pruners.pruners import check_pruner  # loads Optuna
 
