@@ -172,6 +172,11 @@ def test_bad_input(arguments, message):
         paceline.bench(toys.dense, **given)
 
 
+def test_weights_of_examples_are_read():
+    with pytest.raises(DataError, match="sample_weight has 3"):
+        paceline.bench(toys.dense, X, Y, sample_weight=np.ones(3))
+
+
 def test_a_model_that_fails_fails_first():
     def build(hp):
         raise ValueError("no layers")

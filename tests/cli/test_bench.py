@@ -164,6 +164,15 @@ def test_a_file_that_is_not_there(paceline, measured):
     assert "no such file" in done.err
 
 
+def test_weights_of_examples_are_measured_too(paceline, measured):
+    Path("model.py").write_text(
+        "def data():\n    return ([1], [0], [0.5]), ([3], [1], [2.0])\n\ndef build(hp): ...\n"
+    )
+    assert paceline("bench", "model.py").code == 0
+    assert measured["sample_weight"] == [0.5]
+    assert measured["validation_data"] == ([3], [1], [2.0])
+
+
 def test_places_have_processes(paceline, measured, model, monkeypatch):
     from paceline.benchmark import subprocesses
 

@@ -14,6 +14,7 @@ from paceline.errors import DataError
 
 X = np.arange(12, dtype=np.float32).reshape(6, 2)
 Y = np.array([0, 1, 0, 1, 0, 1])
+W = np.ones(6)
 
 
 def save(path: Path, **arrays: np.ndarray) -> str:
@@ -162,6 +163,16 @@ def test_a_function_returns_two_pairs():
     assert len(data.x_val) == 1
     data = datasets.from_function(lambda: [[X, Y], [X, Y]], "m.py")
     assert data.y is Y
+    assert data.sample_weight is None
+    assert data.validation_data == (X, Y)
+
+
+def test_a_function_may_return_the_weights_of_examples_as_third():
+    data = datasets.from_function(lambda: ((X, Y, W), (X, Y)), "m.py")
+    assert data.sample_weight is W
+    assert data.validation_data == (X, Y)
+    data = datasets.from_function(lambda: [[X, Y, W], (X, Y, W)], "m.py")
+    assert data.validation_data == (X, Y, W)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +181,10 @@ def test_a_function_returns_two_pairs():
         (None, "None"),
         (X[0], "one ndarray"),
         ((X, Y, X, Y), "a tuple of 4"),
-        (((X, Y, Y), (X, Y)), "a tuple of 2"),
+        ((X, Y, W), "a tuple of 3"),
+        (((X, Y, W, W), (X, Y)), "a tuple of 2"),
+        (((X, Y), (X,)), "a tuple of 2"),
+        ((X[:2], Y[:2]), r"a tuple of 2 \(ndarray, ndarray\)"),
         ((X, Y), r"a tuple of 2 \(ndarray, ndarray\)"),
     ],
 )

@@ -345,6 +345,22 @@ def test_a_budget_is_for_a_new_study_wherever_it_is_stored(
     assert len(planned) == 1
 
 
+WEIGHTED = """\
+def data():
+    return ([1, 2], [0, 1], [0.5, 1.0]), ([3], [1], [2.0])
+
+def build(hp): ...
+"""
+
+
+def test_weights_of_examples_reach_the_search_and_its_budget(paceline, tuner, planned):
+    Path("model.py").write_text(WEIGHTED, encoding="utf-8")
+    assert paceline("search", "model.py", "--budget", "2m").code == 0
+    for given in (tuner.made[0].call, planned[0]):
+        assert given["sample_weight"] == [0.5, 1.0]
+        assert given["validation_data"] == ([3], [1], [2.0])
+
+
 def test_ctrl_c_says_how_to_go_on(paceline, tuner, model):
     tuner.raises = KeyboardInterrupt()
     tuner.result["n_trials"] = {"complete": 12, "pruned": 0, "failed": 1, "running": 3}

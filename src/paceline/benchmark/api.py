@@ -33,6 +33,7 @@ def bench(
     x: Any,
     y: Any = None,
     *,
+    sample_weight: Any = None,
     validation_data: Any = None,
     validation_split: float = 0.0,
     batch_sizes: Sequence[int] | None = None,
@@ -69,6 +70,7 @@ def bench(
         build: ``build(hp) -> compiled keras.Model``, or a ``HyperModel``, as ``Tuner`` takes it.
         x: Features [N, ...]: an array, or a list, tuple or dict of arrays.
         y: Targets [N, ...], in the same forms as ``x``.
+        sample_weight: As in Keras: factors of the examples' losses [N].
         validation_data: ``(x, y)`` or ``(x, y, sample_weight)``, each [V, ...].
         validation_split: Fraction of the examples, from the end of ``x`` and ``y``, that validate.
         batch_sizes: Examples per step. None: 32, 64, 128, 256, 512 and 1024, up to N.
@@ -118,7 +120,7 @@ def bench(
         raise UsageError(f"executor: {executor!r} is not one of auto, fit.")
     budget = arguments.check_budget(budget)
     seed = whole_number(seed, "seed", least=0, most=2**32 - 1)
-    data, validation = read_data(x, y, validation_data, validation_split)
+    data, validation = read_data(x, y, validation_data, validation_split, sample_weight)
     packs = executor == "auto" and keras.backend.backend() == "jax"
     plan = arguments.check_plan(
         plan_trials, plan_epochs, plan_batch_size, plan_pruner, quota, data.n, workers, packs=packs
@@ -195,7 +197,7 @@ def progress_line(measurement: Measurement, at: int, of: int) -> str:
 
 
 def read_data(
-    x: Any, y: Any, validation_data: Any, validation_split: float
+    x: Any, y: Any, validation_data: Any, validation_split: float, sample_weight: Any = None
 ) -> tuple[ArrayData, ArrayData | None]:
     """Reads training and validation data, as ``bench`` takes them.
 
@@ -204,7 +206,7 @@ def read_data(
         DataError: They cannot be trained on.
     """
     try:
-        data, validation = prepare(x, y), None
+        data, validation = prepare(x, y, sample_weight), None
         if validation_data is not None:
             if not isinstance(validation_data, (tuple, list)):
                 raise UsageError("validation_data: pass (x, y) or (x, y, sample_weight).")

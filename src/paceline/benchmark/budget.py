@@ -58,6 +58,7 @@ def plan_for_budget(
     precision: str | None,
     seconds: float,
     seed: int,
+    sample_weight: Any = None,
     executor: str = "auto",
     slots: int | str = "auto",
     **training: Any,
@@ -77,6 +78,7 @@ def plan_for_budget(
         precision: "float32", "bfloat16", or None for Keras' policy as it is.
         seconds: The budget.
         seed: Seed of the search.
+        sample_weight: Factors of the examples' losses; None without.
         executor: "auto", "local" or "fit".
         slots: Trials that train at once, or "auto".
         **training: Further arguments of ``Tuner`` that the pace depends on: plan, widths, mesh.
@@ -99,7 +101,7 @@ def plan_for_budget(
     tried = epochs or max(EPOCHS, least)
     # As many at least as train at once: the pace of fewer would be another.
     n_measured = MEASURED if isinstance(slots, str) else max(MEASURED, slots)
-    data, validation = read_data(x, y, validation_data, 0.0)
+    data, validation = read_data(x, y, validation_data, 0.0, sample_weight)
     with search_process(precision):
         subject = Subject(build, {}, data, validation, seed)
         size = min(batch_size, data.n)

@@ -33,6 +33,8 @@ class Dataset:
         x, y: The training data: x [N, ...], y [N, ...].
         x_val, y_val: The validation data, by which trials are compared: [V, ...].
         note: A sentence about the data that the user should see; None without one.
+        sample_weight: Factors of the examples' losses [N]; None without.
+        sample_weight_val: The same of the validation data [V]; None without.
     """
 
     x: Any
@@ -40,6 +42,14 @@ class Dataset:
     x_val: Any
     y_val: Any
     note: str | None = None
+    sample_weight: Any = None
+    sample_weight_val: Any = None
+
+    @property
+    def validation_data(self) -> tuple[Any, ...]:
+        """The validation data as ``Tuner.search`` takes them."""
+        pair = (self.x_val, self.y_val)
+        return pair if self.sample_weight_val is None else (*pair, self.sample_weight_val)
 
 
 def load(spec: str) -> Dataset:
@@ -95,20 +105,37 @@ def from_function(data: Callable[[], Any], where: str) -> Dataset:
     """Call the user's ``data()`` and check the form of what it returns.
 
     Args:
-        data: The function. Its errors reach the caller.
+        data: The function. Its errors reach the caller. Each of its two parts is ``(x, y)`` or
+            ``(x, y, sample_weight)``.
         where: Name of the user's file, for messages.
 
     Raises:
-        DataError: The function returned something other than two pairs.
+        DataError: The function returned something other than two such parts.
     """
     returned = data()
     try:
-        (x, y), (x_val, y_val) = returned
+        train, validation = returned
+        x, y, weight = _examples(train)
+        x_val, y_val, weight_val = _examples(validation)
     except (TypeError, ValueError):
         raise DataError(
             f"{where}: data() returned {_outline(returned)}; it must return (x, y), (x_val, y_val)"
+            "; weights of the examples come third, (x, y, sample_weight)"
         ) from None
-    return Dataset(x, y, x_val, y_val)
+    return Dataset(x, y, x_val, y_val, sample_weight=weight, sample_weight_val=weight_val)
+
+
+def _examples(part: Any) -> tuple[Any, Any, Any]:
+    """Return x, y and the weights, None where there are none.
+
+    Raises:
+        TypeError: The part is no tuple or list. An array could be unpacked too, into its rows.
+        ValueError: It does not have two or three items.
+    """
+    if not isinstance(part, (tuple, list)):
+        raise TypeError
+    x, y, weight = part if len(part) == 3 else (*part, None)
+    return x, y, weight
 
 
 def _dataset(pairs: Pairs, note: str | None = None) -> Dataset:

@@ -400,7 +400,7 @@ def _prepare(
     StopSignal.of_process().check()  # a signal may have been dropped while JAX was loaded
     view.status("loading the data")
     data = load_data(command.data, user)
-    validation: dict[str, Any] = {"validation_data": (data.x_val, data.y_val)}
+    validation: dict[str, Any] = {"validation_data": data.validation_data}
     if command.search.get("folds"):
         view.note("folds are made of the training data; the validation data is not used")
         validation = {}
@@ -438,6 +438,7 @@ def _prepare(
     return tuner, {
         "x": data.x,
         "y": data.y,
+        **({} if data.sample_weight is None else {"sample_weight": data.sample_weight}),
         **validation,
         **command.search,
         **planned,
