@@ -141,7 +141,10 @@ def phrases() -> list[str]:
     storage = {row["storage"]: row["share"] for row in result("storage")["rows"]}
     (checkpoints,) = result("checkpoints")["rows"]
     streams = result("streams")["works"]["mnist"]["seconds"]
+    bound = result("warm_bound")["works"]
     return [
+        f"{bound['layers']['bound']:.1f} s for the training of its 24 trials alone, two at a time, "
+        f"and {bound['intro']['bound']:.1f} s for that of the first row",
         f"Paceline {pair(fashion['paceline'])} s, "
         f"KerasTuner on JAX {pair(fashion['keras_tuner'])} s",
         f"on a CPU, {pair(fashion['keras_tuner_tf'])} s",
