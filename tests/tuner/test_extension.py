@@ -136,6 +136,7 @@ def test_one_history_is_of_one_training(make, other: dict[str, Any], told: str) 
     assert make().results().equals(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [1, 4])
 def test_copies_go_on_from_what_is_kept_of_them_or_not_at_all(make, kept: int) -> None:
     notes: list[str] = []

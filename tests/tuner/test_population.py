@@ -283,6 +283,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return crossed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     slow_where(

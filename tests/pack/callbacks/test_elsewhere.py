@@ -140,6 +140,7 @@ def test_a_log_is_written_to_its_own_name_alone(tmp_path: Path) -> None:
     assert found == [tmp_path / "s" / "trials" / "3" / "log.csv"]
 
 
+@pytest.mark.slow
 def test_what_a_killed_machine_has_left_is_removed(tmp_path: Path, own: OwnFolder) -> None:
     code = """
 import os, sys
