@@ -79,7 +79,7 @@ def test_who_takes_over_trains_no_epoch_twice_and_the_same(make, notes, epochs) 
     validation = CALL["validation_data"]
     found = make().reproduce(number, X, Y, validation_data=validation)
     assert len(found.history["val_loss"]) == 6
-    # By itself to the bit. In three whole runs of the suite the last places of a float32 were others
+    # By itself to the bit. In three whole runs of the suite last places of a float32 were others
     # (2.4e-7 at most), after thousands of other searches in the process: why is not known yet. An
     # epoch that is missing or trained twice shows at 1e-2.
     assert max(found.differences.values()) <= 1e-6
