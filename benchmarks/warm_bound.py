@@ -58,7 +58,7 @@ class Trial:
         ]
         zeros = jax.tree.map(np.zeros_like, self._start)
         self._state = (self._start, zeros, zeros, np.float32(0))
-        (x, _), (x_val, _) = data
+        x = data[0][0]
         self._n, self._rest = divmod(x.shape[0], work.batch_size)
         orders = np.zeros(x.shape[0], np.int32)
         key = jax.random.key(0)
@@ -168,8 +168,9 @@ def main() -> None:
             warm = {side: s["warm"] for side, s in beside[name]["seconds"].items()}
             row |= {"warm": warm, "most": warm["keras_tuner"] / row["bound"]}
             print(
-                f"  warm: Paceline {warm['paceline']:.1f} s, KerasTuner {warm['keras_tuner']:.1f} s: "
-                f"at most {row['most']:.1f} times as fast, if all but training were free"
+                f"  warm: Paceline {warm['paceline']:.1f} s, KerasTuner "
+                f"{warm['keras_tuner']:.1f} s: at most {row['most']:.1f} times "
+                "as fast, if all but training were free"
             )
     machine.keep("warm_bound", {"machine": facts, "works": rows})
 
