@@ -125,7 +125,17 @@ def test_each_pack_reads_a_data_set_of_batches_for_itself(data: DeviceData) -> N
         return iter(())
 
     dataset = BatchedDataset(
-        "dataset", 4, 0, TRAIN.batch_shapes(4), EpochBatches(10), False, TRAIN, None, batches, ()
+        "dataset",
+        4,
+        0,
+        TRAIN.batch_shapes(4),
+        EpochBatches(10),
+        False,
+        TRAIN,
+        None,
+        batches,
+        (),
+        (),
     )  # type: ignore[arg-type]
     made = on(Workload(dataset, VALIDATION, 4, 4, chunk_bytes=100.0))
     one, two = data.of(made, None), data.of(made, None)

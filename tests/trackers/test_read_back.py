@@ -40,16 +40,6 @@ def search(track: Any, n_trials: int = 12, **options: Any) -> tuple[paceline.Tun
     return tuner, notes
 
 
-@pytest.fixture
-def mlflow_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    mlflow = pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
-    mlflow.set_experiment("Default")  # that of the test before is the process' until then
-    return mlflow.MlflowClient()
-
-
 def children(client: Any) -> tuple[Any, dict[int, Any]]:
     """The run of the study, and those of its trials by number."""
     experiment = client.get_experiment_by_name("s")

@@ -15,15 +15,6 @@ from paceline.tuner.trackers.tensorboard import TensorBoardTracker
 from paceline.tuner.trackers.wandb import WandbTracker
 
 
-@pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    mlflow = pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
-    return mlflow.MlflowClient()
-
-
 def study(id: str = "", *, shared: bool = False) -> TrackedStudy:
     meta = {"id": id} if id else {}
     return TrackedStudy("s", "val_loss", "minimize", Path("runs/s"), meta, shared)
@@ -43,14 +34,14 @@ def runs_of(client: Any) -> tuple[dict[str, Any], list[Any]]:
     return by_id, sorted(children, key=lambda run: run.data.tags["paceline.trial"])
 
 
-def test_mlflow_keeps_a_study_apart_from_the_one_whose_folder_it_has(client) -> None:
+def test_mlflow_keeps_a_study_apart_from_the_one_whose_folder_it_has(mlflow_client) -> None:
     for id, known in (("", set()), ("a1", set()), ("b2", set()), ("b2", {0}), ("", {0})):
         tracker = MlflowTracker()
         assert tracker.begin(study(id)) == known
         if not known:
             tracker.log_trial(trial(0))
         tracker.end(None, None)
-    parents, children = runs_of(client)
+    parents, children = runs_of(mlflow_client)
     assert len(parents) == 3
     assert {run.data.tags["mlflow.parentRunId"] for run in children} == set(parents)
 
@@ -67,18 +58,18 @@ def test_wandb_keeps_a_study_apart_from_the_one_whose_folder_it_has(monkeypatch)
     assert ids[2] == ids[3]
 
 
-def test_mlflow_shows_the_last_best_value_whatever_its_trial_s_number(client) -> None:
+def test_mlflow_shows_the_last_best_value_whatever_its_trial_s_number(mlflow_client) -> None:
     for number, value in ((7, 0.5), (2, 0.3), (4, 0.3)):
         tracker = MlflowTracker()
         tracker.begin(study())
         tracker.end(trial(number, value), None)
-        ((parent,), _) = (list(found) for found in runs_of(client))
-        run = client.get_run(parent)
+        ((parent,), _) = (list(found) for found in runs_of(mlflow_client))
+        run = mlflow_client.get_run(parent)
         assert run.data.metrics == {"best_val_loss": value}
         assert run.data.tags["paceline.best_trial"] == str(number)
 
 
-def test_mlflow_takes_any_names(client) -> None:
+def test_mlflow_takes_any_names(mlflow_client) -> None:
     names = [
         "lr",
         "rate(a)",
@@ -97,14 +88,14 @@ def test_mlflow_takes_any_names(client) -> None:
     metrics = {"val_loss": [0.5], "val_f(1)": [0.2], "val_f[1]": [0.3]}
     tracker.log_trial(Trial(1, "complete", 0.5, {}, 1, history=metrics, best_epoch=1))
     tracker.end(None, None)
-    _, (first, second) = runs_of(client)
+    _, (first, second) = runs_of(mlflow_client)
     assert sorted(first.data.params.values()) == sorted(map(str, range(len(names))))
     assert first.data.params["lr"] == "0" and first.data.params["opt/lr"] == "7"
     assert sorted(second.data.metrics.values()) == [0.2, 0.3, 0.5, 0.5]
     assert {first.info.status, second.info.status} == {"FINISHED"}
 
 
-def test_mlflow_ends_the_runs_of_a_trial_that_cannot_be_logged(client, monkeypatch) -> None:
+def test_mlflow_ends_the_runs_of_a_trial_that_cannot_be_logged(mlflow_client, monkeypatch) -> None:
     from mlflow.entities import Metric
 
     tracker = MlflowTracker()
@@ -112,7 +103,7 @@ def test_mlflow_ends_the_runs_of_a_trial_that_cannot_be_logged(client, monkeypat
     monkeypatch.setattr("mlflow.entities.Metric", None)
     with pytest.raises(TypeError, match="not callable"):
         tracker.log_trial(trial(0))
-    parents, (child,) = runs_of(client)
+    parents, (child,) = runs_of(mlflow_client)
     assert [run.info.status for run in (*parents.values(), child)] == ["FAILED", "FAILED"]
     monkeypatch.setattr("mlflow.entities.Metric", Metric)
     tracker = MlflowTracker()
@@ -123,14 +114,14 @@ def test_mlflow_ends_the_runs_of_a_trial_that_cannot_be_logged(client, monkeypat
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_mlflow_ends_what_a_killed_process_has_left(client, shared) -> None:
+def test_mlflow_ends_what_a_killed_process_has_left(mlflow_client, shared) -> None:
     tracker = MlflowTracker()
     tracker.begin(study())
     tags = {"mlflow.parentRunId": tracker._parent, "paceline.trial": "0"}
-    left = client.create_run(tracker._experiment, tags=tags).info.run_id
+    left = mlflow_client.create_run(tracker._experiment, tags=tags).info.run_id
     for _ in range(2):
         assert MlflowTracker().begin(study(shared=shared)) == set()
-        assert client.get_run(left).info.status == ("RUNNING" if shared else "FAILED")
+        assert mlflow_client.get_run(left).info.status == ("RUNNING" if shared else "FAILED")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -24,6 +24,8 @@ from paceline.errors import DataError
 
 #: Bytes from which on an array is shared by copies of the data set that holds it.
 _LARGE = 2**26
+#: What ``fit`` calls at the beginning and at the end of an epoch.
+_EPOCH_CALLS = ("on_epoch_begin", "on_epoch_end")
 
 
 def is_data_set(x: Any) -> bool:
@@ -193,10 +195,9 @@ def _py_dataset(x: Any) -> Iterator[Any]:
 
 def epoch_calls(x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """The functions that ``fit`` calls at the beginning and at the end of an epoch."""
-    names = ("on_epoch_begin", "on_epoch_end")
     if not isinstance(x, keras.utils.PyDataset):
         return _nothing, _nothing
-    begin, end = (getattr(x, name, _nothing) for name in names)
+    begin, end = (getattr(x, name, _nothing) for name in _EPOCH_CALLS)
     return begin, end
 
 
@@ -204,8 +205,8 @@ def changes(x: Any) -> bool:
     """Whether a data set has functions of its own for the ends of epochs: it may change there."""
     usual = keras.utils.PyDataset
     return isinstance(x, usual) and any(
-        getattr(call, "__func__", call) is not getattr(usual, call.__name__, None)
-        for call in epoch_calls(x)
+        name in vars(x) or getattr(type(x), name, None) is not getattr(usual, name, None)
+        for name in _EPOCH_CALLS
     )
 
 

@@ -16,7 +16,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -71,12 +70,12 @@ class BatchedDataset:
     shuffles: bool
     sample: ArrayData
     labels: ArrayData | None
-    _open: Callable[[], Iterator[Any]]
-    _epoch: tuple[Callable[[], Any], Callable[[], Any]]
+    _open: Callable[[Any], Iterator[Any]]
+    _x: Any  # the data set that is read
+    _given: Any  # the same as before the first epoch
     _own: Iterator[Any] | None = field(default=None)  # the one pass of data that are read once
     wrapped: bool = True
     counted: bool = False
-    _anew: Callable[[], BatchedDataset] | None = field(default=None)  # of data that change
 
     @property
     def n(self) -> int:
@@ -121,22 +120,27 @@ class BatchedDataset:
             DataError, NotArrays: While it is iterated over, as ``adapters.batches_of``.
         """
         if not self.epochs.once:
-            return self._open()
+            return self._open(self._x)
         if self._own is None:
-            self._own = self._open()
+            self._own = self._open(self._x)
         return self._own
 
     def anew(self) -> BatchedDataset:
         """The data as before the first epoch, whatever has changed them since."""
-        return self if self._anew is None else self._anew()
+        own = copied(self._given)
+        _, end = epoch_calls(own)
+        end()  # as ``fit`` does before it begins
+        return replace(self, _x=own)
 
     def begin_epoch(self) -> None:
         """Calls a PyDataset's ``on_epoch_begin``, as ``fit`` does."""
-        self._epoch[0]()
+        begin, _ = epoch_calls(self._x)
+        begin()
 
     def end_epoch(self) -> None:
         """Calls a PyDataset's ``on_epoch_end``, as ``fit`` does."""
-        self._epoch[1]()
+        _, end = epoch_calls(self._x)
+        end()
 
 
 def inspect_dataset(
@@ -185,10 +189,7 @@ def inspect_dataset(
 
     stats = _BatchStats(kind, what, allow_nan)
     given = x
-    if once:
-        x = RecordingIterator(x)
-    elif changes(x):
-        x = copied(x)
+    x = RecordingIterator(x) if once else copied(x)
     held: list[Any] = []
     begin, end = epoch_calls(x)
     batches = opened(x)
@@ -225,7 +226,7 @@ def inspect_dataset(
             f"{what}: the {kind} ended after {stats.n_batches} batches, and steps_per_epoch is "
             f"{steps}; let it go on, or give fewer steps."
         )
-    found = BatchedDataset(
+    return BatchedDataset(
         kind=kind,
         batch_size=full,
         rest=rest,
@@ -236,19 +237,10 @@ def inspect_dataset(
         wrapped=is_wrapped(x),
         counted=length is None,
         labels=stats.labels(),
-        _open=(lambda: itertools.chain(held, batches)) if once else partial(opened, x),
-        _epoch=(begin, end),
+        _open=(lambda _: itertools.chain(held, batches)) if once else opened,
+        _x=x,
+        _given=given,
     )
-    if not changes(x):
-        return found
-
-    def anew() -> BatchedDataset:
-        own = copied(given)
-        begin, end = epoch_calls(own)
-        end()  # as ``fit`` does before it begins
-        return replace(found, _open=partial(opened, own), _epoch=(begin, end))
-
-    return replace(found, _anew=anew)
 
 
 def read_all(x: Any, steps: int | None, *, allow_nan: bool, what: str) -> tuple[ArrayData, int]:
