@@ -112,6 +112,34 @@ def _content(eqn: Equation, axes: tuple[Axis, ...]) -> Padding:
     return Padding.ANYTHING
 
 
+def to_zero(name: str, values: Sequence[Value]) -> tuple[int, ...] | None:
+    """Which operands must be zero somewhere for the result to be zero there.
+
+    Args:
+        name: Of a primitive.
+        values: What is known of its operands; those that have axes have those of the result.
+
+    Returns:
+        Numbers of the operands; None where that is unknown, or makes the result no simpler: to fill
+        both terms of a sum takes more than to fill the sum.
+    """
+    if name == "mul":
+        unknown = [i for i, value in enumerate(values) if not value.finite]
+        if any(not values[i].axes for i in unknown):
+            return None
+        # A finite factor may stay as it is beside one that is zero.
+        return tuple(unknown) or next(((i,) for i, value in enumerate(values) if value.axes), None)
+    if name == "div":
+        number = values[1].number
+        plain = number is not None and math.isfinite(number) and number != 0.0
+        return (0,) if plain and values[0].axes else None
+    if name not in _KEEP_ZERO or name in ("add", "sub", "add_any"):
+        return None
+    first = 1 if name == "select_n" else 0
+    found = tuple(i for i in range(first, len(values)) if not _zero(values[i]))
+    return found if all(values[i].axes for i in found) else None
+
+
 def _stretched(value: Value, axes: tuple[Axis, ...]) -> Value:
     """An operand as it meets the others: repeated along axes in which its extent is 1."""
     repeated = any(

@@ -12,7 +12,15 @@ import numpy as np
 
 from paceline.program import jax_compat as jv
 from paceline.program.padding.axes import Axis
-from paceline.program.padding.lockstep import Body, Differing, Padding, Symbol
+from paceline.program.padding.elementwise import to_zero
+from paceline.program.padding.lockstep import (
+    Body,
+    Differing,
+    Fill,
+    Padding,
+    Planned,
+    Symbol,
+)
 from paceline.program.rewrites.splice import inlined
 
 
@@ -42,17 +50,25 @@ class _Emission:
                 self._instead[var] = self._inputs[choice]
         self._masks: dict[Axis, Any] = {}
         self._filled: dict[tuple[Any, tuple[int, ...], float | int], Any] = {}
+        # Variables whose padding is zero for all that read them -> along which dimensions.
+        self._zeroed: dict[Any, tuple[int, ...]] = {}
 
     def closed(self, replaced: Mapping[int, int]) -> Any:
         jaxpr = self._body.jaxpr
         early = self._to_fill_early(replaced)
+        self._zeroed = self._to_zero(early)
+        for var in (*jaxpr.constvars, *jaxpr.invars):
+            if var in self._zeroed:
+                self._instead[var] = self._fill(var, self._zeroed[var], 0)
         for plan in self._body.planned:
             operands = [self._read(atom) for atom in plan.eqn.invars]
             for i, choice in plan.choices.items():
                 operands[i] = self._inputs[choice]
-            for fill in plan.fills:
+            within = self._operands_to_zero(plan)
+            for fill in (*plan.fills, *(within or ())):
                 atom = plan.eqn.invars[fill.operand]
-                operands[fill.operand] = self._fill(atom, fill.dims, fill.number)
+                if fill.number != 0 or not {*fill.dims} <= {*self._zeroed.get(atom, ())}:
+                    operands[fill.operand] = self._fill(atom, fill.dims, fill.number)
             if plan.replacement is None:
                 self._eqns.append(plan.eqn.replace(invars=operands))
             else:
@@ -61,6 +77,8 @@ class _Emission:
             for var in plan.eqn.outvars:
                 if var in early:
                     self._instead[var] = self._fill_from(early[var], var)
+                elif var in self._zeroed and within is None:
+                    self._instead[var] = self._fill(var, self._zeroed[var], 0)
         outs = [
             self._inputs[self._body.choices[i]] if i in self._body.choices else self._read(atom)
             for i, atom in enumerate(jaxpr.outvars)
@@ -93,6 +111,43 @@ class _Emission:
             if atom.aval.shape == source.aval.shape and atom.aval.dtype == source.aval.dtype:
                 found[atom] = source
         return found
+
+    def _to_zero(self, early: Mapping[Any, Any]) -> dict[Any, tuple[int, ...]]:
+        """Variables some reader of which needs zeros in their padding, and where.
+
+        All their readers then get the zeros, which are within what is known of the padding. Made
+        for one reader alone, the filled array would be a second one beside the other, with a kernel
+        of its own to compile and to run.
+        """
+        found: dict[Any, set[int]] = {}
+        for plan in self._body.planned:
+            for fill in plan.fills:
+                atom = plan.eqn.invars[fill.operand]
+                if (
+                    fill.number != 0
+                    or jv.is_literal(atom)
+                    or atom in early
+                    or atom in self._instead
+                ):
+                    continue
+                # One whose elements are all one known number must keep it.
+                if self._body.known[atom].number is None:
+                    found.setdefault(atom, set()).update(fill.dims)
+        return {atom: tuple(sorted(dims)) for atom, dims in found.items()}
+
+    def _operands_to_zero(self, plan: Planned) -> list[Fill] | None:
+        """What to fill before an equation so that its result is zero; None: fill the result.
+
+        XLA's CPU compiler takes a select for cheap, and computes it anew for every reader, before
+        which the array without the zeros is stored too. Within the kernel of the result it is not.
+        """
+        out, *more = plan.eqn.outvars
+        if plan.replacement is not None or more or out not in self._zeroed:
+            return None
+        if any(atom.aval.shape not in ((), out.aval.shape) for atom in plan.eqn.invars):
+            return None
+        operands = to_zero(plan.eqn.primitive.name, plan.ins)
+        return None if operands is None else [Fill(i, self._zeroed[out], 0) for i in operands]
 
     def _fill_from(self, source: Any, atom: Any) -> Any:
         """A variable with the padding of an input, which holds zeros.

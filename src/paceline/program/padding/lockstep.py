@@ -108,6 +108,7 @@ class Planned:
         replacement: Takes its place; None: the equation of the first trace stays.
         bodies: The loops and branches in it that were walked.
         choices: Operand -> the constant that takes its place.
+        ins: What is known of its operands.
     """
 
     eqn: Any
@@ -115,6 +116,7 @@ class Planned:
     replacement: Replacement | None = None
     bodies: tuple[Body, ...] = ()
     choices: Mapping[int, Differing] = field(default_factory=dict)
+    ins: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -308,7 +310,7 @@ class Lockstep:
             except NotPaddable as error:
                 error.add_note(f"in {str(eqns[0])[:200]}")
                 raise
-            planned.append(replace(plan, choices=chosen) if chosen else plan)
+            planned.append(replace(plan, choices=chosen, ins=tuple(operands)))
             for i, value in enumerate(outs):
                 _define(known, [eqn.outvars[i] for eqn in eqns], value)
         outs, chosen = _operands(known, [j.outvars for j in jaxprs])
