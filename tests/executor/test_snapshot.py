@@ -383,3 +383,30 @@ def test_a_trial_sits_in_the_slot_it_had_and_its_group_keeps_its_round(whole) ->
     assert slots_of(found) == [[None, 0]]
     assert found.asked_round == 7
     again.local.close()
+
+
+def test_a_trial_that_begins_again_takes_back_what_it_appended_to_its_log(tmp_path: Path) -> None:
+    """It had trained no epoch when the snapshot was taken, and then the process was killed."""
+    log = tmp_path / "log.csv"
+    log.write_text("epoch,loss\n99,0\n")
+
+    def submitted(local: LocalExecutor) -> None:
+        def rebuild() -> Any:
+            return Run().model(0)
+
+        logger = keras.callbacks.CSVLogger(str(log), append=True)
+        local.submit(Job(0, 0, 2, 16, rebuild(), rebuild, callbacks=lambda number, model: [logger]))
+
+    first, again = Run(), Run()
+    submitted(first.local)
+    facts = json.loads(json.dumps(first.local.snapshot({}, {})))
+    first.train(1)
+    first.local.close()
+    assert len(log.read_text().splitlines()) == 3
+    with again.local.resubmitting(facts, nobody):
+        submitted(again.local)
+    assert again.local.restore(facts, {}, nobody) == []
+    again.train()
+    again.local.close()
+    epochs = [line.split(",")[0] for line in log.read_text().splitlines()]
+    assert epochs == ["epoch", "99", "0", "1"]

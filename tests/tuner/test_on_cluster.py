@@ -463,6 +463,38 @@ def halving() -> dict[str, Any]:
     return {"callbacks": [halve], "epochs": 8, "n_trials": 6}
 
 
+GOES_ON: dict[str, tuple[bool, Any]] = {
+    "another disk": (True, lambda: InProcessCluster(2, elsewhere=True)),
+    "this disk": (False, lambda: InProcessCluster(2)),
+    "one machine": (True, lambda: "auto"),
+}
+
+
+@pytest.mark.parametrize("case", slow_where(GOES_ON, lambda case: case == "this disk"))
+def test_a_log_that_is_appended_to_has_no_epoch_twice_where_trials_begin_again(
+    case: str, disks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No state was sent before the search stopped, so its trials begin again."""
+    monkeypatch.setattr(driver, "_ROUND", 0.0)
+    monkeypatch.setattr(driver, "_STATES", 1e9)
+    elsewhere, executor = GOES_ON[case]
+
+    def search(folder: Path) -> dict[str, Any]:
+        (folder / "logs").mkdir(exist_ok=True)
+        (folder / "logs" / "1.csv").write_text("epoch,loss\n99,0\n")
+        log = keras.callbacks.CSVLogger("logs/{trial}.csv", append=True)
+        return {"callbacks": [log], "epochs": 6, "n_trials": 2}
+
+    here = disks("local")
+    searched("local", "local", search=search(here))
+    given = search(disks("cluster"))
+    stopped(RemoteExecutor, 7, InProcessCluster(2, elsewhere=elsewhere), "cluster", search=given)
+    begun = written(Path.cwd(), "cluster")
+    assert all(len(log.splitlines()) > 2 for log in begun.values()), "there is what may come twice"
+    searched(executor(), "cluster", search=given)
+    assert_same_files(written(Path.cwd(), "cluster"), written(here, "local"))
+
+
 #: Name -> the build, and further arguments of the search, made anew for each.
 STOPPED: dict[str, tuple[Any, Any]] = {
     "random": (build, lambda: {"epochs": 8}),

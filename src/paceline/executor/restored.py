@@ -121,6 +121,8 @@ def restored_trials(
                     trial.driver.restore(f"callbacks.{trial.number}", kept, arrays)
         else:
             trial.known = epoch
+            if trial.driver is not None:
+                trial.driver.take_back_logs(facts.get("logs", {}).get(str(trial.number), {}))
         found[trial.number] = trial
     return found, lost
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -385,6 +385,13 @@ def _capture(group: Group, paused: Sequence[SlotTrial], arrays: Arrays, index: i
             for trial in trials
             if trial.driver is not None and trial.epoch
         },
+        **logs_facts(
+            {
+                str(trial.number): trial.driver.logs
+                for trial in trials
+                if trial.driver is not None and not trial.epoch
+            }
+        ),
     }
 
 
@@ -421,6 +428,16 @@ def group_facts(group: Group, program: Facts | None) -> Facts:
         "met": group.asked_round,
         "roles": [role_facts(role) for role in group.roles],
     }
+
+
+def logs_facts(logs: Mapping[str, Mapping[str, int]]) -> Facts:
+    """What trials that begin again keep of the logs that their callbacks append to.
+
+    Args:
+        logs: Number of a trial -> ``UserPlaces.kept``.
+    """
+    found = {number: kept for number, kept in logs.items() if kept}
+    return {"logs": found} if found else {}
 
 
 def role_facts(role: StepTemplate) -> Facts:

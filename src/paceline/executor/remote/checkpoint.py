@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from paceline.executor.base import JobSpec, Notes, Parts, UnsavedAttributes
 from paceline.executor.grouping import Group, TrialGrouper
+from paceline.executor.remote.files import CollectedFiles
 from paceline.executor.remote.jobs import JobTable, RemoteJob
 from paceline.executor.remote.messages import JobState, Submitted
 from paceline.executor.remote.programs import ProgramOrders
@@ -20,7 +21,7 @@ from paceline.executor.restored import (
     state_like,
     state_of,
 )
-from paceline.executor.snapshot import ELSEWHERE, group_facts
+from paceline.executor.snapshot import ELSEWHERE, group_facts, logs_facts
 from paceline.program.files import put_parts
 from paceline.program.trace import State
 
@@ -32,13 +33,19 @@ class JobSnapshots:
         jobs: The jobs that have not ended.
         grouper: Knows their groups.
         orders: Knows how their programs are compiled.
+        files: Knows what their callbacks had written before they began.
         notes: Told of attributes of callbacks that cannot be sent.
     """
 
     def __init__(
-        self, jobs: JobTable, grouper: TrialGrouper, orders: ProgramOrders, notes: Notes
+        self,
+        jobs: JobTable,
+        grouper: TrialGrouper,
+        orders: ProgramOrders,
+        files: CollectedFiles,
+        notes: Notes,
     ) -> None:
-        self._jobs, self._grouper, self._orders = jobs, grouper, orders
+        self._jobs, self._grouper, self._orders, self._files = jobs, grouper, orders, files
         self._unsaved = UnsavedAttributes(notes.tell_once)
 
     @staticmethod
@@ -91,6 +98,7 @@ class JobSnapshots:
         for group in self._grouper.groups:
             jobs = by_group.get(id(group), [])
             callbacks = {}
+            logs = {str(job.number): self._files.kept(job.number) for job in jobs}
             for job in jobs:
                 state = job.state
                 if state is None:
@@ -122,6 +130,7 @@ class JobSnapshots:
                         *(trial.number for trial in group.queue),
                     ],
                     "callbacks": callbacks,
+                    **logs_facts(logs),
                 }
             )
         return self._facts(groups)
@@ -147,6 +156,8 @@ class JobSnapshots:
         """
         lost, order = [], []
         for at, was in enumerate(facts["groups"]):
+            for text, kept in was.get("logs", {}).items():
+                self._files.begun_before(int(text), kept)
             group = group_of(self._grouper, was, example)
             # Checkpoints of earlier versions do not say which constants are inputs.
             if group is None or (was["roles"] and not restore_roles(group, was["roles"])):

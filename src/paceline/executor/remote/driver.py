@@ -93,8 +93,10 @@ class RemoteExecutor(SpendsElsewhere):
         self.demand = Demand(self._machines, self._grouper, in_order=in_order)
         self._orders = ProgramOrders(options or PackOptions(), self.demand)
         super().__init__(self._machines)
-        self._snapshots = JobSnapshots(self._jobs, self._grouper, self._orders, self._notes)
         self._dropped, self._files = Dropped(), CollectedFiles(self._notes)
+        self._snapshots = JobSnapshots(
+            self._jobs, self._grouper, self._orders, self._files, self._notes
+        )
         self._payoff = PayOff(self.demand, self.timings, self._notes.tell)
         self._trains = self._reported = False
         self._most_bytes = _SHARE * host_bytes()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,15 @@ class CollectedFiles:
         found = UserPlaces(callbacks)
         if found:
             self._places[number] = found
+
+    def kept(self, number: int) -> dict[str, int]:
+        """As of ``UserPlaces``, of a job; empty where it writes no log."""
+        return self._places[number].kept if number in self._places else {}
+
+    def begun_before(self, number: int, kept: Mapping[str, int]) -> None:
+        """As of ``UserPlaces``, of a job that was submitted again."""
+        if number in self._places:
+            self._places[number].begun_before(kept)
 
     def sent(self, submitted: Submitted, machine: Machine) -> Submitted:
         """A job as a machine is sent it, with the files that it goes on from."""

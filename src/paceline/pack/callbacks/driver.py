@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from paceline.pack.callbacks.elsewhere import UserPlaces
 from paceline.pack.callbacks.per_trial import numbers
 from paceline.pack.callbacks.random_states import OwnRandomStates, RandomStates
 from paceline.pack.callbacks.slot_model import (
@@ -199,6 +200,21 @@ class CallbackDriver:
         self._stored = CallbackState(facts, own)
         if "random" in facts:
             self._random_before = RandomStates.decoded(facts["random"], f"{name}.random", own)
+
+    @property
+    def logs(self) -> dict[str, int]:
+        """As ``UserPlaces.kept``, of callbacks that have not begun."""
+        return UserPlaces(self._given).kept
+
+    def take_back_logs(self, kept: Mapping[str, int]) -> None:
+        """Takes back what callbacks appended to logs in another process, since they begin again.
+
+        Args:
+            kept: What ``logs`` was there.
+        """
+        places = UserPlaces(self._given)
+        places.begun_before(kept)
+        places.begin()
 
     @property
     def _callbacks(self) -> list[Any]:

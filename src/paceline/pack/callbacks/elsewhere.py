@@ -16,8 +16,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -180,6 +180,22 @@ class UserPlaces:
 
     def __bool__(self) -> bool:
         return bool(self._outputs)
+
+    @property
+    def kept(self) -> dict[str, int]:
+        """For a checkpoint: bytes of each log that were there before the job began."""
+        logs = ((at, each) for at, each in self._outputs.items() if each.log is not None)
+        return {str(at): output.kept for at, output in logs}
+
+    def begun_before(self, kept: Mapping[str, int]) -> None:
+        """Has logs keep what was there before the job began in another process.
+
+        Args:
+            kept: What ``kept`` was there.
+        """
+        for at, output in self._outputs.items():
+            if output.log is not None and str(at) in kept:
+                self._outputs[at] = replace(output, kept=min(output.kept, kept[str(at)]))
 
     def put(self, file: WrittenFile) -> None:
         """Writes a file that another machine has sent.
