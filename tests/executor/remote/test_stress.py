@@ -230,6 +230,32 @@ def test_pauses_and_ends_among_deaths(seed: int) -> None:
     disturbed(random.Random(seed).randrange(1, 9), 300, seed, pauses=True).check()
 
 
+@pytest.mark.parametrize("machines", [2, 5])
+def test_a_trial_that_kills_every_worker_fails_and_no_other_does(machines: int) -> None:
+    """Others train on, so the workers that die are never so many in a row that the search ends."""
+    deaths = 0
+
+    def fault(host: str, number: int) -> Any:
+        nonlocal deaths
+        (order,) = [order for name, order in pool.orders if name == host][number : number + 1]
+        kills = any(each.spec.number == 3 for each in order.submit)
+        deaths += kills
+        assert deaths < 40, "round and round"
+        return "before" if kills else None
+
+    pool = InProcessPool(FakeHost, machines, fault, random.Random(0).choice)
+    search = Search(60, pool, random.Random(0), pauses=False)
+    search.run()
+    assert sorted(search.failed) == [0, 3], "0 fails by itself"
+    assert "workers died one after the other with this trial" in search.failed[3]
+    assert all(
+        found == history(number * 7 + 1, EPOCHS)
+        for number, found in search.histories.items()
+        if number
+    )
+    assert len(search.histories) == 59
+
+
 @pytest.mark.slow
 def test_the_driver_keeps_nothing_of_jobs_that_have_ended() -> None:
     """1,500 jobs: what this package holds after them is what it held after the first 500."""

@@ -12,10 +12,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 from paceline.data.inputs import TrialInputs
-from paceline.errors import TrialTimeoutError
 from paceline.executor.base import (
     EpochLimit,
     EpochReport,
@@ -42,6 +41,7 @@ from paceline.executor.remote.payoff import PayOff
 from paceline.executor.remote.pool import Event, HostPool, Joined, Leaving, Left
 from paceline.executor.remote.programs import ProgramOrders
 from paceline.executor.remote.spent import SpendsElsewhere
+from paceline.executor.remote.suspects import Suspects
 from paceline.executor.restored import Arrays, Example, Facts, found_again
 from paceline.executor.slots import Demand
 from paceline.executor.snapshot import PausedStates
@@ -90,6 +90,7 @@ class RemoteExecutor(SpendsElsewhere):
         self._grouper = TrialGrouper(data, search_chunk_bytes(data), self._notes, away=True)
         self._machines, self._paused = Machines(), PausedStates()
         self._jobs = JobTable(self._paused)
+        self._suspects = Suspects(self._jobs)
         self.demand = Demand(self._machines, self._grouper, in_order=in_order)
         self._orders = ProgramOrders(options or PackOptions(), self.demand)
         super().__init__(self._machines)
@@ -289,7 +290,7 @@ class RemoteExecutor(SpendsElsewhere):
         """Sends an order to each machine that waits for one and has something to do."""
         groups = self._grouper.groups
         dealt: dict[str, list[RemoteJob]] = {}
-        for machine, job in self._machines.deal(groups, self._jobs):
+        for machine, job in self._machines.deal(groups, self._jobs, self._suspects.alone):
             dealt.setdefault(machine.host, []).append(job)
         if not self._grouper.waiting:
             self._machines.take_surplus(self._jobs)
@@ -351,6 +352,8 @@ class RemoteExecutor(SpendsElsewhere):
         if isinstance(event, Leaving):
             machine.leaving = True
         elif isinstance(event, Left):
+            if not machine.leaving:
+                self._fail(self._suspects.died(machine.host, event.why), failed)
             self._lost(machine, event.why)
         else:
             machine.busy = False
@@ -379,7 +382,9 @@ class RemoteExecutor(SpendsElsewhere):
         self._files.put(machine, answer)  # first: what is reported may be saved at once
         self._spending.add(machine, answer)
         if answer.stuck:
-            self._stuck(machine, answer.stuck, failed)
+            self._pool.remove(machine.host)
+            self._fail(self._suspects.stuck(answer.stuck, self.limit), failed)
+            self._lost(machine, "an epoch did not end in time, so it was ended")
             return
         for number, name in answer.programs.items():
             job = self._jobs.get(number)
@@ -402,8 +407,7 @@ class RemoteExecutor(SpendsElsewhere):
         for number, error in answer.failed.items():
             job = self._jobs.get(number)
             if job is not None and job.host == machine.host:
-                self._jobs.forget(number)
-                failed(number, error.error())
+                self._fail({number: error.error()}, failed)
         for number, state in answer.states.items():
             job = self._jobs.get(number)
             if job is not None and job.host == machine.host:
@@ -420,6 +424,7 @@ class RemoteExecutor(SpendsElsewhere):
             )
         self._reported = True
         machine.trained += 1
+        self._suspects.trained(job.number)
         job.trial.epoch = each.epoch
         kept = self._kept()
         job.best = kept.better(each.logs.get(kept.objective), job.best)
@@ -451,6 +456,11 @@ class RemoteExecutor(SpendsElsewhere):
             )
         )
 
+    def _fail(self, errors: dict[int, Exception], failed: Failed) -> None:
+        for number, error in errors.items():
+            self._jobs.forget(number)
+            failed(number, error)
+
     def _apply(self, job: RemoteJob, answer: str) -> None:
         """Does what was answered about a job."""
         if self._jobs.get(job.number) is not job:
@@ -466,21 +476,6 @@ class RemoteExecutor(SpendsElsewhere):
                 self._jobs.put_away(job)
             else:
                 machine.take.add(job.number)
-
-    def _stuck(self, machine: Machine, packs: list[dict[int, int]], failed: Failed) -> None:
-        """Ends a machine whose pack does not come back; the suspects train one by one."""
-        self._pool.remove(machine.host)
-        suspects = cast(dict[int, int], self.limit.suspects)
-        for pack in packs:
-            jobs = {n: epoch for n, epoch in pack.items() if self._jobs.get(n) is not None}
-            if len(jobs) > 1 and any(suspects.get(n) != epoch for n, epoch in jobs.items()):
-                suspects.update(jobs)
-                continue
-            for number, epoch in jobs.items():
-                self._jobs.forget(number)
-                text = f"epoch {epoch + 1} had not ended after {self.limit.seconds or 0:g} s"
-                failed(number, TrialTimeoutError(f"trial_timeout: {text}"))
-        self._lost(machine, "an epoch did not end in time, so it was ended")
 
     # -- what was spent ------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from paceline.executor.grouping import Group
@@ -113,22 +113,32 @@ class Machines:
             return self.max_slots
         return max(1, sum(machine.slots for machine in self if not machine.leaving))
 
-    def deal(self, groups: Iterable[Group], jobs: JobTable) -> list[tuple[Machine, RemoteJob]]:
+    def deal(
+        self, groups: Iterable[Group], jobs: JobTable, alone: Collection[int] = ()
+    ) -> list[tuple[Machine, RemoteJob]]:
         """Chooses jobs of settled programs for the machines that wait for an order.
 
         A machine keeps to the groups that it has the programs of, and else takes the group that
         the fewest machines have. What would leave slots of other machines empty is not handed out
         ahead.
 
+        Args:
+            groups: The groups that jobs wait in.
+            jobs: All jobs.
+            alone: Numbers of jobs that wait for a machine without others, and stay alone there.
+
         Returns:
             Each machine with a job for it; the jobs are with the machines by then.
         """
-        queued = [group for group in groups if group.queue and group.program is not None]
+        settled = [group for group in groups if group.queue and group.program is not None]
         here = [machine for machine in self if not machine.leaving]
+        dealt = self._deal_alone(here, settled, jobs, alone) if alone else []
+        apart = {job.host for job in map(jobs.get, alone) if job is not None}
+        here = [machine for machine in here if machine.host not in apart]
         idle = [machine for machine in here if not machine.busy]
+        queued = [group for group in settled if _next(group, alone) is not None]
         if not queued or not idle:
-            return []
-        dealt: list[tuple[Machine, RemoteJob]] = []
+            return dealt
         load = {machine.host: jobs.count(machine.host) for machine in here}
         missing = sum(max(0, machine.slots - load[machine.host]) for machine in here)
         ahead = max(0, sum(len(group.queue) for group in queued) - missing)
@@ -145,14 +155,22 @@ class Machines:
                 continue
             machine = min(free, key=lambda each: load[each.host] / each.slots)
             group = self._group_for(machine, queued)
-            job = jobs.get(group.queue[0].number)
-            assert job is not None
-            jobs.send(job, machine.host)
-            machine.groups.add(id(group))
+            number = _next(group, alone)
+            assert number is not None
+            dealt.append((machine, _send(number, machine, jobs)))
             load[machine.host] += 1
-            dealt.append((machine, job))
-            queued = [each for each in queued if each.queue]
+            queued = [each for each in queued if _next(each, alone) is not None]
         return dealt
+
+    @staticmethod
+    def _deal_alone(
+        here: Iterable[Machine], queued: Iterable[Group], jobs: JobTable, alone: Collection[int]
+    ) -> list[tuple[Machine, RemoteJob]]:
+        """Gives jobs that are to be alone the machines that have no job, one each."""
+        empty = [m for m in here if not m.busy and not jobs.count(m.host)]
+        waiting = [t.number for group in queued for t in group.queue if t.number in alone]
+        pairs = zip(empty, waiting, strict=False)
+        return [(machine, _send(number, machine, jobs)) for machine, number in pairs]
 
     def _group_for(self, machine: Machine, queued: list[Group]) -> Group:
         for group in queued:
@@ -174,3 +192,17 @@ class Machines:
                 if waits and surplus > 0:
                     machine.take.add(job.number)
                     surplus, free = surplus - 1, free - 1
+
+
+def _next(group: Group, alone: Collection[int]) -> int | None:
+    """The job of a group's queue that is next for a machine with others; None: there is none."""
+    return next((trial.number for trial in group.queue if trial.number not in alone), None)
+
+
+def _send(number: int, machine: Machine, jobs: JobTable) -> RemoteJob:
+    """Takes a job out of its queue, because a machine gets it."""
+    job = jobs.get(number)
+    assert job is not None
+    jobs.send(job, machine.host)
+    machine.groups.add(id(job.group))
+    return job

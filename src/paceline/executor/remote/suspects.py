@@ -1,0 +1,82 @@
+"""Jobs that may be why machines go: those whose machines died, and those of packs that hang."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from paceline.errors import ClusterError, TrialTimeoutError
+from paceline.executor.base import EpochLimit
+from paceline.executor.remote.jobs import JobTable
+
+#: So many machines may die under a job, and it trains no epoch between, before it trains alone.
+_TOGETHER = 2
+#: So many may die in all, before it fails: machines also die for reasons of their own.
+_DEATHS = 8
+
+
+class Suspects:
+    """Finds the job that ends every machine on which it trains, among those that were with it.
+
+    A job that was on machines that died trains alone on a machine, until it has trained an epoch.
+    If it ends that machine, too, and again, it is the reason.
+
+    Args:
+        jobs: The jobs that have not ended.
+    """
+
+    def __init__(self, jobs: JobTable) -> None:
+        self._jobs = jobs
+        # Number of a job -> machines that have died under it since its last epoch.
+        self._deaths: dict[int, int] = {}
+
+    @property
+    def alone(self) -> set[int]:
+        """Numbers of the jobs that get a machine each."""
+        return {number for number, deaths in self._deaths.items() if deaths >= _TOGETHER}
+
+    def trained(self, number: int) -> None:
+        """A job has trained an epoch."""
+        self._deaths.pop(number, None)
+
+    def died(self, host: str, why: str) -> dict[int, Exception]:
+        """A machine has died, which still has its jobs; returns the job that fails, with the error.
+
+        Args:
+            host: The machine.
+            why: What is known of its end.
+        """
+        numbers = [job.number for job in self._jobs.on(host) if not job.paused]
+        for number in numbers:
+            self._deaths[number] = self._deaths.get(number, 0) + 1
+        if len(numbers) != 1 or self._deaths[numbers[0]] < _DEATHS:
+            return {}
+        (number,) = numbers
+        text = (
+            f"executor: {self._deaths.pop(number)} workers died one after the other with this "
+            f"trial, which was alone on the last ones ({why}); look into Ray's logs of the worker. "
+            "Where a model needs more memory than a worker has, give each worker more, or bound "
+            "the model's size in build(hp)."
+        )
+        return {number: ClusterError(text)}
+
+    def stuck(self, packs: Iterable[dict[int, int]], limit: EpochLimit) -> dict[int, Exception]:
+        """Packs do not come back: a job that was alone in one fails, others are suspected.
+
+        Args:
+            packs: Of each, the epochs that its jobs have trained, by number.
+            limit: Has the suspects, who train the next such epoch one by one.
+
+        Returns:
+            The errors of the jobs that fail, by number.
+        """
+        suspects, failed = cast(dict[int, int], limit.suspects), dict[int, Exception]()
+        for pack in packs:
+            jobs = {n: epoch for n, epoch in pack.items() if self._jobs.get(n) is not None}
+            if len(jobs) > 1 and any(suspects.get(n) != epoch for n, epoch in jobs.items()):
+                suspects.update(jobs)
+                continue
+            for number, epoch in jobs.items():
+                text = f"epoch {epoch + 1} had not ended after {limit.seconds or 0:g} s"
+                failed[number] = TrialTimeoutError(f"trial_timeout: {text}")
+        return failed
