@@ -332,6 +332,26 @@ def test_files_end_with_the_epoch_at_which_the_search_ends_a_trial(
     assert_same_files(written(folder, "cluster"), written(folder.parent / "local", "local"))
 
 
+class SaysItsEnd(keras.callbacks.CSVLogger):
+    """Writes a line more when training ends."""
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.csv_file.write("the end\n")
+        super().on_train_end(logs)
+
+
+def test_what_callbacks_write_at_the_end_of_the_trial_that_reaches_the_target_comes(
+    disks: Any,
+) -> None:
+    """The search ends before it has another order for the worker."""
+    for name, executor in (("local", "local"), ("cluster", InProcessCluster(1, elsewhere=True))):
+        folder = disks(name)
+        search = {"callbacks": [SaysItsEnd("log.csv")], "epochs": 20, "target": 0.69, "n_trials": 1}
+        searched(executor, name, search=search)
+        (log,) = written(folder, name).values()
+        assert log.endswith(b"the end\n") and len(log.splitlines()) < 20, name
+
+
 @pytest.mark.slow
 def test_a_log_below_the_folder_of_a_checkpoint_follows_its_trial(disks: Any) -> None:
     def search() -> dict[str, Any]:

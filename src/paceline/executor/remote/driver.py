@@ -490,6 +490,7 @@ class RemoteExecutor(SpendsElsewhere):
 
     def close(self) -> None:
         """Ends the machines; all trials are dropped."""
+        self._files.fetch_last(self._pool, self._machines)
         self._grouper.save_laws()
         self._pool.close()
         self._paused.close()

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from paceline.errors import ClusterError
 from paceline.executor.base import Notes
+from paceline.executor.lanes import PAUSE
 from paceline.executor.remote.machines import Machine
-from paceline.executor.remote.messages import RoundAnswer, Submitted
+from paceline.executor.remote.messages import RoundAnswer, RoundOrder, Submitted
+from paceline.executor.remote.pool import Answered, HostPool, Left
 from paceline.pack.callbacks.elsewhere import UserPlaces
+
+#: Seconds for which a search that ends waits for the last files.
+_PATIENCE = 10.0
 
 
 class CollectedFiles:
@@ -17,10 +25,11 @@ class CollectedFiles:
 
     Args:
         notes: Told of files that cannot be written.
+        clock: Seconds, from anywhere.
     """
 
-    def __init__(self, notes: Notes) -> None:
-        self._notes = notes
+    def __init__(self, notes: Notes, clock: Callable[[], float] = time.monotonic) -> None:
+        self._notes, self._clock = notes, clock
         self._places: dict[int, UserPlaces] = {}
         # The machine that had a job last. It may send the last files of a job that has ended.
         self._hosts: dict[int, str] = {}
@@ -69,3 +78,20 @@ class CollectedFiles:
                     self._places[number].put(file)
                 except (OSError, ValueError) as error:
                     self._notes.tell_once(f"callbacks: a file cannot be written: {error}")
+
+    def fetch_last(self, pool: HostPool, machines: Iterable[Machine]) -> None:
+        """Writes what callbacks write at the end of trials that have just ended with the search.
+
+        A search that has reached its target has no other order for the machines of such trials.
+        """
+        hosts = {m.host: m for m in machines if m.stop and not m.busy and self}
+        until = self._clock() + _PATIENCE
+        with suppress(ClusterError):  # all machines are gone
+            for machine in hosts.values():
+                pool.send(machine.host, RoundOrder(stop=sorted(machine.stop), train=False))
+            while hosts and self._clock() < until:
+                for event in pool.wait(PAUSE):
+                    if isinstance(event, Answered) and event.host in hosts:
+                        self.put(hosts[event.host], event.answer)
+                    if isinstance(event, (Answered, Left)):
+                        hosts.pop(event.host, None)
