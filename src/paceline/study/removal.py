@@ -129,7 +129,7 @@ class Removal:
         peers.look()
         if peers.others:
             # A worker of another machine, which has not left: does it still beat?
-            every = seconds_between()
+            every = max([seconds_between(), *(peer.every for peer in peers.others.values())])
             note(f"looking for {2 * every:.0f} seconds whether another machine searches it")
             for _ in range(MISSED):
                 sleep(2 * every / MISSED)

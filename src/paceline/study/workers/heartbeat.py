@@ -35,6 +35,8 @@ MISSED = 6
 #: A file in the workers' folder that holds an id of this folder. Containers of one host have its
 #: boot id, and the same paths, but each its own files.
 PLACE = "place"
+#: Seconds between beats, at most: a worker that died is known to be dead after six times as long.
+LONGEST = 3600.0
 _TOKEN = re.compile("[0-9a-f]{16}")
 _VARIABLE = "PACELINE_HEARTBEAT_SECONDS"
 
@@ -50,12 +52,14 @@ class Peer:
     Attributes:
         beat: The last number seen.
         mode: What it says of itself.
+        every: Seconds between its beats, as it says; 0.0: an earlier version says nothing of them.
         silence: Seconds of watching in which the number has not grown.
         alive: Whether it is known to live: its number has grown, or it holds its lock file.
     """
 
     beat: Any
     mode: Mode
+    every: float = 0.0
     silence: float = 0.0
     alive: bool = False
 
@@ -176,7 +180,7 @@ class Heartbeats:
 
     def _write(self) -> None:
         self._beat += 1
-        record = {"beat": self._beat, "mode": self.mode, **self._place}
+        record = {"beat": self._beat, "mode": self.mode, "every": self.every, **self._place}
         self._store.storage.set_study_system_attr(self._study, BEAT + self.token, record)
 
     def _read(self) -> None:
@@ -203,7 +207,7 @@ class Heartbeats:
             self._declare_dead(token)
 
     def _dead(self, peer: Peer) -> bool:
-        return peer.silence > MISSED * self.every
+        return peer.silence > MISSED * max(self.every, peer.every)
 
     def _watch(self, token: str, record: dict[str, Any], passed: float) -> None:
         beat, mode = record.get("beat"), record.get("mode")
@@ -215,6 +219,7 @@ class Heartbeats:
         else:
             peer.silence += passed
         peer.mode = mode if mode in ("alone", "shared") else "joining"
+        peer.every = _every_of(record)
         held = _works(self._place, token, record)
         if held is False:  # it died, perhaps right after its last beat
             peer.silence = math.inf
@@ -242,6 +247,12 @@ def _works(
     path = Path(folder) / lock_name(token)
     # A worker holds the file from before its first heartbeat to after its last one.
     return is_held(path, remove=remove) if path.is_file() else False
+
+
+def _every_of(record: Mapping[str, Any]) -> float:
+    """Seconds between a worker's beats, as its heartbeat says them; 0.0 where it does not."""
+    every = record.get("every")
+    return float(every) if isinstance(every, (int, float)) and 0 < every <= LONGEST else 0.0
 
 
 def _place(folder: Path | None) -> dict[str, str | None]:
@@ -335,13 +346,16 @@ def seconds_between() -> float:
     """Seconds between beats.
 
     Raises:
-        UsageError: The environment holds no number.
+        UsageError: The environment holds no number above 0 and up to ``LONGEST``.
     """
     text = os.environ.get(_VARIABLE)
     try:
         seconds = 5.0 if text is None else float(text)
     except ValueError:
         seconds = 0.0
-    if not seconds > 0:
-        raise UsageError(f"{_VARIABLE}: {text!r} is no number of seconds above 0.")
+    if not 0 < seconds <= LONGEST:
+        raise UsageError(
+            f"{_VARIABLE}: {text!r} is no number of seconds above 0 and up to {LONGEST:.0f}; give "
+            "one, or unset it for 5."
+        )
     return seconds

@@ -54,7 +54,7 @@ class Worker:
             goes on under another token, and its trials under way are no longer its own.
 
     Raises:
-        UsageError: PACELINE_HEARTBEAT_SECONDS is no number above 0.
+        UsageError: PACELINE_HEARTBEAT_SECONDS is no number above 0 and up to 3600.
     """
 
     def __init__(
