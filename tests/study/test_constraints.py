@@ -255,6 +255,21 @@ def test_the_best_trial_is_the_one_that_optuna_names(amounts_: list[float]) -> N
     assert trials_to_continue(study.trials, 1, None, "maximize") == [2]
 
 
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_the_best_of_what_is_stored_is_complete_and_the_first_of_equals(direction: str) -> None:
+    storage = "sqlite:///studies.db"
+    theirs = optuna.create_study(study_name="s", storage=storage, direction=direction)
+    sign = 1.0 if direction == "maximize" else -1.0
+    pruned, complete = optuna.trial.TrialState.PRUNED, optuna.trial.TrialState.COMPLETE
+    for value, state in [(0.9, pruned), (0.1, complete), (0.5, complete), (0.5, complete)]:
+        theirs.add_trial(optuna.trial.create_trial(value=sign * value, state=state))
+    theirs.ask()
+    view = StudyView.open("s", storage=storage)
+    assert view is not None and view.best is not None
+    assert view.best == view.trials.best
+    assert view.best.number == 2
+
+
 def test_constraints_beyond_all_numbers_are_stored_as_numbers() -> None:
     evaluated = trial_codec.evaluated_constraints({"constraints": (float("inf"), np.float32(1.5))})
     assert json.loads(json.dumps(evaluated)) == {"constraints": [sys.float_info.max, 1.5]}

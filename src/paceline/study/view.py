@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from paceline.errors import StorageError, StudyError
 from paceline.study import trial_codec
 from paceline.study.metadata import META, StoredStudy, check_name, stored_space
-from paceline.study.objective import is_better
 from paceline.study.objectives import objective_names
 from paceline.study.outside import BEAT, asks_to_pause
 from paceline.study.storage.folder import (
@@ -26,7 +26,7 @@ from paceline.study.storage.journal import DamagedLineError, JournalFile, damage
 from paceline.study.storage.journal_storage import JournalReplay
 from paceline.study.storage.storage import StudyStorage, uncollected
 from paceline.study.trial import Trial
-from paceline.study.trials import TrialTable
+from paceline.study.trials import TrialTable, rank
 from paceline.study.workers.heartbeat import is_searched
 from paceline.study.workers.worker import WORKERS
 
@@ -140,13 +140,12 @@ class StudyView:
     @property
     def best(self) -> Trial | None:
         """As ``trials.best``, without making all of ``trials``."""
-        best, most = None, None
-        for trial in self._stored.trials:
-            complete = trial.state == TrialState.COMPLETE and trial.values
-            if complete and not trial_codec.violation_of(trial):
-                if is_better(trial.values[0], most, self._stored.directions[0]):
-                    best, most = trial, trial.values[0]
-        return None if best is None else trial_codec.from_frozen(best)
+        direction = self._stored.directions[0]
+        there = [(t.values[0], t) for t in self._stored.trials if t.values]
+        numbers = [pair for pair in there if not math.isnan(pair[0])]
+        numbers.sort(key=lambda pair: rank(pair[0], direction))
+        trials = (trial_codec.from_frozen(frozen) for _, frozen in numbers)
+        return next((t for t in trials if t is not None and TrialTable.may_be_best(t)), None)
 
     @classmethod
     def open(
