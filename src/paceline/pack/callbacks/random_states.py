@@ -97,6 +97,7 @@ class OwnRandomStates:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
+        self._seeded: RandomStates | None = None  # as the seed makes them, once they were read
         self.drawn: RandomStates | None = None
 
     @contextmanager
@@ -108,7 +109,10 @@ class OwnRandomStates:
             np.random.seed(self._seed)
             if self.drawn is not None:
                 self.drawn.put_back()
-            before = RandomStates.now()
+            elif self._seeded is None:
+                self._seeded = RandomStates.now()
+            before = self.drawn or self._seeded
+            assert before is not None
             try:
                 yield
             finally:
