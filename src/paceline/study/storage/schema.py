@@ -1,7 +1,7 @@
 """What may stand in the files of a study: the one schema, checked before anything uses a value.
 
-Files may be damaged, or made by a stranger. ``msgspec`` compares what was parsed with these types;
-what a type cannot say (that a trial's study exists) is checked where values are used.
+Files may be damaged, or made by a stranger. ``msgspec`` compares what was parsed with these types.
+What a type cannot say (that a trial's study exists) is checked where values are used.
 
 | what | type | checked by |
 |---|---|---|
@@ -347,9 +347,9 @@ class GroupFacts(Struct):
     parked: Numbers
     epochs: dict[Number, Count]
     callbacks: dict[Number, DriverFacts] = {}
-    # On other machines: the epoch of the state that is held, and the best value until now.
-    held: dict[Number, Count] = {}
-    best: dict[Number, float | None] = {}
+    logs: dict[Number, dict[Number, Count]] = {}  # callback -> bytes before its trial began
+    held: dict[Number, Count] = {}  # elsewhere: the epoch of the state that is held
+    best: dict[Number, float | None] = {}  # elsewhere: the best value until now
 
 
 class PackFacts(Struct):
