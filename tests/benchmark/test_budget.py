@@ -95,6 +95,7 @@ def test_the_beginning_is_measured_as_the_search_will_train(
 
     monkeypatch.setattr("paceline.tuner.tuner.Tuner", Tuner)
     how = {"slots": slots, "plan": "mapped", "widths": "apart", "mesh": 2, "executor": "fit"}
+    how["constraints"] = {"params": ("<=", 50)}
     with pytest.raises(UsageError, match="no epoch ended"):
         planned(100.0, **how)
     assert {name: made[0][name] for name in how} == how

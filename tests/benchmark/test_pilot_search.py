@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import keras
 import pytest
 
 import toys
 from bench_records import run
 from paceline.benchmark import pilot_search
-from paceline.benchmark.pilot_search import _pace, _PilotProgress, run_pilot
+from paceline.benchmark.pilot_search import _pace, _PilotProgress, _programs, run_pilot
 from paceline.benchmark.result import Bench, Plan
 from paceline.benchmark.subject import Subject
 from paceline.data.arrays import prepare
@@ -151,6 +152,62 @@ def test_several_programs_are_seen():
     found = rehearsed(build, n_trials=6, epochs=1)
     assert 1.5 < found.programs < 4
     assert found.compile > 0
+
+
+def programs(build, constraints=None):
+    return _programs(subject(build), 8, 6, lambda: 1e9, constraints)
+
+
+def inputless(hp):
+    layers = [keras.layers.Dense(hp.Int("units", 2, 8)), keras.layers.Dense(toys.CLASSES)]
+    return toys.compiled(keras.Sequential(layers))
+
+
+@pytest.mark.parametrize(
+    ("build", "constraints"),
+    [
+        (toys.wide, lambda model, hparams: hparams["units"] <= 4),
+        (inputless, {"params": ("<=", toys.n_params(4))}),
+    ],
+)
+def test_models_that_constraints_forbid_are_no_programs_of_the_search(
+    build, constraints, monkeypatch
+):
+    monkeypatch.setattr(pilot_search, "PATIENCE", 1e9)
+    traced = []
+
+    def fingerprint(self, model, batch_size):  # as good as the real one here, and quick
+        traced.append(model.layers[0].units)
+        return str(traced[-1])
+
+    monkeypatch.setattr(Subject, "fingerprint", fingerprint)
+    assert programs(build, constraints) < 6
+    assert len(traced) == pilot_search.TRIED
+    assert set(traced) <= {2, 3, 4}
+
+
+def test_configurations_that_are_rejected_or_fail_are_no_programs_of_the_search():
+    def build(hp):
+        units = hp.Int("units", 2, 8)
+        if units > 5:
+            hp.reject("too wide")
+        if units < 5:
+            raise ValueError("too narrow")
+        return toys.wide(hp)
+
+    assert programs(build) == 1
+
+
+def test_drawing_configurations_ends_where_all_are_rejected(monkeypatch):
+    monkeypatch.setattr(pilot_search, "PATIENCE", 1e9)
+    asked = []
+
+    def build(hp):
+        asked.append(hp.Int("units", 2, 8))
+        hp.reject("no")
+
+    assert programs(build) == 1
+    assert len(asked) == pilot_search.DRAWN
 
 
 @pytest.mark.slow

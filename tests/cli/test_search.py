@@ -323,6 +323,16 @@ def test_a_budget_is_planned_as_the_search_will_train(paceline, tuner, model, pl
     assert (tuner.made[0].call["n_trials"], tuner.made[0].call["epochs"]) == (5, 2)
 
 
+def test_a_budget_is_planned_under_the_constraints(paceline, tuner, model, planned):
+    model.write_text(model.read_text() + "\nconstraints = {'params': ('<=', 5)}\n")
+    assert paceline("search", "model.py", "--budget", "2m").code == 0
+    words = ("--constraint", "params<=50", "--study", "other")
+    assert paceline("search", "model.py", "--budget", "2m", *words).code == 0
+    found = [asked["constraints"] for asked in planned]
+    assert found == [{"params": ("<=", 5)}, {"params": [("<=", 50)]}]
+    assert [made.arguments["constraints"] for made in tuner.made] == found
+
+
 def test_a_budget_cannot_be_planned_for_a_cluster(paceline, tuner, model, planned):
     done = paceline("search", "model.py", "--budget", "2m", "--executor", "ray")
     assert done.code == 2

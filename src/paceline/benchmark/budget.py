@@ -54,6 +54,7 @@ def plan_for_budget(
     batch_size: int,
     epochs: int | None,
     objective: Any = None,
+    constraints: Any = None,
     pruner: str | None,
     precision: str | None,
     seconds: float,
@@ -73,6 +74,7 @@ def plan_for_budget(
         batch_size: Examples per step.
         epochs: Epochs of each trial; None: to be chosen.
         objective: As ``Tuner`` takes it: latency, and other costs of models, take time too.
+        constraints: As ``Tuner`` takes it: models that violate one are not measured.
         pruner: Pruner of the search as text; None without one. The trials of "pbt" are its
             population.
         precision: "float32", "bfloat16", or None for Keras' policy as it is.
@@ -107,6 +109,7 @@ def plan_for_budget(
         size = min(batch_size, data.n)
         costs = run_pilot(
             *(subject, size, n_measured, tried, left, executor, pruner, objective),
+            constraints=constraints,
             slots=slots,
             **training,
         )

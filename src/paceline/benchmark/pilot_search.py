@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.benchmark.subject import Subject
+from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
 from paceline.report.forecast import Costs, Pace, programs_of
 from paceline.report.progress import Progress
@@ -25,6 +26,8 @@ WAVES, SECONDS = 2, 4.0
 LONG, FEW = 15.0, 2
 #: Configurations that are traced to estimate the number of programs, and seconds for tracing them.
 TRIED, PATIENCE = 6, 10.0
+#: Configurations that are drawn for that at most: some are rejected, or cannot be built.
+DRAWN = 100
 
 
 class _PilotProgress:
@@ -88,6 +91,7 @@ def run_pilot(
     executor: str = "auto",
     pruner: str | None = None,
     objective: Any = None,
+    constraints: Any = None,
     **training: Any,
 ) -> Costs | None:
     """Measures what a search costs.
@@ -102,6 +106,7 @@ def run_pilot(
         pruner: Pruner of the search. It matters because trials that end early make room for others,
             which have to be built.
         objective: What the search optimizes, as ``Tuner`` takes it.
+        constraints: What its models must satisfy, as ``Tuner`` takes it.
         **training: Further arguments of ``Tuner`` that the pace depends on: slots, plan, widths,
             mesh.
 
@@ -125,6 +130,7 @@ def run_pilot(
             executor=executor,
             pruner=pruner,
             objective=objective,
+            constraints=constraints,
             directory=folder,
             seed=subject.seed,
             progress=pilot,
@@ -149,23 +155,32 @@ def run_pilot(
     finish = max(0.0, seconds - pilot.at)  # after the last epoch the best model was saved
     programs, compiling = 1.0, 0.0
     if executor != "fit":
-        programs = _programs(subject, batch_size, n_trials, left)
+        programs = _programs(subject, batch_size, n_trials, left, constraints)
     if programs > 1:
         compiling = parts.get("compile", 0.0)
     return Costs(batch_size, ready, pace, finish, programs, compiling, parts, pilot.trial_epochs)
 
 
-def _programs(subject: Subject, batch_size: int, n_trials: int, left: Callable[[], float]) -> float:
+def _programs(
+    subject: Subject,
+    batch_size: int,
+    n_trials: int,
+    left: Callable[[], float],
+    constraints: Any = None,
+) -> float:
     """Estimates how many programs the search needs, from a few configurations that are traced."""
     import numpy as np
 
     from paceline.executor.model_builder import ModelBuilder
+    from paceline.tuner.constraints import Constraints
 
+    allowed = Constraints(constraints)
+    shapes = subject.data.batch_shapes(batch_size)
     builder, rng = ModelBuilder(subject.build), np.random.default_rng(subject.seed)
     began, names = time.perf_counter(), set[str]()
     tried = 0
-    while tried < min(TRIED, n_trials):
-        if time.perf_counter() - began > PATIENCE or left() <= 0:
+    for _ in range(DRAWN):
+        if tried == min(TRIED, n_trials) or time.perf_counter() - began > PATIENCE or left() <= 0:
             break
 
         def choose(parameter: Any) -> Any:
@@ -173,9 +188,16 @@ def _programs(subject: Subject, batch_size: int, n_trials: int, left: Callable[[
             return values[int(rng.integers(len(values)))]
 
         try:
-            model = builder(HyperParameters(chooser=choose), subject.seed)
+            hp = HyperParameters(chooser=choose)
+            model = builder(hp, subject.seed)
+            if allowed:
+                if not model.built:
+                    keras_private.symbolic_build(model, shapes)
+                allowed.check(model, hp.hparams)
             names.add(subject.fingerprint(model, batch_size))
         except Unpackable:
             return 1.0
+        except Exception:  # rejected, or failed in the user's code: the search does not train it
+            continue
         tried += 1
     return programs_of(len(names), tried, n_trials)

@@ -52,7 +52,11 @@ def check_budget(
 
 
 def planned_search(
-    command: SearchCommand, user: user_file.UserFile, data: datasets.Dataset, view: LiveView
+    command: SearchCommand,
+    user: user_file.UserFile,
+    data: datasets.Dataset,
+    constraints: Any,
+    view: LiveView,
 ) -> dict[str, Any]:
     """Return trials, epochs and timeout of a search with a budget, by measuring its beginning.
 
@@ -60,6 +64,7 @@ def planned_search(
         command: The search.
         user: The user's file.
         data: The data.
+        constraints: What models must satisfy, as ``Tuner`` takes it; None without.
         view: Shows what is being done.
 
     Raises:
@@ -88,6 +93,7 @@ def planned_search(
         batch_size=command.search["batch_size"],
         epochs=command.search["epochs"],
         objective=command.tuner.get("objective"),
+        constraints=constraints,
         pruner=command.tuner.get("pruner"),
         precision=command.tuner.get("precision"),
         seconds=command.budget,

@@ -410,8 +410,10 @@ def _prepare(
     from paceline.tuner.constraints import of_command
     from paceline.tuner.tuner import Tuner
 
-    planned = {} if command.budget is None else planned_search(command, user, data, view)
     constraints = of_command(command.constraints) if command.constraints else user.constraints
+    planned = {}
+    if command.budget is not None:
+        planned = planned_search(command, user, data, constraints, view)
     tuner = Tuner(
         user.build,
         study=command.study,
