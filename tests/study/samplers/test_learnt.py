@@ -26,6 +26,7 @@ from paceline.study.samplers.learnt import (
     stored_learnt,
 )
 from paceline.study.study import Study
+from paceline.study.trial_codec import constraint_attributes
 from paceline.study.workers.worker import Worker
 
 RATE = FloatDistribution(1e-4, 1e-1, log=True)
@@ -55,6 +56,14 @@ def test_a_trial_is_known_by_its_rank_among_the_complete_ones(direction, best):
     assert by_rank[0].params["lr"] == 10 ** -(1 + best / 200)
     scaled = LearntStudy.of("old", stored([300.0, 100.0, 400.0, None, 150.0], direction))
     assert scaled == learnt  # scales of objectives do not matter
+
+
+def test_trials_that_violate_a_constraint_rank_behind_all_others():
+    study = stored([1.0, 2.0, 3.0, 4.0])
+    for number, over in ((0, 0.5), (1, 0.2), (3, -1.0)):
+        study.trials[number].system_attrs = constraint_attributes({"c": over})
+    learnt = LearntStudy.of("old", study)
+    assert [t.rank for t in learnt.trials] == [0.875, 0.625, 0.125, 0.375]
 
 
 def test_of_a_long_study_the_best_are_kept_and_others_of_all_ranks():

@@ -23,11 +23,13 @@ from optuna.distributions import (
     distribution_to_json,
     json_to_distribution,
 )
+from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import StudyError, UsageError
 from paceline.search_space import Parameter
 from paceline.study.metadata import StoredStudy, check_name
+from paceline.study.trial_codec import violation_of
 
 #: Samplers that learn from earlier studies.
 LEARNERS = ("tpe", "cmaes")
@@ -43,7 +45,7 @@ class LearntTrial:
 
     Attributes:
         rank: Its place among the complete trials of its study: above 0 for the best, below 1 for
-            the worst.
+            the worst. Those that violate a constraint come behind all others, as in Optuna.
         params: Storage name -> stored value.
     """
 
@@ -74,7 +76,11 @@ class LearntStudy:
             for trial in stored.trials
             if trial.state == OptunaState.COMPLETE and not math.isnan(trial.values[0])
         ]
-        complete.sort(key=lambda trial: (sign * trial.values[0], trial.number))
+
+        def order(trial: FrozenTrial) -> tuple[float, float, int]:
+            return violation_of(trial) or 0.0, sign * trial.values[0], trial.number
+
+        complete.sort(key=order)
         kinds: dict[str, BaseDistribution] = {}
         for trial in sorted(complete, key=lambda trial: trial.number):
             kinds |= trial.distributions  # bounds may have changed: the last ones count
