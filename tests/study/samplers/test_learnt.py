@@ -66,6 +66,22 @@ def test_trials_that_violate_a_constraint_rank_behind_all_others():
     assert [t.rank for t in learnt.trials] == [0.875, 0.625, 0.125, 0.375]
 
 
+def test_of_several_objectives_the_first_ranks_and_a_note_says_so():
+    rows = [
+        create_trial(values=[value, -value], params={"lr": 0.01}, distributions={"lr": RATE})
+        for value in (2.0, 1.0)
+    ]
+    rows[0].number, rows[1].number = 0, 1
+    learnt = LearntStudy.of("old", StoredStudy(("minimize", "minimize"), {}, rows))
+    assert [t.rank for t in learnt.trials] == [0.75, 0.25]
+    hp = HyperParameters()
+    hp.Float("lr", 1e-4, 1e-1, sampling="log")
+    _, (note,) = notes_on([learnt], dict(hp.parameters))
+    assert note.endswith(
+        "2 trials of study 'old', which do not count here, by the first of its 2 objectives"
+    )
+
+
 def test_of_a_long_study_the_best_are_kept_and_others_of_all_ranks():
     learnt = LearntStudy.of("old", stored([float(i) for i in range(400)]))
     ranks = sorted(t.rank for t in learnt.trials)

@@ -61,11 +61,14 @@ class LearntStudy:
         study: Its name.
         kinds: Storage name -> distribution, of the parameters that its trials share in one form.
         trials: Its trials, in the order of their numbers.
+        n_objectives: Its objectives, of which the first ranks its trials. Not stored with the study
+            that learns: only the note at its beginning tells it.
     """
 
     study: str
     kinds: Mapping[str, BaseDistribution]
     trials: Sequence[LearntTrial]
+    n_objectives: int = 1
 
     @classmethod
     def of(cls, name: str, stored: StoredStudy) -> LearntStudy:
@@ -92,7 +95,7 @@ class LearntStudy:
         n_rest = min(len(rest), KEPT - KEPT // 2)
         kept = ranked[: KEPT // 2] + [rest[len(rest) * i // n_rest] for i in range(n_rest)]
         kept.sort(key=lambda pair: pair[0])
-        return cls(name, kinds, [trial for _, trial in kept])
+        return cls(name, kinds, [trial for _, trial in kept], len(stored.directions))
 
     def differs(self, parameters: Mapping[str, Parameter]) -> list[str]:
         """Return the names of those parameters that are of another kind here.
@@ -329,6 +332,8 @@ def notes_on(
         kept.append(each)
         n, differs = len(each.trials), each.differs(parameters)
         text = f"learning from {n} trials of study {each.study!r}, which do not count here"
+        if each.n_objectives > 1:
+            text += f", by the first of its {each.n_objectives} objectives"
         if differs:
             text += (
                 f"; {', '.join(differs)} {'is' if len(differs) == 1 else 'are'} of another kind or "
