@@ -323,7 +323,7 @@ class Study:
             for text in notes:
                 self.proposer.note(text)
             stored.learnt = [each.to_json() for each in learnt]
-        elif names_others(names, learnt):
+        elif names_others(names, directory, learnt):
             self.proposer.note(
                 f"learn_from: study {self.name!r} has begun and goes on with what it learnt then "
                 f"({', '.join(each.study for each in learnt) or 'nothing'})"

@@ -312,6 +312,15 @@ def test_a_path_that_leads_nowhere_is_an_error(path):
     assert not Path("runs").exists()
 
 
+def test_a_file_that_is_called_as_a_study_does_not_hide_it():
+    search("old", 2)
+    Path("copy").write_bytes(Path("runs/old/journal.log").read_bytes())
+    Path("old").write_text("notes")
+    for each in ("old", "copy"):
+        (learnt,) = read_learnt((each,), Path("runs"), ("new", None))
+        assert (learnt.study, len(learnt.trials)) == ("old", 2)
+
+
 @pytest.mark.parametrize(
     "path", ["runs/s", "runs/../runs/s/journal.log", "link", "journal:link/journal.log"]
 )

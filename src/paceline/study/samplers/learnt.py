@@ -239,7 +239,7 @@ def _read(text: str, directory: Path, own: tuple[str, Any]) -> LearntStudy:
     from paceline.study.storage.folder import check_pickles
     from paceline.study.storage.storage import StudyStorage
 
-    storage, name = _place(text)
+    storage, name = _place(text, directory)
     if storage is None:
         try:
             check_name(name)
@@ -278,7 +278,7 @@ def _read(text: str, directory: Path, own: tuple[str, Any]) -> LearntStudy:
     return learnt
 
 
-def _place(text: str) -> tuple[str | None, str | None]:
+def _place(text: str, directory: Path) -> tuple[str | None, str | None]:
     """Return the storage and the study's name that a text means; None: the only study there."""
     address, hash_sign, name = text.rpartition("#")
     # A password may hold a number sign.
@@ -288,7 +288,8 @@ def _place(text: str) -> tuple[str | None, str | None]:
         return address, name or None
     with contextlib.suppress(OSError, RuntimeError):  # too long for a path; no such user
         path = Path(text).expanduser()
-        if path.is_file():
+        is_name = path.name == text and (directory / text / "journal.log").is_file()
+        if path.is_file() and not is_name:
             return f"journal:{path}", None
         if (path / "journal.log").is_file():
             return f"journal:{path / 'journal.log'}", None
@@ -343,16 +344,17 @@ def notes_on(
     return kept, notes
 
 
-def names_others(learn_from: Sequence[str], learnt: Sequence[LearntStudy]) -> bool:
+def names_others(learn_from: Sequence[str], directory: Path, learnt: Sequence[LearntStudy]) -> bool:
     """Whether an argument names other studies than those that were learnt, as far as names tell.
 
     Args:
         learn_from: Of ``check_learn_from``.
+        directory: Folder of the studies.
         learnt: What was learnt when the study began.
     """
     if len(learn_from) != len(learnt):
         return bool(learn_from)
-    names = [_place(text)[1] for text in learn_from]  # None: the only study of a storage
+    names = [_place(text, directory)[1] for text in learn_from]  # None: the only study of a storage
     pairs = zip(names, learnt, strict=True)
     return any(name is not None and Path(name).name != each.study for name, each in pairs)
 
