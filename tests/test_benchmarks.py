@@ -334,3 +334,18 @@ def test_tpe_is_searched_with_and_without_the_liar_and_seeing_few_trials(benchma
     _, seen = asking.seen_once(("sphere", 3, 24))
     assert set(seen) == {"begun", "plain", "256", "512"}
     assert all(seen[way] <= seen["begun"] for way in seen)
+
+
+def test_auto_is_searched_beside_others_with_one_objective_and_two(benchmark_module):
+    auto = benchmark_module("auto")
+    found = auto.auto(1, quick=True)["grid24, 24 trials"]
+    assert found["auto"] == "grid"
+    assert {way: row["median"] for way, row in found["loss"].items()} == {
+        "tpe": 0.0,
+        "random": 0.0,
+        "grid": 0.0,
+    }
+    assert auto.choose_sampler(auto.outline_of(auto.layered, 10**6)).sampler == "tpe"
+    assert auto.outline_of(auto.costly, 64).n_objectives == 2
+    assert 0 < auto.auto_once(auto.costly, 0, 8, "random")["loss"] < 1
+    assert auto.area([(3.0, 1.0), (2.0, 0.2), (3.5, 0.1)]) == pytest.approx(2 * 1.0 + 0.5 * 0.1)

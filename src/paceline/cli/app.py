@@ -149,7 +149,8 @@ def search(
         ),
     ] = None,
     sampler: Annotated[
-        str, typer.Option(metavar="NAME", help="tpe, cmaes, random, qmc, gp, grid, nsga2, nsga3.")
+        str,
+        typer.Option(metavar="NAME", help="tpe, cmaes, random, qmc, gp, grid, nsga2, nsga3, auto."),
     ] = "tpe",
     pruner: Annotated[
         str,

@@ -56,6 +56,7 @@ def next_steps(command: SearchCommand, result: Mapping[str, Any]) -> summary.Ste
         return steps
     counts = result["n_trials"]
     total = command.search.get("n_trials")
+    sampler = (result.get("sampler") or {}).get("name", command.tuner.get("sampler"))
     short = isinstance(total, int) and _finished(counts) < total
     # A search that had time and still ended before its last trial has tried every configuration. A
     # grid comes to an end too. In both cases "32 more trials" would find nothing to try.
@@ -64,7 +65,7 @@ def next_steps(command: SearchCommand, result: Mapping[str, Any]) -> summary.Ste
     )
     if short and cut_off:
         steps.append((line("resume"), f"go on to {total:,} trials"))
-    elif cut_off or not (short or command.tuner.get("sampler") == "grid"):
+    elif cut_off or not (short or sampler == "grid"):
         steps.append((line("resume", "--trials", "+32"), "32 more trials"))
     return steps
 

@@ -291,6 +291,8 @@ def _tuner_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
         for name in ("sampler", "seed", "slots", "plan", "widths", "pruner", "precision")
         if meta.get(name) is not None
     }
+    if meta.get("sampler_reason"):  # which the study keeps as well
+        stored_arguments["sampler"] = "auto"
     if mesh := meta.get("mesh"):  # devices, and those that split batches where that was said
         stored_arguments["mesh"] = tuple(mesh) if mesh[1] is not None else mesh[0]
     objective: Any = {"objective": meta.get("objective"), "direction": meta.get("direction")}

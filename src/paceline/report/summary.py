@@ -31,6 +31,8 @@ def search_summary(
     """
     rejected = summary.get("rejected", {}).items()
     said = [f"{count:,} rejected before training: {reason}" for reason, count in rejected]
+    if auto := summary.get("sampler"):
+        said.append(f'Sampler: {auto["name"]}, chosen by "auto": {auto["reason"]}.')
     blocks = ["\n".join([_headline(summary), *said])]
     if summary.get("best"):
         blocks.append(best_text(summary["best"], objective))

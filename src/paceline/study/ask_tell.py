@@ -187,14 +187,17 @@ class TrialAsker:
             raise SpaceError("enqueue: no hyperparameter is named; give at least one value.")
         self._proposer.enqueued.enqueue(values, users=True)
 
-    def share(self, seed: int) -> None:
+    def share(self, seed: int, sampler: str | None = None) -> None:
         """Draw from another seed: others were found to search the study before its first trial.
 
         Args:
             seed: This worker's own; see ``shared_study.sampling_seed``.
+            sampler: The name of another sampler to draw with; None for the one that was given.
         """
         self.draws_alone = True
+        self._sampler = sampler or self._sampler
         self._proposer.reseed(resolve_sampler(self._sampler, seed), seed)
+        self._adaptive = self._proposer.adaptive
 
 
 def _counts(trial: Trial) -> bool:

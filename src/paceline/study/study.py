@@ -410,12 +410,14 @@ class Study:
             self.metadata.write(meta)
             joined = self.peers.create_study(self.trials.directions, self.metadata.meta)
             if joined is not None:  # the worker that made it has decided what is learnt
+                meta = self._with_sampler_of(joined.meta, meta)
                 self.metadata.learnt = list(joined.meta.get("learnt", ()))
                 self.metadata.id = self.peers.settle_id(self.metadata.id)
                 self.metadata.write(meta)
                 self._learnt = stored_learnt(self.name, self.metadata.learnt)
             if self.peers.shared:
-                self.asker.share(sampling_seed(self._seed, self._worker))
+                chosen = meta["sampler"] if meta.get("sampler_reason") else None
+                self.asker.share(sampling_seed(self._seed, self._worker), chosen)
                 if self.proposer.sampled.told is not None:
                     self.proposer.sampled.told.learn(self._learnt)
         self.updates.fail_left_running()
@@ -423,6 +425,21 @@ class Study:
         if self._worker is not None:
             gone = self._worker.heartbeats.gone
             self.outside.begin(self.writer.study_id, self._worker.token, self._restored, gone)
+
+    def _with_sampler_of(
+        self, theirs: Mapping[str, Any], meta: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return meta with the sampler of another worker, where "auto" has chosen one here."""
+        sampler = theirs.get("sampler")
+        if not meta.get("sampler_reason") or sampler in (None, meta["sampler"]):
+            return meta
+        from paceline.study.samplers.auto import is_name  # seldom needed
+
+        if not is_name(sampler):
+            return meta
+        reason = theirs.get("sampler_reason") or "another process began the study with it"
+        self.proposer.note(f'sampler: "auto" goes on with {sampler}: {reason}')
+        return {**meta, "sampler": sampler, "sampler_reason": reason}
 
     def optuna_study(self) -> optuna.Study:
         """Return the study as Optuna's own object, over this study's storage.

@@ -27,6 +27,7 @@ class TunerConfig:
         executor: Its name.
         folder: The study's folder.
         cluster: The machines that train, for an executor of several; None: this one.
+        sampler_reason: Why "auto" chose the sampler; None where the user chose it.
     """
 
     builder: ModelBuilder
@@ -49,6 +50,7 @@ class TunerConfig:
     keep_best: int
     track: Mapping[str, Tracker]
     origin: dict[str, Any] | None
+    sampler_reason: str | None = None
 
 
 @dataclass(frozen=True)

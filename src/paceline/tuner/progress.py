@@ -233,6 +233,8 @@ class ProgressReporter:
         names = self._objectives
         front = [front_record(trial, names) for trial in study.trials.front] if names else []
         rejected = [trial.rejected for trial in study.trials if trial.rejected is not None]
+        meta = study.metadata.meta
+        why = meta.get("sampler_reason")
         packs, fit = self._packs, self._fit
         times = packs.timings.seconds if packs else Seconds()
         plans = set(packs.plans) if packs else set()
@@ -246,6 +248,7 @@ class ProgressReporter:
             },
             "ended": None if ended is None else {"by": ended.rule, "text": ended.text},
             **({"rejected": grouped(rejected)} if rejected else {}),
+            **({"sampler": {"name": meta.get("sampler"), "reason": why}} if why else {}),
             "best": None if best is None or names else best_record(best, study.trials.ties),
             **({"objectives": list(names), "front": front} if names else {}),
             "seconds": {

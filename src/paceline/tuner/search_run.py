@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -72,6 +72,21 @@ def executor_of(executor: Any, mesh: Any, sampler: Any) -> tuple[str, Cluster | 
         return cluster_of(executor, mesh, sampler)
     one_of("executor", executor, EXECUTORS)
     return executor, None
+
+
+def sampler_settled(
+    config: TunerConfig,
+    arguments: SearchArguments,
+    first_build: FirstBuild,
+    objective: Objective | Objectives,
+    note: Callable[[str], None],
+) -> TunerConfig:
+    """The arguments of a tuner, with the sampler that "auto" stands for; see ``sampler_choice``."""
+    if config.sampler != "auto":
+        return config
+    from paceline.tuner.sampler_choice import with_chosen_sampler  # seldom needed
+
+    return with_chosen_sampler(config, arguments, first_build, objective, note)
 
 
 class SearchRun:
@@ -240,6 +255,8 @@ class SearchRun:
             )
             kept = {"build": before.get("build") or build, "families": self._family_rules}
             kept["eras"] = provenance.eras(before, self._arguments, len(study.trials))
+            if config.sampler_reason is not None:
+                kept["sampler_reason"] = config.sampler_reason
             study.persist({**meta, **kept})
             if context.trackers is not None:
                 context.trackers.begin(self._tracked())

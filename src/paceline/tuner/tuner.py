@@ -39,7 +39,7 @@ from paceline.tuner.first_build import first_preprocessing, probe
 from paceline.tuner.progress import to_stderr, unpacked_backend
 from paceline.tuner.reproduce import Reproduction, arguments_again, changes, train_again
 from paceline.tuner.results import StudyResults
-from paceline.tuner.search_run import SearchRun, executor_of, one_of
+from paceline.tuner.search_run import SearchRun, executor_of, one_of, sampler_settled
 from paceline.tuner.timeouts import run_with_timeout
 from paceline.tuner.trackers.choice import make_trackers
 from paceline.tuner.trial_events import IN_A_ROW
@@ -63,8 +63,9 @@ class Tuner(StudyResults):
             "study" that is there goes on.
         storage: None for a journal file in the study's folder, ``"journal:PATH"``, any Optuna URL,
             or an Optuna storage object.
-        sampler: "tpe", "cmaes", "random", "qmc", "grid", "gp", or an Optuna sampler; or a
-            ``Searcher``, which decides instead of a sampler and keeps the models.
+        sampler: "tpe", "cmaes", "random", "qmc", "grid", "gp", "auto" (chosen by the space and the
+            number of trials), or an Optuna sampler; or a ``Searcher``, which decides instead of a
+            sampler and keeps the models.
         pruner: None; "median", "percentile[:P]", "hyperband", "threshold:VALUE",
             "patience[:EPOCHS]", "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]]", "pbt[:EVERY[:SHARE]]", with
             repeats or folds "wilcoxon[:P]"; a ``paceline.ASHA`` or ``PBT``, or one of
@@ -350,6 +351,7 @@ class Tuner(StudyResults):
                 self._tell(text)
             if arguments.validated and arguments.validation_freq != 1:
                 self._tell(_NAN_EPOCHS)
+            config = sampler_settled(config, arguments, found, objective, self._tell)
             key = provenance.key(provenance.decisive(config), arguments, objective, config.executor)
             run = SearchRun(
                 config,

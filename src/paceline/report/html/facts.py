@@ -349,12 +349,14 @@ def manifest_of(meta: Mapping[str, Any]) -> dict[str, Any]:
     told = meta.get("run")
     run: dict[str, Any] = told if isinstance(told, dict) else {}
     search = meta.get("search")
+    sampler, reason = meta.get("sampler"), meta.get("sampler_reason")
     found: dict[str, Any] = {
         "command": run.get("command"),
         "git commit": _commit(run.get("git")),
         "Python": run.get("python"),
         **(meta.get("versions") or {}),
-        **{name: meta.get(name) for name in ("sampler", "pruner", "seed", "precision", "plan")},
+        "sampler": f'{sampler}, chosen by "auto": {reason}' if reason else sampler,
+        **{name: meta.get(name) for name in ("pruner", "seed", "precision", "plan")},
         **(search if isinstance(search, dict) else {}),
         "data": meta.get("data"),
     }

@@ -209,7 +209,7 @@ def check_learn_from(learn_from: Any, sampler: Any) -> tuple[str, ...]:
             f"learn_from: {learn_from!r} names no study; give a study's name, the path of its "
             "folder, a storage URL such as sqlite:///study.db#NAME, or a list of these."
         )
-    if given and not (isinstance(sampler, str) and sampler in LEARNERS):
+    if given and not (isinstance(sampler, str) and sampler in (*LEARNERS, "auto")):
         name = sampler if isinstance(sampler, str) else type(sampler).__name__
         raise UsageError(
             f"learn_from: sampler {name!r} does not learn from earlier studies; choose "

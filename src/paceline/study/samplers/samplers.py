@@ -155,8 +155,8 @@ def resolve_sampler(sampler: Any, seed: int) -> Sampler:
     genetic = read_nsga(sampler) if str(sampler).startswith("nsga") else None
     if genetic is None and sampler not in NAMES:
         raise SamplerError(
-            f"sampler is {sampler!r}; choose one of {', '.join(NAMES)}, or pass an object of "
-            "optuna.samplers."
+            f"sampler is {sampler!r}; choose one of {', '.join(NAMES)}, auto, or pass an "
+            "object of optuna.samplers."
         )
     if sampler == "gp" and importlib.util.find_spec("torch") is None:
         raise MissingExtraError(

@@ -1,0 +1,125 @@
+"""``sampler="auto"``: the sampler that a study has, or the one that the rules choose for it.
+
+The choice is made once. It is stored in the study, and every later search of the study takes it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from paceline.report import formats
+from paceline.search_space import HyperParameters, Parameter
+from paceline.study.objective import Objective
+from paceline.study.pruners.pbt import PBT
+from paceline.study.samplers.auto import SamplerChoice, SearchOutline, choose_sampler, is_name
+from paceline.study.storage.storage import StudyStorage
+from paceline.tuner.arguments import SearchArguments
+from paceline.tuner.config import TunerConfig
+from paceline.tuner.first_build import FirstBuild
+from paceline.tuner.timeouts import run_with_timeout
+
+if TYPE_CHECKING:
+    from paceline.study.objectives import Objectives
+
+#: A hyperparameter of so many values is looked at with all of them, another one with its ends.
+_FEW = 10
+
+
+def with_chosen_sampler(
+    config: TunerConfig,
+    arguments: SearchArguments,
+    first_build: FirstBuild,
+    objective: Objective | Objectives,
+    note: Callable[[str], None],
+) -> TunerConfig:
+    """The arguments of a tuner with a sampler in the place of "auto"; writes nothing.
+
+    Args:
+        config: The arguments.
+        arguments: The arguments of the search.
+        first_build: What the first model showed.
+        objective: What is searched for; all objectives, where there are several.
+        note: Told of the choice.
+
+    Raises:
+        StorageError: The study cannot be read.
+    """
+    stored = StudyStorage.of(config.storage, config.study, config.directory).load(config.study)
+    before = None if stored is None else stored.meta.get("sampler")
+    if stored is not None and is_name(before):
+        reason = stored.meta.get("sampler_reason")
+        reason = formats.visible(reason) if isinstance(reason, str) else "the study began with it"
+        note(f'sampler: "auto" goes on with {before}: {reason}')
+        return replace(config, sampler=before, sampler_reason=reason)
+    n_before = 0 if stored is None else len(stored.trials)
+    outline = SearchOutline(
+        parameters=(),
+        n_trials=arguments.settled(n_before).n_trials,
+        n_objectives=1 if isinstance(objective, Objective) else len(objective.names),
+        constrained=bool(config.constraints),
+        learns=bool(config.learn_from),
+        may_end_early=arguments.timeout is not None or arguments.stopping is not None,
+        population=isinstance(config.pruner, PBT),
+    )
+    choice = _choice(config, arguments, first_build.hp, outline)
+    if before is not None:
+        note(
+            f"sampler: study {config.study!r} was searched with {formats.visible(str(before))}, "
+            '"auto" cannot make that sampler again and chooses one by its rules'
+        )
+    note(f'sampler: "auto" chose {choice.sampler}: {choice.reason}')
+    return replace(config, sampler=choice.sampler, sampler_reason=choice.reason)
+
+
+def _choice(
+    config: TunerConfig, arguments: SearchArguments, first: HyperParameters, outline: SearchOutline
+) -> SamplerChoice:
+    """Chooses by the space that models show which differ from the first one in one value each.
+
+    A hyperparameter that is declared under an ``if`` shows only in a model that takes that branch.
+    No model is built where none could change the choice.
+    """
+    shown, names = dict(first.parameters), set(first.parameters)
+    conditional = any(each.conditions for each in first.space)
+    looks = deque(_looks(shown.values(), first.hparams))
+    while True:
+        so_far = replace(outline, parameters=shown.values(), conditional=conditional)
+        choice = choose_sampler(so_far)
+        if not choice.needs_all or not looks:
+            return choice
+        hp, built = HyperParameters(looks.popleft()), False
+        with suppress(Exception):  # a trial that fails will say why
+            run_with_timeout(
+                arguments.trial_timeout,
+                partial(_build, config, arguments, hp),
+                "trial_timeout: a model was not ready in time",
+            )
+            built = True
+        new = {name: each for name, each in hp.parameters.items() if name not in shown}
+        conditional |= any(each.conditions for each in hp.space) or bool(new)
+        conditional |= built and set(hp.parameters) != names
+        shown |= new
+        looks.extend(_looks(new.values(), hp.hparams))
+
+
+def _looks(parameters: Iterable[Parameter], hparams: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Gives the hparams of models that differ in one value from one with these hparams."""
+    for parameter in parameters:
+        values, n = parameter.values(), parameter.cardinality
+        for value in values if n is not None and n <= _FEW else (values[0], values[-1]):
+            if value != hparams[parameter.name]:
+                yield {**hparams, parameter.name: value}
+
+
+def _build(config: TunerConfig, arguments: SearchArguments, hp: HyperParameters) -> None:
+    """Has everything declared that a trial declares."""
+    model = config.builder(hp, config.seed)
+    if arguments.callbacks is not None:
+        arguments.callbacks.ask(hp)
+    arguments.epochs_for(hp)
+    arguments.inputs_for(hp, model)
