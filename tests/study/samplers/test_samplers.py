@@ -23,7 +23,8 @@ from paceline.study.samplers.values import check_seed, trial_seed, value_at
 @pytest.mark.parametrize("sampler", ["tpo", "", None, 3, optuna.samplers.TPESampler])
 def test_an_unknown_sampler_lists_the_known(sampler):
     with pytest.raises(
-        SamplerError, match="choose one of random, qmc, tpe, cmaes, gp, grid, nsga2, nsga3, or pass"
+        SamplerError,
+        match="choose one of random, qmc, tpe, cmaes, gp, grid, nsga2, nsga3, auto, or",
     ):
         resolve_sampler(sampler, 0)
 
