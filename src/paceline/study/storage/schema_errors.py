@@ -1,4 +1,4 @@
-"""What is wrong with a value that is read, for people: the field, what it holds, what was expected."""
+"""What is wrong with a value that was read: its field, what that holds, and what was expected."""
 
 from __future__ import annotations
 

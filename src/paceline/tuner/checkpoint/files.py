@@ -374,9 +374,9 @@ class SavePolicy:
         except schema.UNREADABLE as error:
             raise StudyError(
                 "study: its last checkpoint does not hold what this version of Paceline writes "
-                f"({schema_errors.why(error, snapshot.facts)}); go on with the version that wrote it, or "
-                f"remove {as_shown(self._checkpoints.folder)}: then the trials that were under way "
-                "begin again, and what has ended stays."
+                f"({schema_errors.why(error, snapshot.facts)}); go on with the version that wrote "
+                f"it, or remove {as_shown(self._checkpoints.folder)}: then the trials that were "
+                "under way begin again, and what has ended stays."
             ) from None
 
     @property
