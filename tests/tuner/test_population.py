@@ -540,18 +540,34 @@ def test_copies_obey_the_constraints(make) -> None:
             assert trial.hparams["lr"] * trial.hparams["dropout"] <= 0.01
 
 
-@pytest.mark.slow
-def test_what_build_rejects_is_drawn_again(make) -> None:
+@pytest.mark.parametrize("most", slow_where([0.09, 0.05, 0.008], lambda most: most != 0.05))
+def test_what_build_rejects_is_drawn_again(make, notes, most: float) -> None:
+    """The highest rate is rejected, and so is the middle one of the range where 0.008 is most."""
+
     def build(hp: Any) -> keras.Model:
         model = toys.dense(hp)
-        if hp.get("lr") > 0.05:
+        if hp.get("lr") > most:
             hp.reject("too fast")
         return model
 
     tuner = searched(make, build)
+    assert "pbt changes dropout, lr" in notes
     results = tuner.results()
     assert (results["state"] == "complete").sum() == 8
-    assert (results.query("state != 'rejected'")["lr"] <= 0.05).all()
+    assert (results.query("state != 'rejected'")["lr"] <= most).all()
+    copies = [trial for trial in trials_of(tuner) if trial.continues is not None]
+    assert any(t.hparams["lr"] != tuner.trial(t.continues).hparams["lr"] for t in copies)
+
+
+def test_what_build_always_rejects_stays(make) -> None:
+    def build(hp: Any) -> keras.Model:
+        model = toys.dense(hp)
+        if hp.Float("beside", 0.0, 1.0, default=0.5) != 0.5:
+            hp.reject("a half, and nothing else")
+        return model
+
+    with pytest.raises(UsageError, match=r"beside.*build\(hp\) fails with .*TrialRejected: a half"):
+        searched(make, build, pruner=paceline.PBT(every=2, only=["beside"]))
 
 
 # -- tables ----------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ same units.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,9 @@ from paceline.program.trace import State
 from paceline.search_space import HyperParameters, Parameter
 from paceline.tuner.arguments import SearchArguments
 
+#: Values of a hyperparameter that are tried until ``build`` takes one.
+_PROBES = 10
+
 
 @dataclass(frozen=True)
 class Effect:
@@ -40,11 +44,13 @@ class Effect:
         fixed: Why it cannot change while a trial trains; None where it can.
         leaves: Numbers of the optimizer's variables that follow from it.
         sets_rate: Whether the learning rate is among them.
+        build_fails: Whether ``build`` takes no such value, which says nothing of other values.
     """
 
     fixed: str | None = None
     leaves: frozenset[int] = frozenset()
     sets_rate: bool = False
+    build_fails: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,15 +96,29 @@ class Effects:
             other: Its other value.
         """
         key = (*self._key(hparams), name, _like(other))
-        if key not in self._found:
-            self._found[key] = self._compare(hparams, name, other)
-        return self._found[key]
+        if key in self._found:
+            return self._found[key]
+        effect = self._compare(hparams, name, other)
+        if not effect.build_fails:  # floats share a key, and the next one may be taken
+            self._found[key] = effect
+        return effect
 
-    def probe_values(self, hparams: Mapping[str, Any], name: str) -> list[Any]:
-        """Another value or two of a hyperparameter, to see what it changes; none if it has none."""
-        parameter, own = self.parameters(hparams)[name], hparams[name]
-        others = [value for value in parameter.values() if value != own]
-        return ([value for value in others if value != 0] or others)[-1:]
+    def of_others(self, hparams: Mapping[str, Any], name: str) -> Effect:
+        """What other values of one hyperparameter change: the first that ``build`` takes says it.
+
+        Args:
+            hparams: Plain name -> real value, of all.
+            name: The hyperparameter's.
+        """
+        values = self.parameters(hparams)[name].values()
+        step = math.ceil(len(values) / _PROBES)
+        others = [value for value in values[::-step] if value != hparams[name]]
+        effect = Effect("it has one value")
+        for value in [each for each in others if each != 0] or others:
+            effect = self.of(hparams, name, value)
+            if not effect.build_fails:
+                break
+        return effect
 
     def compose(
         self, source: Mapping[str, Any], own: Mapping[str, Any], non_trainable: Sequence[Any]
@@ -134,14 +154,15 @@ class Effects:
         if name in self._callback_names(hparams):
             return Effect("callbacks read it")
         base = self._model(hparams)  # of a trial like it, which may have the other value
-        if base.hparams[name] == other:
-            base = self._make({**base.hparams, name: hparams[name]})
         try:
+            if base.hparams[name] == other:
+                base = self._make({**base.hparams, name: hparams[name]})
             changed = self._make({**base.hparams, name: other})
         except Unpackable as why:
             return Effect(f"trials of another value cannot be packed: {why}")
         except Exception as error:  # the user's build
-            return Effect(f"build(hp) fails with {other!r}: {type(error).__name__}: {error}")
+            why = f"build(hp) fails with {other!r}: {type(error).__name__}: {error}"
+            return Effect(why, build_fails=True)
         if changed.group is not base.group or changed.parameters.keys() != base.parameters.keys():
             return Effect("another value makes another program")
         pairs = zip(base.state.lists(), changed.state.lists(), strict=True)

@@ -95,8 +95,7 @@ class Population:
             UsageError: No hyperparameter can change while a trial trains, or one of ``only`` cannot
                 or is not there, or a callback sets the learning rate too.
         """
-        # Defaults are often bounds, and a rate of zero leaves an operation out.
-        hparams = {p.name: usual_value(p, hp.hparams[p.name]) for p in hp.parameters.values()}
+        hparams = self._usual(hp)
         effects = self._effects(hparams)
         only = self._pruner.settings.only
         for name in only or ():
@@ -119,6 +118,16 @@ class Population:
             )
         self._check_rate([name for name in free if effects[name].sets_rate], hparams)
         self._context.notes(f"pbt changes {', '.join(free)}" + (f"; {kept}" if kept else ""))
+
+    def _usual(self, hp: HyperParameters) -> Mapping[str, Any]:
+        """The hyperparameters of a first build, with floats within their ranges."""
+        # Defaults are often bounds, and a rate of zero leaves an operation out.
+        usual = {p.name: usual_value(p, hp.hparams[p.name]) for p in hp.parameters.values()}
+        try:
+            self.effects.parameters(usual)
+        except Exception:  # the user's build, which has taken the defaults
+            return hp.hparams
+        return usual
 
     def _check_rate(self, names: Sequence[str], hparams: Mapping[str, Any]) -> None:
         """Refuses callbacks that would overwrite the learning rate of a copy."""
@@ -164,9 +173,7 @@ class Population:
         """What each hyperparameter of a trial changes, by plain name."""
         found = {}
         for name in self.effects.parameters(hparams):
-            values = self.effects.probe_values(hparams, name)
-            effects = [self.effects.of(hparams, name, value) for value in values]
-            found[name] = effects[0] if effects else Effect("it has one value")
+            found[name] = self.effects.of_others(hparams, name)
         for name in hparams.keys() - found.keys():
             found[name] = Effect("callbacks read it")
         return found
