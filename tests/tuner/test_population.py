@@ -698,6 +698,8 @@ def fixed(hp: Any) -> keras.Model:
         (toys.dense, {"pruner": paceline.PBT(2, only=["rate"])}, "declares dropout, lr"),
         (structural, {"pruner": paceline.PBT(2, only=["units"])}, "another program"),
         (structural, {"pruner": paceline.PBT(2, only=["stddev"])}, "decides the first weights"),
+        (toys.dense, {"stop_after": 3}, "members of pbt's population train side by side"),
+        (toys.dense, {"max_epochs_total": 71}, "8 members with 9 epochs each"),
         (fixed, {}, "none can be changed: units stays as it was drawn"),
         (
             toys.dense,
@@ -707,7 +709,8 @@ def fixed(hp: Any) -> keras.Model:
     ],
 )
 def test_what_cannot_be_a_population(fresh_folder: Path, build, given, said) -> None:
-    names = ("epochs", "n_trials", "timeout", "repeats", "validation_freq", "callbacks")
+    names = (*CALL, "timeout", "repeats", "validation_freq", "callbacks")
+    names += ("stop_after", "max_epochs_total")
     call = {name: given[name] for name in given if name in names}
     settings = {name: value for name, value in given.items() if name not in names}
     tuner = paceline.Tuner(
@@ -717,6 +720,24 @@ def test_what_cannot_be_a_population(fresh_folder: Path, build, given, said) -> 
     with pytest.raises(UsageError, match=re.escape(said)):
         tuner.search(X, Y, **{**CALL, **call})
     assert not Path("runs").exists() or not any(Path("runs").rglob("journal.log"))
+
+
+def test_a_total_of_epochs_that_a_population_keeps(make, monkeypatch) -> None:
+    """To its last epoch, and after a checkpoint in which copies are under way."""
+    call = {**CALL, "epochs": 5, "n_trials": 4}
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 3)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make(toys.dense, pruner=PBT, objective="val_loss").search(X, Y, **call)
+    tuner = make(toys.dense, pruner=PBT, objective="val_loss")
+    with pytest.raises(UsageError, match="4 members with 5 epochs each.* have trained 20;"):
+        tuner.search(X, Y, max_epochs_total=19, **call)
+    tuner.search(X, Y, max_epochs_total=20, **call)
+    trials = trials_of(tuner)
+    assert sum(trial.state == "complete" for trial in trials) == 4
+    assert sum(trial.epochs - (trial.continued_at or 0) for trial in trials) == 20
+    with pytest.raises(UsageError, match="4 members with 5 epochs each.* have trained 40;"):
+        tuner.search(X, Y, max_epochs_total=39, **{**call, "n_trials": "+4"})
 
 
 @pytest.mark.slow

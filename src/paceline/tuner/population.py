@@ -93,8 +93,10 @@ class Population:
 
         Raises:
             UsageError: No hyperparameter can change while a trial trains, or one of ``only`` cannot
-                or is not there, or a callback sets the learning rate too.
+                or is not there, or a callback sets the learning rate too; or a rule would end the
+                search before the population has trained.
         """
+        self._check_rules()
         hparams = self._usual(hp)
         effects = self._effects(hparams)
         only = self._pruner.settings.only
@@ -118,6 +120,17 @@ class Population:
             )
         self._check_rate([name for name in free if effects[name].sets_rate], hparams)
         self._context.notes(f"pbt changes {', '.join(free)}" + (f"; {kept}" if kept else ""))
+
+    def _check_rules(self) -> None:
+        """Refuses rules that would end the search before all members have trained."""
+        stopping, study = self._context.stopping, self._study
+        n_trials = self._context.arguments.n_trials
+        if stopping is None or n_trials is None:
+            return
+        n_new = max(study.outside.n_waiting, n_trials - self._trials.n_counted, 0)
+        under_way = ("running", "paused") if study.resumed else ()
+        open_trials = [trial for trial in study.trials if trial.state in under_way]
+        stopping.check_population(n_new, [t for t in open_trials if t.continues is not None])
 
     def _usual(self, hp: HyperParameters) -> Mapping[str, Any]:
         """The hyperparameters of a first build, with floats within their ranges."""

@@ -7,6 +7,7 @@ So a search that was interrupted, or that other workers share, ends where it wou
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -105,6 +106,35 @@ class StoppingCheck:
         self._seen: tuple[Any, ...] = ()
         self._found: SearchEnd | None = None  # by the trials that have ended
         self._ended_epochs = 0
+
+    def check_population(self, n_new: int, copies: Sequence[Trial]) -> None:
+        """Checks before a search that a population can train to its last epoch under the rules.
+
+        Args:
+            n_new: Members that train from their first epoch, or go on from a checkpoint.
+            copies: Members that go on from a checkpoint, too, and continue other trials.
+
+        Raises:
+            UsageError: It cannot: all its members train side by side, whatever the others reach.
+        """
+        rules = self._rules
+        if rules.stop_after is not None:
+            raise UsageError(
+                f"stop_after: it counts {rules.stop_after:,} trials that end one after another, "
+                "and the members of pbt's population train side by side; leave it out (on the "
+                "command line --stop-after none), or use target or timeout."
+            )
+        n_members = n_new + len(copies)
+        if rules.max_epochs_total is None or self._epochs is None or not n_members:
+            return
+        self._look()
+        total = self._ended_epochs + self._epochs * n_members - sum(map(self._copied, copies))
+        if total > rules.max_epochs_total:
+            raise UsageError(
+                f"max_epochs_total: it is {rules.max_epochs_total:,}, and at the end of pbt's "
+                f"population, {n_members:,} members with {self._epochs:,} epochs each, the study's "
+                f"trials have trained {total:,}; raise it, or lower n_trials or epochs."
+            )
 
     def reaches_target(self, value: float | None) -> bool:
         """Whether a value of the objective is good enough to end the search."""
