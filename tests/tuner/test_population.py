@@ -453,6 +453,34 @@ def test_what_decides_programs_or_weights_stays_with_the_weights(make, notes, wi
     tuner.best_model().predict(X[:2], verbose=0)
 
 
+@pytest.mark.parametrize("kind", slow_where(["layer", "activation"], lambda kind: kind != "layer"))
+def test_a_program_that_a_float_decides_is_that_of_the_copied_trial(make, kind: str) -> None:
+    """The layer has variables of its own; of another activation the variables are the same."""
+
+    def build(hp: Any) -> keras.Model:
+        rate = hp.Float("rate", 0.0, 0.5)
+        other = kind == "activation" and rate > 0.2
+        model = keras.Sequential(
+            [
+                keras.Input((toys.FEATURES,)),
+                keras.layers.Dense(8, activation="tanh" if other else "relu"),
+            ]
+        )
+        if rate > 0.2 or kind == "activation":
+            model.add(keras.layers.Dropout(rate))
+        model.add(keras.layers.Dense(toys.CLASSES, activation="softmax"))
+        return toys.compiled(model, hp.Float("lr", 1e-3, 1e-1, sampling="log"))
+
+    tuner = searched(make, build, pruner=paceline.PBT(2, share=0.5, resample=0.9), epochs=5)
+    trials = trials_of(tuner)
+    assert {trial.state for trial in trials} == {"complete", "pruned"}
+    copies = [
+        (trial, tuner.trial(trial.continues)) for trial in trials if trial.continues is not None
+    ]
+    assert all((a.hparams["rate"] > 0.2) == (b.hparams["rate"] > 0.2) for a, b in copies)
+    assert any(a.hparams["rate"] != b.hparams["rate"] for a, b in copies)
+
+
 def test_only_those_named_change(make) -> None:
     tuner = searched(make, pruner=paceline.PBT(every=2, only=["dropout"]))
     copies = [t for t in map(tuner.trial, tuner.results()["number"]) if t.continues is not None]

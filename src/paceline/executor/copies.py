@@ -82,9 +82,15 @@ class TrialCopies:
         Raises:
             Unpackable: The model cannot be packed.
         """
+        group = self.group_of(model, setting)
         with as_built(model):
-            group = self._grouper.pretrace(model, setting)
-            assert group is not None
             work = group.work
             batch = weighed_shapes(work.train.batch_shapes(work.batch_size), setting.class_weight)
             return group, build_state(model, batch)
+
+    def group_of(self, model: Any, setting: TrialInputs) -> Group:
+        """The group of trials like a model; arguments and errors as of ``probe``."""
+        with as_built(model):
+            group = self._grouper.pretrace(model, setting)
+        assert group is not None
+        return group

@@ -81,6 +81,7 @@ class Effects:
         self._seed = seed
         self._models: dict[tuple[Any, ...], _Probed] = {}
         self._found: dict[tuple[Any, ...], Effect] = {}
+        self._groups: dict[tuple[Any, ...], Group] = {}  # by the exact values, unlike the models
         self._read_by_callbacks: frozenset[str] | None = None
 
     def parameters(self, hparams: Mapping[str, Any]) -> Mapping[str, Parameter]:
@@ -119,6 +120,13 @@ class Effects:
             if not effect.build_fails:
                 break
         return effect
+
+    def group_of(self, hparams: Mapping[str, Any]) -> Group:
+        """The group of a trial with these values, plain name -> real value."""
+        key = tuple(sorted(hparams.items()))
+        if key not in self._groups:
+            self._groups[key] = self._make(hparams).group
+        return self._groups[key]
 
     def compose(
         self, source: Mapping[str, Any], own: Mapping[str, Any], non_trainable: Sequence[Any]

@@ -8,15 +8,15 @@ continues. ``tuner/effects.py`` finds out which hyperparameters may change.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 
-from paceline.errors import StorageError, UsageError
+from paceline.errors import StorageError, TrialRejected, UsageError
 from paceline.executor.local import LocalExecutor
 from paceline.search_space import HyperParameters, Parameter
-from paceline.study.draft import BuildFailed
+from paceline.study.draft import BuildFailed, Draft
 from paceline.study.pruners.exploration import copy_seed, exploration_rng, explored
 from paceline.study.pruners.pbt import Exchange, PopulationPruner
 from paceline.study.trial import Trial
@@ -24,6 +24,7 @@ from paceline.study.workers.shared_study import ClaimLost
 from paceline.tuner.context import SearchContext
 from paceline.tuner.effects import Effect, Effects, usual_value
 from paceline.tuner.launcher import TrialLauncher
+from paceline.tuner.members import BuiltTrial
 from paceline.tuner.search_state import SearchCheckpointer
 from paceline.tuner.trial_events import TrialEvents
 
@@ -199,7 +200,8 @@ class Population:
         """Begins a trial that takes the place of another."""
         source = self._study.trials.by_number(exchange.source)
         seed = copy_seed(self._seed, exchange.replaced, exchange.epoch)
-        asker, build = self._study.asker, self._launcher.build
+        build = self._copy_builder(source)
+        asker = self._study.asker
         attempt, refused = 0, 0
         while True:
             hparams = dict(source.hparams)
@@ -211,7 +213,7 @@ class Population:
                 )
                 number = self._study.accept(draft, hp)
                 break
-            except BuildFailed as failed:  # a constraint, or values that the user rejects
+            except BuildFailed as failed:  # a constraint, values that the user rejects, a program
                 if attempt == _ATTEMPTS:
                     self._launcher.begin_failed(failed, extra=True)
                     return
@@ -231,6 +233,24 @@ class Population:
         self._launcher.submit(number, draft.seed, hp.hparams, built)
         if number in self._trials.running:
             self._take_over(number, source, exchange.epoch, built.model)
+
+    def _copy_builder(self, source: Trial) -> Callable[[HyperParameters, Draft], BuiltTrial]:
+        """A function that builds a copy, and rejects one that has not the program of its source.
+
+        Floats count as alike until then, and a program may depend on whether one is above a number.
+        """
+        # Now, since building draws from the random numbers that a copy's model begins with.
+        group = self.effects.group_of(source.hparams)
+
+        def build(hp: HyperParameters, draft: Draft) -> BuiltTrial:
+            built = self._launcher.build(hp, draft)
+            if hp.hparams != source.hparams:
+                other = self._packs.copies.group_of(built.model, built.inputs)
+                if other is not group:
+                    raise TrialRejected(f"it has another program than trial {source.number}")
+            return built
+
+        return build
 
     def _explore(self, source: Trial, exchange: Exchange, attempt: int) -> dict[str, Any]:
         """The values of a copy: those of the trial that it continues, some of them changed."""
