@@ -20,7 +20,8 @@ import toys
 from marks import slow_where
 from paceline.cli.app import main
 from paceline.errors import BuildError, ConstraintError, TrialRejected, UsageError
-from paceline.tuner.constraints import Constraints, parse_constraint
+from paceline.tuner import trial_events
+from paceline.tuner.constraints import REJECTED_IN_A_ROW, Constraints, parse_constraint
 from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
 from toys import n_params, wide
 
@@ -230,7 +231,9 @@ def test_many_rejections_in_a_row_end_the_search() -> None:
     assert set(found.results()["state"]) == {"rejected"}
 
 
-def test_a_space_that_is_rejected_to_its_end() -> None:
+def test_a_space_that_is_rejected_to_its_end(monkeypatch) -> None:
+    monkeypatch.setattr(trial_events, "REJECTED_IN_A_ROW", 2)  # a grid has no such limit
+
     def build(hp: Any) -> keras.Model:
         hp.Choice("a", [1, 2, 3])
         return toys.softmax()
@@ -238,6 +241,20 @@ def test_a_space_that_is_rejected_to_its_end() -> None:
     found = tuner(build, sampler="grid", constraints={"params": ("<=", 10)})
     with pytest.raises(ConstraintError, match="3 configurations .* every configuration of the sp"):
         found.search(X, Y, n_trials=4, **CALL)
+
+
+def test_a_grid_goes_on_behind_any_number_of_rejections() -> None:
+    def build(hp: Any) -> keras.Model:
+        early = hp.Choice("early", [True, False])  # the first half of the grid
+        hp.Choice("other", list(range(REJECTED_IN_A_ROW + 1)))
+        if early:
+            hp.reject("too early")
+        return toys.softmax()
+
+    found = tuner(build, sampler="grid")
+    found.search(X, Y, n_trials=2, **CALL)
+    states = list(found.results().sort_values("number")["state"])
+    assert states == ["rejected"] * (REJECTED_IN_A_ROW + 1) + ["complete"] * 2
 
 
 def test_a_build_that_rejects_everything_ends_before_anything_is_written() -> None:

@@ -25,8 +25,8 @@ OPERATORS = ("<=", "<", ">=", ">")
 _OPPOSITE = {"<=": ">", "<": ">=", ">=": "<", ">": "<="}
 _FORM = 'such as constraints={"params": ("<=", 200_000)}'
 _TEXT = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\S+)\s*")
-#: A search ends with an error after so many rejected configurations in a row. A space of which one
-#: in 20 is allowed gets there once in 170 times.
+#: A search ends with an error after so many rejected configurations in a row, unless they come in
+#: the order of a grid. A space of which one in 20 is allowed gets there once in 170 times.
 REJECTED_IN_A_ROW = 100
 #: The largest amount that is stored: JSON has no infinity.
 _MOST = sys.float_info.max
@@ -254,14 +254,14 @@ def of_command(texts: Sequence[str]) -> dict[str, list[tuple[str, float]]]:
     return found
 
 
-def rejections_text(rejected: Sequence[TrialRejected], over: bool) -> str:
+def rejections_text(rejected: Sequence[str], over: bool) -> str:
     """What is wrong with a space in which one configuration after the other is rejected.
 
     Args:
         rejected: Why each was rejected.
         over: Whether the space has no others.
     """
-    reasons = "; ".join(count_reasons(map(str, rejected)))
+    reasons = "; ".join(count_reasons(rejected))
     said = "every configuration of the space that is left" if over else "one after the other"
     return (
         f"constraints: {len(rejected)} configurations in a row were rejected before training, "

@@ -366,7 +366,7 @@ def _first_model(
             if not hp.hparams:
                 break  # it failed before its first hyperparameter: other values change nothing
     if error is None:
-        raise ConstraintError(rejections_text(rejected, over=False)) from rejected[-1]
+        raise ConstraintError(rejections_text([*map(str, rejected)], over=False)) from rejected[-1]
     raise BuildError(f"build(hp) failed: {type(error).__name__}: {error}") from error
 
 
