@@ -18,7 +18,8 @@ from msgspec import Meta
 
 from paceline.errors import DataError
 from paceline.report.forecast import Costs
-from paceline.study.storage.schema import UNREADABLE, Count, Scalar, why
+from paceline.study.storage.schema import UNREADABLE, Count, Scalar
+from paceline.study.storage.schema_errors import why
 
 #: Names the layout of the JSON; a file with another name cannot be read.
 FORMAT = "paceline-bench-1"
