@@ -375,15 +375,19 @@ def test_a_population_larger_than_the_slots(make) -> None:
     assert (one.results()["state"] == "complete").sum() == 8
 
 
-@pytest.mark.parametrize("rounds", slow_where([2, 3, 5, 8], lambda rounds: rounds != 2))
+@pytest.mark.parametrize("rounds", slow_where([2, 3, 5, 8], lambda rounds: rounds != 5))
 def test_a_population_that_is_stopped_goes_on_as_if_it_had_not(
-    make, usual, monkeypatch: pytest.MonkeyPatch, rounds: int
+    make, usual, notes, monkeypatch: pytest.MonkeyPatch, rounds: int
 ) -> None:
     with monkeypatch.context() as patch:
         stopped_after(patch, rounds)
         with pytest.raises(KeyboardInterrupt, match="^$"):
             searched(make)
     same(searched(make), usual)
+    # Members that were replaced have ended; copies are under way like those that were drawn.
+    (told,) = (text for text in notes if text.startswith("going on from the last checkpoint"))
+    assert "8 are under way" in told
+    assert (rounds == 2) == ("0 trials have ended" in told)
 
 
 @pytest.mark.slow

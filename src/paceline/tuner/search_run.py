@@ -33,7 +33,7 @@ from paceline.tuner.context import SearchContext
 from paceline.tuner.first_build import FirstBuild, trace_ends_of_space
 from paceline.tuner.loop import SearchLoop
 from paceline.tuner.members import MemberReports
-from paceline.tuner.running_trials import RunningTrials, counts
+from paceline.tuner.running_trials import RunningTrials, counts, has_ended
 from paceline.tuner.stopping import StoppingCheck
 from paceline.tuner.timeouts import SearchTimeout, StuckTrials, TrialTimeout
 from paceline.tuner.trackers.base import TrackedStudy
@@ -267,9 +267,10 @@ class SearchRun:
             if self._snapshot is not None:
                 # A search that failed before its first trial has left nothing to go on with.
                 if study.trials:
+                    ended = [has_ended(trial) for trial in study.trials if trial.rejected is None]
                     self._note(
-                        f"going on from the last checkpoint: {n_done - n_open} trials have ended "
-                        f"there, {n_open} are under way; what came after it comes again"
+                        f"going on from the last checkpoint: {sum(ended)} trials have ended there, "
+                        f"{len(ended) - sum(ended)} are under way; what came after it comes again"
                     )
                 self._resume(search, self._snapshot)
             search.run()
@@ -413,9 +414,8 @@ class SearchRun:
         facts = self._snapshot.facts if self._snapshot is not None else {}
         wanted, before = facts.get("limit", (None, None))
         if isinstance(wanted, str) and arguments.wanted == wanted:
-            arguments = replace(
-                arguments, n_trials=before
-            )  # the same call goes on: it adds no more
+            # The same call goes on: it adds no more.
+            arguments = replace(arguments, n_trials=before)
         else:
             arguments = arguments.settled(n_done)
         self._arguments = arguments
