@@ -20,10 +20,9 @@ from paceline.executor.protocol import PackExecutor
 from paceline.tuner.checkpoint.files import SavePolicy, Snapshot
 from paceline.tuner.checkpoint.trial_variables import HandedOverTrial, capture_trials
 from paceline.tuner.context import SearchContext
-from paceline.tuner.failures import FailureLimit
 from paceline.tuner.launcher import TrialLauncher, TrialPrefetch
 from paceline.tuner.progress import ProgressReporter
-from paceline.tuner.running_trials import RunningTrial
+from paceline.tuner.running_trials import FailureLimit, RunningTrial
 
 #: The share of the host's free memory that a snapshot may take.
 _SHARE = 0.5

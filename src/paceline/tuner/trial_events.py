@@ -20,7 +20,7 @@ from paceline.study.trial import Trial, TrialState
 from paceline.study.workers.shared_study import PeerChanges
 from paceline.tuner.constraints import REJECTED_IN_A_ROW
 from paceline.tuner.context import SearchContext
-from paceline.tuner.failures import IN_A_ROW, FailureLimit, describe
+from paceline.tuner.running_trials import IN_A_ROW, FailureLimit, describe
 
 
 class TrialEvents:

@@ -35,11 +35,11 @@ from paceline.tuner.arguments import SearchArguments, read_arguments, whole_numb
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
 from paceline.tuner.config import Listeners, TunerConfig, WorkerFolder
 from paceline.tuner.constraints import checked
-from paceline.tuner.failures import IN_A_ROW
 from paceline.tuner.first_build import first_preprocessing, probe
 from paceline.tuner.progress import to_stderr, unpacked_backend
 from paceline.tuner.reproduce import Reproduction, arguments_again, changes, train_again
 from paceline.tuner.results import StudyResults
+from paceline.tuner.running_trials import IN_A_ROW
 from paceline.tuner.search_run import SearchRun, executor_of, one_of, sampler_settled
 from paceline.tuner.timeouts import run_with_timeout
 from paceline.tuner.trackers.choice import make_trackers
