@@ -684,6 +684,31 @@ def test_a_schedule_that_fit_cannot_follow() -> None:
         follow.on_epoch_begin(1)
 
 
+def test_a_schedule_changes_numbers_of_regularizers_and_constraints() -> None:
+    import pandas as pd
+
+    def build(hp: Any) -> keras.Model:
+        kind = keras.regularizers.L2 if hp.Boolean("square") else keras.regularizers.L1
+        layer = keras.layers.Dense(
+            toys.CLASSES,
+            activation="softmax",
+            kernel_regularizer=kind(hp.Float("factor", 1e-4, 1.0)),
+            kernel_constraint=keras.constraints.MaxNorm(hp.Float("most", 0.1, 2.0)),
+        )
+        return toys.compiled(keras.Sequential([keras.Input((toys.FEATURES,)), layer]))
+
+    rows = {"factor": [0.01, 0.5, 0.5], "most": [2.0, 0.25, 0.25], "square": [True, True, False]}
+    schedule = pd.DataFrame(rows, index=[1, 2, 3])
+    model = build(HyperParameters(values=schedule.loc[1].to_dict()))
+    follow = paceline.FollowSchedule(build, schedule)
+    model.fit(X, Y, epochs=2, verbose=0, callbacks=[follow])
+    kernel = np.asarray(model.layers[0].kernel)
+    assert float(model.losses[0]) == pytest.approx(0.5 * (kernel**2).sum(), rel=1e-5)
+    assert np.linalg.norm(kernel, axis=0).max() <= 0.25 * (1 + 1e-5)
+    with pytest.raises(UsageError, match="epoch 3 changes kernel_regularizer of the layer dense"):
+        follow.on_epoch_begin(2)
+
+
 def test_a_schedule_is_followed_where_float16_wraps_the_optimizer() -> None:
     import pandas as pd
 

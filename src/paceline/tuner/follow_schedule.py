@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import keras
@@ -15,9 +15,9 @@ class FollowSchedule(keras.callbacks.Callback):
     """Changes a model's hyperparameters before each epoch, as a schedule says.
 
     ``build`` is called with the values of the epoch, and what differs in the model that it returns
-    is set in the model that trains: attributes of its layers (a dropout rate) and of its optimizer
-    (a learning rate, a momentum). The weights, and what the optimizer remembers of the gradients,
-    stay.
+    is set in the model that trains: attributes of its layers (a dropout rate), of their
+    regularizers and constraints, and of its optimizer (a learning rate, a momentum). The weights,
+    and what the optimizer remembers of the gradients, stay.
 
         model = build(paceline.HyperParameters(values=schedule.loc[1]))
         model.fit(x, y, epochs=len(schedule), callbacks=[paceline.FollowSchedule(build, schedule)])
@@ -94,15 +94,39 @@ def _set_layers(model: Any, like: Any, epoch: int) -> bool:
                 f"{_shapes(other)} in place of {_shapes(layer)}, which cannot change while a model "
                 "trains."
             )
-        for name in _differing(layer.get_config(), other.get_config(), epoch, layer.name):
-            if not hasattr(layer, name):
-                raise UsageError(
-                    f"schedule: epoch {epoch} changes {name} of the layer {layer.name}, which has "
-                    "no such attribute to set."
-                )
-            setattr(layer, name, getattr(other, name))
-            changed = True
+        parts, like_parts = _parts(layer), _parts(other)
+        alike = [name for name, part in parts.items() if type(part) is type(like_parts.get(name))]
+        for name in alike:
+            where = f"{name} of the layer {layer.name}"
+            changed |= _set_numbers(parts[name], like_parts[name], epoch, where)
+        changed |= _set_numbers(layer, other, epoch, f"the layer {layer.name}", alike)
     return changed
+
+
+def _parts(layer: Any) -> dict[str, Any]:
+    """A layer's regularizers and constraints, which its variables hold: numbers in them are set."""
+    kinds = (keras.regularizers.Regularizer, keras.constraints.Constraint)
+    found = {name: getattr(layer, name, None) for name in layer.get_config()}
+    return {name: part for name, part in found.items() if isinstance(part, kinds)}
+
+
+def _set_numbers(
+    thing: Any, like: Any, epoch: int, where: str, without: Collection[str] = ()
+) -> bool:
+    """Set the numbers in which two objects with a configuration differ; return whether any do."""
+    ours, theirs = (
+        {name: value for name, value in each.get_config().items() if name not in without}
+        for each in (thing, like)
+    )
+    names = _differing(ours, theirs, epoch, where)
+    for name in names:
+        if not hasattr(thing, name):
+            raise UsageError(
+                f"schedule: epoch {epoch} changes {name} of {where}, which has no such attribute "
+                "to set."
+            )
+        setattr(thing, name, getattr(like, name))
+    return bool(names)
 
 
 def _shapes(layer: Any) -> list[tuple[int, ...]]:
