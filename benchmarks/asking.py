@@ -213,19 +213,27 @@ def samplers_once(job: tuple[str, int, int]) -> tuple[int, dict[str, float]]:
             seed=seed,
             n_trials=up_to,
         )
-        losses, running = [], []
-        for _ in range(up_to):
-            proposal = study.asker.propose(lambda hp, draft: FUNCTIONS[name](hp))
-            assert proposal is not None
-            draft, hp, loss = proposal
-            running.append((study.accept(draft, hp), loss))
-            losses.append(loss)
-            if len(running) == max(4, up_to // 8):
-                number, value = running.pop(0)
-                study.updates.report(number, 1, {"loss": value}, value)
-                study.updates.finish(number, "complete")
-        found[sampler] = min(losses)
+        found[sampler] = min(searched(study, FUNCTIONS[name], up_to))
     return seed, found
+
+
+def searched(study: Study, function: Callable[[Any], Any], n: int) -> list[Any]:
+    """Search with an eighth of the trials at once; return the losses, tuples of several."""
+    losses: list[Any] = []
+    running: list[tuple[int, Any]] = []
+    for _ in range(n):
+        proposal = study.asker.propose(lambda hp, draft: function(hp))
+        assert proposal is not None
+        draft, hp, loss = proposal
+        running.append((study.accept(draft, hp), loss))
+        losses.append(loss)
+        if len(running) == max(4, n // 8):
+            number, loss = running.pop(0)
+            values = loss if isinstance(loss, tuple) else ()
+            first = values[0] if values else loss
+            study.updates.report(number, 1, {"loss": first}, first)
+            study.updates.finish(number, "complete", value=first, values=values)
+    return losses
 
 
 def many(

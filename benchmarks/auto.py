@@ -19,7 +19,7 @@ from typing import Any
 import machine
 import numpy as np
 import optuna
-from asking import ellipsoid, hartmann, rosenbrock, summary
+from asking import ellipsoid, hartmann, rosenbrock, searched, summary
 
 from paceline.search_space import HyperParameters
 from paceline.study.samplers.auto import CMAES_TRIALS, SearchOutline, choose_sampler
@@ -101,20 +101,7 @@ def auto_once(function: Callable[[Any], Any], seed: int, n: int, sampler: str) -
         seed=seed,
         n_trials=n,
     )
-    losses: list[Any] = []
-    running: list[tuple[int, Any]] = []
-    for _ in range(n):
-        proposal = study.asker.propose(lambda hp, draft: function(hp))
-        assert proposal is not None
-        draft, hp, loss = proposal
-        running.append((study.accept(draft, hp), loss))
-        losses.append(loss)
-        if len(running) == max(4, n // 8):
-            number, loss = running.pop(0)
-            first = loss[0] if several else loss
-            study.updates.report(number, 1, {"loss": first}, first)
-            values = loss if several else ()
-            study.updates.finish(number, "complete", value=first, values=values)
+    losses = searched(study, function, n)
     if several:
         return {"loss": 1 - area(losses) / math.prod(_WORST)}
     least = min(losses)

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.data.inputs import TrialInputs
 from paceline.executor.copies import Compose, TrialCopies
 from paceline.executor.grouping import Group
 from paceline.executor.model_builder import ModelBuilder
@@ -125,7 +126,8 @@ class Effects:
         """The group of a trial with these values, plain name -> real value."""
         key = tuple(sorted(hparams.items()))
         if key not in self._groups:
-            self._groups[key] = self._make(hparams).group
+            _, model, inputs = self._built(hparams)
+            self._groups[key] = self._copies.group_of(model, inputs)
         return self._groups[key]
 
     def compose(
@@ -198,10 +200,14 @@ class Effects:
             self._models[key] = self._make(hparams)
         return self._models[key]
 
-    def _make(self, hparams: Mapping[str, Any]) -> _Probed:
+    def _built(self, hparams: Mapping[str, Any]) -> tuple[HyperParameters, Any, TrialInputs]:
         hp = HyperParameters(values=hparams)
         model = self._builder(hp, self._seed)
-        group, state = self._copies.probe(model, self._arguments.inputs_for(hp, model))
+        return hp, model, self._arguments.inputs_for(hp, model)
+
+    def _make(self, hparams: Mapping[str, Any]) -> _Probed:
+        hp, model, inputs = self._built(hparams)
+        group, state = self._copies.probe(model, inputs)
         rate = next(
             (
                 at

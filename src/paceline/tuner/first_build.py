@@ -333,6 +333,17 @@ def _labelled(inputs: TrialInputs, data: ArrayData) -> ArrayData:
     return data
 
 
+def built_with_all(
+    builder: ModelBuilder, arguments: SearchArguments, hp: HyperParameters, seed: int
+) -> tuple[Any, TrialInputs]:
+    """A model and its inputs; hp then holds what all functions of hp declare, as for a trial."""
+    model = builder(hp, seed)
+    if arguments.callbacks is not None:
+        arguments.callbacks.ask(hp)
+    arguments.epochs_for(hp)
+    return model, arguments.inputs_for(hp, model)
+
+
 def _first_model(
     builder: ModelBuilder,
     arguments: SearchArguments,
@@ -350,11 +361,7 @@ def _first_model(
         if attempt == 0 and first is not None:
             hp = first
         try:
-            model = builder(hp, seed)
-            if arguments.callbacks is not None:
-                arguments.callbacks.ask(hp)
-            arguments.epochs_for(hp)
-            return hp, model, arguments.inputs_for(hp, model)
+            return hp, *built_with_all(builder, arguments, hp, seed)
         except TrialRejected as raised:
             rejected.append(raised)
             if not hp.hparams:

@@ -20,7 +20,7 @@ from paceline.study.samplers.auto import SamplerChoice, SearchOutline, choose_sa
 from paceline.study.storage.storage import StudyStorage
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.config import TunerConfig
-from paceline.tuner.first_build import FirstBuild
+from paceline.tuner.first_build import FirstBuild, built_with_all
 from paceline.tuner.timeouts import run_with_timeout
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _choice(
         with suppress(Exception):  # a trial that fails will say why
             run_with_timeout(
                 arguments.trial_timeout,
-                partial(_build, config, arguments, hp),
+                partial(built_with_all, config.builder, arguments, hp, config.seed),
                 "trial_timeout: a model was not ready in time",
             )
             built = True
@@ -114,12 +114,3 @@ def _looks(parameters: Iterable[Parameter], hparams: Mapping[str, Any]) -> Itera
         for value in values if n is not None and n <= _FEW else (values[0], values[-1]):
             if value != hparams[parameter.name]:
                 yield {**hparams, parameter.name: value}
-
-
-def _build(config: TunerConfig, arguments: SearchArguments, hp: HyperParameters) -> None:
-    """Has everything declared that a trial declares."""
-    model = config.builder(hp, config.seed)
-    if arguments.callbacks is not None:
-        arguments.callbacks.ask(hp)
-    arguments.epochs_for(hp)
-    arguments.inputs_for(hp, model)

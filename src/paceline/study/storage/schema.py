@@ -1,7 +1,7 @@
 """What may stand in the files of a study: the one schema, checked before anything uses a value.
 
-Files may be damaged, or made by a stranger. ``msgspec`` compares what was parsed with these types.
-What a type cannot say (that a trial's study exists) is checked where values are used.
+Files may be damaged, or made by a stranger. ``msgspec`` compares what was parsed with these types;
+what a type cannot say (that a trial's study exists) is checked where values are used.
 
 | what | type | checked by |
 |---|---|---|
