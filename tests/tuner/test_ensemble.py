@@ -15,8 +15,9 @@ from sklearn import datasets
 
 import toys
 from paceline.errors import UsageError
+from paceline.study.ensemble_record import EnsembleRecord, read_ensemble, write_ensemble
 from paceline.study.objective import Objective
-from paceline.tuner.ensemble import select
+from paceline.tuner.ensemble import select, worth_of
 
 UP, DOWN = Objective("val_accuracy", "maximize"), Objective("val_loss", "minimize")
 
@@ -127,6 +128,37 @@ def test_the_model_is_saved_and_loaded_as_others_are(make, notes) -> None:
         again.predict(validation[0], verbose=0), model.predict(validation[0], verbose=0)
     )
     assert set(again.evaluate(*validation, verbose=0, return_dict=True)) == {"accuracy", "loss"}
+
+
+def test_the_report_has_what_the_note_says_of_the_last_ensemble(make, notes, tmp_path) -> None:
+    tuner = make(keep_best=3)
+    tuner.search(*toys.data(), **{**toys.CALL, "epochs": 2}, n_trials=4)
+    assert 'id="ensemble"' not in tuner.report(tmp_path / "before.html").read_text("utf-8")
+    for k in (1, 3):
+        tuner.ensemble(k, validation_data=toys.data(40, seed=1))
+    found = re.match(r"ensemble of trials (.+): (\S+) ([\d.]+), and ([\d.]+) of trial", notes[-1])
+    assert found is not None
+    told = tuner.report(tmp_path / "after.html").read_text("utf-8").partition('id="ensemble"')[2]
+    rows = [
+        re.sub(r"<[^>]+>", " ", row).split() for row in told.partition("</table>")[0].split("<tr")
+    ]
+    assert [row[-1] for row in rows[1:]] == [found[2], found[3], found[4]]
+    assert f"the ensemble of trials {found[1]}" in told
+    assert "On 20 examples" in told
+
+
+@pytest.mark.parametrize("held", [b"", b"[1]", b'{"trials": [], "objective": "a"}', b"[" * 10_000])
+def test_a_file_that_tells_of_no_ensemble_tells_of_none(tmp_path, held: bytes) -> None:
+    assert read_ensemble(tmp_path) is None
+    (tmp_path / "ensemble.json").write_bytes(held)
+    assert read_ensemble(tmp_path) is None
+
+
+def test_values_that_are_no_numbers_are_kept(tmp_path) -> None:
+    record = EnsembleRecord([3, 1, 3], "val_loss", "nan", 0.5, 20)
+    write_ensemble(tmp_path, record)
+    assert read_ensemble(tmp_path) == record
+    assert "trials 3 x 2, 1: val_loss nan, and 0.5000 of trial 3 alone" in worth_of(record)
 
 
 def two_ends(hp: Any) -> keras.Model:

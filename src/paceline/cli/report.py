@@ -7,7 +7,6 @@ from paceline.cli import output as terminal
 from paceline.report import formats
 from paceline.report.html.subject import ReportSubject
 from paceline.report.html.writing import write_report
-from paceline.study.timeline import read_timelines
 
 
 def write(name: str, *, storage: str | None, output: str, compare: str | None) -> None:
@@ -43,5 +42,5 @@ def read_subject(name: str, storage: str | None) -> ReportSubject:
         StudyError, StorageError: As from ``studies.open_study``.
     """
     study = studies.open_study(name, storage)
-    timelines = read_timelines(studies.DIRECTORY / name)
-    return ReportSubject(name, study.meta, study.trials, study.stored_trials, timelines)
+    folder = studies.DIRECTORY / name
+    return ReportSubject.beside(folder, name, study.meta, study.trials, study.stored_trials)

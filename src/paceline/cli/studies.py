@@ -152,13 +152,11 @@ def export(
 
 def _write_bundle(target: Path, study: StudyView, best: Trial, saved: Path) -> list[str]:
     """Write a bundle; return lines that say what it holds and how to use it."""
-    from paceline.study.timeline import read_timelines
     from paceline.tuner.bundle import write_bundle
 
     try:
         with written_atomically(target) as part:
-            timelines = read_timelines(DIRECTORY / study.name)
-            manifest = write_bundle(part, study, best, saved, timelines)
+            manifest = write_bundle(part, study, best, saved, DIRECTORY / study.name)
     except OSError as error:
         raise UsageError(
             f"--bundle {target} cannot be written: {error.strerror or error}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -108,6 +109,12 @@ def hparams(values: Mapping[str, Any]) -> str:
 def count(n: int, noun: str) -> str:
     """Return a number of things: ``1 trial``, ``2,500 trials``."""
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def repeated(numbers: Sequence[int]) -> str:
+    """Return numbers as "3 x 2, 5", each once, with how often it comes."""
+    counts = Counter(numbers)
+    return ", ".join(f"{number}" + (f" x {n}" if n > 1 else "") for number, n in counts.items())
 
 
 def rate(value: float | None) -> str:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import platform
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,6 @@ from paceline.report import formats, tables
 from paceline.study.trial import Trial
 
 if TYPE_CHECKING:
-    from paceline.study.timeline import SearchTimeline
     from paceline.study.view import StudyView
 
 MODEL = "model.keras"
@@ -36,7 +35,7 @@ def write_bundle(
     study: StudyView,
     trial: Trial,
     model: Path,
-    timelines: Sequence[SearchTimeline] = (),
+    folder: Path,
 ) -> dict[str, Any]:
     """Write the bundle of one trial.
 
@@ -45,7 +44,7 @@ def write_bundle(
         study: The study.
         trial: The trial, complete.
         model: The trial's saved model, a .keras file.
-        timelines: What the searches of the study did when, for the report.
+        folder: The study's folder, which tells the report more.
 
     Returns:
         The manifest.
@@ -64,7 +63,9 @@ def write_bundle(
         "results.csv": tables.to_csv(study.trials, study.objectives).encode(),
         "predict.py": (Path(__file__).with_name("predict_script.py")).read_bytes(),
     }
-    subject = ReportSubject(study.name, study.meta, study.trials, study.stored_trials, timelines)
+    subject = ReportSubject.beside(
+        folder, study.name, study.meta, study.trials, study.stored_trials
+    )
     files["report.html"] = report_page(subject).encode()
     for name, text in _sources(study.meta, modules):
         files[name] = text

@@ -11,7 +11,6 @@ N: examples. K: models of the ensemble, repeated ones included.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +21,9 @@ from keras import tree
 from paceline.data.arrays import ArrayData
 from paceline.errors import UsageError
 from paceline.report import formats
+from paceline.study.ensemble_record import EnsembleRecord
 from paceline.study.objective import Objective
+from paceline.study.trial_codec import plain
 
 #: Examples in a step of the measurement.
 _BATCH = 256
@@ -211,7 +212,7 @@ def make_ensemble(
     objective: Objective,
     k: int,
     seed: int,
-) -> tuple[keras.Model, str]:
+) -> tuple[keras.Model, EnsembleRecord]:
     """Selects models and joins them.
 
     Args:
@@ -222,8 +223,8 @@ def make_ensemble(
         seed: Decides which half of the data selects.
 
     Returns:
-        The model, and a sentence that says of which trials it is, and what it is worth on the half
-        that took no part in the selection.
+        The model, and of which trials it is and what it is worth on the half that took no part in
+        the selection.
 
     Raises:
         UsageError: The models, the data or the objective do not allow an ensemble.
@@ -243,11 +244,17 @@ def make_ensemble(
     chosen = select(len(models), lambda some: predictions.value(some, halves[0]), objective, k)
     alone = chosen[0]  # the best single model: the selection begins with it
     value, single = predictions.value(chosen, halves[1]), predictions.value([alone], halves[1])
-    counts = Counter(models[position][0] for position in chosen)
-    trials = ", ".join(f"{number}" + (f" x {n}" if n > 1 else "") for number, n in counts.items())
-    text = (
-        f"ensemble of trials {trials}: {objective.name} {formats.metric(value)}, and "
-        f"{formats.metric(single)} of trial {models[alone][0]} alone, on the {len(halves[1]):,} "
-        "examples that took no part in the selection"
+    parts = [models[position] for position in chosen]
+    numbers = [number for number, _ in parts]
+    record = EnsembleRecord(numbers, objective.name, plain(value), plain(single), len(halves[1]))
+    return joined(parts), record
+
+
+def worth_of(record: EnsembleRecord) -> str:
+    """A sentence that says of which trials an ensemble is, and what it is worth."""
+    return (
+        f"ensemble of trials {formats.repeated(record.trials)}: {record.objective} "
+        f"{formats.metric(float(record.value))}, and {formats.metric(float(record.alone))} "
+        f"of trial {record.trials[0]} alone, on the {record.n_examples:,} examples that took no "
+        "part in the selection"
     )
-    return joined([models[position] for position in chosen]), text

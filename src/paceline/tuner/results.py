@@ -16,7 +16,6 @@ from paceline.search_space.html import HistoryTable, HparamsTable
 from paceline.study.lineage import Stretch, line_of, schedule_of
 from paceline.study.objective import Objective
 from paceline.study.study import Study
-from paceline.study.timeline import read_timelines
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
 from paceline.tuner.arguments import whole_number
@@ -158,7 +157,7 @@ class StudyResults:
 
         The models are selected among the ``keep_best`` best ones on one half of the validation
         data, with replacement; a note says of which trials they are, and what the ensemble and the
-        best single model are worth on the other half.
+        best single model are worth on the other half, and so does the report from then on.
 
         Args:
             k: Models of the ensemble at most, repeated ones included.
@@ -173,7 +172,8 @@ class StudyResults:
                 single model can be made of these.
             StudyError: As from ``best_model``.
         """
-        from paceline.tuner.ensemble import make_ensemble
+        from paceline.study.ensemble_record import write_ensemble
+        from paceline.tuner.ensemble import make_ensemble, worth_of
 
         k = whole_number(k, "k")
         if validation_data is None and self._folds:
@@ -199,8 +199,12 @@ class StudyResults:
         models = list(zip(numbers, self.best_models(kept), strict=True))
         meta = self._require_study().metadata.meta
         objective = Objective(meta["objective"], meta["direction"])
-        model, text = make_ensemble(models, data, objective, k, self._config.seed)
-        self._tell(text)
+        model, record = make_ensemble(models, data, objective, k, self._config.seed)
+        self._tell(worth_of(record))
+        try:
+            write_ensemble(self._config.folder, record)
+        except OSError as error:  # the model is there all the same
+            self._tell(f"the report will not tell of this ensemble: {error}")
         return model
 
     def _model_of(self, number: int) -> Any:
@@ -382,8 +386,9 @@ class StudyResults:
 
         study = self._require_study()
         frozen = self.optuna_study().get_trials(deepcopy=False)
-        timelines = read_timelines(self._config.folder)
-        return ReportSubject(study.name, study.metadata.meta, study.trials, frozen, timelines)
+        return ReportSubject.beside(
+            self._config.folder, study.name, study.metadata.meta, study.trials, frozen
+        )
 
     def enqueue(self, hparams: Configurations) -> None:
         """Tries these values next; the sampler chooses those not named.

@@ -122,6 +122,24 @@ def starts_part(subject: ReportSubject) -> Iterator[str]:
     yield dim(f"Their values, or some of them, were given and not chosen by the sampler.{left}")
 
 
+def ensemble_part(subject: ReportSubject) -> Iterator[str]:
+    """Give what the last ensemble of the study's models is worth."""
+    record = subject.ensemble
+    if record is None:
+        return
+    values = formats.metrics([float(record.value), float(record.alone)])
+    rows = [
+        (f"the ensemble of trials {formats.repeated(record.trials)}", values[0]),
+        (f"trial {record.trials[0]} alone", values[1]),
+    ]
+    yield '<h2 id="ensemble">Ensemble</h2>'
+    yield table(("model", record.objective), rows, numbers={1})
+    yield dim(
+        f"On {record.n_examples:,} examples of the validation data, which took no part in the "
+        "selection. Trials that came later may have better models."
+    )
+
+
 def line_part(subject: ReportSubject) -> Iterator[str]:
     """Give the trials that the best one continues, where it began as a copy."""
     if not subject.ranked or subject.ranked[0].continued_at is None:

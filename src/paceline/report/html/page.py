@@ -62,6 +62,7 @@ def report_page(subject: ReportSubject, other: ReportSubject | None = None) -> s
             *facts.front_part(subject),
             *facts.trials_part(subject),
             *facts.starts_part(subject),
+            *facts.ensemble_part(subject),
             *facts.failures_part(subject),
             *facts.rejections_part(subject),
             *facts.programs_part(subject),

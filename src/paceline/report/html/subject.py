@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
+from paceline.study.ensemble_record import EnsembleRecord, read_ensemble
 from paceline.study.lineage import first_of
 from paceline.study.objectives import objective_names
-from paceline.study.timeline import SearchTimeline
+from paceline.study.timeline import SearchTimeline, read_timelines
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
 
@@ -27,6 +29,7 @@ class ReportSubject:
         trials: Its trials.
         frozen: The same trials as Optuna has them.
         timelines: What its searches did when; empty where that was not recorded.
+        ensemble: The last ensemble of its models, if there was one.
     """
 
     name: str
@@ -34,6 +37,28 @@ class ReportSubject:
     trials: TrialTable
     frozen: Sequence[FrozenTrial]
     timelines: Sequence[SearchTimeline] = ()
+    ensemble: EnsembleRecord | None = None
+
+    @classmethod
+    def beside(
+        cls,
+        folder: Path,
+        name: str,
+        meta: Mapping[str, Any],
+        trials: TrialTable,
+        frozen: Sequence[FrozenTrial],
+    ) -> ReportSubject:
+        """Return a study with what files in its folder tell of it.
+
+        Args:
+            folder: The study's folder.
+            name: The study's name.
+            meta: As in the class.
+            trials: Its trials.
+            frozen: The same trials as Optuna has them.
+        """
+        timelines, ensemble = read_timelines(folder), read_ensemble(folder)
+        return cls(name, meta, trials, frozen, timelines, ensemble)
 
     @property
     def objective(self) -> str:
