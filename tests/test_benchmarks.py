@@ -325,6 +325,8 @@ def test_checkouts_are_compared_by_the_ratio_of_their_medians(benchmark_module):
     assert (same, *interval) == (1.05, 1.05, 1.05)
 
 
+# Optuna 4.x warns of the liar.
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_tpe_is_searched_with_and_without_the_liar_and_seeing_few_trials(benchmark_module):
     asking = benchmark_module("asking")
     seed, found = asking.liar_once(("sphere", 3, 14))
