@@ -485,6 +485,36 @@ def test_a_program_that_a_float_decides_is_that_of_the_copied_trial(make, kind: 
     assert any(a.hparams["rate"] != b.hparams["rate"] for a, b in copies)
 
 
+def branched(hp: Any) -> keras.Model:
+    model = toys.softmax()
+    if hp.Choice("optimizer", ["adam", "sgd"]) == "sgd":
+        rate = hp.Float("lr", 1e-3, 1e-1, sampling="log")
+        optimizer = keras.optimizers.SGD(rate, momentum=hp.Float("momentum", 0.0, 0.95))
+    else:
+        optimizer = keras.optimizers.Adam(0.01, beta_1=hp.Float("beta", 0.5, 0.95))
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+@pytest.mark.parametrize("widths", ["auto", "apart"])
+def test_numbers_change_where_programs_differ_too(make, widths: str) -> None:
+    tuner = searched(make, branched, pruner=paceline.PBT(2, share=0.5), widths=widths, epochs=5)
+    copies = [trial for trial in trials_of(tuner) if trial.continues is not None]
+    assert {trial.hparams["optimizer"] for trial in copies} == {"adam", "sgd"}
+    for trial in copies:
+        source = tuner.trial(trial.continues)
+        assert trial.program == source.program
+        assert trial.hparams.keys() == source.hparams.keys()
+        assert trial.hparams["optimizer"] == source.hparams["optimizer"]
+    moved = {
+        name
+        for trial in copies
+        for name, value in trial.hparams.items()
+        if value != tuner.trial(trial.continues).hparams[name]
+    }
+    assert moved == {"beta", "lr", "momentum"}
+
+
 def test_only_those_named_change(make) -> None:
     tuner = searched(make, pruner=paceline.PBT(every=2, only=["dropout"]))
     copies = [t for t in map(tuner.trial, tuner.results()["number"]) if t.continues is not None]

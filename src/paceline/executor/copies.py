@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from paceline.data.inputs import TrialInputs
+from paceline.executor.base import OtherModels
 from paceline.executor.grouping import Group, TrialGrouper
 from paceline.executor.restored import Arrays, Facts, state_like
 from paceline.executor.snapshot import PausedStates
@@ -82,15 +83,24 @@ class TrialCopies:
         Raises:
             Unpackable: The model cannot be packed.
         """
-        group = self.group_of(model, setting)
         with as_built(model):
+            # By itself, since a law would name the program that trials like it share.
+            group = self._grouper.by_itself(model, setting)
             work = group.work
             batch = weighed_shapes(work.train.batch_shapes(work.batch_size), setting.class_weight)
             return group, build_state(model, batch)
 
-    def group_of(self, model: Any, setting: TrialInputs) -> Group:
-        """The group of trials like a model; arguments and errors as of ``probe``."""
+    def group_of(
+        self, model: Any, setting: TrialInputs, widths: OtherModels | None = None
+    ) -> Group:
+        """The group in which a trial with this model would train.
+
+        Args:
+            model: As of ``probe``, and so are the errors.
+            setting: As of ``probe``.
+            widths: As of ``Job``.
+        """
         with as_built(model):
-            group = self._grouper.pretrace(model, setting)
+            group = self._grouper.pretrace(model, setting, widths)
         assert group is not None
         return group

@@ -227,7 +227,7 @@ class TrialGrouper:
             Unpackable: The step cannot be traced, or cannot be shared, or a callback acts within an
                 epoch; the message says why.
         """
-        setting = job.setting or self._default_inputs(job.batch_size)
+        setting = job.setting or self._data.inputs(job.batch_size)
         if setting.why_fit is not None:
             raise Unpackable(setting.why_fit)
         trace.check_packable(job.model, preprocessed=setting.preprocessed)
@@ -258,7 +258,7 @@ class TrialGrouper:
             Unpackable: The model cannot be packed.
         """
         if isinstance(setting, int):
-            setting = self._default_inputs(setting)
+            setting = self._data.inputs(setting)
         trace.check_packable(model, preprocessed=setting.preprocessed)
         structure = _structure(model, setting)
         family = None if structure is None else _family(structure, setting)
@@ -271,6 +271,13 @@ class TrialGrouper:
             self._met.add((family, key, numbers))
         if family is not None and found is None:
             self._learn(family, key, numbers, steps)
+        return self._by_key[key]
+
+    def by_itself(self, model: Any, setting: TrialInputs) -> Group:
+        """The group of a model that rides in no other program; arguments as of ``pretrace``."""
+        trace.check_packable(model, preprocessed=setting.preprocessed)
+        key, steps, _ = self._steps(model, setting, None, None)
+        self._by_key[key].add_constants(*steps)
         return self._by_key[key]
 
     def _recognise(self, job: Job, setting: TrialInputs, structure: ModelStructure) -> Group | None:
@@ -399,12 +406,6 @@ class TrialGrouper:
                 if role is not None and step is not None and tail is not None:
                     role.verify_tail(step.canonical.constants, tail)
         return key, [s.canonical.constants for s in steps if s is not None], state
-
-    def _default_inputs(self, batch_size: int) -> TrialInputs:
-        """The inputs of jobs that have none of their own."""
-        data = self._data
-        size = data.validation_batch_size or batch_size
-        return TrialInputs(data.train, data.validation, batch_size, size)
 
     def _workload(self, setting: TrialInputs) -> Workload:
         if setting.data is None:

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from paceline.data.inputs import TrialInputs
 from paceline.executor.copies import Compose, TrialCopies
 from paceline.executor.grouping import Group
 from paceline.executor.model_builder import ModelBuilder
@@ -82,7 +81,6 @@ class Effects:
         self._seed = seed
         self._models: dict[tuple[Any, ...], _Probed] = {}
         self._found: dict[tuple[Any, ...], Effect] = {}
-        self._groups: dict[tuple[Any, ...], Group] = {}  # by the exact values, unlike the models
         self._read_by_callbacks: frozenset[str] | None = None
 
     def parameters(self, hparams: Mapping[str, Any]) -> Mapping[str, Parameter]:
@@ -121,14 +119,6 @@ class Effects:
             if not effect.build_fails:
                 break
         return effect
-
-    def group_of(self, hparams: Mapping[str, Any]) -> Group:
-        """The group of a trial with these values, plain name -> real value."""
-        key = tuple(sorted(hparams.items()))
-        if key not in self._groups:
-            _, model, inputs = self._built(hparams)
-            self._groups[key] = self._copies.group_of(model, inputs)
-        return self._groups[key]
 
     def compose(
         self, source: Mapping[str, Any], own: Mapping[str, Any], non_trainable: Sequence[Any]
@@ -200,14 +190,10 @@ class Effects:
             self._models[key] = self._make(hparams)
         return self._models[key]
 
-    def _built(self, hparams: Mapping[str, Any]) -> tuple[HyperParameters, Any, TrialInputs]:
+    def _make(self, hparams: Mapping[str, Any]) -> _Probed:
         hp = HyperParameters(values=hparams)
         model = self._builder(hp, self._seed)
-        return hp, model, self._arguments.inputs_for(hp, model)
-
-    def _make(self, hparams: Mapping[str, Any]) -> _Probed:
-        hp, model, inputs = self._built(hparams)
-        group, state = self._copies.probe(model, inputs)
+        group, state = self._copies.probe(model, self._arguments.inputs_for(hp, model))
         rate = next(
             (
                 at

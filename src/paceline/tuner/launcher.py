@@ -189,7 +189,7 @@ class TrialLauncher:
         try:
             trial = self._study.trials.by_number(self._members.trial_of(job))
             built = self._build_again(trial)
-            widths = self._other_models(trial.number, trial.seed, trial.hparams, built)
+            widths = self.other_models(trial.number, trial.seed, trial.hparams, built)
         except Exception:  # the program that it would have shown is compiled when it is needed
             return None
         return built.model, built.inputs, widths
@@ -285,7 +285,7 @@ class TrialLauncher:
         builder, strategy = self._context.builder, self._strategy
         return lambda seed: builder(strategy.hp_again(number, hparams), seed)
 
-    def _other_models(
+    def other_models(
         self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial
     ) -> OtherModels | None:
         """Builds models like a trial's; None where it is to have a program of its own."""
@@ -321,7 +321,7 @@ class TrialLauncher:
         """Submits a trial to the executor that can train it."""
         began = time.perf_counter()
         rebuild = self._rebuilder(number, hparams)
-        widths = self._other_models(number, seed, hparams, built)
+        widths = self.other_models(number, seed, hparams, built)
         jobs = jobs_of(number, seed, built, self._arguments, rebuild, hparams, widths=widths)
         self.seconds += time.perf_counter() - began
         if self._packs is None:

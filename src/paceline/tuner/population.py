@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 from paceline.errors import StorageError, TrialRejected, UsageError
+from paceline.executor.grouping import Group
 from paceline.executor.local import LocalExecutor
 from paceline.search_space import HyperParameters, Parameter
 from paceline.study.draft import BuildFailed, Draft
@@ -84,6 +85,7 @@ class Population:
         self._study, self._trials = context.study, context.trials
         self._seed = context.study.seed
         self.effects = Effects(context.builder, arguments, context.packs.copies, self._seed)
+        self._groups: dict[int, Group | None] = {}  # of trials, by number
         self._seen: set[str] = set()  # programs whose hyperparameters were looked at
 
     def check(self, hp: HyperParameters) -> None:
@@ -240,17 +242,25 @@ class Population:
         Floats count as alike until then, and a program may depend on whether one is above a number.
         """
         # Now, since building draws from the random numbers that a copy's model begins with.
-        group = self.effects.group_of(source.hparams)
+        group = self._group_of(source)
 
         def build(hp: HyperParameters, draft: Draft) -> BuiltTrial:
             built = self._launcher.build(hp, draft)
-            if hp.hparams != source.hparams:
-                other = self._packs.copies.group_of(built.model, built.inputs)
-                if other is not group:
+            if group is not None and hp.hparams != source.hparams:
+                widths = self._launcher.other_models(draft.number, draft.seed, hp.hparams, built)
+                if self._packs.copies.group_of(built.model, built.inputs, widths) is not group:
                     raise TrialRejected(f"it has another program than trial {source.number}")
             return built
 
         return build
+
+    def _group_of(self, source: Trial) -> Group | None:
+        """The group in which a trial would train; None where its model cannot be built again."""
+        if source.number not in self._groups:
+            shown = self._launcher.example(source.number)
+            found = None if shown is None else self._packs.copies.group_of(*shown)
+            self._groups[source.number] = found
+        return self._groups[source.number]
 
     def _explore(self, source: Trial, exchange: Exchange, attempt: int) -> dict[str, Any]:
         """The values of a copy: those of the trial that it continues, some of them changed."""
