@@ -515,6 +515,70 @@ def test_numbers_change_where_programs_differ_too(make, widths: str) -> None:
     assert moved == {"beta", "lr", "momentum"}
 
 
+def adam_without_numbers(hp: Any) -> keras.Model:
+    model = toys.softmax()
+    if hp.Choice("optimizer", ["adam", "sgd"]) == "sgd":
+        optimizer = keras.optimizers.SGD(0.01, momentum=hp.Float("momentum", 0.0, 0.95))
+    else:
+        optimizer = keras.optimizers.Adam(0.01)
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+@pytest.mark.parametrize(
+    ("build", "only"),
+    [(branched, ["momentum"]), (adam_without_numbers, None)],
+    ids=["named", "nothing by default"],
+)
+def test_what_another_branch_declares_may_change(make, notes, build, only) -> None:
+    pruner = paceline.PBT(2, share=0.5, only=only)
+    tuner = searched(make, build, pruner=pruner, epochs=5)
+    assert notes[0].startswith("pbt changes momentum")
+    copies = [trial for trial in trials_of(tuner) if trial.continues is not None]
+    sources = [tuner.trial(trial.continues) for trial in copies]
+    for trial, source in zip(copies, sources, strict=True):
+        rest, others = dict(trial.hparams), dict(source.hparams)
+        assert ("momentum" in rest) == (rest["optimizer"] == "sgd")
+        assert rest.pop("momentum", None) is None or "momentum" in others
+        others.pop("momentum", None)
+        assert rest == others
+    assert any(a.hparams != b.hparams for a, b in zip(copies, sources, strict=True))
+
+
+def test_a_name_that_no_branch_declares(make) -> None:
+    said = "only has .mom.,.* no such .* it declares optimizer, beta, lr, momentum;"
+    with pytest.raises(UsageError, match=said):
+        searched(make, branched, pruner=paceline.PBT(2, only=["mom"]))
+
+
+@pytest.mark.parametrize("which", ["list", "by optimizer", "by a choice of its own"])
+def test_a_rate_that_callbacks_set_in_another_branch(make, which: str) -> None:
+    def plateau() -> list[Any]:
+        return [keras.callbacks.ReduceLROnPlateau("val_loss", patience=0, factor=0.1)]
+
+    def callbacks(hp: Any) -> list[Any]:
+        if which == "by optimizer":
+            return plateau() if hp.get("optimizer") == "sgd" else []
+        return plateau() if hp.Boolean("reduce") else []
+
+    build = toys.dense if which == "by a choice of its own" else branched
+    given = plateau() if which == "list" else callbacks
+    with pytest.raises(UsageError, match="pbt changes 'lr', and so does the callback ReduceLR"):
+        searched(make, build, callbacks=given)
+
+
+def test_callbacks_may_read_what_is_fixed(make) -> None:
+    def build(hp: Any) -> keras.Model:
+        hp.Fixed("patience", 3)
+        return toys.dense(hp)
+
+    def callbacks(hp: Any) -> list[Any]:
+        return [keras.callbacks.EarlyStopping("val_loss", patience=hp.get("patience"))]
+
+    tuner = searched(make, build, callbacks=callbacks, epochs=3)
+    assert any(trial.continues is not None for trial in trials_of(tuner))
+
+
 def test_only_those_named_change(make) -> None:
     tuner = searched(make, pruner=paceline.PBT(every=2, only=["dropout"]))
     copies = [t for t in map(tuner.trial, tuner.results()["number"]) if t.continues is not None]

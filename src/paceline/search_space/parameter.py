@@ -16,7 +16,7 @@ The fourth row is called ``[reversed]``: Optuna has no scale that is dense near 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -39,6 +39,9 @@ from paceline.search_space.distribution import (
     mirror,
     plain,
 )
+
+#: A parameter of so many values is looked at with all of them, another one with its ends.
+_FEW = 10
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,25 @@ class Parameter:
         kind = "a whole number" if isinstance(known, IntDistribution) else "a number"
         steps = "" if known.step in (None, 1) else f" in steps of {known.step}"
         return f"{kind} from {known.low} to {known.high}{steps}"
+
+
+def one_value_apart(
+    parameters: Iterable[Parameter], hparams: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Give configurations that differ in the value of one parameter from these hparams.
+
+    A build with each of them shows what is declared under an ``if``. Of a parameter of many values
+    the lowest and the highest are given.
+
+    Args:
+        parameters: Those to give other values.
+        hparams: Plain name -> real value, of these parameters and of others.
+    """
+    for parameter in parameters:
+        values, n = parameter.values(), parameter.cardinality
+        for value in values if n is not None and n <= _FEW else (values[0], values[-1]):
+            if value != hparams[parameter.name]:
+                yield {**hparams, parameter.name: value}
 
 
 class DeclaredParameters(Protocol):

@@ -17,7 +17,9 @@ same units.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +32,9 @@ from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
 from paceline.program.trace import State
 from paceline.search_space import HyperParameters, Parameter
+from paceline.search_space.parameter import one_value_apart
 from paceline.tuner.arguments import SearchArguments
+from paceline.tuner.first_build import built_with_all
 
 #: Values of a hyperparameter that are tried until ``build`` takes one.
 _PROBES = 10
@@ -87,6 +91,67 @@ class Effects:
         """The hyperparameters that ``build`` declares with these values, by plain name."""
         return self._model(hparams).parameters
 
+    def usual(self, hp: HyperParameters, given: Set[str] = frozenset()) -> dict[str, Any]:
+        """The hyperparameters of a build, plain name -> value, with floats within their ranges.
+
+        Args:
+            hp: What the build has declared.
+            given: Names of those that keep the values that they have.
+        """
+        # Defaults are often bounds, and a rate of zero leaves an operation out.
+        usual = hp.hparams
+        for parameter in hp.parameters.values():
+            if (name := parameter.name) not in given:
+                usual[name] = usual_value(parameter, usual[name])
+        try:
+            self.parameters(usual)
+        except Exception:  # the user's build, which has taken the defaults
+            return hp.hparams
+        return usual
+
+    def branches(self, first: HyperParameters) -> Iterator[dict[str, Any]]:
+        """Gives the hyperparameters of builds that differ from a first one in one value each.
+
+        What is declared under an ``if`` shows only in a build that takes that branch. There it has
+        its usual value, and is given others as well. A build that fails is left out.
+
+        Args:
+            first: What the first build has declared.
+
+        Yields:
+            Plain name -> real value, of all.
+        """
+        shown = dict(first.parameters)
+        looks = deque(one_value_apart(shown.values(), self.usual(first)))
+        while looks:
+            hparams = looks.popleft()
+            hp = HyperParameters(values=hparams)
+            try:
+                built_with_all(self._builder, self._arguments, hp, self._seed)
+            except Exception:  # the user's build; a trial that fails will say why
+                continue
+            new = {name: each for name, each in hp.parameters.items() if name not in shown}
+            if new:
+                hparams = self.usual(hp, given=hparams.keys())
+                shown |= new
+                looks.extend(one_value_apart(new.values(), hparams))
+            yield {name: hparams.get(name, value) for name, value in hp.hparams.items()}
+
+    def program(self, hparams: Mapping[str, Any]) -> tuple[str, ...] | None:
+        """What trials have in common whose hyperparameters have the same effects.
+
+        Args:
+            hparams: Plain name -> real value, of all.
+
+        Returns:
+            The name of their group, and those that ``build`` declares; None where ``build`` fails,
+            or its model cannot be packed.
+        """
+        with suppress(Exception):
+            model = self._model(hparams)
+            return model.group.name, *model.parameters
+        return None
+
     def of(self, hparams: Mapping[str, Any], name: str, other: Any) -> Effect:
         """What another value of one hyperparameter changes.
 
@@ -110,7 +175,10 @@ class Effects:
             hparams: Plain name -> real value, of all.
             name: The hyperparameter's.
         """
-        values = self.parameters(hparams)[name].values()
+        model = self._model(hparams)
+        if name not in model.parameters:
+            return Effect("it has one value" if name in model.hparams else "callbacks read it")
+        values = model.parameters[name].values()
         step = math.ceil(len(values) / _PROBES)
         others = [value for value in values[::-step] if value != hparams[name]]
         effect = Effect("it has one value")

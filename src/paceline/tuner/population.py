@@ -8,7 +8,7 @@ continues. ``tuner/effects.py`` finds out which hyperparameters may change.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -23,7 +23,7 @@ from paceline.study.pruners.pbt import Exchange, PopulationPruner
 from paceline.study.trial import Trial
 from paceline.study.workers.shared_study import ClaimLost
 from paceline.tuner.context import SearchContext
-from paceline.tuner.effects import Effect, Effects, usual_value
+from paceline.tuner.effects import Effect, Effects
 from paceline.tuner.launcher import TrialLauncher
 from paceline.tuner.members import BuiltTrial
 from paceline.tuner.search_state import SearchCheckpointer
@@ -100,14 +100,14 @@ class Population:
                 search before the population has trained.
         """
         self._check_rules()
-        hparams = self._usual(hp)
-        effects = self._effects(hparams)
-        only = self._pruner.settings.only
-        for name in only or ():
+        effects = self._effects_of_branches(hp)
+        for name in self._pruner.settings.only or ():
             if name not in effects:
                 raise UsageError(
-                    f"PBT: only has {name!r}, and build declares no such hyperparameter; it "
-                    f"declares {', '.join(effects) or 'none'}."
+                    f"PBT: only has {name!r}, and build declares no such hyperparameter, neither "
+                    "with its defaults nor with any one value changed; it declares "
+                    f"{', '.join(effects) or 'none'}; give one of these, or a default under which "
+                    "build declares it to what it depends on."
                 )
             if (why := effects[name].fixed) is not None:
                 raise UsageError(
@@ -121,8 +121,45 @@ class Population:
                 "pruner: pbt changes hyperparameters while trials train, and none can be changed: "
                 f"{kept or 'build declares none'}; use asha, which stops the worst trials."
             )
-        self._check_rate([name for name in free if effects[name].sets_rate], hparams)
         self._context.notes(f"pbt changes {', '.join(free)}" + (f"; {kept}" if kept else ""))
+
+    def _effects_of_branches(self, hp: HyperParameters) -> dict[str, Effect]:
+        """What each hyperparameter changes, by plain name; what is free in one branch is free.
+
+        Models of other branches than the first build's are looked at only where it does not show
+        enough.
+
+        Args:
+            hp: The hyperparameters of a first build.
+
+        Raises:
+            UsageError: A callback sets the learning rate too.
+        """
+        callbacks = self._context.arguments.callbacks
+        hparams = self.effects.usual(hp)
+        found = self._effects(hparams)
+        self._check_rate(found, hparams)
+        rate = self._rate_callbacks(hparams)
+        watched = rate or (callbacks is not None and callbacks.names == "by hp")
+        seen = {(self.effects.program(hparams), tuple(rate))}
+        if not watched and not self._lacks(found):
+            return found
+        for branch in self.effects.branches(hp):
+            rate = self._rate_callbacks(branch)
+            if not rate and not self._lacks(found):
+                continue
+            program = self.effects.program(branch)
+            if program is None or (program, tuple(rate)) in seen:
+                continue
+            seen.add((program, tuple(rate)))
+            effects = self._effects(branch)
+            self._check_rate(effects, branch)
+            for name, effect in effects.items():
+                if name not in found or effect.fixed is None:
+                    found[name] = effect
+            if not watched and not self._lacks(found):
+                break
+        return found
 
     def _check_rules(self) -> None:
         """Refuses rules that would end the search before all members have trained."""
@@ -135,28 +172,28 @@ class Population:
         open_trials = [trial for trial in study.trials if trial.state in under_way]
         stopping.check_population(n_new, [t for t in open_trials if t.continues is not None])
 
-    def _usual(self, hp: HyperParameters) -> Mapping[str, Any]:
-        """The hyperparameters of a first build, with floats within their ranges."""
-        # Defaults are often bounds, and a rate of zero leaves an operation out.
-        usual = {p.name: usual_value(p, hp.hparams[p.name]) for p in hp.parameters.values()}
-        try:
-            self.effects.parameters(usual)
-        except Exception:  # the user's build, which has taken the defaults
-            return hp.hparams
-        return usual
+    def _lacks(self, found: Mapping[str, Effect]) -> bool:
+        """Whether there may be more to change than these effects show."""
+        free = {name for name, effect in found.items() if self._may_change(name, effect)}
+        return not free or not free.issuperset(self._pruner.settings.only or ())
 
-    def _check_rate(self, names: Sequence[str], hparams: Mapping[str, Any]) -> None:
-        """Refuses callbacks that would overwrite the learning rate of a copy."""
+    def _rate_callbacks(self, hparams: Mapping[str, Any]) -> list[type]:
+        """The classes of a trial's callbacks that set the learning rate."""
         callbacks = self._context.arguments.callbacks
-        if callbacks is None or not names:
-            return
-        for each in callbacks.classes(HyperParameters(values=hparams)):
-            if issubclass(each, _RATE_CALLBACKS):
-                raise UsageError(
-                    f"pruner: pbt changes {names[0]!r}, and so does the callback {each.__name__}, "
-                    "which would overwrite it; leave the callback out, or name in PBT(only=[...]) "
-                    "the hyperparameters that may change."
-                )
+        if callbacks is None:
+            return []
+        classes = callbacks.classes(HyperParameters(values=hparams))
+        return [each for each in classes if issubclass(each, _RATE_CALLBACKS)]
+
+    def _check_rate(self, effects: Mapping[str, Effect], hparams: Mapping[str, Any]) -> None:
+        """Refuses callbacks that would overwrite the learning rate of a copy."""
+        names = [n for n, each in effects.items() if each.sets_rate and self._may_change(n, each)]
+        for each in self._rate_callbacks(hparams) if names else ():
+            raise UsageError(
+                f"pruner: pbt changes {names[0]!r}, and so does the callback {each.__name__}, "
+                "which would overwrite it; leave the callback out, or name in PBT(only=[...]) "
+                "the hyperparameters that may change."
+            )
 
     def look(self) -> None:
         """Traces models like the trials that have begun, with other values.
@@ -187,12 +224,9 @@ class Population:
 
     def _effects(self, hparams: Mapping[str, Any]) -> dict[str, Effect]:
         """What each hyperparameter of a trial changes, by plain name."""
-        found = {}
-        for name in self.effects.parameters(hparams):
-            found[name] = self.effects.of_others(hparams, name)
-        for name in hparams.keys() - found.keys():
-            found[name] = Effect("callbacks read it")
-        return found
+        declared = [*self.effects.parameters(hparams)]
+        names = [*declared, *(name for name in hparams if name not in declared)]
+        return {name: self.effects.of_others(hparams, name) for name in names}
 
     def _may_change(self, name: str, effect: Effect) -> bool:
         only = self._pruner.settings.only

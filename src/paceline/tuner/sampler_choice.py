@@ -6,14 +6,15 @@ The choice is made once. It is stored in the study, and every later search of th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paceline.report import formats
-from paceline.search_space import HyperParameters, Parameter
+from paceline.search_space import HyperParameters
+from paceline.search_space.parameter import one_value_apart
 from paceline.study.objective import Objective
 from paceline.study.pruners.pbt import PBT
 from paceline.study.samplers.auto import SamplerChoice, SearchOutline, choose_sampler, is_name
@@ -25,9 +26,6 @@ from paceline.tuner.timeouts import run_with_timeout
 
 if TYPE_CHECKING:
     from paceline.study.objectives import Objectives
-
-#: A hyperparameter of so many values is looked at with all of them, another one with its ends.
-_FEW = 10
 
 
 def with_chosen_sampler(
@@ -86,7 +84,7 @@ def _choice(
     """
     shown, names = dict(first.parameters), set(first.parameters)
     conditional = any(each.conditions for each in first.space)
-    looks = deque(_looks(shown.values(), first.hparams))
+    looks = deque(one_value_apart(shown.values(), first.hparams))
     while True:
         so_far = replace(outline, parameters=shown.values(), conditional=conditional)
         choice = choose_sampler(so_far)
@@ -104,13 +102,4 @@ def _choice(
         conditional |= any(each.conditions for each in hp.space) or bool(new)
         conditional |= built and set(hp.parameters) != names
         shown |= new
-        looks.extend(_looks(new.values(), hp.hparams))
-
-
-def _looks(parameters: Iterable[Parameter], hparams: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Gives the hparams of models that differ in one value from one with these hparams."""
-    for parameter in parameters:
-        values, n = parameter.values(), parameter.cardinality
-        for value in values if n is not None and n <= _FEW else (values[0], values[-1]):
-            if value != hparams[parameter.name]:
-                yield {**hparams, parameter.name: value}
+        looks.extend(one_value_apart(new.values(), hp.hparams))
