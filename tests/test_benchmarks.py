@@ -325,8 +325,9 @@ def test_checkouts_are_compared_by_the_ratio_of_their_medians(benchmark_module):
     assert (same, *interval) == (1.05, 1.05, 1.05)
 
 
-# Optuna 4.x warns of the liar.
+# Optuna 4.x warns of the liar, and of trials that constraints were not asked about.
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.filterwarnings("ignore:.*does not have constraint values")
 def test_tpe_is_searched_with_and_without_the_liar_and_seeing_few_trials(benchmark_module):
     asking = benchmark_module("asking")
     seed, found = asking.liar_once(("sphere", 3, 14))
