@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import toys
+from paceline.compat import keras_tuner as kt
 from paceline.errors import UsageError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import random_state_kept
@@ -38,8 +39,9 @@ def test_automatic_names_are_the_same_for_every_trial():
     assert names[0] == names[1] == ["dense", "dropout", "dense_1"]
 
 
-def test_a_hypermodel_of_keras_tuner_is_built():
-    class Mine(keras_tuner.HyperModel):
+@pytest.mark.parametrize("base", [keras_tuner.HyperModel, kt.HyperModel])
+def test_a_hypermodel_of_keras_tuner_is_built(base):
+    class Mine(base):
         def build(self, hp):
             return toys.dense(hp)
 

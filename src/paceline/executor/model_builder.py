@@ -225,9 +225,13 @@ def _plain(value: Any) -> str:
     return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
 
 
+#: Where the base classes of hypermodels are, whose fit() trains as a search does.
+_HYPERMODELS = ("keras_tuner.", "paceline.compat.keras_tuner.")
+
+
 def _overrides_fit(hypermodel: Any) -> bool:
     for cls in type(hypermodel).__mro__:
-        if cls.__module__.split(".")[0] == "keras_tuner":
+        if f"{cls.__module__}.".startswith(_HYPERMODELS):
             return False
         if "fit" in vars(cls):
             return True
