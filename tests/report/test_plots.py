@@ -69,7 +69,7 @@ def test_a_study_without_trials_says_what_to_do(plots, name: str) -> None:
 
 
 def test_one_trial_tells_no_importance(plots) -> None:
-    with pytest.raises(StudyError, match="has 1 complete trials with a value, and .* needs 2"):
+    with pytest.raises(StudyError, match="has 1 complete trial with a value, and .* needs 2"):
         plots(1).importances()
 
 

@@ -201,9 +201,10 @@ class StudyPlots:
     def _require(self, least: int) -> None:
         n = sum(trial.state == "complete" and trial.value is not None for trial in self._trials)
         if n < least:
+            complete = formats.count(n, "complete trial")
             raise StudyError(
-                f"plot: study {self._study.study_name!r} has {n} complete trials with a value, and "
-                f"this figure needs {least}; search on."
+                f"plot: study {self._study.study_name!r} has {complete} with a value, and this "
+                f"figure needs {least}; search on."
             )
 
     def _known(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from paceline.data.arrays import ArrayData, NotArrays, prepare
 from paceline.data.folds import Fold
 from paceline.errors import PacelineError, StudyError, UsageError
+from paceline.report import formats
 from paceline.report.notebook import tuner_html, tuner_text
 from paceline.report.results import results_frame
 from paceline.search_space.html import HistoryTable, HparamsTable
@@ -228,9 +229,12 @@ class StudyResults:
             return self.best_trial
         trials = self._require_study().trials.ranked_models
         if rank > len(trials):
+            ranked = formats.count(len(trials), "complete trial")
             raise StudyError(
-                f"study: {self.name!r} has {len(trials)} complete trials with a value of their "
-                f"own, and the model of rank {rank} was asked for."
+                f"study: {self.name!r} has {ranked} with a value of "
+                f"{'its' if len(trials) == 1 else 'their'} own, and the model of rank {rank} was "
+                "asked for. Ask for fewer, or train more trials; pruned trials have no rank and no "
+                "kept model, so a search without a pruner has more of them."
             )
         return trials[rank - 1]
 
