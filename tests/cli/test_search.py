@@ -142,6 +142,12 @@ def test_an_unfinished_study_is_gone_on_with(paceline, tuner, model):
         ("--timeout 5s", {"complete": 8}, "go on to 32 trials"),
         ("--trials 8", {"complete": 8}, "32 more trials"),
         ("--trials +8", {"complete": 16}, "32 more trials"),
+        ("--trials +8", {"complete": 7, "running": 1}, "go on with 1 trial under way\n  paceline"),
+        (
+            "--trials +8 --timeout 5s",
+            {"complete": 7, "running": 2},
+            "go on with 2 trials under way",
+        ),
     ],
 )
 def test_going_on_is_offered_where_there_is_more(paceline, tuner, model, words, counts, offered):
@@ -321,6 +327,20 @@ def test_a_budget_is_planned_as_the_search_will_train(paceline, tuner, model, pl
     how = {"slots": 3, "plan": "mapped", "widths": "apart", "mesh": "2", "executor": "local"}
     assert asked | how == asked
     assert (tuner.made[0].call["n_trials"], tuner.made[0].call["epochs"]) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("counts", "offered"),
+    [
+        ({"complete": 4, "running": 1}, "go on to 5 trials"),
+        ({"complete": 5, "running": 0}, "32 more trials"),
+    ],
+)
+def test_after_a_budget_going_on_means_the_planned_trials(
+    paceline, tuner, model, planned, counts, offered
+):
+    tuner.result["n_trials"] = counts
+    assert offered in paceline("search", "model.py", "--budget", "2m").out
 
 
 def test_a_budget_is_planned_under_the_constraints(paceline, tuner, model, planned):

@@ -7,7 +7,7 @@ from typing import Any
 
 from paceline.cli import studies
 from paceline.cli.search_command import SearchCommand
-from paceline.report import summary
+from paceline.report import formats, summary
 
 
 def how_to_go_on(found: Mapping[str, Any], command: SearchCommand) -> str:
@@ -27,11 +27,14 @@ def how_to_go_on(found: Mapping[str, Any], command: SearchCommand) -> str:
     return f"{kept:,} finished trials are kept. Go on with:\n  {resume}"
 
 
-def next_steps(command: SearchCommand, result: Mapping[str, Any]) -> summary.Steps:
+def next_steps(
+    command: SearchCommand, call: Mapping[str, Any], result: Mapping[str, Any]
+) -> summary.Steps:
     """Return commands that are of use after a search, and what each does.
 
     Args:
         command: The search.
+        call: The arguments that ``Tuner.search`` was called with; a budget chooses some of them.
         result: Its summary.
     """
 
@@ -55,17 +58,19 @@ def next_steps(command: SearchCommand, result: Mapping[str, Any]) -> summary.Ste
         steps.append((line("resume", f"--{rule.replace('_', '-')}", "none"), "go on without it"))
         return steps
     counts = result["n_trials"]
-    total = command.search.get("n_trials")
+    total = call.get("n_trials")
+    under_way = counts.get("running", 0)
     sampler = (result.get("sampler") or {}).get("name", command.tuner.get("sampler"))
     short = isinstance(total, int) and _finished(counts) < total
     # A search that had time and still ended before its last trial has tried every configuration. A
     # grid comes to an end too. In both cases "32 more trials" would find nothing to try.
-    cut_off = (
-        counts.get("running", 0) > 0 or command.timeout is not None or command.deadline is not None
-    )
+    cut_off = under_way > 0 or call.get("timeout") is not None
     if short and cut_off:
         steps.append((line("resume"), f"go on to {total:,} trials"))
-    elif cut_off or not (short or sampler == "grid"):
+        return steps
+    if under_way:  # the study knows what "+8" came to
+        steps.append((line("resume"), f"go on with {formats.count(under_way, 'trial')} under way"))
+    if cut_off or not (short or sampler == "grid"):
         steps.append((line("resume", "--trials", "+32"), "32 more trials"))
     return steps
 

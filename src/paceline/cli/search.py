@@ -338,7 +338,7 @@ def run(command: SearchCommand) -> None:
             stuck(error.what, True)
     result = tuner.summary()
     objective = "value" if view.latest is None else view.latest.objective
-    text = summary.search_summary(result, objective, ending.next_steps(command, result))
+    text = summary.search_summary(result, objective, ending.next_steps(command, call, result))
     if command.as_json:
         output.say_plain(text)
         output.print_json(result)
