@@ -466,7 +466,7 @@ assert Int("a", 1, 3, conditions=[]).max_value == 3
 for module, name in ((kt.applications, "HyperResNet"), (kt.protos, "get_proto")):
     try:
         getattr(module, name)()
-    except (AttributeError, paceline.errors.MissingExtraError) as error:
+    except (ImportError, paceline.errors.MissingExtraError) as error:
         assert "pip install keras-tuner" in str(error)
     else:
         raise AssertionError(f"there is {name}")
@@ -479,6 +479,13 @@ def test_every_path_imports_without_keras_tuner():
         [sys.executable, "-c", PATHS], check=False, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_hypermodel_that_cannot_be_imported_says_why(monkeypatch):
+    """As without six, which KerasTuner 1.4.8 needs and does not declare."""
+    monkeypatch.setitem(sys.modules, "keras_tuner.src.applications", None)  # its import fails
+    with pytest.raises(ImportError, match=r"no HyperResNet of its own: .* halted.*; pip install"):
+        exec("from paceline.compat.keras_tuner.applications import HyperResNet", {})
 
 
 def test_every_public_name_is_there(theirs):
