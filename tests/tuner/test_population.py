@@ -40,6 +40,17 @@ CALL: dict[str, Any] = {
 PBT = paceline.PBT(every=2)
 
 
+def branched(hp: Any) -> keras.Model:
+    model = toys.softmax()
+    if hp.Choice("optimizer", ["adam", "sgd"]) == "sgd":
+        rate = hp.Float("lr", 1e-3, 1e-1, sampling="log")
+        optimizer = keras.optimizers.SGD(rate, momentum=hp.Float("momentum", 0.0, 0.95))
+    else:
+        optimizer = keras.optimizers.Adam(0.01, beta_1=hp.Float("beta", 0.5, 0.95))
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
 def trials_of(tuner: paceline.Tuner) -> list[Any]:
     return [tuner.trial(number) for number in sorted(tuner.results()["number"])]
 
@@ -391,9 +402,13 @@ def test_a_population_that_is_stopped_goes_on_as_if_it_had_not(
 
 
 @pytest.mark.slow
-def test_nothing_is_compiled_after_the_first_round(make, cache_folder, monkeypatch) -> None:
+@pytest.mark.parametrize("widths", ["auto", "apart"])
+@pytest.mark.parametrize("build", [toys.dense, branched], ids=["numbers", "branches"])
+def test_nothing_is_compiled_after_the_first_round(
+    make, cache_folder, monkeypatch, build, widths
+) -> None:
     counts: dict[int, int] = {}
-    tuner = make(toys.dense, pruner=PBT, objective="val_loss", slots=8)
+    tuner = make(build, pruner=PBT, objective="val_loss", slots=8, widths=widths)
 
     def look(report: EpochReport) -> None:
         counts.setdefault(report.epoch, tuner_programs())
@@ -483,17 +498,6 @@ def test_a_program_that_a_float_decides_is_that_of_the_copied_trial(make, kind: 
     ]
     assert all((a.hparams["rate"] > 0.2) == (b.hparams["rate"] > 0.2) for a, b in copies)
     assert any(a.hparams["rate"] != b.hparams["rate"] for a, b in copies)
-
-
-def branched(hp: Any) -> keras.Model:
-    model = toys.softmax()
-    if hp.Choice("optimizer", ["adam", "sgd"]) == "sgd":
-        rate = hp.Float("lr", 1e-3, 1e-1, sampling="log")
-        optimizer = keras.optimizers.SGD(rate, momentum=hp.Float("momentum", 0.0, 0.95))
-    else:
-        optimizer = keras.optimizers.Adam(0.01, beta_1=hp.Float("beta", 0.5, 0.95))
-    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
-    return model
 
 
 @pytest.mark.parametrize("widths", ["auto", "apart"])
