@@ -71,7 +71,7 @@ def searched(names: Names, study: str, **settings: Any) -> Any:
 
 
 def before_searching(names: Names) -> None:
-    names["earlier"] = searched(names, "earlier")
+    searched(names, "earlier")
 
 
 def before_keras_tuner(names: Names) -> None:
