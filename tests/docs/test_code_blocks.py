@@ -155,6 +155,7 @@ LONG = {
     "docs/guides/plots.md",
     "docs/guides/populations.md",
     "docs/guides/ray_tune.md",
+    "docs/guides/resuming.md",
     "docs/guides/searching.md",
     "docs/guides/several_objectives.md",
     "docs/guides/taking_away.md",
