@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from paceline.data.folds import Fold
-from paceline.data.inputs import TrialInputs
 
 if TYPE_CHECKING:
     from paceline.data.arrays import ArrayData
     from paceline.data.batched import BatchedDataset
+    from paceline.data.inputs import TrialInputs
     from paceline.program.trace import State
     from paceline.search_space.parameter import Parameter
 
@@ -51,6 +51,8 @@ class SearchData:
 
     def inputs(self, batch_size: int) -> TrialInputs:
         """The inputs of jobs that have none of their own."""
+        from paceline.data.inputs import TrialInputs  # loads Keras, and commands read studies
+
         size = self.validation_batch_size or batch_size
         return TrialInputs(self.train, self.validation, batch_size, size)
 
