@@ -173,6 +173,14 @@ def test_what_the_guide_of_speed_says_of_layers_is_what_was_measured(benchmark_m
     assert report["machine"]["commit"] in (ROOT / pages.SPEED).read_text(encoding="utf-8")
 
 
+def test_a_page_that_repeats_a_row_of_the_table_has_its_figures() -> None:
+    report = result("search_speed")
+    seconds, page = report["works"]["mnist"]["seconds"], "docs/seeds/four_steps.md"
+    assert cells(page, "Paceline | two cores")[-1] == f"{pair(seconds['paceline'])} s"
+    assert cells(page, "KerasTuner on JAX | the same")[-1] == f"{pair(seconds['keras_tuner'])} s"
+    assert f"at {report['machine']['commit']}; `make bench` repeats it" in text(page)
+
+
 class Printed:
     """What runs on a card printed; a section goes up to the next line without indent."""
 
