@@ -500,7 +500,7 @@ def test_a_program_that_a_float_decides_is_that_of_the_copied_trial(make, kind: 
     assert any(a.hparams["rate"] != b.hparams["rate"] for a, b in copies)
 
 
-@pytest.mark.parametrize("widths", ["auto", "apart"])
+@pytest.mark.parametrize("widths", slow_where(["auto", "apart"], lambda widths: widths == "apart"))
 def test_numbers_change_where_programs_differ_too(make, widths: str) -> None:
     tuner = searched(make, branched, pruner=paceline.PBT(2, share=0.5), widths=widths, epochs=5)
     copies = [trial for trial in trials_of(tuner) if trial.continues is not None]
@@ -531,7 +531,7 @@ def adam_without_numbers(hp: Any) -> keras.Model:
 
 @pytest.mark.parametrize(
     ("build", "only"),
-    [(branched, ["momentum"]), (adam_without_numbers, None)],
+    slow_where([(branched, ["momentum"]), (adam_without_numbers, None)], lambda case: not case[1]),
     ids=["named", "nothing by default"],
 )
 def test_what_another_branch_declares_may_change(make, notes, build, only) -> None:

@@ -25,6 +25,9 @@ from paceline.program.initial_weights import noted_build, shared_variables
 from paceline.program.trace import State, Step
 from paceline.search_space import HyperParameters
 
+#: Where the base classes of hypermodels are, whose fit() trains as a search does.
+_HYPERMODELS = ("keras_tuner.", "paceline.compat.keras_tuner.")
+
 
 class ModelBuilder:
     """Calls the user's build function.
@@ -223,10 +226,6 @@ def _steps_text(code: types.CodeType) -> str:
 def _plain(value: Any) -> str:
     """A constant as text; the order of a set differs between processes."""
     return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
-
-
-#: Where the base classes of hypermodels are, whose fit() trains as a search does.
-_HYPERMODELS = ("keras_tuner.", "paceline.compat.keras_tuner.")
 
 
 def _overrides_fit(hypermodel: Any) -> bool:

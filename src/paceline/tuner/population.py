@@ -8,7 +8,7 @@ continues. ``tuner/effects.py`` finds out which hyperparameters may change.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -137,9 +137,8 @@ class Population:
         """
         callbacks = self._context.arguments.callbacks
         hparams = self.effects.usual(hp)
-        found = self._effects(hparams)
-        self._check_rate(found, hparams)
-        rate = self._rate_callbacks(hparams)
+        found, rate = self._effects(hparams), self._rate_callbacks(hparams)
+        self._check_rate(found, rate)
         watched = rate or (callbacks is not None and callbacks.names == "by hp")
         seen = {(self.effects.program(hparams), tuple(rate))}
         if not watched and not self._lacks(found):
@@ -153,7 +152,7 @@ class Population:
                 continue
             seen.add((program, tuple(rate)))
             effects = self._effects(branch)
-            self._check_rate(effects, branch)
+            self._check_rate(effects, rate)
             for name, effect in effects.items():
                 if name not in found or effect.fixed is None:
                     found[name] = effect
@@ -185,12 +184,12 @@ class Population:
         classes = callbacks.classes(HyperParameters(values=hparams))
         return [each for each in classes if issubclass(each, _RATE_CALLBACKS)]
 
-    def _check_rate(self, effects: Mapping[str, Effect], hparams: Mapping[str, Any]) -> None:
-        """Refuses callbacks that would overwrite the learning rate of a copy."""
+    def _check_rate(self, effects: Mapping[str, Effect], rate: Sequence[type]) -> None:
+        """Refuses callbacks, of these classes, that would overwrite the learning rate of a copy."""
         names = [n for n, each in effects.items() if each.sets_rate and self._may_change(n, each)]
-        for each in self._rate_callbacks(hparams) if names else ():
+        if names and rate:
             raise UsageError(
-                f"pruner: pbt changes {names[0]!r}, and so does the callback {each.__name__}, "
+                f"pruner: pbt changes {names[0]!r}, and so does the callback {rate[0].__name__}, "
                 "which would overwrite it; leave the callback out, or name in PBT(only=[...]) "
                 "the hyperparameters that may change."
             )
@@ -224,8 +223,7 @@ class Population:
 
     def _effects(self, hparams: Mapping[str, Any]) -> dict[str, Effect]:
         """What each hyperparameter of a trial changes, by plain name."""
-        declared = [*self.effects.parameters(hparams)]
-        names = [*declared, *(name for name in hparams if name not in declared)]
+        names = {**self.effects.parameters(hparams), **hparams}  # what is declared comes first
         return {name: self.effects.of_others(hparams, name) for name in names}
 
     def _may_change(self, name: str, effect: Effect) -> bool:

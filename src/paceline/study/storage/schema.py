@@ -11,6 +11,8 @@ what a type cannot say (that a trial's study exists) is checked where values are
 | the list of saved models | ``ManifestEntry`` | ``tuner/checkpoint/best_models.py`` |
 | the header of a checkpoint | ``Checkpoint`` | ``tuner/checkpoint/files.py`` |
 | its facts | ``SearchFacts``, ``TrialsFacts``, ``VariablesFacts`` | ``tuner/checkpoint`` |
+| what a search did when | in ``study/timeline.py`` | there |
+| the last ensemble | in ``study/ensemble_record.py`` | there |
 | results of ``paceline bench`` | in ``benchmark/records.py`` | there |
 """
 
