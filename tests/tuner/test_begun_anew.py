@@ -109,6 +109,22 @@ def test_every_kind_of_build_has_a_digest():
         Hyper._made = made
 
 
+@pytest.mark.parametrize("base", ["keras_tuner", "paceline.compat.keras_tuner"])
+def test_a_change_of_the_code_of_a_hypermodel_shows(base):
+    source = (
+        f"import {base} as kt\n"
+        "class Hyper(kt.HyperModel):\n"
+        "    def build(self, hp):\n"
+        "        return self.head(3)\n"
+        "    def head(self, units):\n"
+        "        return units\n"
+        "build = Hyper()\n"
+    )
+    assert digest(source) == digest(source)
+    assert digest(source.replace("head(3)", "head(4)")) != digest(source)
+    assert digest(source.replace("return units", "return units + 1")) != digest(source)
+
+
 def first(hp: Any) -> Any:
     return toys.compiled(toys.softmax(), hp.Float("lr", 1e-3, 1e-1))
 

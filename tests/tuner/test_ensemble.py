@@ -55,6 +55,15 @@ def test_it_begins_with_the_best_and_keeps_it_where_no_mean_is_better() -> None:
     assert select(2, lambda some: math.nan, UP, 3) == [0]
 
 
+def test_rounding_of_the_same_mean_is_no_gain() -> None:
+    y, predictions = np.zeros(1), np.array([[1.0], [5.0]])
+
+    def value(some: Any) -> float:
+        return scores(predictions, y)(some) - 1e-12 * len(some)
+
+    assert select(2, value, DOWN, 5) == [0]
+
+
 def data_of(name: str) -> tuple[np.ndarray, np.ndarray]:
     x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(x))

@@ -107,6 +107,9 @@ class ModelBuilder:
         call = self._call
         while isinstance(call, functools.partial):
             call = call.func
+        owner = getattr(call, "__self__", None)
+        if _is_hypermodel(type(owner)):  # its constructor puts a wrapper in the place of build()
+            call = type(owner).build.__get__(owner)
         if not hasattr(call, "__code__"):  # an object that can be called
             call = call.__call__
         parts: list[str] = []
@@ -226,6 +229,10 @@ def _steps_text(code: types.CodeType) -> str:
 def _plain(value: Any) -> str:
     """A constant as text; the order of a set differs between processes."""
     return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
+
+
+def _is_hypermodel(cls: type) -> bool:
+    return any(f"{each.__module__}.".startswith(_HYPERMODELS) for each in cls.__mro__)
 
 
 def _overrides_fit(hypermodel: Any) -> bool:

@@ -11,6 +11,7 @@ N: examples. K: models of the ensemble, repeated ones included.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -81,13 +82,20 @@ def select(
     for _ in range(k):
         found: tuple[int, float] = (-1, math.nan)
         for position in range(n_models):
-            value = value_of([*chosen, position])
+            value = value_of(_lowest_terms([*chosen, position]))
             if found[0] < 0 or objective.better(value, found[1]):
                 found = (position, value)
         chosen = [*chosen, found[0]]
         if objective.better(found[1], best[1]):
             best = (chosen, found[1])
     return best[0]
+
+
+def _lowest_terms(positions: Sequence[int]) -> list[int]:
+    """The fewest models of the same mean: of one mean rounding would make values that differ."""
+    counts = Counter(positions)
+    common = math.gcd(*counts.values())
+    return [each for each in sorted(counts) for _ in range(counts[each] // common)]
 
 
 class Predictions:
