@@ -12,6 +12,7 @@ import toys
 SEARCH = ["--pruner", "pbt:every=2,share=0.5", "--objective", "val_loss", "--sampler", "random"]
 
 
+@pytest.mark.slow
 def test_a_population_from_its_search_to_a_line_that_is_trained_again(
     paceline, user_modules
 ) -> None:

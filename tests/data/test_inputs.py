@@ -45,6 +45,7 @@ def test_labels_below_0_weigh_one_as_in_keras():
     np.testing.assert_array_equal(class_weights(y, {1: 3.0}), [1, 3, 1, 3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["one-hot labels", "batches"])
 def test_class_weights_of_other_data(kind):
     build, data, more = toys.dense, Batches, {}

@@ -80,6 +80,7 @@ def test_weights_are_those_of_the_epoch():
     assert loss == pytest.approx(last.logs["val_loss"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_report_ends_a_trial_and_the_next_begins():
     executor = FitExecutor(DATA)
     executor.submit(job(0, epochs=5))

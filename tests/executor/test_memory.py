@@ -79,6 +79,7 @@ def compiled_slots(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
+@pytest.mark.slow
 def test_a_small_device_gets_as_many_slots_as_it_holds(
     make, plenty, compiled_slots, monkeypatch
 ) -> None:

@@ -179,6 +179,7 @@ def _alike(dropout: bool, number: float) -> Any:
     return stack(layers.Dense(8, "tanh"), *dropped, optimizer=optimizer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", slow_where([True, False], bool))
 def test_constants_that_stay_constants_give_the_same_numbers(first: bool) -> None:
     """A program keeps those that all trials share, whichever trial came first."""

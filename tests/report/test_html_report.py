@@ -133,6 +133,7 @@ def _strings(value):
             yield from _strings(each)
 
 
+@pytest.mark.slow
 def test_five_hundred_trials_have_a_page_of_at_most_seven_megabytes() -> None:
     assert len(report_page(subject_of(500, epochs=50)).encode()) <= 7_000_000
 

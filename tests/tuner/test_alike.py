@@ -102,9 +102,10 @@ def test_a_pruner_decides_alike_whether_or_not_programs_are_waited_for(
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "trials",
-    [pytest.param(LATE, id="late"), pytest.param(WIDER, id="wider", marks=pytest.mark.slow)],
+    [pytest.param(LATE, id="late"), pytest.param(WIDER, id="wider")],
 )
 def test_a_search_that_is_stopped_while_it_waits_for_a_program_goes_on_alike(
     monkeypatch: pytest.MonkeyPatch, fresh_folder: Path, trials: Trials

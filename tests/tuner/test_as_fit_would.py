@@ -369,6 +369,7 @@ def test_sparse_x_that_is_too_large_trains_in_fit(make, monkeypatch) -> None:
     assert tuner.trial(0).plan == "fit" and tuner.trial(0).state == "complete"
 
 
+@pytest.mark.slow
 def test_labels_of_two_classes_may_be_weighted_by_hp(make: Any) -> None:
     weights = {0: 1.0, 1: 3.0}
 
@@ -381,6 +382,7 @@ def test_labels_of_two_classes_may_be_weighted_by_hp(make: Any) -> None:
     assert_as_fit(tuner, build, X, Y == 1, class_weight=weights)
 
 
+@pytest.mark.slow
 def test_means_of_weights_are_there_when_training_ends_where_float16_wraps_the_optimizer(
     make: Any,
 ) -> None:

@@ -53,6 +53,7 @@ def searched(study: str, data: str, **options: Any) -> paceline.Tuner:
     return one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "pruner"),
     some_of([("passes cut in two", "asha")], ["threshold", "asha"]),

@@ -24,6 +24,7 @@ def frame(x: np.ndarray) -> pd.DataFrame:
     return found.astype({"b": "float64"}).assign(c=(x[:, 2] * 4).astype("int64"), d=x[:, 3] > 0)
 
 
+@pytest.mark.slow
 def test_pandas():
     x, y = frame(X), pd.Series(Y, index=np.arange(len(Y)) * 2)
     given = CALL | {

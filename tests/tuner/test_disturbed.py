@@ -30,6 +30,7 @@ def saved_at_every_round(monkeypatch) -> None:
     monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_set_back_and_forth(make, monkeypatch) -> None:
     whole = make(study="whole")
     whole.search(X, Y, **CALL)

@@ -99,6 +99,7 @@ def test_the_best_go_on_as_if_they_had_never_stopped(make, long, monkeypatch) ->
     assert score["accuracy"] == pytest.approx(make().best_trial.value, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_trials_with_callbacks_go_on_as_if_they_had_never_stopped(make) -> None:
     """From their first epoch: what a callback has counted is not kept."""
 

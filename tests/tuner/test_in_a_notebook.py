@@ -21,6 +21,7 @@ LATER = (
 )
 
 
+@pytest.mark.slow
 def test_a_search_leaves_a_table_and_ends_in_two_lines_when_interrupted(tmp_path) -> None:
     book = notebooks.execute(tmp_path, SEARCH, "tuner", "tuner.history(2)", STOP, LATER)
     _, search, shown, history, stopped, later = book.cells

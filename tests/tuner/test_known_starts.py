@@ -35,6 +35,7 @@ def hparams(tuner: paceline.Tuner, number: int) -> dict[str, Any]:
     return tuner.trial(number).hparams
 
 
+@pytest.mark.slow
 def test_a_list_is_tried_in_its_order_and_what_it_leaves_out_is_drawn(make) -> None:
     plain = make(study="plain")
     plain.search(X, Y, n_trials=1, **CALL)

@@ -55,6 +55,7 @@ def test_a_random_search_has_the_histories_of_one_machine(n: int) -> None:
     assert "worker" in found.results() and "worker" not in local.results()
 
 
+@pytest.mark.slow
 def test_the_slot_timeline_has_the_workers_of_a_cluster() -> None:
     searched(InProcessCluster(2), "cluster")
     searched("local", "local")
@@ -92,6 +93,7 @@ class Slow(InProcessPool):
         return super().wait(seconds) if self._waits % 3 == 0 else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", slow_where([InProcessPool, Slow], lambda pool: pool is Slow))
 @pytest.mark.parametrize(
     "make", slow_where([build_families, build_grid], lambda make: make is build_families)
@@ -263,6 +265,7 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return enter
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", slow_where([{}, {"repeats": 2}], bool))
 def test_files_of_callbacks_end_on_the_machine_of_the_search(
     search: dict[str, Any], disks: Any, tmp_path: Path
@@ -314,6 +317,7 @@ def one_learns_the_other_not(hp: Any) -> keras.Model:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "more"),
     slow_where(
@@ -340,6 +344,7 @@ class SaysItsEnd(keras.callbacks.CSVLogger):
         super().on_train_end(logs)
 
 
+@pytest.mark.slow
 def test_what_callbacks_write_at_the_end_of_the_trial_that_reaches_the_target_comes(
     disks: Any,
 ) -> None:
@@ -381,6 +386,7 @@ def test_files_of_callbacks_of_hp_end_where_the_search_would_write_them(disks: A
         assert len(log.read_text().splitlines()) == 3
 
 
+@pytest.mark.slow
 def test_a_log_that_is_appended_to_keeps_what_was_there(
     disks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,6 +414,7 @@ def test_a_log_that_is_appended_to_keeps_what_was_there(
         )
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_written_is_named(disks: Any) -> None:
     there = disks("cluster")
     notes: list[str] = []
@@ -490,6 +497,7 @@ GOES_ON: dict[str, tuple[bool, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", slow_where(GOES_ON, lambda case: case == "this disk"))
 def test_a_log_that_is_appended_to_has_no_epoch_twice_where_trials_begin_again(
     case: str, disks: Any, monkeypatch: pytest.MonkeyPatch
@@ -611,6 +619,7 @@ def test_what_only_fit_can_train_trains_where_the_search_runs() -> None:
     assert eager == {None} and others and None not in others
 
 
+@pytest.mark.slow
 def test_a_machine_that_will_go_hands_its_trials_back_and_one_that_comes_trains(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

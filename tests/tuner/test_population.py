@@ -452,6 +452,7 @@ def structural(hp: Any) -> keras.Model:
     return toys.compiled(model, hp.Float("lr", 1e-3, 1e-1, sampling="log"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "widths", slow_where(["auto", "apart", "together"], lambda widths: widths != "apart")
 )
@@ -472,6 +473,7 @@ def test_what_decides_programs_or_weights_stays_with_the_weights(make, notes, wi
     tuner.best_model().predict(X[:2], verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_where(["layer", "activation"], lambda kind: kind != "layer"))
 def test_a_program_that_a_float_decides_is_that_of_the_copied_trial(make, kind: str) -> None:
     """The layer has variables of its own; of another activation the variables are the same."""
@@ -500,6 +502,7 @@ def test_a_program_that_a_float_decides_is_that_of_the_copied_trial(make, kind: 
     assert any(a.hparams["rate"] != b.hparams["rate"] for a, b in copies)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("widths", slow_where(["auto", "apart"], lambda widths: widths == "apart"))
 def test_numbers_change_where_programs_differ_too(make, widths: str) -> None:
     tuner = searched(make, branched, pruner=paceline.PBT(2, share=0.5), widths=widths, epochs=5)
@@ -529,6 +532,7 @@ def adam_without_numbers(hp: Any) -> keras.Model:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "only"),
     slow_where([(branched, ["momentum"]), (adam_without_numbers, None)], lambda case: not case[1]),
@@ -877,6 +881,7 @@ def test_what_cannot_be_a_population(fresh_folder: Path, build, given, said) -> 
     assert not Path("runs").exists() or not any(Path("runs").rglob("journal.log"))
 
 
+@pytest.mark.slow
 def test_a_total_of_epochs_that_a_population_keeps(make, monkeypatch) -> None:
     """To its last epoch, and after a checkpoint in which copies are under way."""
     call = {**CALL, "epochs": 5, "n_trials": 4}

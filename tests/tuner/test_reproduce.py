@@ -88,6 +88,7 @@ def test_other_data_and_versions_are_named(make, monkeypatch) -> None:
     assert max(again.differences.values()) > 0
 
 
+@pytest.mark.slow
 def test_a_trial_has_the_arguments_of_its_own_search(make) -> None:
     """Not those of the study's last one."""
     validation = {"validation_data": CALL["validation_data"]}

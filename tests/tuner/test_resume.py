@@ -367,6 +367,7 @@ class Draws(keras.callbacks.Callback):
         logs["known"] = float(len(self.model.history.epoch))
 
 
+@pytest.mark.slow
 def test_in_fit_the_history_and_random_numbers_go_on(make, monkeypatch) -> None:
     def interrupt(report: EpochReport) -> None:
         if len(epochs) == left[0]:

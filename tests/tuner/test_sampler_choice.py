@@ -189,6 +189,7 @@ def test_the_choice_is_stored_and_taken_whatever_n_trials_is_later(make, notes, 
     assert len({str(again.trial(n).hparams) for n in range(4)}) == 4
 
 
+@pytest.mark.slow
 def test_it_searches_as_the_sampler_that_it_chose(make) -> None:
     auto, grid = make(small, sampler="auto"), make(small, sampler="grid", study="grid")
     for tuner in (auto, grid):
@@ -201,6 +202,7 @@ def test_it_searches_as_the_sampler_that_it_chose(make) -> None:
     assert "grid, chosen by &quot;auto&quot;: 4 trials are enough for every configuration" in page
 
 
+@pytest.mark.slow
 def test_a_study_that_was_begun_with_a_name_goes_on_with_it(make, notes) -> None:
     make(small, sampler="random").search(X, Y, n_trials=2, **CALL)
     again = make(small, sampler="auto")

@@ -161,6 +161,7 @@ def blocked(monkeypatch):
     release.set()
 
 
+@pytest.mark.slow
 def test_neighbours_of_one_that_does_not_come_back_go_on(make, blocked) -> None:
     whole = make(toys.dense, study="whole", plan="stacked")
     whole.search(X, Y, **CALL)

@@ -135,6 +135,7 @@ FOUNDERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("judged", slow_where(FOUNDERS, "its depth".__eq__))
 def test_who_rides_stays_so_when_a_search_goes_on(
     judged: str, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -290,6 +291,7 @@ def test_loops_fill_slots(accelerator: None, fresh_folder: Path) -> None:
     assert distinct(recurrent) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_where(["_PRODUCTS", "_ELEMENTS"], "_PRODUCTS".__eq__))
 def test_what_takes_longer_than_it_fills_is_apart(
     name: str, accelerator: None, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -318,6 +320,7 @@ def kernels(hp: Any) -> Any:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("widths", slow_where(["auto", "together"], "together".__eq__))
 def test_a_width_that_cannot_be_padded_divides_the_others(
     widths: str, accelerator: None, fresh_folder: Path

@@ -82,6 +82,7 @@ def shape(text: str) -> list[str]:
     return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 
+@pytest.mark.slow
 def test_the_same_trials_are_tried(here, there):
     mine, yours = here.tuner.oracle.trials, there.tuner.oracle.trials
     assert list(mine) == list(yours) == ["0", "1"]

@@ -565,6 +565,7 @@ class Draws(callbacks.Callback):
         logs["rate"] = float(np.asarray(self.model.optimizer.learning_rate))
 
 
+@pytest.mark.slow
 def test_numbers_that_callbacks_draw_are_each_trials_own(make, stopped) -> None:
     """Whoever trains beside it, wherever the search stops, and in ``fit``."""
     call = CALL | {"epochs": 4, "n_trials": 3, "callbacks": Draws()}

@@ -229,6 +229,7 @@ def distance(hparams: dict[str, Any]) -> float:
     return max(abs(math.log10(hparams["lr"]) + 2) / 5, abs(hparams["dropout"] - 0.8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes"])
 @pytest.mark.parametrize("build", [declare, more])
 def test_first_trials_are_near_what_was_good(sampler, build):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from marks import slow_where
 from paceline.errors import SamplerError
 from paceline.study.samplers.nsga import parents_noted, read_nsga
 from paceline.study.study import Study
@@ -70,7 +71,7 @@ def opened(name: str, sampler: str, state: Any = None) -> Study:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("at", [3, 13, 20])
+@pytest.mark.parametrize("at", slow_where([3, 13, 20], lambda at: at != 13))
 def test_a_study_that_goes_on_proposes_what_it_would_have(sampler: str, at: int) -> None:
     whole = opened("whole", sampler)
     whole.persist({})

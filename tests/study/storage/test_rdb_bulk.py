@@ -219,6 +219,7 @@ def test_times_are_what_another_program_reads(database, opened):
     assert ours == optunas
 
 
+@pytest.mark.slow
 def test_trials_are_numbered_once_when_others_make_some_too(database, opened):
     """Two writers and Optuna itself, on one study."""
     url = database()
