@@ -2,7 +2,7 @@
 
     python benchmarks/asking.py cost [--trials 4096]       # seconds, random beside TPE
     python benchmarks/asking.py digits [--trials 4096]     # whole searches, trained
-    python benchmarks/asking.py seen [--seeds 200]         # TPE that sees N trials beside plain TPE
+    python benchmarks/asking.py seen [--seeds 200]         # TPE that sees some trials beside plain TPE
     python benchmarks/asking.py liar [--seeds 200]         # TPE with and without the constant liar
     python benchmarks/asking.py samplers [--seeds 200]     # random, TPE and CMA-ES
     python benchmarks/asking.py                            # all of these; --quick tries them
@@ -47,8 +47,8 @@ from paceline.study.study import Study
 HERE = Path(__file__).resolve().parent
 #: Trials that train at once, as on a CPU with two cores.
 OPEN = 16
-#: (best, newest) trials that TPE sees, and trials up to which `seen` follows it.
-SEEN, UP_TO = ((64, 192), (128, 384)), 1400
+#: Trials up to which `seen` follows TPE.
+UP_TO = 1400
 
 
 # -- functions: declare a space, and give a loss ---------------------------------------------------
@@ -157,26 +157,26 @@ def best(trials: list[FrozenTrial]) -> float:
 
 
 @contextmanager
-def seeing(few: int, best_: int, newest: int) -> Iterator[None]:
-    """Have TPE see so many trials, of more than ``few``."""
-    before = told_trials.FEW, told_trials.BEST, told_trials.NEWEST
-    told_trials.FEW, told_trials.BEST, told_trials.NEWEST = few, best_, newest
+def seeing(few: int) -> Iterator[None]:
+    """Have TPE see all of up to ``few`` trials."""
+    before, told_trials.FEW = told_trials.FEW, few
     try:
         yield
     finally:
-        told_trials.FEW, told_trials.BEST, told_trials.NEWEST = before
+        told_trials.FEW = before
 
 
 def seen_once(job: tuple[str, int, int]) -> tuple[int, dict[str, float]]:
-    """Search to ``told_trials.FEW`` trials, then go on under plain TPE, and seeing N trials."""
+    """Search to ``told_trials.FEW`` trials, then go on under plain TPE, and seeing some of them."""
     name, seed, up_to = job
-    function, few = FUNCTIONS[name], min(told_trials.FEW, up_to // 2)
-    with seeing(10**9, 0, 0):
+    function, few = FUNCTIONS[name], told_trials.FEW
+    if up_to <= few:  # --quick
+        few = up_to // 2
+    with seeing(10**9):
         begun = ask_on(function, seed, few, [])
         found = {"begun": best(begun), "plain": best(ask_on(function, seed, up_to, begun))}
-    for best_, newest in SEEN:
-        with seeing(few - 1, best_, newest):
-            found[str(best_ + newest)] = best(ask_on(function, seed, up_to, begun))
+    with seeing(few):
+        found["seen"] = best(ask_on(function, seed, up_to, begun))
     return seed, found
 
 
