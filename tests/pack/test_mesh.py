@@ -253,7 +253,7 @@ def test_out_of_memory_on_a_mesh_that_cannot_shrink_ends(searched, monkeypatch) 
 
 
 def test_a_row_is_read_from_the_device_that_has_it() -> None:
-    from paceline.pack.plan.stacked import _put_everywhere
+    from paceline.pack.slot_rows import _put_everywhere
 
     layout = MeshLayout(tuple(jax.devices()), 4, 2)
     many = jax.device_put(np.arange(24.0).reshape(8, 3), layout.over_slots)

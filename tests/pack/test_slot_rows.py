@@ -148,6 +148,39 @@ def test_single_slots_are_replaced_among_others(apart, shape) -> None:
     assert found(new) == truth
 
 
+@pytest.mark.parametrize("shape", LAYOUTS)
+@pytest.mark.parametrize("copied", [True, False])
+def test_slots_are_written_to_the_bit(monkeypatch, shape, copied) -> None:
+    layout = layout_of(shape)
+    before, other = values(SLOTS, 0), values(2, 1)
+    new = {
+        5: State(*([a[0] for a in p] for p in other)),
+        2: State(*([a[1] for a in p] for p in other)),
+    }
+    for slot, state in new.items():
+        for part, leaves in zip(before, state.lists(), strict=True):
+            for array, leaf in zip(part, leaves, strict=True):
+                array[slot] = leaf
+    truth = found(before)
+    if not copied:
+        monkeypatch.setattr(slot_rows, "_COPIED", 0)
+    lists = jax.device_put(values(SLOTS, 0), place_of(layout))
+    n_programs = slot_rows._put._cache_size()
+    lists = slot_rows.put_rows(lists, new, layout, place_of(layout))
+    assert found(lists) == truth
+    assert all(a.sharding.is_equivalent_to(place(a, layout), a.ndim) for p in lists for a in p)
+    if copied:  # nothing is compiled for it
+        assert slot_rows._put._cache_size() == n_programs
+
+
+def test_what_was_written_is_no_longer_the_array_of_before() -> None:
+    held = jax.device_put(values(SLOTS, 0), place_of(None))
+    one = State(*([a[3] for a in part] for part in values(SLOTS, 1)))
+    new = slot_rows.put_rows(held, {0: one}, None, place_of(None))
+    assert found(held) == found(values(SLOTS, 0))
+    assert not np.shares_memory(np.asarray(new[0][0]), np.asarray(held[0][0]))
+
+
 def test_copies_are_compiled_for_once(apart) -> None:
     layout = layout_of((4, 1))
     for slots in ((0, 1, 2, 3), (3, 3, 1, 0), (2, 2, 2, 2)):

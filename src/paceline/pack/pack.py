@@ -491,9 +491,7 @@ class Pack:
             everyone = [embedded.get(slot, anyone) for slot in range(len(self.slots))]
             *self._state, self._metrics = self.program.place(everyone)
         else:
-            for slot, state in embedded.items():
-                *self._state, self._metrics = self.program.put(
-                    [*self._state, self._metrics], slot, state
-                )
+            lists = [*self._state, self._metrics]
+            *self._state, self._metrics = self.program.put(lists, embedded)
         self._admitted.update(self._waiting)
         self._waiting.clear()

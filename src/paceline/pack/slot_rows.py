@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import jax
@@ -26,6 +26,10 @@ from paceline.pack.mesh import TRIAL, MeshLayout
 from paceline.program.trace import State
 
 Arrays = list[Any]
+
+#: Bytes of the variables of all slots up to which they are copied to write some: a few
+#: milliseconds, where a program that writes in place takes a quarter of a second to compile.
+_COPIED = 1 << 25
 
 
 class FetchesRows(Protocol):
@@ -178,6 +182,48 @@ def _values(row: SlotRow, view: bool) -> list[list[np.ndarray]]:
     if stack is None:
         return row.copies
     return stack.look(row.slot) if view and host_is_device() else stack.fetch(row.slot)
+
+
+def put_rows(
+    state: Sequence[Arrays], new: Mapping[int, State], layout: MeshLayout | None, to: Any
+) -> list[Arrays]:
+    """Writes variables that lie on the host into slots.
+
+    Args:
+        state: The four lists of arrays [S, ...]; their memory may be donated.
+        new: Slot -> what it gets.
+        layout: Devices that the slots are spread over; None: the default device.
+        to: The device or the sharding of the arrays.
+    """
+    lists = list(state)
+    n_bytes = sum(a.nbytes for part in lists for a in part)
+    if layout is None and host_is_device() and n_bytes <= _COPIED:
+        copies = [[np.array(a) for a in part] for part in lists]
+        for slot, one in new.items():
+            for part, values in zip(copies, one.lists(), strict=True):
+                for array, value in zip(part, values, strict=True):
+                    array[slot] = value
+        return jax.device_put(copies, to)
+    put = _put if layout is None else _put_everywhere
+    for slot, one in new.items():
+        lists = put(lists, list(one.lists()), np.int32(slot))
+    return lists
+
+
+@partial(jax.jit, donate_argnums=0)
+def _put_everywhere(state: list[Arrays], one: list[Arrays], slot: Any) -> list[Arrays]:
+    """As ``_put`` over a mesh: each device replaces the slot if it holds it, without exchange."""
+
+    def put(many: Any, new: Any) -> Any:
+        here = jnp.arange(many.shape[0]) == slot
+        return jnp.where(here.reshape(-1, *[1] * (many.ndim - 1)), new, many)
+
+    return jax.tree.map(put, state, one)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _put(state: list[Arrays], one: list[Arrays], slot: Any) -> list[Arrays]:
+    return jax.tree.map(lambda many, new: many.at[slot].set(new), state, one)
 
 
 def on_device(state: State) -> State:

@@ -70,12 +70,13 @@ class SlotView:
                 state[part][leaf] = jax.device_put(column, old.sharding)
             else:  # the plan sequential: its arrays have no axis of slots
                 state[part][leaf] = jnp.array(column[0])
+        new = {}
         for slot, values in self._new_rows.items():
             lists = [self._program.row(part, slot) for part in state]
             for (part, leaf), value in values.items():
                 lists[part][leaf] = value
-            state = self._program.put(state, slot, State(*lists))
-        return state
+            new[slot] = State(*lists)
+        return self._program.put(state, new) if new else state
 
     def _is_small(self, part: int, leaf: int) -> bool:
         array, slots = self._state[part][leaf], self._program.n_slots

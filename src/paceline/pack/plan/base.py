@@ -16,7 +16,7 @@ Notation, here and in the plans
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -200,13 +200,12 @@ class CompiledPlan(Protocol):
         """
         ...
 
-    def put(self, state: Sequence[Arrays], slot: int, one: State) -> list[Arrays]:
-        """The state with one slot replaced.
+    def put(self, state: Sequence[Arrays], new: Mapping[int, State]) -> list[Arrays]:
+        """The state with some slots replaced.
 
         Args:
             state: The four lists; their memory may be donated.
-            slot: Number of the slot.
-            one: The variables that it gets.
+            new: Slot -> the variables that it gets.
         """
         ...
 

@@ -6,7 +6,7 @@ slower inside a loop (jax #12868). Notation: see ``base.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -108,9 +108,9 @@ class SequentialProgram:
         """The constants of the one trial, unchanged."""
         return list(rows[0])
 
-    def put(self, state: Sequence[Arrays], slot: int, one: State) -> list[Arrays]:
+    def put(self, state: Sequence[Arrays], new: Mapping[int, State]) -> list[Arrays]:
         """The four lists of the trial that takes the only slot."""
-        return self.place([one])
+        return self.place([new[0]])
 
     def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
         """Copies of the only slot's arrays on the host."""

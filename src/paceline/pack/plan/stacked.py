@@ -5,7 +5,7 @@ The host starts one program for each epoch (or chunk). Notation: see ``base.py``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,7 @@ from paceline.pack.plan.base import (
     slice_examples,
     step_sizes,
 )
-from paceline.pack.slot_rows import move_rows, on_host
+from paceline.pack.slot_rows import move_rows, on_host, put_rows
 from paceline.program.compile import Effort, Executable, compile_in_background, program_key
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
@@ -191,22 +191,21 @@ class StackedProgram:
 
     @property
     def _to(self) -> Any:
-        # A named device: for arrays without one JAX would compile ``_put`` a second time.
+        # A named device: for arrays without one JAX would compile a program again.
         return jax.devices()[0] if self.layout is None else self.layout.over_slots
 
     def lay(self, rows: Sequence[Sequence[np.ndarray]]) -> Arrays:
         """Stacks each constant over the slots: a list of arrays [S, ...]."""
         return [np.stack(values) for values in zip(*rows, strict=True)]
 
-    def put(self, state: Sequence[Arrays], slot: int, one: State) -> list[Arrays]:
-        """Writes one trial's variables into a slot; the memory of ``state`` is donated."""
-        if is_lent(one):
-            moved = move_rows({slot: one}, self.n_slots, self.layout, self._to, state)
+    def put(self, state: Sequence[Arrays], new: Mapping[int, State]) -> list[Arrays]:
+        """Writes variables of trials into their slots; the memory of ``state`` is donated."""
+        if any(map(is_lent, new.values())):
+            moved = move_rows(new, self.n_slots, self.layout, self._to, state)
             if moved is not None:
                 return moved
-            one = on_host(one)
-        put = _put if self.layout is None else _put_everywhere
-        return put(list(state), list(one.lists()), np.int32(slot))
+            new = {slot: on_host(one) for slot, one in new.items()}
+        return put_rows(state, new, self.layout, self._to)
 
     def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
         """Copies of one slot's arrays on the host, with the shapes of the variables."""
@@ -481,19 +480,3 @@ def _validation_pass(
 @jax.jit
 def _take_row(part: Arrays, slot: Any) -> Arrays:
     return [a[slot] for a in part]
-
-
-@partial(jax.jit, donate_argnums=0)
-def _put_everywhere(state: list[Arrays], one: list[Arrays], slot: Any) -> list[Arrays]:
-    """As ``_put`` over a mesh: each device replaces the slot if it holds it, without exchange."""
-
-    def put(many: Any, new: Any) -> Any:
-        here = jnp.arange(many.shape[0]) == slot
-        return jnp.where(here.reshape(-1, *[1] * (many.ndim - 1)), new, many)
-
-    return jax.tree.map(put, state, one)
-
-
-@partial(jax.jit, donate_argnums=0)
-def _put(state: list[Arrays], one: list[Arrays], slot: Any) -> list[Arrays]:
-    return jax.tree.map(lambda many, new: many.at[slot].set(new), state, one)
