@@ -15,6 +15,7 @@ import pytest
 import paceline
 import toys
 from marks import slow_where
+from paceline.tuner.reproduce import arguments_again
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "batch_size": 16}
@@ -112,6 +113,34 @@ def test_functions_of_hp_are_to_be_given(make) -> None:
         make().reproduce(0, X, Y, **validation)
     again = make().reproduce(0, X, Y, **sizes, **validation)
     assert set(again.differences.values()) == {0.0}
+
+
+def test_a_search_without_a_batch_size_has_the_default_again(make) -> None:
+    validation = {"validation_data": CALL["validation_data"]}
+    make(plan="sequential").search(X, Y, epochs=2, n_trials=1, **validation)
+    again = make().reproduce(0, X, Y, **validation)
+    assert set(again.differences.values()) == {0.0}
+
+
+def test_an_earlier_version_did_not_note_whether_there_was_a_batch_size() -> None:
+    stored = {"epochs": 2, "batch_size": None, "n_trials": 1, "shuffle": True}
+    with pytest.raises(paceline.UsageError, match="batch_size: .*or a version.*None where"):
+        arguments_again(stored, {}, 2, X)
+    known, _ = arguments_again(stored, {"batch_size": None}, 2, X)
+    assert known["batch_size"] is None
+    with pytest.raises(paceline.UsageError, match="initial_epoch: it was a function of hp in the "):
+        arguments_again({"initial_epoch": None}, {}, 2, X)
+
+
+@pytest.mark.slow
+def test_a_trial_without_a_batch_size_after_one_whose_size_is_a_function(make) -> None:
+    validation = {"validation_data": CALL["validation_data"]}
+    tuner = make(plan="sequential")
+    tuner.search(X, Y, epochs=1, n_trials=1, batch_size=lambda hp: 5, **validation)
+    tuner.search(X, Y, epochs=1, n_trials=2, **validation)
+    with pytest.raises(paceline.UsageError, match="batch_size: it was a function of hp"):
+        tuner.reproduce(0, X, Y, **validation)
+    assert set(tuner.reproduce(1, X, Y, **validation).differences.values()) == {0.0}
 
 
 @pytest.mark.slow

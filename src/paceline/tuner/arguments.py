@@ -243,7 +243,7 @@ class SearchArguments:
         return replace(self, n_trials=n_done + int(wanted) if isinstance(wanted, str) else wanted)
 
     def to_meta(self) -> dict[str, Any]:
-        """What a study remembers of the call, as JSON values."""
+        """What a study remembers of the call, as JSON values; None stands for a function of hp."""
 
         def fixed(value: Any) -> Any:
             return None if callable(value) else value
@@ -251,7 +251,7 @@ class SearchArguments:
         steps = self.loaded.steps_per_epoch
         return {
             "epochs": fixed(self.epochs),
-            "batch_size": fixed(self.batch_size),
+            **({} if self.batch_size is None else {"batch_size": fixed(self.batch_size)}),
             "n_trials": self.n_trials,
             "shuffle": self.shuffle,
             **({"repeats": self.repeats} if self.repeats > 1 else {}),

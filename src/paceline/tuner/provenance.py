@@ -123,6 +123,7 @@ def key(
     data = (arguments.data, arguments.validation)
     backend = keras.backend.backend()
     return {
+        "batch_size": None,  # as checkpoints have it that no batch size was given
         **search,
         "validation_batch_size": None
         if callable(arguments.validation_batch_size)
@@ -446,7 +447,11 @@ def eras(before: Mapping[str, Any], arguments: SearchArguments, n_trials: int) -
         found = [[0, before.get("search", {})]]
     names = (*_TRAINS, "repeats", "folds")
     now = arguments.to_meta()
-    same = found and all(found[-1][1].get(name) == now.get(name) for name in names)
+    # A name that is there with None stands for a function of hp, and is not the name left out.
+    same = found and all(
+        (name in found[-1][1], found[-1][1].get(name)) == (name in now, now.get(name))
+        for name in names
+    )
     return found if same else [*found, [n_trials, now]]
 
 

@@ -104,10 +104,13 @@ def arguments_again(
     """
     for name in ("batch_size", "initial_epoch"):
         by_hp = name in stored and stored[name] is None and not is_data_set(x)
-        if by_hp and given.get(name) is None:
+        if by_hp and name not in given:
+            # Earlier versions wrote None as well where there was no batch size.
+            older = " (or a version of Paceline searched that did not note whether it was given)"
             raise UsageError(
-                f"{name}: it was a function of hp in the search, and a study keeps no functions; "
-                f"give {name}= as the search had it."
+                f"{name}: it was a function of hp in the search{older * (name == 'batch_size')}, "
+                f"and a study keeps no functions; give {name}= as the search had it, None where "
+                "it had none."
             )
     others = {**{name: value for name, value in stored.items() if value is not None}, **given}
     if "callbacks" not in given:
@@ -116,7 +119,7 @@ def arguments_again(
         others.pop(name, None)
     known = {name: others.pop(name, value) for name, value in _NONE_GIVEN.items()}
     before = known["initial_epoch"]
-    known["epochs"] = n_epochs + (0 if callable(before) else int(before))
+    known["epochs"] = n_epochs + (0 if callable(before) else int(before or 0))
     return known, others
 
 

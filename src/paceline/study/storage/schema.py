@@ -185,7 +185,10 @@ class StoredParameter(Struct):
 
 
 class StoredSearch(Struct):
-    """Arguments of a search; None stands for what was a function of hp."""
+    """Arguments of a search; None stands for what was a function of hp.
+
+    What was not given is left out. Earlier versions wrote None for a batch size not given, too.
+    """
 
     epochs: Count | None = None
     batch_size: Count | None = None
