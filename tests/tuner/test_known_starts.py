@@ -15,6 +15,8 @@ import paceline
 import toys
 from marks import slow_where
 from paceline.errors import SpaceError, UsageError
+from paceline.report.results import results_frame
+from paceline.study.trial import Trial
 from paceline.tuner.known_starts import read_configurations, read_file
 from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
 
@@ -64,6 +66,35 @@ def test_results_of_one_study_are_the_start_of_another(make) -> None:
     order = frame.sort_values("value", ascending=False)["number"].head(3).tolist()
     assert set(best) == set(order)
     assert [hparams(two, n) for n in range(3)] == [hparams(one, n) for n in order]
+
+
+def objectives_table() -> pd.DataFrame:
+    """What ``results`` makes of a trial with two objectives and a hyperparameter called as one."""
+    hparams = {"params": 0.1, "spread": 3, "params_x": 4, "lr": 0.2}
+    trial = Trial(0, "complete", 0.9, hparams, values=[0.9, 610.0])
+    return results_frame([trial], ["val_accuracy", "params"])
+
+
+def test_columns_of_objectives_are_no_hyperparameters() -> None:
+    frame = objectives_table()
+    assert {"val_accuracy", "params", "hp.params", "spread"} <= set(frame.columns)
+    expected = [{"params": 0.1, "spread": 3, "params_x": 4, "lr": 0.2}]
+    assert read_configurations(frame) == expected
+    assert read_configurations(frame.sort_values("params").head(1)) == expected
+    assert read_configurations(frame[["params", "hp.params", "lr"]]) == [{"params": 0.1, "lr": 0.2}]
+    assert read_configurations(frame.assign(units=5)) == [{**expected[0], "units": 5}]
+
+
+def test_a_table_read_from_a_file_has_each_value_of_its_own_hyperparameter(fresh_folder) -> None:
+    """No cost goes where a hyperparameter has its name, and of one name only one is taken."""
+    objectives_table().drop(columns="params_x").to_csv("results.csv", index=False)
+    found = read_configurations(pd.read_csv("results.csv"))
+    assert found == [{"val_accuracy": 0.9, "params": 0.1, "lr": 0.2}]
+
+
+def test_the_worker_of_a_trial_is_no_hyperparameter() -> None:
+    frame = pd.DataFrame({"number": [0], "state": ["complete"], "worker": ["host-1"], "lr": [0.2]})
+    assert read_configurations(frame) == [{"lr": 0.2}]
 
 
 def test_a_table_of_optuna_is_read_too() -> None:

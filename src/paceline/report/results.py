@@ -11,6 +11,8 @@ from paceline.study.trial import Trial
 if TYPE_CHECKING:
     import pandas as pd
 
+#: The key in a table's ``attrs`` under which it says what its columns hold.
+HPARAMS = "hparams"
 # The dtypes of numeric columns; pandas chooses the dtype of text, which differs between versions.
 _DTYPES = {
     "number": "int64",
@@ -37,18 +39,25 @@ def results_frame(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> pd
         seconds, seed, program and plan; if some trial goes on with another one also continues (the
         number of that one); with a cluster also worker; if some trial has failed, was rejected or
         was stopped by hand also error. A hyperparameter with the name of another column has the
-        column ``hp.NAME``. A value that a trial lacks is missing in its row.
+        column ``hp.NAME``. A value that a trial lacks is missing in its row. ``attrs["hparams"]``
+        has the hyperparameter of each column, None of the other columns.
     """
     import pandas as pd
 
     fixed = tables.columns(trials, objectives)
+    hparams = tables.column_names(tables.hparam_names(trials), fixed)
     dtypes = {**_DTYPES, **dict.fromkeys(objectives, "float64")}
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         {
             name: pd.Series(values, dtype=dtypes.get(name) if name in fixed else _dtype(values))
             for name, values in tables.values_by_column(trials, objectives).items()
         }
     )
+    frame.attrs[HPARAMS] = {
+        **dict.fromkeys(fixed),
+        **{column: name for name, column in hparams.items()},
+    }
+    return frame
 
 
 def _dtype(values: Sequence[Any]) -> str | None:

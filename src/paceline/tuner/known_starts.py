@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from paceline.errors import SpaceError, UsageError
-from paceline.report import tables
+from paceline.report import results, tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 #: What ``Tuner.enqueue`` takes.
 Configurations: TypeAlias = "Mapping[str, Any] | Iterable[Mapping[str, Any]] | pd.DataFrame"
 
-#: Columns of ``Tuner.results`` beside those of hyperparameters; a hyperparameter of such a name
-#: has a column with this prefix.
-_RESULTS = {*tables.FIXED_COLUMNS, tables.SPREAD, tables.CONTINUES, tables.ERROR}
+#: Columns of ``Tuner.results`` beside those of objectives and hyperparameters; a hyperparameter
+#: called like another column has a column with this prefix.
+_RESULTS = {
+    *(*tables.FIXED_COLUMNS, tables.SPREAD),
+    *(tables.CONTINUES, tables.WORKER, tables.ERROR),
+}
 _HP = "hp."
 #: Before the names of hyperparameters in the table of ``optuna.Study.trials_dataframe``.
 _OPTUNA = "params_"
@@ -59,21 +62,32 @@ def read_configurations(given: Configurations) -> list[dict[str, Any]]:
 
 def _rows(frame: Any) -> list[dict[str, Any]]:
     """The configurations of a DataFrame."""
-    names = {name: str(name) for name in frame.columns}
-    if {"number", "state"} <= set(frame.columns):
-        optuna = {name for name in names if str(name).startswith(_OPTUNA)}
-        if optuna:
-            names = {name: str(name).removeprefix(_OPTUNA) for name in optuna}
-        else:
-            names = {name: text for name, text in names.items() if text not in _RESULTS}
-            names = {
-                name: text.removeprefix(_HP) if text.removeprefix(_HP) in _RESULTS else text
-                for name, text in names.items()
-            }
+    names = _hparams_of(frame)
     return [
         {text: row[name] for name, text in names.items() if not _missing(row[name])}
         for row in frame.to_dict("records")
     ]
+
+
+def _hparams_of(frame: Any) -> dict[Any, str]:
+    """Column -> the hyperparameter whose values it holds, without the other columns."""
+    names = {name: str(name) for name in frame.columns}
+    known = getattr(frame, "attrs", {}).get(results.HPARAMS)
+    if isinstance(known, Mapping):
+        found = {name: known.get(text, text) for name, text in names.items()}
+        return {name: text for name, text in found.items() if text is not None}
+    if not {"number", "state"} <= set(names):
+        return names
+    if optuna := {n: t.removeprefix(_OPTUNA) for n, t in names.items() if t.startswith(_OPTUNA)}:
+        return optuna
+    # A table of ``results`` that was read from a file, or has lost its ``attrs`` otherwise.
+    texts = set(names.values())
+    others = _RESULTS | {text for text in texts if f"{_HP}{text}" in texts}
+    return {
+        name: text.removeprefix(_HP) if text.removeprefix(_HP) in others else text
+        for name, text in names.items()
+        if text not in others
+    }
 
 
 def _missing(value: Any) -> bool:
