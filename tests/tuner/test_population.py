@@ -993,6 +993,21 @@ def test_a_schedule_that_changes_the_loss_is_refused() -> None:
             model.fit(X, y, epochs=2, **call)
 
 
+def test_a_schedule_of_what_build_does_not_ask_for_is_refused() -> None:
+    """Another function of hp did, such as ``class_weight``: ``fit`` would not have followed it."""
+
+    def build(hp: Any) -> keras.Model:
+        return toys.compiled(toys.softmax(), hp.Float("lr", 1e-3, 1.0))
+
+    schedule = pd.DataFrame({"lr": [0.1, 0.2, 0.2], "rare": [2.0, 2.0, 3.0]}, index=[1, 2, 3])
+    follow = paceline.FollowSchedule(build, schedule)
+    follow.set_model(build(HyperParameters(values={"lr": 0.1})))
+    for epoch in (0, 1):  # where it stays, nothing is amiss
+        follow.on_epoch_begin(epoch)
+    with pytest.raises(UsageError, match=r"epoch 3 changes rare.*drop\(columns=\['rare'\]\)"):
+        follow.on_epoch_begin(2)
+
+
 def test_what_a_value_changes_does_not_depend_on_the_trial_seen_first(make, monkeypatch) -> None:
     """Trials of one program have one model for this, which may have the new value already."""
     seen: list[Any] = []

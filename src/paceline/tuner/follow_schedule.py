@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -52,7 +52,13 @@ class FollowSchedule(keras.callbacks.Callback):
         if row is None or row == self._now:
             return
         model: Any = self.model
-        like = self._build(HyperParameters(values=_given(row)))
+        given = _given(row)
+        hp = HyperParameters(values=given)
+        like = self._build(hp)
+        if self._now is not None:
+            before = _given(self._now)
+            changed = [name for name, value in given.items() if value != before.get(name)]
+            _check_asked([name for name in hp.unused if name in changed], epoch + 1)
         _check_loss(model, like, epoch + 1)
         changed = _set_layers(model, like, epoch + 1)
         changed |= _set_optimizer(model.optimizer, like.optimizer, epoch + 1)
@@ -65,6 +71,17 @@ class FollowSchedule(keras.callbacks.Callback):
 def _given(row: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a row that are there: a hyperparameter may be inactive in some epochs."""
     return {name: value for name, value in row.items() if value is not None and value == value}
+
+
+def _check_asked(unasked: Sequence[str], epoch: int) -> None:
+    """Refuse a schedule that changes what ``build`` does not ask for: ``fit`` would not follow."""
+    if unasked:
+        raise UsageError(
+            f"schedule: epoch {epoch} changes {unasked[0]}, which build(hp) does not ask for: in "
+            "the search another function of hp did, such as class_weight=, and fit is not told "
+            f"its new values; train the trial again by tuner.reproduce, or leave {unasked[0]} out "
+            f"by schedule.drop(columns={list(unasked)!r})."
+        )
 
 
 def _check_loss(model: Any, like: Any, epoch: int) -> None:
