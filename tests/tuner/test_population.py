@@ -553,6 +553,40 @@ def test_what_another_branch_declares_may_change(make, notes, build, only) -> No
     assert any(a.hparams != b.hparams for a, b in zip(copies, sources, strict=True))
 
 
+def scoped(hp: Any) -> keras.Model:
+    model = toys.softmax()
+    rate = hp.Float("lr", 1e-3, 1e-1, sampling="log")
+    kind = hp.Choice("kind", ["adam", "sgd", "adagrad"])
+    with hp.conditional_scope("kind", ["sgd"]):
+        momentum = hp.Float("momentum", 0.1, 0.95)
+    optimizers = {"adam": keras.optimizers.Adam, "adagrad": keras.optimizers.Adagrad}
+    optimizer = keras.optimizers.SGD(rate, momentum) if kind == "sgd" else optimizers[kind](rate)
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+@pytest.mark.parametrize(
+    ("build", "only", "said"),
+    slow_where(
+        [
+            (
+                branched,
+                None,
+                "pbt changes beta, and what only other branches of build declare, where",
+            ),
+            (scoped, None, "pbt changes lr, and what only other branches of build declare, where"),
+            (branched, ["beta"], "pbt changes beta; "),
+            (structural, None, "pbt changes dropout, lr; "),
+        ],
+        lambda case: case[0] is not branched or case[1] is not None,
+    ),
+    ids=["if", "scope", "only", "none"],
+)
+def test_the_note_says_that_other_branches_declare_more(make, notes, build, only, said) -> None:
+    searched(make, build, pruner=paceline.PBT(2, only=only), epochs=3, n_trials=2)
+    assert notes[0].startswith(said)
+
+
 def test_a_name_that_no_branch_declares(make) -> None:
     said = "only has .mom.,.* no such .* it declares optimizer, beta, lr, momentum;"
     with pytest.raises(UsageError, match=said):

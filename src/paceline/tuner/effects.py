@@ -49,12 +49,14 @@ class Effect:
         leaves: Numbers of the optimizer's variables that follow from it.
         sets_rate: Whether the learning rate is among them.
         build_fails: Whether ``build`` takes no such value, which says nothing of other values.
+        declares: Names of the hyperparameters that ``build`` declares with the other value alone.
     """
 
     fixed: str | None = None
     leaves: frozenset[int] = frozenset()
     sets_rate: bool = False
     build_fails: bool = False
+    declares: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -232,7 +234,8 @@ class Effects:
             why = f"build(hp) fails with {other!r}: {type(error).__name__}: {error}"
             return Effect(why, build_fails=True)
         if changed.group is not base.group or changed.parameters.keys() != base.parameters.keys():
-            return Effect("another value makes another program")
+            new = changed.parameters.keys() - base.parameters.keys()
+            return Effect("another value makes another program", declares=frozenset(new))
         pairs = zip(base.state.lists(), changed.state.lists(), strict=True)
         differ = [_differing(ours, theirs) for ours, theirs in pairs]
         if differ[0] or differ[1]:

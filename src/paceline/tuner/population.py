@@ -121,6 +121,11 @@ class Population:
                 "pruner: pbt changes hyperparameters while trials train, and none can be changed: "
                 f"{kept or 'build declares none'}; use asha, which stops the worst trials."
             )
+        # Declared in a scope that does not hold, or by builds with other values alone.
+        scoped = {each.name for each in hp.space if each.conditions}
+        unseen = scoped.union(*(each.declares for each in effects.values())) - effects.keys()
+        if unseen and self._pruner.settings.only is None:
+            free.append("and what only other branches of build declare, where it can")
         self._context.notes(f"pbt changes {', '.join(free)}" + (f"; {kept}" if kept else ""))
 
     def _effects_of_branches(self, hp: HyperParameters) -> dict[str, Effect]:
