@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from paceline.executor.snapshot import PackSnapshots
 from paceline.pack import slot_rows
 from paceline.pack.pack import Pack
 from paceline.search_space import HyperParameters
+from paceline.study.lineage import Stretch
 from paceline.study.pruners import bandit
+from paceline.study.trial import Trial
 from paceline.tuner.effects import Effects
 from stopping import all_of, hears_signals, same, stopped_after  # noqa: F401 - a fixture
 
@@ -756,6 +759,22 @@ def test_the_lineage_and_the_schedule_of_a_trial(usual) -> None:
         for epoch in range(row.first_epoch, row.last_epoch + 1):
             assert dict(schedule.loc[epoch]) == usual.trial(row.number).hparams
     assert len(usual.schedule()) == usual.best_trial.epochs
+
+
+def test_a_lineage_has_a_column_for_hyperparameters_called_as_its_own(make, monkeypatch) -> None:
+    first = Trial(0, "pruned", 0.5, {"value": 7, "lr": 0.1}, 2, history={"loss": [0.9, 0.5]})
+    copy = replace(first, number=1, hparams={"value": 8, "lr": 0.2}, continues=0, continued_at=1)
+    tuner = make()
+    line = [Stretch(first, 1, 1), Stretch(copy, 2, 2)]
+    monkeypatch.setattr(tuner, "_line", lambda number: line)
+    monkeypatch.setattr(tuner, "_objective_of_study", lambda: "loss")
+    table = tuner.lineage(1)
+    assert list(table.columns) == [
+        *("number", "first_epoch", "last_epoch", "value"),
+        *("hp.value", "lr"),
+    ]
+    assert list(table["value"]) == [0.9, 0.5]
+    assert list(table["hp.value"]) == [7, 8]
 
 
 @pytest.mark.slow

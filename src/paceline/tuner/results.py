@@ -13,6 +13,7 @@ from paceline.errors import PacelineError, StudyError, UsageError
 from paceline.report import formats
 from paceline.report.notebook import tuner_html, tuner_text
 from paceline.report.results import results_frame
+from paceline.report.tables import column_names, hparam_names
 from paceline.search_space.html import HistoryTable, HparamsTable
 from paceline.study.lineage import Stretch, line_of, schedule_of
 from paceline.study.objective import Objective
@@ -298,7 +299,8 @@ class StudyResults:
 
         Returns:
             One row for each trial: its number, the first and the last epoch (from 1) that it has
-            trained of this line, the objective at the last one, and its hyperparameters.
+            trained of this line, the objective at the last one (value), and its hyperparameters
+            (``hp.NAME`` where one is called like another column).
 
         Raises:
             StudyError: There is no such trial, or none is complete.
@@ -306,12 +308,15 @@ class StudyResults:
         import pandas as pd
 
         rows = []
-        objective = self._objective_of_study()
-        for each in self._line(number):
+        objective, line = self._objective_of_study(), self._line(number)
+        hparams = hparam_names(each.trial for each in line)
+        columns = column_names(hparams, ("number", "first_epoch", "last_epoch", "value"))
+        for each in line:
             values = each.trial.history.get(objective, [])
             value = values[each.last - 1] if 0 < each.last <= len(values) else None
             row = {"number": each.trial.number, "first_epoch": each.first, "last_epoch": each.last}
-            rows.append({**row, "value": value, **each.trial.hparams})
+            chosen = {columns[name]: of for name, of in each.trial.hparams.items()}
+            rows.append({**row, "value": value, **chosen})
         return pd.DataFrame(rows)
 
     def schedule(self, number: int | None = None) -> pd.DataFrame:
