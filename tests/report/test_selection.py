@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import UsageError
-from paceline.report import selection
+from paceline.report import selection, tables
 from paceline.study.trial import Trial
 
 TRIALS = [
@@ -116,3 +116,24 @@ def test_a_column_that_is_not_there_cannot_sort():
 def test_a_hyperparameter_of_the_name_of_the_objective_is_itself():
     trials = [Trial(0, value=1.0, hparams={"acc": 5}), Trial(1, value=5.0, hparams={"acc": 1})]
     assert selection.select(trials, where="acc=5", objective="acc") == trials[:1]
+
+
+def test_the_value_of_several_objectives_is_the_first_one():
+    """Also where a hyperparameter is called so: it has the column hp.value."""
+    trials = [
+        Trial(0, "complete", 0.7, {"value": 3}, values=[0.7, 20.0]),
+        Trial(1, "complete", 0.9, {"value": 1}, values=[0.9, 30.0]),
+        Trial(2, "complete", 0.8, {"value": 2}, values=[0.8, 10.0]),
+    ]
+    several = {"objectives": ["acc", "params"], "directions": ["maximize", "minimize"]}
+
+    def order(**arguments) -> list[int]:
+        return [trial.number for trial in selection.select(trials, **arguments, **several)]
+
+    assert order(sort="value") == order(sort="acc") == [1, 2, 0]
+    assert order(sort="params") == [2, 0, 1]
+    assert order(sort="hp.value", reverse=True) == [0, 2, 1]
+    assert order(where="value>0.75") == [1, 2] and order(where="hp.value>2") == [0]
+    columns = tables.values_by_column(trials, several["objectives"])
+    assert columns["hp.value"] == [3, 1, 2] and "value" not in columns
+    assert "hp.value" in tables.trials_table(trials, best=None, objectives=["acc", "params"])

@@ -38,14 +38,14 @@ def results_frame(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> pd
         column for each hyperparameter; number, state, best_epoch (that of the value), epochs,
         seconds, seed, program and plan; if some trial goes on with another one also continues (the
         number of that one); with a cluster also worker; if some trial has failed, was rejected or
-        was stopped by hand also error. A hyperparameter with the name of another column has the
-        column ``hp.NAME``. A value that a trial lacks is missing in its row. ``attrs["hparams"]``
-        has the hyperparameter of each column, None of the other columns.
+        was stopped by hand also error. A hyperparameter with the name of another column, or
+        ``value``, has the column ``hp.NAME``. A value that a trial lacks is missing in its row.
+        ``attrs["hparams"]`` has the hyperparameter of each column, None of the other columns.
     """
     import pandas as pd
 
     fixed = tables.columns(trials, objectives)
-    hparams = tables.column_names(tables.hparam_names(trials), fixed)
+    hparams = tables.hparam_columns(trials, objectives)
     dtypes = {**_DTYPES, **dict.fromkeys(objectives, "float64")}
     frame = pd.DataFrame(
         {

@@ -76,7 +76,7 @@ class Columns:
     ) -> None:
         fixed = tables.columns(trials, objectives)
         self._objectives = objectives
-        hparams = tables.column_names(tables.hparam_names(trials), fixed)
+        hparams = tables.hparam_columns(trials, objectives)
         self._hparams = {column: name for name, column in hparams.items()}
         self.names = [*fixed, *self._hparams]
         others = {"trial": "number", "time": "seconds", objective or "value": "value"}

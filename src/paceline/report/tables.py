@@ -98,6 +98,15 @@ def column_names(hparams: Sequence[str], taken: Sequence[str]) -> dict[str, str]
     return found
 
 
+def hparam_columns(trials: Iterable[Trial], objectives: Sequence[str] = ()) -> dict[str, str]:
+    """Return hyperparameter -> its column in a table of trials, in the order of the columns.
+
+    ``value`` is never a hyperparameter: of several objectives it is another name of the first one.
+    """
+    found = list(trials)
+    return column_names(hparam_names(found), (*columns(found, objectives), "value"))
+
+
 def values_by_column(
     trials: Sequence[Trial], objectives: Sequence[str] = ()
 ) -> dict[str, list[Any]]:
@@ -112,7 +121,7 @@ def values_by_column(
         found[name] = [objective_value(trial, place) for trial in trials]
     hparams = {
         column: [trial.hparams.get(name) for trial in trials]
-        for name, column in column_names(hparam_names(trials), fixed).items()
+        for name, column in hparam_columns(trials, objectives).items()
     }
     first = {name: found.pop(name) for name in ("value", *objectives, SPREAD) if name in found}
     return {**first, **hparams, **found}
@@ -187,7 +196,7 @@ def _build(
     if names is None:
         table.add_column("hparams", overflow="fold")
     else:
-        for column in column_names(names, first).values():
+        for column in hparam_columns(trials, objectives).values():
             table.add_column(Text(column), justify="right", no_wrap=True)
     hparams = [trial.hparams for trial in trials]
     cells = [
