@@ -208,6 +208,15 @@ def test_no_trial_begins_that_would_exceed_the_epochs(make, most: int) -> None:
     assert sum(t.epochs for t in trials_of(more)) == 15
 
 
+def test_epochs_before_the_initial_one_do_not_count(make) -> None:
+    tuner = make(slots=4)
+    call = {**CALL, "epochs": 10, "initial_epoch": 8}
+    tuner.search(X, Y, max_epochs_total=5, **call)
+    assert [t.epochs for t in trials_of(tuner)] == [2, 2]
+    text = "4 of 5 epochs are trained (max_epochs_total)"
+    assert tuner.summary()["ended"] == {"by": "max_epochs_total", "text": text}
+
+
 @pytest.mark.slow
 def test_epochs_that_callbacks_save_go_to_other_trials(make) -> None:
     def callbacks(hp: Any) -> list[Any]:
@@ -281,6 +290,10 @@ def test_the_end_says_what_ended_the_search(make, monkeypatch) -> None:
         ({"stop_after": 0}, "stop_after: 0 is not a positive whole number"),
         ({"max_epochs_total": 2}, "max_epochs_total: 2 is below epochs, 3"),
         ({"max_epochs_total": 2.5}, "max_epochs_total: 2.5 is not a positive"),
+        (
+            {"epochs": 10, "initial_epoch": 8, "max_epochs_total": 1},
+            "max_epochs_total: 1 is below the 2 epochs of a trial, 10 less initial_epoch, 8",
+        ),
         ({"target": 0.5, "n_trials": None}, "n_trials: say how many trials .* or give timeout"),
     ],
 )

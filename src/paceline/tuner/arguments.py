@@ -325,13 +325,13 @@ def read_arguments(
         stop_after = whole_number(stop_after, "stop_after")
     if max_epochs_total is not None:
         max_epochs_total = whole_number(max_epochs_total, "max_epochs_total")
-    rules, stopping = (target, stop_after, max_epochs_total), None
-    if any(rule is not None for rule in rules):
-        stopping = check_rules(*rules, epochs=epochs)
-    check_seconds(trial_timeout, "trial_timeout")
-    validation_freq = _check_freq(validation_freq, epochs)
     if not callable(initial_epoch):
         initial_epoch = whole_number(initial_epoch or 0, "initial_epoch", least=0)
+    rules, stopping = (target, stop_after, max_epochs_total), None
+    if any(rule is not None for rule in rules):
+        stopping = check_rules(*rules, epochs=epochs, initial_epoch=initial_epoch)
+    check_seconds(trial_timeout, "trial_timeout")
+    validation_freq = _check_freq(validation_freq, epochs)
     callbacks = others.pop("callbacks", None)
     if callbacks is not None and not isinstance(callbacks, CallbackFactory):
         data_held = (x, y, validation_data)

@@ -41,7 +41,7 @@ class StoppingRules:
 
 
 def check_rules(
-    target: Any, stop_after: Any, max_epochs_total: Any, *, epochs: Any
+    target: Any, stop_after: Any, max_epochs_total: Any, *, epochs: Any, initial_epoch: Any = 0
 ) -> StoppingRules:
     """Checks the rules as the user gave them.
 
@@ -49,7 +49,8 @@ def check_rules(
         target: A number of any kind, or None.
         stop_after: A whole number above 0, or None.
         max_epochs_total: A whole number above 0, or None.
-        epochs: Epochs of a trial: a whole number, or a function of hp.
+        epochs: As for ``search``: a whole number, or a function of hp.
+        initial_epoch: As for ``search``: a trial trains the epochs after this one.
 
     Raises:
         UsageError: A value that cannot work.
@@ -61,12 +62,22 @@ def check_rules(
                 f"target: {target!r} is no number; give a value of the objective, such as 0.98."
             )
         target = float(target)
-    if max_epochs_total is not None and not callable(epochs) and max_epochs_total < epochs:
-        raise UsageError(
-            f"max_epochs_total: {max_epochs_total} is below epochs, {epochs}: not one trial could "
-            "be trained; raise it, or lower epochs."
-        )
+    if max_epochs_total is not None:
+        _check_total(max_epochs_total, epochs, initial_epoch)
     return StoppingRules(target, stop_after, max_epochs_total)
+
+
+def _check_total(total: int, epochs: Any, first: Any) -> None:
+    """Refuses a total of epochs under which no trial could be trained."""
+    if callable(epochs) or callable(first) or total >= epochs - first:
+        return
+    of_trial = f"epochs, {epochs}"
+    if first:
+        of_trial = f"the {epochs - first} epochs of a trial, {epochs} less initial_epoch, {first}"
+    raise UsageError(
+        f"max_epochs_total: {total} is below {of_trial}: not one trial could be trained; raise it, "
+        "or lower epochs."
+    )
 
 
 @dataclass(frozen=True)
