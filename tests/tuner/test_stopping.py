@@ -294,6 +294,14 @@ def test_the_end_says_what_ended_the_search(make, monkeypatch) -> None:
             {"epochs": 10, "initial_epoch": 8, "max_epochs_total": 1},
             "max_epochs_total: 1 is below the 2 epochs of a trial, 10 less initial_epoch, 8",
         ),
+        (
+            {"epochs": lambda hp: hp.Int("epochs", 1, 10), "max_epochs_total": 12},
+            "max_epochs_total: it is 12, and epochs is a function of hp",
+        ),
+        (
+            {"initial_epoch": lambda hp: hp.Int("first", 0, 2), "max_epochs_total": 12},
+            "max_epochs_total: it is 12, and initial_epoch is a function of hp",
+        ),
         ({"target": 0.5, "n_trials": None}, "n_trials: say how many trials .* or give timeout"),
     ],
 )

@@ -68,8 +68,17 @@ def check_rules(
 
 
 def _check_total(total: int, epochs: Any, first: Any) -> None:
-    """Refuses a total of epochs under which no trial could be trained."""
-    if callable(epochs) or callable(first) or total >= epochs - first:
+    """Refuses a total of epochs that no trial fits into, or of which nobody knows what does."""
+    for name, value in (("epochs", epochs), ("initial_epoch", first)):
+        # A trial would have to be built to know whether it fits. One that does not would be drawn
+        # again when the search goes on, from other results, so another one might begin.
+        if callable(value):
+            raise UsageError(
+                f"max_epochs_total: it is {total:,}, and {name} is a function of hp, so what fits "
+                f"is not known before a trial is built; give {name} as a number, or leave "
+                "max_epochs_total out and use n_trials or timeout."
+            )
+    if total >= epochs - first:
         return
     of_trial = f"epochs, {epochs}"
     if first:
@@ -167,7 +176,8 @@ class StoppingCheck:
             return None
         self._look()
         planned = self._ended_epochs + self._under_way(planned=True)
-        return max(0, self._rules.max_epochs_total - planned) // (self._epochs or 1)
+        assert self._epochs is not None  # ``check_rules`` refuses a total where they depend on hp
+        return max(0, self._rules.max_epochs_total - planned) // self._epochs
 
     @property
     def epochs_used(self) -> SearchEnd:
