@@ -217,6 +217,17 @@ def test_epochs_before_the_initial_one_do_not_count(make) -> None:
     assert tuner.summary()["ended"] == {"by": "max_epochs_total", "text": text}
 
 
+def test_trials_that_wait_do_not_begin_where_no_epochs_are_left(make) -> None:
+    make().search(X, Y, n_trials=3, **CALL)
+    study = make().optuna_study()
+    study.enqueue_trial({"lr": 0.01})
+    tuner = make()
+    tuner.search(X, Y, n_trials=8, max_epochs_total=11, **CALL)
+    assert sum(t.epochs for t in trials_of(tuner)) == 9
+    assert tuner.summary()["ended"]["by"] == "max_epochs_total"
+    assert tuner.optuna_study().get_trials(states=[optuna.trial.TrialState.WAITING])
+
+
 @pytest.mark.slow
 def test_epochs_that_callbacks_save_go_to_other_trials(make) -> None:
     def callbacks(hp: Any) -> list[Any]:
@@ -301,6 +312,10 @@ def test_the_end_says_what_ended_the_search(make, monkeypatch) -> None:
         (
             {"initial_epoch": lambda hp: hp.Int("first", 0, 2), "max_epochs_total": 12},
             "max_epochs_total: it is 12, and initial_epoch is a function of hp",
+        ),
+        (
+            {"continue_best": 2, "max_epochs_total": 12},
+            "continue_best: the best 2 .* max_epochs_total is 12",
         ),
         ({"target": 0.5, "n_trials": None}, "n_trials: say how many trials .* or give timeout"),
     ],

@@ -470,11 +470,11 @@ class TrialPrefetch:
         # ask for the same trials in the same round.
         if self._failures.cause is not None or (not self._training and self._timeout.over):
             return True
+        if (self._may_begin if self._training else self._launcher.n_may_begin) == 0:
+            return True
         if self._launcher.to_continue or self._outside.n_waiting:
             return False
         if self._launcher.over or self._proposer.exhausted:
-            return True
-        if (self._may_begin if self._training else self._launcher.n_may_begin) == 0:
             return True
         return self._launcher.to_come == 0
 

@@ -41,8 +41,13 @@ class StoppingRules:
 
 
 def check_rules(
-    target: Any, stop_after: Any, max_epochs_total: Any, *, epochs: Any, initial_epoch: Any = 0
-) -> StoppingRules:
+    target: Any,
+    stop_after: Any,
+    max_epochs_total: Any,
+    epochs: Any,
+    initial_epoch: Any = 0,
+    continue_best: int | None = None,
+) -> StoppingRules | None:
     """Checks the rules as the user gave them.
 
     Args:
@@ -51,10 +56,16 @@ def check_rules(
         max_epochs_total: A whole number above 0, or None.
         epochs: As for ``search``: a whole number, or a function of hp.
         initial_epoch: As for ``search``: a trial trains the epochs after this one.
+        continue_best: The number of best trials that train longer; None for none.
+
+    Returns:
+        The rules; None where there are none.
 
     Raises:
         UsageError: A value that cannot work.
     """
+    if target is stop_after is max_epochs_total is None:
+        return None
     if target is not None:
         is_number = isinstance(target, (int, float, np.number)) and not isinstance(target, bool)
         if not is_number or not math.isfinite(target):
@@ -64,6 +75,12 @@ def check_rules(
         target = float(target)
     if max_epochs_total is not None:
         _check_total(max_epochs_total, epochs, initial_epoch)
+        if continue_best:  # a trial whose last variables are not kept trains from its first epoch
+            raise UsageError(
+                f"continue_best: the best {continue_best} may have to train their first epochs "
+                f"again, and max_epochs_total is {max_epochs_total:,}; leave max_epochs_total out "
+                "(on the command line --max-epochs-total none), and use timeout."
+            )
     return StoppingRules(target, stop_after, max_epochs_total)
 
 
