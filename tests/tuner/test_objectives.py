@@ -404,6 +404,12 @@ def test_a_second_process_may_not_measure_beside_the_first(monkeypatch: pytest.M
         ({}, {"target": 0.9}, UsageError, "target: 0.9 is about the best trial"),
         ({}, {"stop_after": 3}, UsageError, "stop_after: 3 is about the best trial"),
         ({}, {"continue_best": 2}, UsageError, "continue_best: 2 is about the best trial"),
+        (
+            {"objective": ["loss", "params", "max:val_accuracy"]},
+            {"validation_freq": 2},
+            UsageError,
+            'validation_freq: 2 .* "loss", .* "val_accuracy"; put "val_accuracy" first',
+        ),
     ],
 )
 def test_what_is_of_one_objective_is_refused_and_nothing_is_written(

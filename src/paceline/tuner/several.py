@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import StudyError, UsageError
+from paceline.study.objective import named_objective
 from paceline.study.pruners.pbt import PBT
 from paceline.study.samplers.samplers import check_several
 
@@ -61,11 +62,16 @@ def check_tuner(objective: Sequence[Any], config: TunerConfig) -> Any:
     return list(objective)
 
 
-def check_search(arguments: SearchArguments) -> None:
+def check_search(arguments: SearchArguments, objective: Sequence[Any]) -> None:
     """Refuses arguments of ``search`` that mean nothing with several objectives.
 
+    Args:
+        arguments: The arguments of ``search``.
+        objective: The objectives, of ``check_tuner``.
+
     Raises:
-        UsageError: An argument is of one objective.
+        UsageError: An argument is of one objective, or leaves some objectives without values.
+        ObjectiveError: An objective is no name.
     """
     rules = arguments.stopping
     given = {
@@ -80,6 +86,17 @@ def check_search(arguments: SearchArguments) -> None:
                 f"best one; leave it out, or {_ONE}. n_trials, timeout and max_epochs_total end a "
                 "search."
             )
+    # The values of a trial are those of one epoch, the best of the first objective.
+    if (freq := arguments.validation_freq) == 1:
+        return
+    first, *others = [named_objective(each)[0] or "" for each in objective]
+    validated = [name for name in others if name.startswith("val_")]
+    if validated and not first.startswith("val_"):
+        raise UsageError(
+            f'validation_freq: {freq} leaves out epochs, and the best one of "{first}", the first '
+            f'objective, may be without "{validated[0]}"; put "{validated[0]}" first, or leave '
+            "validation_freq out."
+        )
 
 
 def check_alone(objectives: Objectives, study: str, *, alone: bool) -> None:

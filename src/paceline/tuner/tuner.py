@@ -321,7 +321,7 @@ class Tuner(StudyResults):
                 needs_end=not self._strategy.ends_by_itself,
             )
             if isinstance(self._objective_given, list):
-                several.check_search(arguments)
+                several.check_search(arguments, self._objective_given)
             stop.check()
             self._warn_of_backend()
             if self._name_note is not None:
