@@ -355,7 +355,7 @@ def test_the_command_stops_by_rules_and_goes_on_without(fresh_folder, capsys) ->
     code, out, _ = run(capsys, "resume", "model", "--target", "none", "--quiet")
     assert code == 0 and "Ended" not in out and "model: 6 trials (6 complete)" in out
     code, _, err = run(capsys, "search", "model.py", *options, "--stop-after", "soon")
-    assert code == 2 and "--stop-after 'soon': give a whole number, or none" in err
+    assert code == 2 and "--stop-after 'soon': give a whole number of at least 1, or" in err
 
 
 @pytest.mark.slow
@@ -393,3 +393,30 @@ def test_a_budget_chooses_the_trials(fresh_folder, capsys, monkeypatch) -> None:
     ):
         code, _, err = run(capsys, "search", "model.py", "--budget", "8s", *more)
         assert code == 2 and "--budget 8s: " in err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--objective", "params", "--target", "0.9"], "target: 0.9 is about the best trial"),
+        (["--objective", "params", "--keep-best", "3"], "keep_best: 3 of one order"),
+        (["--learn-from", "nosuch"], "learn_from: there is no study 'nosuch'"),
+        (["--pruner", "pbt:2", "--stop-after", "3"], "stop_after: it counts 3 trials"),
+        (["--stop-after", "0"], "--stop-after '0': give a whole number of at least 1, or none"),
+        (["--target", "nan"], "target: nan is no number"),
+        (["--epochs", "4", "--max-epochs-total", "3"], "max_epochs_total: 3 is below epochs, 4"),
+        (["--max-epochs-total", "2"], "max_epochs_total: 2 is below epochs, 3"),
+    ],
+)
+def test_what_a_search_refuses_takes_nothing_of_a_budget(
+    fresh_folder, capsys, monkeypatch, options: list[str], said: str
+) -> None:
+    def plan_for_budget(*_: Any, **__: Any) -> budget.BudgetPlan:
+        raise AssertionError("the beginning of the search was measured")
+
+    monkeypatch.setattr(budget, "plan_for_budget", plan_for_budget)
+    Path("model.py").write_text(toys.MODEL_FILE)
+    call = ["search", "model.py", "--budget", "2m", "--quiet", "--objective", "val_accuracy"]
+    code, _, err = run(capsys, *call, *options)
+    assert code == 2 and said in err
+    assert not Path("runs").exists()

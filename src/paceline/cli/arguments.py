@@ -44,7 +44,7 @@ def stopping_rules(
         Those that were given, as ``Tuner.search`` takes them.
 
     Raises:
-        UsageError: A text is no number.
+        UsageError: A text is no number, or one below 1 that counts something.
     """
     found: dict[str, float | int | None] = {}
     given = {"target": target, "stop_after": stop_after, "max_epochs_total": max_epochs_total}
@@ -53,8 +53,10 @@ def stopping_rules(
             continue
         try:
             found[name] = None if text == "none" else float(text) if name == "target" else int(text)
+            if name != "target" and text != "none" and int(text) < 1:
+                raise ValueError(text)
         except ValueError:
-            kind = "a number such as 0.98" if name == "target" else "a whole number"
+            kind = "a number such as 0.98" if name == "target" else "a whole number of at least 1"
             option = f"--{name.replace('_', '-')}"
             raise UsageError(f"{option} {text!r}: give {kind}, or none") from None
     return found

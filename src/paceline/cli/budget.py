@@ -68,8 +68,9 @@ def planned_search(
         view: Shows what is being done.
 
     Raises:
-        UsageError: The study is there already, or not one trial fits into the budget.
-        StorageError: The storage cannot be opened.
+        UsageError: The study is there already, the search would be refused, or not one trial fits
+            into the budget.
+        StudyError, StorageError: The storage cannot be opened, or nothing be learnt from a study.
         BuildError, DataError: The model or the data cannot be trained.
     """
     from paceline.benchmark.budget import plan_for_budget
@@ -82,6 +83,7 @@ def planned_search(
             f"--budget: study {command.study!r} is there already; `paceline resume` goes on with "
             "it, another --study begins a new one"
         )
+    _check_search(command)
     view.status("measuring the beginning of the search, for the budget")
     began = time.perf_counter()
     plan = plan_for_budget(
@@ -103,3 +105,26 @@ def planned_search(
     view.note(plan.text)
     left = command.budget - (time.perf_counter() - began)
     return {"n_trials": plan.n_trials, "epochs": plan.epochs, "timeout": left}
+
+
+def _check_search(command: SearchCommand) -> None:
+    """Refuse what the search would refuse, before a part of the budget is spent."""
+    from paceline.benchmark.budget import LEAST_EPOCHS
+    from paceline.report.summary import STOPPING_RULES
+    from paceline.study.pruners.pbt import PBT
+    from paceline.study.pruners.pruners import check_pruner
+    from paceline.study.samplers.learnt import read_learnt
+    from paceline.study.storage.folder import at_home
+    from paceline.tuner import several
+    from paceline.tuner.stopping import check_rules
+
+    given, epochs = command.tuner, command.search["epochs"]
+    target, stop_after, total = map(command.search.get, STOPPING_RULES)
+    rules = check_rules(target, stop_after, total, epochs or LEAST_EPOCHS)
+    if isinstance(given.get("objective"), list):
+        several.check_rules(rules)
+    if rules is not None and isinstance(check_pruner(given.get("pruner")), PBT):
+        rules.check_population()
+    if names := given.get("learn_from"):
+        own = command.study, at_home(command.storage)
+        read_learnt(names, studies.DIRECTORY.absolute(), own)

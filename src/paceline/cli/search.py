@@ -413,9 +413,6 @@ def _prepare(
     from paceline.tuner.tuner import Tuner
 
     constraints = of_command(command.constraints) if command.constraints else user.constraints
-    planned = {}
-    if command.budget is not None:
-        planned = planned_search(command, user, data, constraints, view)
     tuner = Tuner(
         user.build,
         study=command.study,
@@ -437,6 +434,9 @@ def _prepare(
     )
     if starts:
         tuner.enqueue(starts)
+    planned = {}
+    if command.budget is not None:  # after the tuner, which may refuse its arguments
+        planned = planned_search(command, user, data, constraints, view)
     goes_on, left = restart.inherited()
     timeout = planned.pop("timeout", command.timeout)
     return tuner, {

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from paceline.study.objectives import Objectives
     from paceline.tuner.arguments import SearchArguments
     from paceline.tuner.config import TunerConfig
+    from paceline.tuner.stopping import StoppingRules
 
 _ONE = "give one objective"
 
@@ -73,19 +74,7 @@ def check_search(arguments: SearchArguments, objective: Sequence[Any]) -> None:
         UsageError: An argument is of one objective, or leaves some objectives without values.
         ObjectiveError: An objective is no name.
     """
-    rules = arguments.stopping
-    given = {
-        "target": None if rules is None else rules.target,
-        "stop_after": None if rules is None else rules.stop_after,
-        "continue_best": arguments.continue_best or None,
-    }
-    for name, value in given.items():
-        if value is not None:
-            raise UsageError(
-                f"{name}: {value} is about the best trial, and with several objectives there is no "
-                f"best one; leave it out, or {_ONE}. n_trials, timeout and max_epochs_total end a "
-                "search."
-            )
+    check_rules(arguments.stopping, arguments.continue_best or None)
     # The values of a trial are those of one epoch, the best of the first objective.
     if (freq := arguments.validation_freq) == 1:
         return
@@ -97,6 +86,30 @@ def check_search(arguments: SearchArguments, objective: Sequence[Any]) -> None:
             f'objective, may be without "{validated[0]}"; put "{validated[0]}" first, or leave '
             "validation_freq out."
         )
+
+
+def check_rules(rules: StoppingRules | None, continue_best: int | None = None) -> None:
+    """Refuses rules that go by the best trial.
+
+    Args:
+        rules: When the search ends; None without rules.
+        continue_best: The number of best trials that train longer; None for none.
+
+    Raises:
+        UsageError: There is such a rule, or trials are to train longer.
+    """
+    given = {
+        "target": None if rules is None else rules.target,
+        "stop_after": None if rules is None else rules.stop_after,
+        "continue_best": continue_best,
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(
+                f"{name}: {value} is about the best trial, and with several objectives there is no "
+                f"best one; leave it out, or {_ONE}. n_trials, timeout and max_epochs_total end a "
+                "search."
+            )
 
 
 def check_alone(objectives: Objectives, study: str, *, alone: bool) -> None:

@@ -39,6 +39,19 @@ class StoppingRules:
         """The rules that there are, as JSON values."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
+    def check_population(self) -> None:
+        """Checks that a population can be searched under the rules.
+
+        Raises:
+            UsageError: One counts trials that end one after another.
+        """
+        if self.stop_after is not None:
+            raise UsageError(
+                f"stop_after: it counts {self.stop_after:,} trials that end one after another, "
+                "and the members of pbt's population train side by side; leave it out (on the "
+                "command line --stop-after none), or use target or timeout."
+            )
+
 
 def check_rules(
     target: Any,
@@ -155,12 +168,7 @@ class StoppingCheck:
             UsageError: It cannot: all its members train side by side, whatever the others reach.
         """
         rules = self._rules
-        if rules.stop_after is not None:
-            raise UsageError(
-                f"stop_after: it counts {rules.stop_after:,} trials that end one after another, "
-                "and the members of pbt's population train side by side; leave it out (on the "
-                "command line --stop-after none), or use target or timeout."
-            )
+        rules.check_population()
         n_members = n_new + len(copies)
         if rules.max_epochs_total is None or self._epochs is None or not n_members:
             return
