@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -21,15 +22,26 @@ from keras import tree
 
 from paceline.data.arrays import ArrayData
 from paceline.errors import UsageError
+from paceline.program.keras_private import all_layers
+from paceline.program.trace import each_number, flat_logs
 from paceline.report import formats
 from paceline.study.ensemble_record import EnsembleRecord
 from paceline.study.objective import Objective
 from paceline.study.trial_codec import plain
 
-#: Examples in a step of the measurement.
+#: Examples in a step of predictions, and of the measurements that select.
 _BATCH = 256
 #: Before the name of a metric that is measured on validation data.
 _VALIDATION = "val_"
+#: Keras' own regularizers, which are proportional to their factors.
+_SCALABLE = (
+    keras.regularizers.L1,
+    keras.regularizers.L2,
+    keras.regularizers.L1L2,
+    keras.regularizers.OrthogonalRegularizer,
+)
+#: The factors, by their names in the configurations.
+_FACTORS = ("l1", "l2", "factor")
 
 
 def check_models(models: Sequence[tuple[int, keras.Model]]) -> None:
@@ -98,59 +110,227 @@ def _lowest_terms(positions: Sequence[int]) -> list[int]:
     return [each for each in sorted(counts) for _ in range(counts[each] // common)]
 
 
+@dataclass(eq=False)
+class Part:
+    """A model that may become a part of an ensemble.
+
+    Attributes:
+        number: Of its trial.
+        model: The model; its regularizers are replaced by copies when it becomes a part.
+    """
+
+    number: int
+    model: keras.Model
+    #: What holds a regularizer, the attribute, and the regularizer that the user gave.
+    _held: list[tuple[Any, str, keras.Regularizer]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Keras computes with the regularizers of the variables, and saves those of the layers.
+        # ActivityRegularization saves its factors by other names, so it cannot be scaled.
+        layers = (
+            layer
+            for layer in all_layers(self.model)
+            if not isinstance(layer, keras.layers.ActivityRegularization)
+        )
+        self._held = [
+            (holder, name, each)
+            for holder in (*layers, *self.model.trainable_variables)
+            for name, each in tuple(vars(holder).items())
+            if type(each) in _SCALABLE
+        ]
+
+    def scale_penalties(self, share: float) -> None:
+        """Gives the model copies of Keras' regularizers, whose factors are multiplied.
+
+        The regularizers themselves may be shared with models of the user.
+
+        Args:
+            share: Of the factors that the user gave, whatever share they were scaled to before.
+        """
+        for holder, name, regularizer in self._held:
+            config = regularizer.get_config()
+            scaled = {n: v * share if n in _FACTORS else v for n, v in config.items()}
+            setattr(holder, name, type(regularizer).from_config(scaled))
+
+    def penalties(self, x: Any) -> list[float]:
+        """What the model adds to its loss, apart from the loss that it was compiled with.
+
+        Args:
+            x: Examples.
+        """
+        self.model(x, training=False)
+        sums: list[Any] = [keras.ops.sum(each) for each in self.model.losses]
+        return [float(each) for each in sums]
+
+
+def check_penalties(parts: Sequence[Part], data: ArrayData) -> None:
+    """Refuses models whose penalties would add up in an ensemble.
+
+    Args:
+        parts: The models.
+        data: Examples; the first is tried.
+
+    Raises:
+        UsageError: A model has penalties that no regularizer of Keras makes.
+    """
+    x = data.slice(0, 1).inputs[0]
+    for part in parts:
+        part.scale_penalties(0.0)
+        others = any(part.penalties(x))
+        part.scale_penalties(1.0)
+        if others:
+            raise UsageError(
+                f"ensemble: the model of trial {part.number} adds something to its loss "
+                "(add_loss, ActivityRegularization, or a regularizer that is not Keras' own), "
+                "which has no mean over several models; take the mean of the predictions of "
+                "best_models(n) by hand."
+            )
+
+
+class _MaskOf(keras.layers.Layer):
+    """Returns the mask that Keras carries beside a tensor; None where there is none."""
+
+    def __init__(self) -> None:
+        super().__init__(autocast=False)
+        self.supports_masking = True
+
+    def call(self, x: Any, mask: Any = None) -> Any:
+        return mask
+
+
+class _WithMasks(keras.Model):
+    """Returns the outputs of a model in a list, and output's position -> mask."""
+
+    def __init__(self, model: keras.Model) -> None:
+        super().__init__(autocast=False)
+        self.part = model
+        self.mask_of = _MaskOf()
+
+    def call(self, x: Any) -> Any:
+        outputs = tree.flatten(self.part(x, training=False))
+        masks = {str(i): self.mask_of(output) for i, output in enumerate(outputs)}
+        return outputs, {i: mask for i, mask in masks.items() if mask is not None}
+
+
+class _Masked(keras.layers.Layer):
+    """Returns the first of two tensors; the second is its mask."""
+
+    def call(self, inputs: Any) -> Any:
+        return inputs[0]
+
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
+        return inputs[1]
+
+
 class Predictions:
     """What models predict for the same examples, and the objective of means of it.
 
     Args:
-        models: The models, the best first; the loss and the metrics are those of the first.
+        parts: The models, the best first; the loss and the metrics are those of the first.
         data: The examples.
         metric: The objective's name in the logs of ``evaluate``.
     """
 
-    def __init__(self, models: Sequence[keras.Model], data: ArrayData, metric: str) -> None:
+    def __init__(self, parts: Sequence[Part], data: ArrayData, metric: str) -> None:
         x, self._y, self._weight = (*data.inputs, None, None)[:3]
-        self._each = [model.predict(x, batch_size=_BATCH, verbose="0") for model in models]
+        self._best = parts[0].model
+        self._each = [
+            _WithMasks(part.model).predict(x, batch_size=_BATCH, verbose="0") for part in parts
+        ]
         self._metric = metric
-        self._judge = _judge(models[0])
+        self._judges: dict[tuple[str, ...], keras.Model] = {}
+        self._penalties = [0.0] * len(parts)
+        if metric == "loss":
+            first = data.slice(0, 1).inputs[0]
+            for position, part in enumerate(parts):
+                if part.penalties(first):
+                    whole = measured(joined([part]), data, metric)
+                    self._penalties[position] = whole - self._without_penalties([position], None)
 
-    def value(self, positions: Sequence[int], rows: np.ndarray) -> float:
-        """The objective of the mean prediction of models.
+    def value(self, positions: Sequence[int]) -> float:
+        """The objective of the mean prediction of models; penalties in the loss are the mean, too.
 
         Args:
             positions: The models, by their positions.
-            rows: The examples, by their positions.
 
         Raises:
             UsageError: The objective is not among what ``evaluate`` measures.
         """
+        penalty = float(np.mean([self._penalties[position] for position in positions]))
+        return self._without_penalties(positions, _BATCH) + penalty
 
-        def taken(nest: Any) -> Any:
-            return tree.map_structure(lambda a: np.asarray(a)[rows], nest)
-
-        several = [taken(self._each[position]) for position in positions]
-        mean = [np.mean(arrays, axis=0) for arrays in zip(*map(tree.flatten, several), strict=True)]
-        logs = self._judge.evaluate(
-            mean,
-            taken(self._y),
-            sample_weight=None if self._weight is None else taken(self._weight),
-            batch_size=min(_BATCH, len(rows)),
-            verbose="0",
-            return_dict=True,
+    def _without_penalties(self, positions: Sequence[int], batch_size: int | None) -> float:
+        outputs, masks = zip(*(self._each[position] for position in positions), strict=True)
+        mean = [
+            np.mean([np.asarray(each, _mean_dtype(each)) for each in arrays], axis=0)
+            for arrays in zip(*outputs, strict=True)
+        ]
+        # As Average does: an example counts where one of the models counts it.
+        masked = tuple(i for i in masks[0] if all(i in each for each in masks))
+        either = [np.logical_or.reduce([each[i] for each in masks]) for i in masked]
+        if masked not in self._judges:
+            self._judges[masked] = _judge(self._best, masked, either)
+        return measured(
+            self._judges[masked],
+            ArrayData(([*mean, *either], self._y, self._weight), len(mean[0])),
+            self._metric,
+            batch_size,
         )
-        if self._metric not in logs:
-            raise UsageError(
-                f"ensemble: the objective {self._metric!r} is not among what the model's evaluate "
-                f"measures: {', '.join(logs)}."
-            )
-        return float(logs[self._metric])
 
 
-def _judge(model: keras.Model) -> keras.Model:
-    """A model whose inputs are predictions, with the loss and the metrics of ``model``."""
-    inputs = [keras.Input(t.shape[1:], dtype=t.dtype) for t in model.outputs]
-    names = _output_names(model)
-    outputs = [keras.layers.Identity(name=n)(t) for n, t in zip(names, inputs, strict=True)]
-    judge = keras.Model(inputs, tree.pack_sequence_as(_nest(model, "output"), outputs))
+def measured(
+    model: keras.Model, data: ArrayData, metric: str, batch_size: int | None = None
+) -> float:
+    """A number of what ``evaluate`` returns, those of an array among them as in a history.
+
+    Args:
+        model: A compiled model.
+        data: The examples.
+        metric: The number's name.
+        batch_size: Examples in a step; None: as ``evaluate`` does where nothing is said.
+
+    Raises:
+        UsageError: There is no such number.
+    """
+    x, y, weight = (*data.inputs, None, None)[:3]
+    logs = model.evaluate(
+        x, y, sample_weight=weight, batch_size=batch_size, verbose="0", return_dict=True
+    )
+    logs = each_number({name: np.asarray(value) for name, value in flat_logs(logs).items()})
+    if metric not in logs:
+        raise UsageError(
+            f"ensemble: the objective {metric!r} is not among what the model's evaluate "
+            f"measures: {', '.join(logs)}."
+        )
+    return float(logs[metric])
+
+
+def _mean_dtype(tensor: Any) -> str:
+    """The dtype of a mean: models in bfloat16 predict numbers whose mean needs more digits."""
+    return keras.backend.result_type(tensor.dtype, "float32")
+
+
+def _judge(model: keras.Model, masked: Sequence[str], masks: Sequence[np.ndarray]) -> keras.Model:
+    """A model with the loss and the metrics of ``model``, whose inputs are predictions and masks.
+
+    Args:
+        model: The model.
+        masked: Positions of outputs that have masks.
+        masks: Masks of these outputs.
+    """
+    predicted = [keras.Input(t.shape[1:], dtype=_mean_dtype(t)) for t in model.outputs]
+    beside = {
+        i: keras.Input(mask.shape[1:], dtype="bool") for i, mask in zip(masked, masks, strict=True)
+    }
+    outputs = [
+        _Masked(name=name)([tensor, beside[str(i)]])
+        if str(i) in beside
+        else keras.layers.Identity(name=name)(tensor)
+        for i, (name, tensor) in enumerate(zip(_output_names(model), predicted, strict=True))
+    ]
+    judge = keras.Model(
+        [*predicted, *beside.values()], tree.pack_sequence_as(_nest(model, "output"), outputs)
+    )
     return _compiled_like(model, judge)
 
 
@@ -183,11 +363,13 @@ def _compiled_like(model: keras.Model, other: keras.Model) -> keras.Model:
     return other
 
 
-def joined(models: Sequence[tuple[int, keras.Model]]) -> keras.Model:
+def joined(parts: Sequence[Part]) -> keras.Model:
     """Makes one model that returns the mean of what models return.
 
+    Penalties of Keras' regularizers are the mean of those of the models.
+
     Args:
-        models: Numbers of trials and their models; one that comes twice counts twice.
+        parts: The models; one that comes twice counts twice.
 
     Returns:
         The model, compiled as the first one, its parts called ``trial_NUMBER``.
@@ -196,18 +378,19 @@ def joined(models: Sequence[tuple[int, keras.Model]]) -> keras.Model:
     def like(tensor: Any) -> Any:
         return keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=tensor.name)
 
-    best = models[0][1]
+    best = parts[0].model
     inputs = tree.map_structure(like, _nest(best, "input"))
-    by_number = dict(models)
-    for number, model in by_number.items():
-        model.name = f"trial_{number}"
-    made = {number: tree.flatten(model(inputs)) for number, model in by_number.items()}
+    made = {}
+    for part, times in Counter(parts).items():
+        part.model.name = f"trial_{part.number}"
+        part.scale_penalties(times / len(parts))
+        made[part] = tree.flatten(part.model(inputs))
     outputs = []
     for position, name in enumerate(_output_names(best)):
-        parts = [made[number][position] for number, _ in models]
+        tensors = [made[part][position] for part in parts]
         # Average takes at least two; the same prediction may be several of them.
-        average = keras.layers.Average(name=name)
-        outputs.append(average(parts if len(parts) > 1 else parts * 2))
+        average = keras.layers.Average(name=name, dtype=_mean_dtype(tensors[0]))
+        outputs.append(average(tensors if len(tensors) > 1 else tensors * 2))
     model = keras.Model(
         inputs, tree.pack_sequence_as(_nest(best, "output"), outputs), name="ensemble"
     )
@@ -224,7 +407,8 @@ def make_ensemble(
     """Selects models and joins them.
 
     Args:
-        models: Numbers of trials and their models, the best first.
+        models: Numbers of trials and their models, the best first. The models are used up: those
+            selected become parts of the ensemble.
         data: Validation data.
         objective: Of the study.
         k: Models of the ensemble at most, repeated ones included.
@@ -245,17 +429,30 @@ def make_ensemble(
             f"ensemble: the objective {objective.name!r} is not of validation data; an ensemble is "
             "selected by one such as 'val_loss'."
         )
-    order = np.random.default_rng(seed).permutation(data.n)
-    halves = np.sort(order[: data.n // 2]), np.sort(order[data.n // 2 :])
     metric = objective.name.removeprefix(_VALIDATION)
-    predictions = Predictions([model for _, model in models], data, metric)
-    chosen = select(len(models), lambda some: predictions.value(some, halves[0]), objective, k)
-    alone = chosen[0]  # the best single model: the selection begins with it
-    value, single = predictions.value(chosen, halves[1]), predictions.value([alone], halves[1])
-    parts = [models[position] for position in chosen]
-    numbers = [number for number, _ in parts]
-    record = EnsembleRecord(numbers, objective.name, plain(value), plain(single), len(halves[1]))
-    return joined(parts), record
+    parts = [Part(number, model) for number, model in models]
+    if metric == "loss":
+        check_penalties(parts, data)
+    selecting, other = _halves(data, seed)
+    chosen = select(len(parts), Predictions(parts, selecting, metric).value, objective, k)
+    # The best single model comes first: the selection begins with it.
+    value_alone = measured(joined([parts[chosen[0]]]), other, metric)
+    model = joined([parts[position] for position in chosen])
+    numbers = [parts[position].number for position in chosen]
+    value = measured(model, other, metric)
+    return model, EnsembleRecord(numbers, objective.name, plain(value), plain(value_alone), other.n)
+
+
+def _halves(data: ArrayData, seed: int) -> tuple[ArrayData, ArrayData]:
+    """The examples that select and the others, both in the order of the data."""
+    order = np.random.default_rng(seed).permutation(data.n)
+    rows, others = np.sort(order[: data.n // 2]), np.sort(order[data.n // 2 :])
+
+    def taken(some: np.ndarray) -> ArrayData:
+        inputs: Any = tree.map_structure(lambda array: np.asarray(array)[some], data.inputs)
+        return ArrayData(inputs, len(some), data.wrapped)
+
+    return taken(rows), taken(others)
 
 
 def worth_of(record: EnsembleRecord) -> str:
