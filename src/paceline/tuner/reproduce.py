@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from paceline.data.adapters import is_data_set
@@ -43,6 +45,10 @@ _NONE_GIVEN: dict[str, Any] = {
     "folds": None,
     "needs_end": False,
 }
+
+
+#: Other trials of a search whose models are traced before one is trained again.
+_SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -124,7 +130,10 @@ def arguments_again(
 
 
 def train_again(
-    builder: ModelBuilder, arguments: SearchArguments, line: Sequence[Stretch]
+    builder: ModelBuilder,
+    arguments: SearchArguments,
+    line: Sequence[Stretch],
+    beside: Iterable[Trial] = (),
 ) -> tuple[str, dict[str, list[float]]]:
     """Trains a trial alone, for as many epochs as are recorded.
 
@@ -134,6 +143,9 @@ def train_again(
         line: The trial, of which the hparams, the seed and the number of epochs are used. Where the
             trial began as a copy of another one, that one comes before it: each trial trains its
             epochs of the line, and the next one takes over.
+        beside: Trials of the same search, in its order. A program has the numbers as inputs in
+            which the trials differ that were seen before it was compiled, and another one rounds
+            differently; so models of the first few are shown again.
 
     Returns:
         The plan, and the history of the whole line: metric name -> one value per epoch.
@@ -151,6 +163,7 @@ def train_again(
         )
     packs = _packs(arguments) if trial.plan != "fit" else None
     replay = _LineReplay(builder, arguments, packs, line[-1].last)
+    replay.show(each.hparams for each in beside if each.number != trial.number)
     try:
         for before, now in zip([None, *line[:-1]], line, strict=True):
             if now.first <= now.last:
@@ -185,6 +198,16 @@ class _LineReplay:
         self._until = 0  # the epoch after which the present trial waits, or ends
         self.plan = "none"
         self.history: dict[str, list[float]] = {}
+
+    def show(self, configurations: Iterable[Mapping[str, Any]]) -> None:
+        """Traces models that are not trained: in what they differ is an input of the program."""
+        if self._packs is None:
+            return
+        for hparams in islice(configurations, _SHOWN):
+            hp = HyperParameters(values=hparams)
+            with suppress(Exception):  # of a trial that failed; the one to train says why it fails
+                model = self._builder(hp, 0)
+                self._packs.pretrace(model, self._arguments.inputs_for(hp, model))
 
     def train(self, stretch: Stretch, source: Trial | None) -> None:
         """Trains the epochs that one trial has trained of the line.

@@ -384,9 +384,9 @@ class Tuner(StudyResults):
                 folds are taken from the study where they are not given.
 
         Returns:
-            The history, and how it differs from the recorded one. It does not where the trial
-            trained in the plan ``sequential`` on this device, else by the order of sums. A trial
-            that began as a copy is trained with the trials that it continues.
+            The history, and how it differs from the recorded one: not at all where the program is
+            that of the search, as in the plan ``sequential`` on this device, else by the order of
+            sums. A trial that began as a copy is trained with the trials that it continues.
 
         Raises:
             StudyError: There is no such study or trial, or it has no epochs.
@@ -395,13 +395,14 @@ class Tuner(StudyResults):
         trial = self.trial(number)
         if trial.epochs == 0:
             raise StudyError(f"study: trial {number} of {self.name!r} has no epochs to reproduce.")
-        meta = self._require_study().metadata.meta
+        meta = (study := self._require_study()).metadata.meta
         stored = provenance.search_of(meta, number)
         known, others = arguments_again(stored, search_arguments, trial.epochs, x)
         arguments = self._read(x, y, **known, others=others)
         with search_process(provenance.precision_of(self._config, meta)):
             line = copied_line(self._line(number))
-            plan, history = train_again(self._config.builder, arguments, line)
+            beside = (t for t in study.trials if provenance.search_of(meta, t.number) == stored)
+            plan, history = train_again(self._config.builder, arguments, line, beside)
             now = provenance.of_now(arguments)
         return Reproduction(trial, plan, history, changes({**meta, "search": stored}, now))
 
