@@ -2,7 +2,7 @@
 
     python benchmarks/asking.py cost [--trials 4096]       # seconds, random beside TPE
     python benchmarks/asking.py digits [--trials 4096]     # whole searches, trained
-    python benchmarks/asking.py seen [--seeds 200]         # TPE that sees some trials beside plain TPE
+    python benchmarks/asking.py seen [--seeds 200]         # TPE that sees few trials beside plain
     python benchmarks/asking.py liar [--seeds 200]         # TPE with and without the constant liar
     python benchmarks/asking.py samplers [--seeds 200]     # random, TPE and CMA-ES
     python benchmarks/asking.py                            # all of these; --quick tries them
