@@ -107,9 +107,10 @@ class ModelBuilder:
         call = self._call
         while isinstance(call, functools.partial):
             call = call.func
-        owner = getattr(call, "__self__", None)
-        if _is_hypermodel(type(owner)):  # its constructor puts a wrapper in the place of build()
-            call = type(owner).build.__get__(owner)
+        owner: Any = getattr(call, "__self__", None)
+        kind: Any = type(owner)
+        if _is_hypermodel(kind):  # its constructor puts a wrapper in the place of build()
+            call = kind.build.__get__(owner)
         if not hasattr(call, "__code__"):  # an object that can be called
             call = call.__call__
         parts: list[str] = []
