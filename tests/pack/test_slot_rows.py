@@ -11,7 +11,15 @@ import pytest
 
 from paceline.pack import slot_rows
 from paceline.pack.mesh import MeshLayout
-from paceline.pack.slot_rows import RowLeaf, SlotStack, is_on_device, move_rows, on_device, on_host
+from paceline.pack.slot_rows import (
+    RowLeaf,
+    RowWriter,
+    SlotStack,
+    is_on_device,
+    move_rows,
+    on_device,
+    on_host,
+)
 from paceline.program.trace import State
 
 SLOTS = 8
@@ -166,17 +174,34 @@ def test_slots_are_written_to_the_bit(monkeypatch, shape, copied) -> None:
         monkeypatch.setattr(slot_rows, "_COPIED", 0)
     lists = jax.device_put(values(SLOTS, 0), place_of(layout))
     n_programs = slot_rows._put._cache_size()
-    lists = slot_rows.put_rows(lists, new, layout, place_of(layout))
+    lists = RowWriter(layout).put(lists, new, place_of(layout))
     assert found(lists) == truth
     assert all(a.sharding.is_equivalent_to(place(a, layout), a.ndim) for p in lists for a in p)
     if copied:  # nothing is compiled for it
         assert slot_rows._put._cache_size() == n_programs
 
 
+def test_where_many_are_written_a_program_does_it_in_place(monkeypatch) -> None:
+    lists = jax.device_put(values(SLOTS, 0), place_of(None))
+    one = State(*([a[3] for a in part] for part in values(SLOTS, 1)))
+    n_bytes = sum(a.nbytes for part in lists for a in part)
+    monkeypatch.setattr(slot_rows, "_COPIED_IN_ALL", 2 * (n_bytes + slot_rows._COPY))
+    writer, n_programs = RowWriter(None), []
+    jax.clear_caches()
+    for slot in range(4):
+        lists = writer.put(lists, {slot: one}, place_of(None))
+        n_programs.append(slot_rows._put._cache_size())
+    assert n_programs == [0, 0, 1, 1]
+    states = [one] * 4 + [
+        State(*([a[slot] for a in part] for part in values(SLOTS, 0))) for slot in range(4, SLOTS)
+    ]
+    assert found(lists) == expected(states)
+
+
 def test_what_was_written_is_no_longer_the_array_of_before() -> None:
     held = jax.device_put(values(SLOTS, 0), place_of(None))
     one = State(*([a[3] for a in part] for part in values(SLOTS, 1)))
-    new = slot_rows.put_rows(held, {0: one}, None, place_of(None))
+    new = RowWriter(None).put(held, {0: one}, place_of(None))
     assert found(held) == found(values(SLOTS, 0))
     assert not np.shares_memory(np.asarray(new[0][0]), np.asarray(held[0][0]))
 

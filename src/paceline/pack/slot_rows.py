@@ -27,9 +27,11 @@ from paceline.program.trace import State
 
 Arrays = list[Any]
 
-#: Bytes of the variables of all slots up to which they are copied to write some: a few
-#: milliseconds, where a program that writes in place takes a quarter of a second to compile.
+#: Bytes of the variables of all slots up to which they may be copied to write some.
 _COPIED = 1 << 25
+#: Bytes that are copied for a program's slots before one that writes in place is compiled, which
+#: takes as long; and those that take as long to copy as a copy takes to begin.
+_COPIED_IN_ALL, _COPY = 1 << 29, 1 << 21
 
 
 class FetchesRows(Protocol):
@@ -184,29 +186,46 @@ def _values(row: SlotRow, view: bool) -> list[list[np.ndarray]]:
     return stack.look(row.slot) if view and host_is_device() else stack.fetch(row.slot)
 
 
-def put_rows(
-    state: Sequence[Arrays], new: Mapping[int, State], layout: MeshLayout | None, to: Any
-) -> list[Arrays]:
+class RowWriter:
     """Writes variables that lie on the host into slots.
 
+    On a CPU they are written into copies at first: most programs of a search over structures have
+    few trials, and a program that writes in place takes a quarter of a second to compile.
+
     Args:
-        state: The four lists of arrays [S, ...]; their memory may be donated.
-        new: Slot -> what it gets.
         layout: Devices that the slots are spread over; None: the default device.
-        to: The device or the sharding of the arrays.
     """
-    lists = list(state)
-    n_bytes = sum(a.nbytes for part in lists for a in part)
-    if layout is None and host_is_device() and n_bytes <= _COPIED:
-        copies = [[np.array(a) for a in part] for part in lists]
+
+    def __init__(self, layout: MeshLayout | None) -> None:
+        self._layout = layout
+        self._copied = 0  # bytes
+
+    def put(self, state: Sequence[Arrays], new: Mapping[int, State], to: Any) -> list[Arrays]:
+        """Returns the four lists of arrays [S, ...]; the memory of ``state`` may be donated.
+
+        Args:
+            state: The lists.
+            new: Slot -> what it gets.
+            to: The device or the sharding of the arrays.
+        """
+        lists = list(state)
+        n_bytes = sum(a.nbytes for part in lists for a in part)
+        if self._layout is None and host_is_device() and n_bytes <= _COPIED:
+            self._copied += n_bytes + _COPY
+            if self._copied <= _COPIED_IN_ALL:
+                return jax.device_put(_copies(lists, new), to)
+        put = _put if self._layout is None else _put_everywhere
         for slot, one in new.items():
-            for part, values in zip(copies, one.lists(), strict=True):
-                for array, value in zip(part, values, strict=True):
-                    array[slot] = value
-        return jax.device_put(copies, to)
-    put = _put if layout is None else _put_everywhere
+            lists = put(lists, list(one.lists()), np.int32(slot))
+        return lists
+
+
+def _copies(state: list[Arrays], new: Mapping[int, State]) -> list[list[np.ndarray]]:
+    lists = [[np.array(a) for a in part] for part in state]
     for slot, one in new.items():
-        lists = put(lists, list(one.lists()), np.int32(slot))
+        for part, values in zip(lists, one.lists(), strict=True):
+            for array, value in zip(part, values, strict=True):
+                array[slot] = value
     return lists
 
 

@@ -31,7 +31,7 @@ from paceline.pack.plan.base import (
     slice_examples,
     step_sizes,
 )
-from paceline.pack.slot_rows import move_rows, on_host, put_rows
+from paceline.pack.slot_rows import RowWriter, move_rows, on_host
 from paceline.program.compile import Effort, Executable, compile_in_background, program_key
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
@@ -68,6 +68,7 @@ class StackedProgram:
         layout: MeshLayout | None = None,
     ) -> None:
         self.n_slots, self.layout, self.effort = n_slots, layout, effort
+        self._writer = RowWriter(layout)
         axis = SlotAxis(layout, mapped=self.plan == "mapped")
         self.lifted = (train.lifted, test.lifted if test else ())
         self._size = work.batch_size
@@ -205,7 +206,7 @@ class StackedProgram:
             if moved is not None:
                 return moved
             new = {slot: on_host(one) for slot, one in new.items()}
-        return put_rows(state, new, self.layout, self._to)
+        return self._writer.put(state, new, self._to)
 
     def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
         """Copies of one slot's arrays on the host, with the shapes of the variables."""
