@@ -93,6 +93,20 @@ def test_a_grid_is_walked_in_the_same_order(theirs, declare, tmp_path):
     same(mine, yours)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:keras_tuner")
+@pytest.mark.parametrize("sampling", ["linear", "log", "reverse_log"])
+def test_a_range_without_a_step_is_walked_in_their_order(theirs, sampling, tmp_path):
+    """That of a set of floats; with ``max_trials`` it decides what is tried."""
+
+    def declare(hp: Any) -> None:
+        hp.Float("rate", 0.1, 0.9, sampling=sampling)
+        hp.Choice("activation", ["relu", "tanh"])
+
+    mine, yours = both(theirs, "GridSearchOracle", declare, tmp_path)
+    same(mine, yours)
+    assert len(mine) == 22
+
+
 def test_a_grid_of_every_kind_begins_alike(theirs, tmp_path):
     def declare(hp: Any) -> None:
         hp.Choice("activation", ["relu", "tanh", "elu"], default="tanh")

@@ -10,6 +10,7 @@ import pytest
 import paceline
 from paceline.compat import talos
 from paceline.compat.talos import errors
+from paceline.compat.talos.rounds import best_epoch
 from paceline.errors import StudyError
 from paceline.study.study import Study
 
@@ -52,6 +53,23 @@ def test_another_objective_and_another_version():
     assert study.trials.best.value == 0.2
 
 
+@pytest.mark.parametrize("metric", ["huber", "poisson", "log_cosh", "false_negatives", "kld"])
+def test_losses_of_keras_are_minimised(metric):
+    study = study_of(NEW.replace("val_loss", f"val_{metric}"), objective=f"val_{metric}")
+    assert study.trials.direction == "minimize"
+    assert study.trials.best.value == 0.2
+    assert best_epoch(f"val_{metric}", [3.0, 1.0, 2.0]) == 1
+
+
+def test_a_metric_that_nobody_knows_needs_a_direction():
+    text = NEW.replace("val_loss", "val_perplexity")
+    with pytest.raises(errors.TalosParamsError, match="give 'min:val_perplexity' or 'max:val_perp"):
+        study_of(text, objective="val_perplexity")
+    assert not Path("runs").exists()
+    assert study_of(text, objective="min:val_perplexity").trials.best.value == 0.2
+    assert study_of(text, study="max", objective="max:val_perplexity").trials.best.value == 0.4
+
+
 def test_a_parameter_called_like_a_metric_has_its_own_name():
     text = "duration,round_epochs,loss,val_loss,param__loss,lr\n1.0,2,0.5,0.4,mse,3\n"
     (trial,) = study_of(text).trials
@@ -87,7 +105,7 @@ def test_a_learning_rate_of_a_log_may_be_a_parameter():
 
 
 def test_params_may_be_named():
-    study = study_of("loss,lr,score\n1.0,0.5,3\n2.0,0.1,4\n", params=["lr"], objective="score")
+    study = study_of("loss,lr,score\n1.0,0.5,3\n2.0,0.1,4\n", params=["lr"], objective="max:score")
     assert [trial.hparams for trial in study.trials] == [{"lr": 0.5}, {"lr": 0.1}]
     assert study.trials.best.value == 4
 

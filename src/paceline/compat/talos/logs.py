@@ -12,11 +12,11 @@ import pandas as pd
 
 from paceline.compat.talos.columns import column, read_table
 from paceline.compat.talos.errors import TalosDataError, TalosParamsError
-from paceline.compat.talos.rounds import is_loss
+from paceline.compat.talos.rounds import known_direction
 from paceline.compat.talos.run_folder import parameter_columns
 from paceline.errors import StudyError
 from paceline.search_space import HyperParameters
-from paceline.study.objective import Direction
+from paceline.study.objective import Direction, named_objective
 from paceline.study.study import Study
 
 #: Columns that ``power_draw_append`` adds to the metrics.
@@ -24,6 +24,12 @@ _POWER = ("watts_min", "watts_max", "seconds", "Ws")
 #: Columns that are neither metrics nor parameters.
 _OTHERS = ("start", "end", "duration", "execution_time", "round_epochs")
 _METRICS = ("loss", "acc", "accuracy")
+#: What trials are compared by where nothing else is named.
+_USUAL: dict[str, Direction] = {
+    "val_acc": "maximize",
+    "val_accuracy": "maximize",
+    "val_loss": "minimize",
+}
 
 
 def from_talos_csv(
@@ -46,7 +52,7 @@ def from_talos_csv(
         path: The log: ``experiment_name/*.csv``.
         study: Name of the new study; None: the name of the file.
         objective: The metric that trials are compared by; None: val_acc or val_accuracy, else
-            val_loss.
+            val_loss. ``"min:NAME"`` or ``"max:NAME"`` says which values of a metric are better.
         params: Columns that are parameters; None: those that ``metadata.json`` in the folder of the
             scan names; without it, the columns after the last metric.
         storage: Storage of the study, as ``Tuner`` takes it.
@@ -57,7 +63,8 @@ def from_talos_csv(
 
     Raises:
         TalosDataError: The file is missing, or is no log of a scan.
-        TalosParamsError: The log lacks a column that is named.
+        TalosParamsError: The log lacks a column that is named, or nothing says whether low values
+            of the objective are better.
         StudyError: There is a study of that name already.
     """
     path = Path(path)
@@ -67,8 +74,7 @@ def from_talos_csv(
         column(name, table.columns, "params")
     metrics = [c for c in table.columns if c not in names and c not in _OTHERS and c[0] != "_"]
     metrics = [name for name in metrics if pd.api.types.is_numeric_dtype(table[name])]
-    wanted = _objective(objective, metrics, path)
-    direction: Direction = "minimize" if is_loss(wanted) else "maximize"
+    wanted, direction = _objective(objective, metrics, path)
     name = path.stem if study is None else study
     made = Study.open(name, storage=storage, directory=Path(directory), direction=direction)
     if made.exists:
@@ -158,12 +164,19 @@ def _named(column: str) -> str:
     return column.removeprefix("param__") or column
 
 
-def _objective(given: str | None, metrics: list[str], path: Path) -> str:
+def _objective(given: str | None, metrics: list[str], path: Path) -> tuple[str, Direction]:
     if given is not None:
-        return column(given, metrics, "objective")
-    for name in ("val_acc", "val_accuracy", "val_loss"):
+        name, said = named_objective(given)
+        wanted = column(name or given, metrics, "objective")
+        if (direction := said or known_direction(wanted)) is not None:
+            return wanted, direction
+        raise TalosParamsError(
+            f"objective: nothing says whether low values of {wanted!r} are better; give "
+            f"'min:{wanted}' or 'max:{wanted}'."
+        )
+    for name, direction in _USUAL.items():
         if name in metrics:
-            return name
+            return name, direction
     raise TalosParamsError(
         f"objective: {path} has neither val_acc nor val_loss; name one of {', '.join(metrics)}."
     )

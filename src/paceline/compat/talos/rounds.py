@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from paceline.study.objective import Direction, infer_direction
+
 #: Columns before those of metrics and parameters.
 _TIMES = ["start", "end", "duration", "round_epochs"]
 #: Columns that Talos 2 has beside those of metrics and parameters.
@@ -190,10 +192,18 @@ def best_epoch(metric: str, values: list[float]) -> int:
 
 
 def is_loss(metric: str) -> bool:
-    """Returns whether low values of a metric are better, judged by its name."""
+    """Returns whether low values of a metric are better; False where its name does not say."""
+    return known_direction(metric) == "minimize"
+
+
+def known_direction(metric: str) -> Direction | None:
+    """Returns in which direction a metric is better, judged by its name; None for one not known."""
+    known = infer_direction(metric)
+    if known is not None:
+        return known
     name = metric.removeprefix("val_").lower()
     words = ("loss", "error", "mae", "mse", "mape", "msle", "crossentropy", "divergence", "hinge")
-    return any(word in name for word in words)
+    return "minimize" if any(word in name for word in words) else None
 
 
 def _entropy(values: list[float], validation: list[float] | None) -> float:

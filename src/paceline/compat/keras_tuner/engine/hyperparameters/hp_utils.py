@@ -34,7 +34,8 @@ def grid_of(hp: HyperParameter) -> list[Any]:
     elif hp.step is not None:
         values = [nth_value(hp, index) for index in range(n_values(hp))]
     else:
-        values = sorted({value_at(hp, share * 0.1 + 0.05) for share in range(10)})
+        # KerasTuner's order, that of a set: numbers have the same one in every process.
+        values = list({value_at(hp, share * 0.1 + 0.05) for share in range(10)})
     return [hp.default, *(value for value in values if value != hp.default)]
 
 
