@@ -336,6 +336,10 @@ def test_a_study_keeps_the_rules_by_which_it_joins_trials(fresh_folder) -> None:
         assert meta["families"] == rules
 
 
+#: A batch size that nobody gave was null, as one by hp still is; `reproduce` took it for that.
+LEFT_OUT = {"user_attr paceline.search.batch_size"}
+
+
 @pytest.mark.parametrize("name", WRITTEN)
 def test_names_in_files_are_those_of_written_studies(fresh_folder, monkeypatch, name) -> None:
     """What is renamed can no longer be read in a study that is there; what is new may be."""
@@ -346,7 +350,8 @@ def test_names_in_files_are_those_of_written_studies(fresh_folder, monkeypatch, 
     # counts builds.
     write.interrupted(name, widths="apart")
     now = write.names(Path("runs/s"))
-    assert not {kind: left for kind in before if (left := {*before[kind]} - {*now.get(kind, ())})}
+    left = {kind: {*before[kind]} - {*now.get(kind, ())} - LEFT_OUT for kind in before}
+    assert not {kind: names for kind, names in left.items() if names}
     assert not {*before} - {*now}
 
 

@@ -257,7 +257,7 @@ def test_other_data_and_epochs_are_said_when_a_study_goes_on(fresh_folder):
     search(X.copy())
     assert not any("data" in note or "epochs" in note for note in notes)
     search(X * 2, epochs=2)
-    assert sum("data are not those" in note for note in notes) == 1
+    assert sum("with other data, other validation data: its" in note for note in notes) == 1
     assert sum("2 epochs from now on" in note for note in notes) == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import keras
@@ -34,8 +35,8 @@ STANDARD = (6, 9), (2, 4), (4, 9)
 WIDTHS = {"separable": ((16, 9), (8, 4), (12, 9))}
 QUICK = [("product", "Lion")]
 PAIRS = [(kind, optimizer) for kind in MODELS for optimizer in OPTIMIZERS]
-#: Keras computes parts of these in float32.
-ROUNDS_TOO = {*ROUNDS, "residual", "dot"}
+#: Keras computes parts of these in float32, such as GlobalAveragePooling2D.
+ROUNDS_TOO = {*ROUNDS, "residual", "dot", "transposed", "resized"}
 #: Widths between which no weight becomes wider than it is high: Muon turns those round.
 ALIKE = (6, 9), (2, 6), (4, 9)
 
@@ -71,7 +72,12 @@ def test_a_padded_trial_is_the_lone_trial(kind: str, name: str) -> None:
     # As in test_widths.py: float32 rounds at 1e-7, and optimizers divide small gradients.
     tolerance = 1e-4 if kind in ROUNDS_TOO else 1e-9
     widths = WIDTHS.get(kind, STANDARD)
-    assert_alone(MODELS[kind], lambda: getattr(keras.optimizers, name)(1e-2), tolerance, widths)
+    make = MODELS[kind]
+    if (kind, name) == ("attention", "Lion"):
+        # The bias of keys has no gradient, since softmax does not see it, and Lion would take a
+        # whole step in the direction of what rounding leaves.
+        make = partial(make, use_bias=False)
+    assert_alone(make, lambda: getattr(keras.optimizers, name)(1e-2), tolerance, widths)
 
 
 @pytest.mark.slow

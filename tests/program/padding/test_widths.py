@@ -76,9 +76,9 @@ def _gru(u: int, v: int) -> Any:
     return stack((5,), embedding, layers.Bidirectional(layers.GRU(v)), dtype="int32")
 
 
-def _attention(u: int, v: int) -> Any:
+def _attention(u: int, v: int, use_bias: bool = True) -> Any:
     x = keras.Input((4, 8))
-    y = x + layers.MultiHeadAttention(2, u, dropout=0.1)(x, x)
+    y = x + layers.MultiHeadAttention(2, u, dropout=0.1, use_bias=use_bias)(x, x)
     y = layers.LayerNormalization()(layers.Dense(8)(layers.Dense(v, "relu")(y)))
     y = layers.Dense(CLASSES, "softmax")(layers.GlobalAveragePooling1D()(y))
     return compiled(keras.Model(x, y))
