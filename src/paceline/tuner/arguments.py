@@ -327,8 +327,9 @@ def read_arguments(
         max_epochs_total = whole_number(max_epochs_total, "max_epochs_total")
     if not callable(initial_epoch):
         initial_epoch = whole_number(initial_epoch or 0, "initial_epoch", least=0)
-    rules = (target, stop_after, max_epochs_total)
-    stopping = check_rules(*rules, epochs, initial_epoch, continue_best)
+    rules, stopping = (target, stop_after, max_epochs_total), None
+    if any(rule is not None for rule in rules):
+        stopping = check_rules(*rules, epochs, initial_epoch, continue_best)
     check_seconds(trial_timeout, "trial_timeout")
     validation_freq = _check_freq(validation_freq, epochs)
     callbacks = others.pop("callbacks", None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -68,7 +68,6 @@ class StackedProgram:
         layout: MeshLayout | None = None,
     ) -> None:
         self.n_slots, self.layout, self.effort = n_slots, layout, effort
-        self._writer = RowWriter(layout)
         axis = SlotAxis(layout, mapped=self.plan == "mapped")
         self.lifted = (train.lifted, test.lifted if test else ())
         self._size = work.batch_size
@@ -207,6 +206,10 @@ class StackedProgram:
                 return moved
             new = {slot: on_host(one) for slot, one in new.items()}
         return self._writer.put(state, new, self._to)
+
+    @cached_property
+    def _writer(self) -> RowWriter:
+        return RowWriter(self.layout)
 
     def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
         """Copies of one slot's arrays on the host, with the shapes of the variables."""
