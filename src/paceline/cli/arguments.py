@@ -52,13 +52,14 @@ def stopping_rules(
         if text is None:
             continue
         try:
-            found[name] = None if text == "none" else float(text) if name == "target" else int(text)
-            if name != "target" and text != "none" and int(text) < 1:
+            number = None if text == "none" else float(text) if name == "target" else int(text)
+            if name != "target" and number is not None and number < 1:
                 raise ValueError(text)
         except ValueError:
             kind = "a number such as 0.98" if name == "target" else "a whole number of at least 1"
             option = f"--{name.replace('_', '-')}"
             raise UsageError(f"{option} {text!r}: give {kind}, or none") from None
+        found[name] = number
     return found
 
 

@@ -123,7 +123,7 @@ def _check_search(command: SearchCommand) -> None:
     rules = check_rules(target, stop_after, total, epochs or LEAST_EPOCHS)
     if isinstance(given.get("objective"), list):
         several.check_rules(rules)
-    if rules is not None and isinstance(check_pruner(given.get("pruner")), PBT):
+    if isinstance(check_pruner(given.get("pruner")), PBT):
         rules.check_population()
     if names := given.get("learn_from"):
         own = command.study, at_home(command.storage)

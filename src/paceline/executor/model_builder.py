@@ -233,12 +233,17 @@ def _plain(value: Any) -> str:
 
 
 def _is_hypermodel(cls: type) -> bool:
-    return any(f"{each.__module__}.".startswith(_HYPERMODELS) for each in cls.__mro__)
+    return any(map(_is_base, cls.__mro__))
+
+
+def _is_base(cls: type) -> bool:
+    """Whether a class is a library's own, and no user's."""
+    return f"{cls.__module__}.".startswith(_HYPERMODELS)
 
 
 def _overrides_fit(hypermodel: Any) -> bool:
     for cls in type(hypermodel).__mro__:
-        if f"{cls.__module__}.".startswith(_HYPERMODELS):
+        if _is_base(cls):
             return False
         if "fit" in vars(cls):
             return True

@@ -57,8 +57,8 @@ class FollowSchedule(keras.callbacks.Callback):
         like = self._build(hp)
         if self._now is not None:
             before = _given(self._now)
-            changed = [name for name, value in given.items() if value != before.get(name)]
-            _check_asked([name for name in hp.unused if name in changed], epoch + 1)
+            moved = {name for name, value in given.items() if value != before.get(name)}
+            _check_asked([name for name in hp.unused if name in moved], epoch + 1)
         _check_loss(model, like, epoch + 1)
         changed = _set_layers(model, like, epoch + 1)
         changed |= _set_optimizer(model.optimizer, like.optimizer, epoch + 1)

@@ -60,7 +60,7 @@ def check_rules(
     epochs: Any,
     initial_epoch: Any = 0,
     continue_best: int | None = None,
-) -> StoppingRules | None:
+) -> StoppingRules:
     """Checks the rules as the user gave them.
 
     Args:
@@ -71,14 +71,9 @@ def check_rules(
         initial_epoch: As for ``search``: a trial trains the epochs after this one.
         continue_best: The number of best trials that train longer; None for none.
 
-    Returns:
-        The rules; None where there are none.
-
     Raises:
         UsageError: A value that cannot work.
     """
-    if target is stop_after is max_epochs_total is None:
-        return None
     if target is not None:
         is_number = isinstance(target, (int, float, np.number)) and not isinstance(target, bool)
         if not is_number or not math.isfinite(target):

@@ -25,11 +25,7 @@ _POWER = ("watts_min", "watts_max", "seconds", "Ws")
 _OTHERS = ("start", "end", "duration", "execution_time", "round_epochs")
 _METRICS = ("loss", "acc", "accuracy")
 #: What trials are compared by where nothing else is named.
-_USUAL: dict[str, Direction] = {
-    "val_acc": "maximize",
-    "val_accuracy": "maximize",
-    "val_loss": "minimize",
-}
+_USUAL = ("val_acc", "val_accuracy", "val_loss")
 
 
 def from_talos_csv(
@@ -165,21 +161,21 @@ def _named(column: str) -> str:
 
 
 def _objective(given: str | None, metrics: list[str], path: Path) -> tuple[str, Direction]:
-    if given is not None:
-        name, said = named_objective(given)
-        wanted = column(name or given, metrics, "objective")
-        if (direction := said or known_direction(wanted)) is not None:
-            return wanted, direction
+    name, said = named_objective(given)
+    if name is None:
+        name = next((each for each in _USUAL if each in metrics), None)
+    if name is None:
+        raise TalosParamsError(
+            f"objective: {path} has neither val_acc nor val_loss; name one of {', '.join(metrics)}."
+        )
+    wanted = column(name, metrics, "objective")
+    direction = said or known_direction(wanted)
+    if direction is None:
         raise TalosParamsError(
             f"objective: nothing says whether low values of {wanted!r} are better; give "
             f"'min:{wanted}' or 'max:{wanted}'."
         )
-    for name, direction in _USUAL.items():
-        if name in metrics:
-            return name, direction
-    raise TalosParamsError(
-        f"objective: {path} has neither val_acc nor val_loss; name one of {', '.join(metrics)}."
-    )
+    return wanted, direction
 
 
 def _choices(values: pd.Series) -> list[Any]:
