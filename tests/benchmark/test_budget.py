@@ -59,6 +59,35 @@ def test_a_population_has_two_members_and_an_exchange_at_least() -> None:
         choose(COSTS, 14.0, 6, whole, fewest=20)
 
 
+@pytest.mark.parametrize(("total", "epochs"), [(8, 8), (100_000, MOST_EPOCHS)])
+def test_no_more_epochs_than_all_trials_may_train(total: int, epochs: int) -> None:
+    plan = choose(COSTS, 100_000.0, None, whole, max_epochs_total=total)
+    assert plan.epochs == epochs and plan.n_trials > 10_000
+
+
+@pytest.mark.parametrize(("total", "epochs"), [(13, None), (60, None), (90, 12)])
+def test_all_members_of_a_population_train_within_the_total(total: int, epochs: int | None) -> None:
+    plan = choose(COSTS, 1_500.0, epochs, whole, least=6, fewest=2, max_epochs_total=total)
+    assert plan.epochs >= 6 and plan.n_trials >= 2
+    assert total - plan.epochs < plan.epochs * plan.n_trials <= total
+
+
+@pytest.mark.parametrize(
+    ("pruner", "epochs", "said"),
+    [
+        ("pbt", 8, "it is 15, and a population of 2 of 8 epochs"),
+        ("pbt:7", None, "it is 15, and a population of 2 of 8 epochs"),
+        (None, 16, "it is 15, and one trial of 16 epochs"),
+    ],
+)
+def test_more_epochs_than_all_may_train_are_refused_before_anything_is_measured(
+    fresh_folder, monkeypatch, pruner: str | None, epochs: int | None, said: str
+) -> None:
+    monkeypatch.setattr(budget, "run_pilot", None)
+    with pytest.raises(UsageError, match=f"max_epochs_total: {said} trains more; raise it"):
+        planned(100.0, pruner=pruner, epochs=epochs, max_epochs_total=15)
+
+
 @pytest.mark.parametrize(
     ("pruner", "epochs", "tried"), [("pbt", None, 10), ("pbt:12", None, 13), ("pbt:2", 3, 3)]
 )

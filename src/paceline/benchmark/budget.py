@@ -60,6 +60,7 @@ def plan_for_budget(
     seconds: float,
     seed: int,
     sample_weight: Any = None,
+    max_epochs_total: int | None = None,
     executor: str = "auto",
     slots: int | str = "auto",
     **training: Any,
@@ -81,12 +82,13 @@ def plan_for_budget(
         seconds: The budget.
         seed: Seed of the search.
         sample_weight: Factors of the examples' losses; None without.
+        max_epochs_total: As ``Tuner.search`` takes it; None without.
         executor: "auto", "local" or "fit".
         slots: Trials that train at once, or "auto".
         **training: Further arguments of ``Tuner`` that the pace depends on: plan, widths, mesh.
 
     Raises:
-        UsageError: The data are no arrays, or not one trial fits into the budget.
+        UsageError: The data are no arrays, or not one trial fits into the budget or the total.
         BuildError, DataError: The model or the data cannot be trained.
     """
     began = time.perf_counter()
@@ -100,6 +102,11 @@ def plan_for_budget(
         settings, fewest = read_pbt(pruner), 2
         least = next(n for n in itertools.count(least) if settings.exchanges(n))
         settings.check(epochs or max(EPOCHS, least), MEASURED, 1)
+    if max_epochs_total is not None and (epochs or least) * fewest > max_epochs_total:
+        raise UsageError(
+            f"max_epochs_total: it is {max_epochs_total:,}, and {_what(fewest)} of "
+            f"{epochs or least:,} epochs trains more; raise it, or give fewer epochs."
+        )
     tried = epochs or max(EPOCHS, least)
     # As many at least as train at once: the pace of fewer would be another.
     n_measured = MEASURED if isinstance(slots, str) else max(MEASURED, slots)
@@ -123,7 +130,12 @@ def plan_for_budget(
     def share(n: int) -> float:
         return Plan(MEASURED, n, pruner).share
 
-    return choose(costs, remains, epochs, share, least=least, fewest=fewest)
+    return choose(
+        *(costs, remains, epochs, share),
+        least=least,
+        fewest=fewest,
+        max_epochs_total=max_epochs_total,
+    )
 
 
 def choose(
@@ -134,6 +146,7 @@ def choose(
     *,
     least: int = LEAST_EPOCHS,
     fewest: int = 1,
+    max_epochs_total: int | None = None,
 ) -> BudgetPlan:
     """Chooses trials and epochs.
 
@@ -143,28 +156,33 @@ def choose(
         epochs: Epochs of each trial; None: to be chosen.
         share: Returns the share of a trial's epochs that the pruner lets trials train.
         least: Epochs of a trial at least, where they are chosen.
-        fewest: Trials at least.
+        fewest: Trials at least; more than one: those of a population, which all train to the end.
+        max_epochs_total: Epochs of all trials at most, enough for ``least`` of ``fewest``; None
+            without.
 
     Raises:
         UsageError: So few trials do not fit.
     """
     usable = seconds * (1.0 - MARGIN)
+    # Other searches begin no trial beyond the total by themselves, and count what pruning leaves.
+    total = max_epochs_total if fewest > 1 else None
+    most = min(MOST_EPOCHS, (max_epochs_total or MOST_EPOCHS * fewest) // fewest)
 
     def trials(each: int) -> int:
-        return most_trials(costs, MOST_TRIALS, each, share(each), usable)
+        limit = MOST_TRIALS if total is None else total // each
+        return most_trials(costs, limit, each, share(each), usable)
 
-    chosen = epochs or max(EPOCHS, least)
+    chosen = epochs or min(max(EPOCHS, least), most)
     if epochs is None:
         while chosen > least and trials(chosen) < FEW:
             chosen -= 1
-        while chosen < MOST_EPOCHS and trials(chosen + 1) > MANY:
+        while chosen < most and trials(chosen + 1) > MANY:
             chosen += 1
     n = trials(chosen)
     if n < fewest:
-        what = "one trial" if fewest == 1 else f"a population of {fewest}"
         raise UsageError(
-            f"budget: {what} of {chosen} epochs takes longer than the {formats.seconds(usable)} "
-            "that are left of it; give more time or fewer epochs."
+            f"budget: {_what(fewest)} of {chosen} epochs takes longer than the "
+            f"{formats.seconds(usable)} that are left of it; give more time or fewer epochs."
         )
     text = (
         f"the budget holds {n:,} trials of {chosen} epochs, by {costs.trial_epochs:,} epochs "
@@ -172,3 +190,7 @@ def choose(
         f"{costs.pace.at_once:.0f} trials at once)"
     )
     return BudgetPlan(n, chosen, text)
+
+
+def _what(fewest: int) -> str:
+    return "one trial" if fewest == 1 else f"a population of {fewest}"

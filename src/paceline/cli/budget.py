@@ -99,6 +99,7 @@ def planned_search(
         pruner=command.tuner.get("pruner"),
         precision=command.tuner.get("precision"),
         seconds=command.budget,
+        max_epochs_total=command.search.get("max_epochs_total"),
         seed=command.tuner.get("seed", 0),
         **{name: command.tuner[name] for name in _PACE if name in command.tuner},
     )
