@@ -30,7 +30,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.locked
-.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-oldest test-newest test-compat test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-plans bench-gpu bench-prediction bench-talos bench-fit bench-examples bench-pbt bench-trackers bench-cluster-nodes build test-wheel release-check lock lock-newest
+.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-oldest test-newest test-compat test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-plans bench-gpu gpu-wheels bench-prediction bench-talos bench-fit bench-examples bench-pbt bench-trackers bench-cluster-nodes build test-wheel release-check lock lock-newest
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -116,8 +116,11 @@ bench-structural: env ## the same for searches over widths, layers and activatio
 bench-plans: env ## plan x slots for one model of each kind, on this device
 	$(BIN)/python benchmarks/plans.py $(ARGS)
 
-bench-gpu: env ## what a GPU makes of it (ARGS="scan --sides paceline"; ARGS=--quick tries it on a CPU)
-	$(BIN)/python benchmarks/gpu.py $(ARGS)
+bench-gpu: .venv-gpu/.installed ## what a GPU makes of it (ARGS="scan --sides paceline"; ARGS=--quick tries it on a CPU)
+	.venv-gpu/bin/python benchmarks/gpu.py $(ARGS)
+
+gpu-wheels: ## packages for `make bench-gpu` on a machine without a network, into wheels/ (ARGS="--python 3.12 --accelerator-is-there")
+	$(PYTHON) tools/gpu_environment.py download $(ARGS)
 
 bench-prediction: env ## five searches predicted by `paceline bench`, then run; ARGS=--quick tries it
 	$(BIN)/python benchmarks/prediction.py $(ARGS)
@@ -172,6 +175,8 @@ lock: ## work the locks out anew; ARGS=--upgrade takes the newest releases
 		$(LOCK_OPTIONS) -o requirements/docs.lock > /dev/null
 	$(UV) pip compile pyproject.toml --group tune --universal --python-version 3.11 \
 		$(LOCK_OPTIONS) -o requirements/tune.lock > /dev/null
+	$(UV) pip compile pyproject.toml --extra cuda --group gpu --universal --python-version 3.11 \
+		$(LOCK_OPTIONS) -o requirements/gpu.lock > /dev/null
 	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 \
 		$(LOCK_OPTIONS) -o requirements/dev.lock > /dev/null
 	$(UV) pip compile --group release --universal --python-version 3.11 \
@@ -194,6 +199,10 @@ $(VENV)/.locked: requirements/dev.lock
 .venv-%/.locked: requirements/%.lock
 	$(PYTHON) -m venv --clear .venv-$*
 	.venv-$*/bin/python $(PIP) --require-hashes -r requirements/$*.lock
+	touch $@
+
+.venv-gpu/.locked: requirements/gpu.lock
+	$(PYTHON) tools/gpu_environment.py make .venv-gpu
 	touch $@
 
 $(VENV_OLDEST)/.locked: requirements/oldest.lock
