@@ -221,6 +221,7 @@ def test_the_figures_of_a_card_are_those_that_were_printed() -> None:
     ):
         assert phrase in text("README.md")
     assert f"KerasTuner takes {eight:.0f} s for the eight trials, {ratio}" in text(SPEED)
+    assert f"10 epochs, batch 32, last took {scan[2]}" in text("docs/seeds/talos_scan.md")
     assert cells(SPEED, "a grid of 8 Fashion-MNIST CNNs") == [
         f"{scan[0]}; later {scan[1]}; last {scan[2]}"
     ]
