@@ -26,6 +26,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import machine
+
 from paceline.study.samplers.values import trial_seed
 from paceline.study.storage.compacted import WORTHWHILE
 from paceline.study.storage.journal import JournalFile
@@ -192,7 +194,9 @@ def main() -> int:
     parser.add_argument("--sampler", default="random")
     parser.add_argument("--commands", nargs="+", choices=CLAIMS, default=list(CLAIMS))
     arguments = parser.parse_args()
-    missed = False
+    facts = machine.facts()
+    print(machine.describe(facts), flush=True)
+    missed, rows, sizes = False, [], {}
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as place:
         found: dict[tuple[str, str], dict[int, list[tuple[float, float]]]] = {}
         for n_trials in (20, arguments.trials):
@@ -200,7 +204,7 @@ def main() -> int:
             make(folder, n_trials, arguments.epochs, arguments.sampler)
             journal = folder / "runs" / "s" / "journal.log"
             beside = JournalFile(journal).compacted
-            size = journal.stat().st_size
+            size = sizes[n_trials] = journal.stat().st_size
             print(f"{n_trials:,} trials: a journal of {size / 1e6:.1f} MB", flush=True)
             lines = journal.read_bytes()
             end_search(folder)
@@ -226,6 +230,15 @@ def main() -> int:
                 most_m is not None and m1 - m0 > most_m
             )
             missed |= over
+            # Above the same command on 20 trials: of each run, and the medians' difference.
+            row = {
+                "command": command,
+                "state": state,
+                "runs": [s - s0 for s, _ in by_size[arguments.trials]],
+                "seconds": s1 - s0,
+                "bytes": m1 - m0,
+            }
+            rows.append(row)
             print(
                 f"{command:6s}, {state}: {s1:5.2f} s of processor ({s1 - s0:+.2f} s"
                 f"{'' if most_s is None else f', at most {most_s} s'}), "
@@ -234,6 +247,9 @@ def main() -> int:
                 f"{'  MISSED' if over else ''}",
                 flush=True,
             )
+    study = {"trials": arguments.trials, "epochs": arguments.epochs, "sampler": arguments.sampler}
+    study["journal_bytes"] = sizes[arguments.trials]
+    machine.keep("large_studies", {"machine": facts, "study": study, "rows": rows})
     return 1 if missed else 0
 
 
