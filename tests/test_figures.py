@@ -1,28 +1,27 @@
-"""The figures of README.md and docs/guides/speed.md are those of the results that they name."""
+"""The figures of README.md and of the guides are those of the results that they name."""
 
 from __future__ import annotations
 
 import json
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from measured import Printed, rates, result, share
+
 ROOT = Path(__file__).resolve().parents[1]
-SPEED = "docs/guides/speed.md"
-
-
-def result(name: str) -> Any:
-    path = ROOT / "benchmarks" / "results" / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8"))
+SPEED, EXAMPLES = "docs/guides/speed.md", "docs/guides/examples.md"
 
 
 def text(page: str) -> str:
     """A page as one line for each paragraph or row, so that phrases are found across lines."""
     lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
     return "".join(
-        f"\n{line}" if line.startswith(("|", "- ")) or not line else f" {line}" for line in lines
+        f"\n{line}" if line.startswith(("|", "- ")) or not line else f" {line.strip()}"
+        for line in lines
     )
 
 
@@ -126,6 +125,15 @@ def test_a_row_of_code_for_other_tools_has_the_seconds_of_its_result():
         f"{own:.1f}",
         f"{peer:.1f}, KerasTuner on JAX",
     ]
+    few = result("keras_tuner_import_12000")["runs"]
+    own, peer = (
+        statistics.median(run["seconds"] for run in few[side]["cold"])
+        for side in ("paceline", "keras_tuner")
+    )
+    assert cells(SPEED, "the same with 12,000 images") == [
+        f"{own:.1f}",
+        f"{peer:.1f}, KerasTuner on JAX",
+    ]
     for begin, name in (("Talos: Fashion", "fashion"), ("Talos: digits", "digits")):
         seconds = result(f"talos_scan_{name}")["entries"][name]["seconds"]
         ours, theirs = cells(SPEED, begin)
@@ -149,10 +157,10 @@ def phrases() -> list[str]:
         f"KerasTuner on JAX {pair(fashion['keras_tuner'])} s",
         f"on a CPU, {pair(fashion['keras_tuner_tf'])} s",
         f"gave {pair(again['paceline'])} s against {pair(again['keras_tuner'])} s",
-        f"takes {fit['ratio'] - 1:.0%}".replace("%", " %") + " longer",
+        f"takes {share(fit['ratio'] - 1)} longer",
         f"adds {packs['ms_per_trial_epoch']:.1f} ms",
-        f"is {storage['journal']:.1%} with a journal, {storage['sqlite']:.1%} with SQLite and "
-        f"{storage['postgresql']:.1%} with PostgreSQL".replace("%", " %"),
+        f"is {share(storage['journal'], 1)} with a journal, {share(storage['sqlite'], 1)} with "
+        f"SQLite and {share(storage['postgresql'], 1)} with PostgreSQL",
         f"A search of {checkpoints['wall']:.0f} s waits {checkpoints['waited']:.2f} s",
         f"{streams['streamed']:.1f} s of training instead of {streams['resident']:.1f} s",
     ]
@@ -181,22 +189,44 @@ def test_a_page_that_repeats_a_row_of_the_table_has_its_figures() -> None:
     assert f"at {report['machine']['commit']}; `make bench` repeats it" in text(page)
 
 
-class Printed:
-    """What runs on a card printed; a section goes up to the next line without indent."""
+#: What a duration is called, in half minutes.
+MINUTES = {1: "half a minute", 12: "six minutes", 13: "six and a half minutes"}
 
-    def __init__(self, name: str) -> None:
-        path = ROOT / "benchmarks" / "results" / f"{name}.txt"
-        self.text = path.read_text(encoding="utf-8")
 
-    def figure(self, section: str, row: str, pattern: str) -> str:
-        """A number in the one row of a section that begins so."""
-        parts = re.split(r"\n(?! )", self.text)
-        (part,) = (part for part in parts if part.startswith(section))
-        (line,) = (line for line in part.splitlines() if line.startswith(f"  {row}"))
-        return re.findall(pattern, line)[0]
+def told(name: str, learned: str) -> str:
+    """What the guide says of an example: its command, how long it takes, its best model."""
+    run = result(f"example_run_{name}")
+    command = run["command"].replace(" --seed 0 --sampler random --quiet --json", "")
+    sizes = " (4 trials x 10 epochs)" if name == "translation" else ""
+    return f"`{command}`{sizes} takes {MINUTES[round(run['seconds'] / 30)]}. {learned}"
 
-    def seconds(self, section: str, row: str) -> str:
-        return f"{float(self.figure(section, row, r'cold +([0-9.]+) s')):.1f} s"
+
+def test_what_the_examples_come_to_is_what_their_runs_gave() -> None:
+    language, images, translation = (
+        result(f"example_run_{name}") for name in ("language_lstm", "cifar10_cnn", "translation")
+    )
+    page = text(EXAMPLES)
+    for phrase in (
+        told("language_lstm", f"The best model tells {share(language['value'], 1)} of 2,000 other"),
+        told("cifar10_cnn", f"The best model names {share(images['value'])} of 2,000 other"),
+        told("translation", f"The best model gets {share(translation['value'])} of the words"),
+        f"the most frequent words would be {share(translation['guessing'])}.",
+        "19,449 pairs",
+    ):
+        assert phrase in page
+    assert translation["printed"][0] == "19,449 pairs to train on, 2,000 to validate on"
+    ((sentence, translated),) = re.findall(r'such as "(.+?)" -> "(.+?)"', page)
+    assert any(line.startswith(f"{sentence}  ->  {translated}") for line in translation["printed"])
+
+
+def test_what_the_guide_of_bench_says_of_its_example_is_what_was_measured() -> None:
+    page = text("docs/guides/bench.md")
+    small, large = rates(32), rates(128)
+    assert f"Batch 32 does {small[0]} examples a second with one trial and {small[1]} with" in page
+    assert f"Batch 128 does {large[0]} and {large[1]}." in page
+    (run,) = result("compare_devices")["runs"]
+    assert f"on {run['date'][:10]}, at commit" in page
+    assert f"Keras {run['versions']['keras']} and JAX {run['versions']['jax']}." in page
 
 
 def test_the_figures_of_a_card_are_those_that_were_printed() -> None:
@@ -254,3 +284,18 @@ def test_the_figures_of_a_card_are_those_that_were_printed() -> None:
     assert half == pytest.approx(130_000, rel=0.01)
     two_and_one = f"{steps['float32, 2']:.2f} and {steps['float32, 1']:.2f} ms"
     assert cells(SPEED, "the same with 2 and with 1 slot") == [two_and_one]
+
+
+def test_what_a_search_over_widths_compiled_on_a_card_is_what_was_printed() -> None:
+    runs, last = map(Printed, ("gpu_2026-11-26", "gpu_2026-11-27"))
+    row, count = "paceline       cold", r"programs compiled (\d+)"
+    before, now = (each.figure("layers", row, count) for each in (runs, last))
+    seconds = last.seconds("layers", row)
+    pattern = r"(\d+) structures in (\d) programs: .* trace ([\d.]+),"
+    ((structures, programs, traces),) = re.findall(pattern, last.text)
+    assert f"The search over widths compiled {before} programs" in text(SPEED)
+    assert programs == "3"
+    assert (
+        f"its {structures} structures share three, and {now} programs are compiled in all. "
+        f"Of its {seconds}, {traces} s go to traces." in text(SPEED)
+    )

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 
-from pages import ROOT, text_of
-
-
-def result(name: str) -> Any:
-    path = ROOT / "benchmarks" / "results" / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8"))
+from measured import rates, result, share
+from pages import text_of
 
 
 def scan() -> list[str]:
@@ -31,21 +24,17 @@ def devices() -> list[str]:
     (run,) = result("compare_devices")["runs"]
     phrases = []
     for size in (32, 128, 1024):
-        of_size = [c for c in run["cells"] if c["spot"]["batch_size"] == size]
-        measured = [c for c in of_size if c["state"] == "measured" and c["spot"]["plan"] != "fit"]
-        alone, two = (
-            max(c["examples_per_second"] for c in measured if c["at_once"] == n) for n in (1, 2)
-        )
+        alone, two = rates(size)
         (curve,) = (c for c in run["curves"] if c["batch_size"] == size)
-        phrases.append(f"| {size:,} | {alone:.0f} | {two:.0f} | {curve['values'][0]:.3f} |")
+        phrases.append(f"| {size:,} | {alone} | {two} | {curve['values'][0]:.3f} |")
     first = run["first_epoch"]
     more = first["first"] - first["later"]
     python = first["trace"] + first["lower"]
     return [
         *phrases,
         f"there it took {first['first']:.1f} s where a later one took {first['later']:.1f} s",
-        f"Of the {more:.1f} s more, {first['compile'] / more:.0%}".replace("%", " %"),
-        f"and {python / more:.0%} Python".replace("%", " %"),
+        f"Of the {more:.1f} s more, {share(first['compile'] / more)}",
+        f"and {share(python / more)} Python",
     ]
 
 
@@ -59,7 +48,7 @@ def steps() -> list[str]:
 
 def translation() -> list[str]:
     run = result("example_run_translation")
-    return [f"{run['seconds']:.0f} s; {run['value']:.1%} of".replace("%", " %"), "19,449 pairs"]
+    return [f"{run['seconds']:.0f} s; {share(run['value'], 1)} of", "19,449 pairs"]
 
 
 @pytest.mark.parametrize(
