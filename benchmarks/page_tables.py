@@ -135,9 +135,15 @@ def measured(name: str, report: dict[str, Any]) -> str:
     runs = "One run" if rounds == {1} else f"The median of {max(rounds)} runs"
     return (
         f"{runs} of each, on {found['cores']} cores of {_article(found['cpu'])} with Keras "
-        f"{versions['keras']} and JAX {versions['jax']}, at {found['commit'].rstrip('+')}: "
+        f"{versions['keras']} and JAX {versions['jax']}, at {commit_of(found)}: "
         f"[{name}.json]({{results}}/{name}.json)."
     )
+
+
+def commit_of(facts: dict[str, Any]) -> str:
+    """Return the commit as pages have it; its ``+`` says that files differed from it."""
+    commit = facts["commit"]
+    return f"{commit.rstrip('+')}, with changed files" if commit.endswith("+") else commit
 
 
 def _article(cpu: str) -> str:
@@ -168,7 +174,7 @@ def cluster_table(report: dict[str, Any]) -> str:
     lines += [
         "",
         f"A report takes {worst:.3f} ms of a core at most. {slots} trials train on each worker. "
-        f"Measured on {_article(facts['cpu'])} at {facts['commit'].rstrip('+')}: "
+        f"Measured on {_article(facts['cpu'])} at {commit_of(facts)}: "
         "[cluster.json]({results}/cluster.json).",
     ]
     return "\n".join(lines)
@@ -184,7 +190,7 @@ def nodes_table(report: dict[str, Any]) -> str:
         "",
         f"Two nodes train {report['ratio']:.2f} times what one trains. The search, Ray's head "
         f"and the nodes take {two['search'] + two['head'] + two['nodes']:.2f} of the two cores "
-        f"beside. Measured on {_article(facts['cpu'])} at {facts['commit'].rstrip('+')}: "
+        f"beside. Measured on {_article(facts['cpu'])} at {commit_of(facts)}: "
         "[cluster_nodes.json]({results}/cluster_nodes.json).",
     ]
     return "\n".join(lines)

@@ -58,6 +58,13 @@ def slower(report: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def test_a_table_says_that_files_differed_from_its_commit(benchmark_module) -> None:
+    pages = benchmark_module("page_tables")
+    report = pages.result_of("search_speed")
+    report["machine"]["commit"] = "0123abc+"
+    assert "at 0123abc, with changed files: [a.json]" in pages.measured("a", report)
+
+
 def test_what_moved_by_a_tenth_is_told(benchmark_module) -> None:
     pages = benchmark_module("page_tables")
     before, now = ({"works": {"digits": {"seconds": {"paceline": s}}}} for s in _SECONDS)

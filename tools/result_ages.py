@@ -1,7 +1,8 @@
 """Says which results of benchmarks are older than the last change of what they depend on.
 
 `benchmarks/depends.toml` names the folders of each result, and the result stores the commit that it
-was measured at. A page that shows a result names that commit beside it. Notes in docs/decisions are
+was measured at. A page that shows a result names that commit beside it, and says "with changed
+files" where files differed from it. Notes in docs/decisions are
 dated and speak of their own day. Results of cards (gpu_*.json) are not judged: a card is not there
 whenever a release is.
 
@@ -26,6 +27,7 @@ PAGES = ("README.md", "docs/*.md", "docs/guides/*.md", "docs/seeds/*.md")
 
 _RESULT = re.compile(r"benchmarks/results/([\w-]+)\.json")
 _CARD = "gpu_"
+_CHANGED = "with changed files"
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Age:
     def __str__(self) -> str:
         at = f"{self.name}.json, measured at {self.commit}"
         if self.changed:
-            at += " with changed files"
+            at += f", {_CHANGED}"
         if self.later is None:
             return f"{at}, which is not in this history"
         if not self.later:
@@ -131,8 +133,11 @@ class Results:
         for page, block, name in self._mentions(PAGES):
             if name not in self.depends:
                 wrong.append(f"{page} names {name}.json, which is not in benchmarks/results")
-            elif (commit := self.measured(name)[0]) not in block:
-                wrong.append(f"{page} shows {name}.json: write beside it that it is of {commit}")
+                continue
+            commit, changed = self.measured(name)
+            label = f"{commit}, {_CHANGED}" if changed else commit
+            if label not in " ".join(block.split()):
+                wrong.append(f"{page} shows {name}.json: write beside it that it is of {label}")
         return wrong
 
     def _mentions(self, patterns: Sequence[str]) -> Iterator[tuple[str, str, str]]:

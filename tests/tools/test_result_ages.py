@@ -92,6 +92,12 @@ def test_a_page_names_the_commit_in_the_same_paragraph(result_ages, checkout):
     checkout.write("README.md", f"{shown}, at 0123abc\n\n[card](benchmarks/results/gpu_a.json)\n")
     assert results.unlabelled() == []
     assert results.shown("README.md") == {"speed"}
+    checkout.keep_result("0123abc+")
+    assert results.unlabelled() == [
+        "README.md shows speed.json: write beside it that it is of 0123abc, with changed files"
+    ]
+    checkout.write("README.md", f"{shown}, at 0123abc, with\nchanged files\n")
+    assert results.unlabelled() == []
     checkout.write("README.md", "benchmarks/results/gone.json\n")
     assert results.unlabelled() == ["README.md names gone.json, which is not in benchmarks/results"]
 
