@@ -1,8 +1,9 @@
 """What a release still waits for: `make release-check`.
 
 The version is the newest section of CHANGELOG.md. What a program can look at is looked at: a clean
-tree, texts, numbers, tags, the files to upload, and the ages of the results that the README shows.
-What only people or hours can do is listed at the end. The exit status is 0 when nothing waits.
+tree, texts, numbers, tags, the files to upload, and the ages of the results and the picture that
+the README shows. What only people or hours can do is listed at the end. The exit status is 0 when
+nothing waits.
 
     python tools/release_check.py              # everything; builds into dist/
     python tools/release_check.py --no-build   # all but the build
@@ -142,7 +143,7 @@ def files(root: Path, release: Release) -> Iterator[Finding]:
 
 
 def figures(root: Path) -> Iterator[Finding]:
-    """The labels of results in pages, and the ages of those in the README."""
+    """The labels of results in pages, and the ages of those in the README and of its picture."""
     results = Results.read(root)
     unlabelled = results.unlabelled()
     yield from (Finding(True, line) for line in unlabelled)
@@ -151,6 +152,9 @@ def figures(root: Path) -> Iterator[Finding]:
     for name in sorted(results.shown("README.md")):
         age = results.age(name)
         told = "; measure it again (CONTRIBUTING.md, Numbers)" if age.old else ""
+        yield Finding(age.old, f"README: {age}{told}")
+    for age in results.picture_ages():
+        told = "; make it again: python tools/picture.py" if age.old else ""
         yield Finding(age.old, f"README: {age}{told}")
 
 

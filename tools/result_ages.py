@@ -2,11 +2,11 @@
 
 `benchmarks/depends.toml` names the folders of each result, and the result stores the commit that it
 was measured at. A page that shows a result names that commit beside it, and says "with changed
-files" where files differed from it. Notes in docs/decisions are
-dated and speak of their own day. Results of cards (gpu_*.json) are not judged: a card is not there
-whenever a release is.
+files" where files differed from it. Notes in docs/decisions are dated and speak of their own day.
+The picture in the README stores its commit in its title. Results of cards (gpu_*.json) are not
+judged: a card is not there whenever a release is.
 
-    python tools/result_ages.py    # a line for each result
+    python tools/result_ages.py    # a line for each result and picture
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "docs/*.md", "docs/guides/*.md", "docs/seeds/*.md")
 
 _RESULT = re.compile(r"benchmarks/results/([\w-]+)\.json")
+_TITLE = re.compile(r"<title>[^<]* at commit ([0-9a-f]{7,40})(\+?)</title>")
 _CARD = "gpu_"
 _CHANGED = "with changed files"
 
 
 @dataclass(frozen=True)
 class Age:
-    """How a result stands to the code of today.
+    """How a result, or a picture of a search, stands to the code of today.
 
     Attributes:
-        name: Of the file in benchmarks/results, without ``.json``.
+        file: Its name.
         commit: What it was measured at; it has no ``+``.
         changed: Files differed from the commit while it was measured.
         later: Commits after it that changed what it depends on, the newest first; None if the
             commit is not in this history.
     """
 
-    name: str
+    file: str
     commit: str
     changed: bool
     later: tuple[str, ...] | None
@@ -53,7 +54,7 @@ class Age:
         return self.changed or self.later is None or bool(self.later)
 
     def __str__(self) -> str:
-        at = f"{self.name}.json, measured at {self.commit}"
+        at = f"{self.file}, measured at {self.commit}"
         if self.changed:
             at += f", {_CHANGED}"
         if self.later is None:
@@ -71,11 +72,13 @@ class Results:
         root: The checkout.
         depends: Name of a result -> paths from the root.
         commits: Name -> commit, for results whose own does not count.
+        pictures: Path of a picture of a search from the root -> paths that it depends on.
     """
 
     root: Path
     depends: dict[str, tuple[str, ...]]
     commits: dict[str, str]
+    pictures: dict[str, tuple[str, ...]]
 
     @classmethod
     def read(cls, root: Path) -> Results:
@@ -87,10 +90,13 @@ class Results:
         file = root / "benchmarks" / "depends.toml"
         held = tomllib.loads(file.read_text(encoding="utf-8"))
         rooms = held.get("rooms", {})
-        depends = {
-            name: tuple(path for word in words for path in rooms.get(word, [word]))
-            for name, words in held["results"].items()
-        }
+        depends, pictures = (
+            {
+                name: tuple(path for word in words for path in rooms.get(word, [word]))
+                for name, words in held.get(table, {}).items()
+            }
+            for table in ("results", "pictures")
+        )
         there = {path.stem for path in (root / "benchmarks" / "results").glob("*.json")}
         there = {name for name in there if not name.startswith(_CARD)}
         if unknown := sorted(there ^ set(depends)):
@@ -98,7 +104,7 @@ class Results:
                 f"{file}: correct [results] for {', '.join(unknown)}: each file in "
                 "benchmarks/results has an entry there, and each entry a file"
             )
-        return cls(root, depends, dict(held.get("commits", {})))
+        return cls(root, depends, dict(held.get("commits", {})), pictures)
 
     def measured(self, name: str) -> tuple[str, bool]:
         """The commit of a result, and whether files differed from it.
@@ -117,11 +123,28 @@ class Results:
 
     def age(self, name: str) -> Age:
         """Looks into git for what changed since the result was measured."""
-        commit, changed = self.measured(name)
+        return self._age(f"{name}.json", *self.measured(name), self.depends[name])
+
+    def picture_ages(self) -> list[Age]:
+        """The same of the pictures.
+
+        Raises:
+            SystemExit: A picture's title has no commit.
+        """
+        ages = []
+        for path, depends in self.pictures.items():
+            text = (self.root / path).read_text(encoding="utf-8")
+            found = _TITLE.search(text)
+            if found is None:
+                sys.exit(f"{path}: its title has no commit; python tools/picture.py makes it anew")
+            ages.append(self._age(path, found[1], bool(found[2]), depends))
+        return ages
+
+    def _age(self, file: str, commit: str, changed: bool, depends: Sequence[str]) -> Age:
         if self._git("merge-base", "--is-ancestor", commit, "HEAD") is None:
-            return Age(name, commit, changed, None)
-        later = self._git("log", "--format=%h", f"{commit}..HEAD", "--", *self.depends[name])
-        return Age(name, commit, changed, tuple((later or "").split()))
+            return Age(file, commit, changed, None)
+        later = self._git("log", "--format=%h", f"{commit}..HEAD", "--", *depends)
+        return Age(file, commit, changed, tuple((later or "").split()))
 
     def shown(self, *patterns: str) -> set[str]:
         """The results that pages show, other than those of cards."""
@@ -171,6 +194,8 @@ def main() -> int:
         age = results.age(name)
         where = "README" if name in readme else "guides" if name in shown else "decisions"
         print(f"{'old' if age.old else 'ok ':<4} {where:<10} {age}")
+    for age in results.picture_ages():
+        print(f"{'old' if age.old else 'ok ':<4} {'README':<10} {age}")
     wrong = results.unlabelled()
     print(*wrong, sep="\n", file=sys.stderr)
     return int(bool(wrong))

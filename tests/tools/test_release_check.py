@@ -79,6 +79,43 @@ def test_the_tree_is_clean_and_the_tag_is_this_commit_or_yet_to_come(
     assert found()[1].startswith("WAITS  v0.1.0 is another commit, ")
 
 
+def test_a_picture_that_is_older_than_what_it_shows_is_waited_for(release_check, fresh_folder):
+    def change(name: str, text: str) -> str:
+        (fresh_folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (fresh_folder / name).write_text(text)
+        git("add", "--all")
+        git("commit", "--quiet", "-m", "a")
+        return release_check.git(fresh_folder, "rev-parse", "--short", "HEAD")
+
+    def found() -> str:
+        (_, picture) = release_check.figures(fresh_folder)
+        return str(picture)
+
+    git("init", "--quiet")
+    depends = '[results]\n[pictures]\n"search.svg" = ["src/panel"]\n'
+    change("benchmarks/depends.toml", depends)
+    shown = change("src/panel/a.py", "1")
+    change("search.svg", f"<svg><title>a search, at commit {shown}</title></svg>")
+    at = f"README: search.svg, measured at {shown}"
+    assert found() == f"ok     {at}: nothing that it depends on has changed since"
+    later = change("src/panel/a.py", "2")
+    assert found() == (
+        f"WAITS  {at}: 1 commits since, the last {later}; make it again: python tools/picture.py"
+    )
+    change("search.svg", f"<svg><title>a search, at commit {later}+</title></svg>")
+    assert found().startswith(f"WAITS  README: search.svg, measured at {later}, with changed files")
+    change("search.svg", "<svg></svg>")
+    with pytest.raises(SystemExit, match=r"search.svg: its title has no commit; python tools/pict"):
+        found()
+
+
+def test_the_picture_of_the_readme_is_one_that_the_release_looks_at(release_check):
+    pictures = release_check.Results.read(ROOT).pictures
+    shown = re.findall(r"!\[[^\]]*\]\((\S+\.svg)\)", (ROOT / "README.md").read_text("utf-8"))
+    assert set(pictures) == set(shown) != set()
+    assert release_check.Results.read(ROOT).picture_ages()[0].later is not None
+
+
 def test_the_list_for_people_has_every_suite_with_its_minutes(release_check, release):
     lines = release_check.by_hand(ROOT, release)
     suites = [line for line in lines if line.startswith("    make ")]

@@ -118,13 +118,14 @@ def test_a_result_without_an_entry_or_a_commit_says_where_to_write_it(result_age
     results = result_ages.Results.read(checkout.root)
     with pytest.raises(SystemExit, match=r"stores no commit: name one in .*, \[commits\]"):
         results.measured("speed")
-    results = result_ages.Results(checkout.root, results.depends, {"speed": "0123abc"})
+    results = result_ages.Results(checkout.root, results.depends, {"speed": "0123abc"}, {})
     assert results.measured("speed") == ("0123abc", False)
 
 
 def test_our_results_have_entries_whose_paths_are_there_and_pages_name_their_commits(result_ages):
     results = result_ages.Results.read(ROOT)
-    named = {path for paths in results.depends.values() for path in paths}
+    held = (*results.depends.values(), *results.pictures.values())
+    named = {path for paths in held for path in paths}
     assert {path for path in named if not (ROOT / path).exists()} == set()
     assert set(results.commits) <= set(results.depends)
     assert all(results.measured(name) for name in results.depends)
