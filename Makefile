@@ -33,7 +33,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-oldest test-newest test-compat test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-plans bench-gpu gpu-wheels bench-prediction bench-talos bench-fit bench-examples bench-pbt bench-trackers bench-cluster-nodes build test-wheel release-check lock lock-newest
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 env: $(VENV)/.installed ## make the environment in .venv (PYTHON, VENV)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,35 @@ def test_every_target_of_tests_is_a_suite(test_all) -> None:
     # test-docs is a part of test and test-slow; test-chaos-ray was never run whole.
     apart = {"test-all", "test-docs", "test-chaos-ray"}
     assert set(test_all.SUITES) == named - apart | {"lint", "docs"}
+
+
+def make(*words: str) -> str:
+    """What make says, but for a make that runs this test."""
+    variables = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+    command = ["make", "--no-print-directory", *words]
+    done = subprocess.run(
+        command, cwd=ROOT, env=variables, check=True, capture_output=True, text=True
+    )
+    return done.stdout
+
+
+def test_each_benchmark_has_a_target_and_the_list_says_so() -> None:
+    files = [
+        path.stem
+        for path in sorted((ROOT / "benchmarks").glob("*.py"))
+        if "\ndef main(" in path.read_text(encoding="utf-8")
+    ]
+    assert {"asking", "large_studies", "talos_scan"} <= set(files)
+    own = re.findall(
+        r"^bench[\w-]*: .*\n(?:\t.*\n)*?\t\S+ benchmarks/(\w+)\.py",
+        (ROOT / "Makefile").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    assert {"search_speed", "gpu", "cluster_nodes"} <= set(own) <= set(files)
+    others = [name for name in files if name not in own]
+    ran = make("--dry-run", *(f"bench-{name.replace('_', '-')}" for name in others))
+    assert re.findall(r"^\S+ benchmarks/(\w+)\.py", ran, re.MULTILINE) == others
+    assert "make bench-%" in make("help")
 
 
 def test_the_files_that_targets_run_are_there():
