@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dist_contents
+import fresh_install
 from result_ages import Results
 from test_all import SUITES
 
@@ -168,6 +169,12 @@ def by_hand(root: Path, release: Release) -> list[str]:
     """What a person has to do, in order, with commands and minutes."""
     takes = minutes((root / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     suites = [f"    make {name:<14} minutes: {takes.get(name, '?')}" for name in SUITES]
+    absent = [each for each in fresh_install.PYTHONS if fresh_install.find_python(each) is None]
+    if absent:
+        versions = ", ".join(absent)
+        suites.append(
+            f"    make test-wheel skips Python {versions} here: run it where there is one"
+        )
     return [
         "1. Every suite has passed at this commit: make test-all, or one by one",
         *suites,
