@@ -141,8 +141,8 @@ def complaints(where: str, words: list[str], *, short: bool = False) -> Iterator
                         yield f"{where}: {rest[0]} has no option {word}"
     elif program == "pip":
         for word in rest:
-            if match := re.search(r"(?:paceline|^\.)\[(\w+)\]", word):
-                if match[1] not in extras():
+            if match := re.search(r"(?:paceline|^\.)\[([\w,]+)\]", word):
+                if not set(match[1].split(",")) <= extras():
                     yield f"{where}: {word}: no such extra"
 
 
@@ -166,6 +166,7 @@ def test_commands_of_a_page_are_as_the_command_line_takes_them(page):
         ("python tools/no_such.py", "no such file"),
         ("python tools/picture.py --no-such", "no option --no-such"),
         ('pip install "paceline[no_such]"', "no such extra"),
+        ('pip install ".[cmaes,no_such]"', "no such extra"),
     ],
 )
 def test_what_is_wrong_is_found(line, complaint):
