@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-#: Targets of the Makefile, the quick ones first.
+#: Targets of the Makefile, the quick ones first. test-docs is a part of test and test-slow, and
+#: test-chaos-ray was never run whole.
 SUITES = (
     "lint",
     "test",

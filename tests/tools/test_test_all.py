@@ -65,8 +65,13 @@ def test_every_target_of_tests_is_a_suite(test_all) -> None:
     lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
     named = {line.partition(":")[0] for line in lines if line.startswith("test")}
     # test-docs is a part of test and test-slow; test-chaos-ray was never run whole.
-    apart = {"test-all", "test-docs", "test-chaos-ray"}
-    assert set(test_all.SUITES) == named - apart | {"lint", "docs"}
+    apart = {"test-docs", "test-chaos-ray"}
+    assert set(test_all.SUITES) == named - apart - {"test-all"} | {"lint", "docs"}
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (but,) = re.findall(r"^\| `make test-all` \| all of these in turn(.*?);", text, re.MULTILINE)
+    assert set(re.findall(r"`(test-[\w-]+)`", but)) == apart | {"test-slow"}
+    rows = set(re.findall(r"^\| `make ([\w-]+)` \|", text, re.MULTILINE))
+    assert rows == {*test_all.SUITES, "test-all"} | apart
 
 
 def make(*words: str) -> str:
