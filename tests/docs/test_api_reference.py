@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -76,6 +78,33 @@ def test_a_tuner_names_every_argument():
     text = inspect.getdoc(paceline.Tuner) or ""
     names = arguments(paceline.Tuner.__init__)
     assert [name for name in names if not re.search(rf"(?m)^    {name}: ", text)] == []
+
+
+def raising() -> dict[str, str]:
+    """The public calls that raise in their own lines -> their docstrings."""
+    calls: dict[str, Any] = dict(CALLS)
+    for name in paceline.__all__:
+        found = getattr(paceline, name)
+        if inspect.isclass(found):
+            calls |= public_methods(found)
+        if inspect.isfunction(found) or inspect.isfunction(vars(found).get("__init__")):
+            calls[name] = found
+    texts = {}
+    for name, call in calls.items():
+        function = call.__init__ if inspect.isclass(call) else call
+        if "<string>" in function.__code__.co_filename:  # a dataclass made it
+            continue
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        if any(isinstance(node, ast.Raise) and node.exc for node in ast.walk(tree)):
+            texts[name] = inspect.getdoc(call) or ""
+    return texts
+
+
+def test_a_docstring_says_what_its_call_raises():
+    texts = raising()
+    assert {"Tuner", "HyperParameters.get"} <= set(texts)
+    told = re.compile(r"(?m)^Raises:$|\ARaise ``\w+``")
+    assert [name for name, text in texts.items() if not told.search(text)] == []
 
 
 @pytest.mark.parametrize("call", [paceline.Tuner.search, paceline.bench], ids=["search", "bench"])
