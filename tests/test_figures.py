@@ -226,6 +226,15 @@ def test_what_the_examples_come_to_is_what_their_runs_gave() -> None:
     assert any(line.startswith(f"{sentence}  ->  {translated}") for line in translation["printed"])
 
 
+def test_the_counts_of_the_tests_of_keras_tuner_are_the_sums_of_their_table() -> None:
+    page = text("docs/guides/keras_tuner.md")
+    *files, total = re.findall(r"^\| (\S+) \| (\d+) \| (\d+) \|", page, re.MULTILINE)
+    assert len(files) > 20 and all(name.endswith("_test.py") for name, *_ in files)
+    theirs, ours = (sum(int(row[side]) for row in files) for side in (1, 2))
+    assert total == ("all", str(theirs), str(ours))
+    assert f"{theirs} pass on KerasTuner" in page and f"Here {ours} of them pass" in page
+
+
 def test_what_the_guide_of_bench_says_of_its_example_is_what_was_measured() -> None:
     page = text("docs/guides/bench.md")
     small, large = rates(32), rates(128)
