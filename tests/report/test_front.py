@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from io import StringIO
 
@@ -106,6 +107,32 @@ def test_the_report_has_the_front() -> None:
     assert '<h2 id="front-trials">Trials of the front</h2>' in page
     assert "measured on a fast one." in page
     assert "Best by acc" in page
+
+
+def test_the_report_says_which_known_starts_are_on_the_front() -> None:
+    subject = subject_of(30, ["acc", "params"])
+    front = {trial.number for trial in subject.trials.front}
+    first, behind = min(front), min(set(range(30)) - front)
+    subject.trials.add(Trial(30, "failed", hparams={"lr": 0.5}, error="boom"))
+    for number in (first, behind, 30):
+        subject.trials.by_number(number).enqueued = True
+    head, *rows = table_below(report_page(subject), "starts")
+    assert head == ["trial", "acc", "params", "place", "lr"]
+    by_acc = sorted(range(30), key=lambda n: subject.trials.by_number(n).values[0], reverse=True)
+    expected = {
+        str(first): "on the front",
+        str(behind): f"{by_acc.index(behind) + 1} of 30 by acc",
+        "30": "failed",
+    }
+    assert {row[0]: row[3] for row in rows} == expected
+    assert [row[1] != "-" for row in rows] == [row[2] != "-" for row in rows]
+
+
+def table_below(page: str, heading: str) -> list[list[str]]:
+    """The cells of the first table after a heading."""
+    table = page.partition(f'<h2 id="{heading}">')[2].partition("</table>")[0]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in table.split("<tr")]
+    return [row for row in rows if row]
 
 
 def test_a_study_without_complete_trials_has_a_report() -> None:

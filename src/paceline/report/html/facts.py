@@ -99,27 +99,47 @@ def hparam_columns(trials: Sequence[Trial], names: Sequence[str]) -> Iterator[li
 def starts_part(subject: ReportSubject) -> Iterator[str]:
     """Give the trials whose values were given, and their places among all."""
     starts = [trial for trial in subject.trials if trial.enqueued]
-    if not starts or subject.objectives:  # several objectives give no places
+    if not starts:
         return
-    places = {trial.number: place for place, trial in enumerate(subject.ranked, 1)}
     shown = starts[:MOST_TRIALS]
+    objectives = subject.objectives or [subject.objective]
     names = list(dict.fromkeys(name for trial in shown for name in trial.hparams))
     columns = [
         [trial.number for trial in shown],
-        formats.metrics([trial.value for trial in shown]),
-        [
-            f"{places[trial.number]:,} of {len(places):,}"
-            if trial.number in places
-            else formats.state(trial.state)
-            for trial in shown
-        ],
+        *_values(objectives, shown),
+        list(_places(subject, shown)),
         *hparam_columns(shown, names),
     ]
     rows = list(zip(*columns, strict=True))
     yield '<h2 id="starts">Known starts</h2>'
-    yield table(("trial", subject.objective, "place", *names), rows, numbers={0, 1})
+    head = ("trial", *objectives, "place", *names)
+    yield table(head, rows, numbers=set(range(len(objectives) + 1)))
     left = f" {len(starts) - len(shown):,} more are not listed." if len(starts) > len(shown) else ""
     yield dim(f"Their values, or some of them, were given and not chosen by the sampler.{left}")
+
+
+def _values(objectives: Sequence[str], trials: Sequence[Trial]) -> Iterator[list[str]]:
+    """Give a column for each objective; a trial without a value has a dash."""
+    if len(objectives) == 1:
+        yield formats.metrics([trial.value for trial in trials])
+        return
+    for i, name in enumerate(objectives):
+        values = [t.values[i] if i < len(t.values) else None for t in trials]
+        yield formats.objectives(name, values)
+
+
+def _places(subject: ReportSubject, trials: Sequence[Trial]) -> Iterator[str]:
+    """Give where trials are among the complete ones; of several objectives, by the first one."""
+    places = {trial.number: place for place, trial in enumerate(subject.ranked, 1)}
+    front = {trial.number for trial in subject.front}
+    by = f" by {subject.objective}" if subject.objectives else ""
+    for trial in trials:
+        if trial.number in front:
+            yield "on the front"
+        elif trial.number in places:
+            yield f"{places[trial.number]:,} of {len(places):,}{by}"
+        else:
+            yield formats.state(trial.state)
 
 
 def ensemble_part(subject: ReportSubject) -> Iterator[str]:
