@@ -358,6 +358,39 @@ def test_the_command_stops_by_rules_and_goes_on_without(fresh_folder, capsys) ->
     assert code == 2 and "--stop-after 'soon': give a whole number of at least 1, or" in err
 
 
+def numbered(capsys: pytest.CaptureFixture[str], study: str) -> list[dict[str, Any]]:
+    """A study's trials as the command line gives them, in the order of their numbers."""
+    code, out, _ = run(capsys, "trials", study, "--sort", "number", "--json")
+    assert code == 0
+    return json.loads(out.splitlines()[-1])
+
+
+def test_the_command_stops_where_trials_stop_gaining(fresh_folder, capsys) -> None:
+    Path("model.py").write_text(toys.MODEL_FILE)
+    call = ["search", "model.py", "--trials", "40", "--epochs", "1", "--sampler", "random"]
+    code, out, _ = run(capsys, *call, "--slots", "2", "--quiet", "--stop-after", "3")
+    assert code == 0
+    trials = numbered(capsys, "model")
+    ended = [t["value"] for t in trials if t["state"] == "complete"]
+    at = stops_at(ended, 3)
+    assert at is not None and len(trials) < 40
+    assert re.search(rf"\nEnded: no gain in 3 trials up to trial {at}: the best is trial \d+", out)
+    code, again, _ = run(capsys, "resume", "model", "--quiet")  # the study remembers its rules
+    assert code == 0 and f"no gain in 3 trials up to trial {at}:" in again
+    assert numbered(capsys, "model") == trials
+
+
+def test_the_command_stops_where_no_epochs_are_left(fresh_folder, capsys) -> None:
+    Path("model.py").write_text(toys.MODEL_FILE)
+    call = ["search", "model.py", "--trials", "40", "--epochs", "2", "--sampler", "random"]
+    code, out, _ = run(capsys, *call, "--slots", "2", "--quiet", "--max-epochs-total", "7")
+    assert code == 0 and "\nEnded: 6 of 7 epochs are trained (max_epochs_total)" in out
+    assert [t["epochs"] for t in numbered(capsys, "model")] == [2, 2, 2]
+    code, out, _ = run(capsys, "resume", "model", "--max-epochs-total", "10", "--quiet")
+    assert code == 0 and "\nEnded: 10 of 10 epochs are trained (max_epochs_total)" in out
+    assert [t["epochs"] for t in numbered(capsys, "model")] == [2] * 5
+
+
 @pytest.mark.slow
 def test_a_budget_chooses_the_trials(fresh_folder, capsys, monkeypatch) -> None:
     """What is measured and chosen is in tests/benchmark/test_budget.py."""
