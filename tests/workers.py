@@ -3,7 +3,8 @@
 ``python workers.py study STORAGE TRIALS`` tells a study what a search would; epochs end only once
 there is a file "go", so that however late a worker starts, there are trials left for it;
 ``python workers.py search STORAGE TRIALS SECONDS`` trains.
-With AHEAD in the environment the clock of the process is so many seconds ahead.
+With AHEAD in the environment the clock of the process is so many seconds ahead. STARTS are known
+starts of a search, and RULES what may end it.
 """
 
 from __future__ import annotations
@@ -94,16 +95,20 @@ def search(storage: str, n_trials: int, seconds: float = 0.0) -> None:
     )
     for hparams in json.loads(os.environ.get("STARTS", "[]")):
         tuner.enqueue(hparams)
+    rules = json.loads(os.environ.get("RULES", "{}"))
     tuner.search(
         *toys.data(),
         validation_data=toys.data(23, seed=1),
         epochs=3,
         batch_size=16,
         n_trials=n_trials,
+        **rules,
     )
-    best = tuner.best_model().evaluate(*toys.data(23, seed=1), verbose=0, return_dict=True)
-    states = tuner.results()["state"].tolist()
-    sys.stdout.write(json.dumps({"states": states, "accuracy": best["accuracy"]}))
+    found = {"states": tuner.results()["state"].tolist(), "ended": tuner.summary()["ended"]}
+    if not rules:  # else the best trial may be one that was told and not trained
+        best = tuner.best_model().evaluate(*toys.data(23, seed=1), verbose=0, return_dict=True)
+        found["accuracy"] = best["accuracy"]
+    sys.stdout.write(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -15,9 +15,12 @@ import pytest
 from optuna.trial import FrozenTrial
 
 from paceline.study.storage.storage import StudyStorage
+from paceline.study.study import Study
 from paceline.study.trial import INTERRUPTED
 from paceline.study.trial_codec import owner_of
 from paceline.study.workers.claims import stands
+from paceline.study.workers.worker import Worker
+from study.workers.party import must_begin
 
 SCRIPT = Path(__file__).parents[1] / "workers.py"
 Start = Callable[..., subprocess.Popen[str]]
@@ -34,12 +37,22 @@ def start(child_environment: dict[str, str]):
     }
 
     def begin(
-        mode: str, storage: str | None, *more: object, ahead: float = 0.0, starts: str = "[]"
+        mode: str,
+        storage: str | None,
+        *more: object,
+        ahead: float = 0.0,
+        starts: str = "[]",
+        **rules: float,
     ) -> subprocess.Popen[str]:
         children.append(
             subprocess.Popen(
                 [sys.executable, SCRIPT, mode, storage or "", *map(str, more)],
-                env={**environment, "AHEAD": str(ahead), "STARTS": starts},
+                env={
+                    **environment,
+                    "AHEAD": str(ahead),
+                    "STARTS": starts,
+                    "RULES": json.dumps(rules),
+                },
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -160,3 +173,50 @@ def test_two_searches_are_given_the_same_known_starts(start: Start) -> None:
     begun = [t.user_attrs["hparams"] for t in trials if stands(t) and t.user_attrs.get("enqueued")]
     by_rate = sorted(begun, key=lambda hparams: hparams["lr"])
     assert [hparams["lr"] for hparams in by_rate] == [hparams["lr"] for hparams in given]
+
+
+def tell_trials(values: list[float]) -> list[int]:
+    """Joins the study as another process that tells of trials of these values; their numbers."""
+    worker = Worker(Path("runs/s/workers"), lambda text: None, every=0.3)
+    study = Study.open("s", direction="maximize", n_trials=500, worker=worker)
+    study.persist(study.metadata.meta)
+    numbers: list[int] = []
+    for value in values:
+        study.sync_workers()
+        number = must_begin(study, rates)
+        study.updates.report(number, 1, {"val_accuracy": value}, value)
+        study.updates.finish(number, "complete", attrs={"epochs": 1, "best_epoch": 1})
+        numbers.append(number)
+    study.close()
+    worker.leave()
+    return numbers
+
+
+def rates(hp: Any, draft: Any) -> None:
+    """The hyperparameters of ``toys.dense``."""
+    hp.Float("dropout", 0.1, 0.5)
+    hp.Float("lr", 1e-3, 1e-1, sampling="log")
+
+
+@pytest.mark.slow
+def test_a_search_ends_when_another_process_has_reached_the_target(start: Start) -> None:
+    search = start("search", None, 500, 0.2, target=2.0)  # which no accuracy reaches
+    wait_for(lambda: any(trial.intermediate_values for trial in stored(None)))
+    (number,) = tell_trials([2.5])
+    ended_by = ended(search)["ended"]
+    text = f"target 2.0000 reached: trial {number} has val_accuracy 2.5000"
+    assert ended_by == {"by": "target", "text": text}
+    assert len(stored(None)) < 500
+
+
+@pytest.mark.slow
+def test_a_search_ends_where_the_trials_of_another_process_do_not_gain(start: Start) -> None:
+    search = start("search", None, 500, 0.2, stop_after=9)
+    wait_for(lambda: any(trial.intermediate_values for trial in stored(None)))
+    best, *others = tell_trials([2.5, *[0.0] * 8])
+    ended_by = ended(search)["ended"]
+    text = f"no gain in 9 trials up to trial {{}}: the best is trial {best}"
+    trials = [trial for trial in stored(None) if trial.number > best and stands(trial)]
+    assert ended_by == {"by": "stop_after", "text": text.format(trials[8].number)}
+    # Eight of the nine were told here, unless the search has claimed more numbers among them.
+    assert set(others) & {trial.number for trial in trials[:9]}
