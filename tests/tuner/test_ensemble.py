@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
 from pathlib import Path
@@ -138,6 +139,31 @@ def test_the_model_is_saved_and_loaded_as_others_are(make, notes) -> None:
         again.predict(validation[0], verbose=0), model.predict(validation[0], verbose=0)
     )
     assert set(again.evaluate(*validation, verbose=0, return_dict=True)) == {"accuracy", "loss"}
+
+
+def test_models_that_another_worker_has_kept_are_taken_too(make, notes) -> None:
+    """Its folder is there after it has ended, or was killed: ``workers/TOKEN/``."""
+    validation = toys.data(40, seed=1)
+    tuner = make(keep_best=3)
+    tuner.search(*toys.data(), **{**toys.CALL, "epochs": 2}, n_trials=4)
+    expected = tuner.ensemble(3, validation_data=validation).get_weights()
+    said, own = notes[-1], Path("runs/s/best")
+    best, *others = tuner._require_study().trials.ranked[:3]
+    theirs = Path("runs/s/workers/0123456789abcdef/best")
+    theirs.mkdir(parents=True)
+    manifest = json.loads((own / "manifest.json").read_text())
+    for trial in others:
+        entry = manifest[str(trial.number)]
+        (own / entry["file"]).rename(theirs / entry["file"])
+    (theirs / "manifest.json").write_text(
+        json.dumps({str(trial.number): manifest.pop(str(trial.number)) for trial in others})
+    )
+    (own / "manifest.json").write_text(json.dumps(manifest))
+    assert list(manifest) == [str(best.number)]
+    again = make(keep_best=3).ensemble(3, validation_data=validation)
+    assert notes[-1] == said
+    for one, other in zip(again.get_weights(), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_the_report_has_what_the_note_says_of_the_last_ensemble(make, notes, tmp_path) -> None:
