@@ -118,6 +118,11 @@ CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = 
         {"sampler": "nsga2:6", "objective": ["val_accuracy", "params"]},
         {"n_trials": 18, "epochs": 3},
     ),
+    "nsga3": (
+        structures,
+        {"sampler": "nsga3:6", "objective": ["val_accuracy", "val_loss", "params"]},
+        {"n_trials": 18, "epochs": 3},
+    ),
     "constraints": (
         structures,
         {"sampler": "tpe", "constraints": {"params": ("<=", 60)}},
@@ -133,11 +138,19 @@ CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = 
         },
     ),
     "stop-after": (toys.dense, {"sampler": "random"}, {"n_trials": 40, "stop_after": 5}),
+    # One slot: of trials side by side, which one is first would depend on when each was built.
+    "target": (toys.dense, {"sampler": "random", "slots": 1}, {"target": 0.88, "n_trials": 40}),
+    "max-epochs-total": (
+        toys.dense,
+        {"sampler": "random"},
+        {"n_trials": 40, "max_epochs_total": 75},
+    ),
     "learn-from": (toys.dense, {"sampler": "tpe", "learn_from": ["before"]}, {"n_trials": 24}),
     "families": (structures, {"sampler": "random"}, {}),
     "families-tpe": (structures, {"sampler": "tpe"}, {"n_trials": 24}),
     "sqlite": (toys.dense, {"sampler": "tpe", "storage": "sqlite:///{folder}/s.db"}, {}),
     "grid": (structures, {"sampler": "grid"}, {}),
+    "auto": (discrete, {"sampler": "auto"}, {"n_trials": 16}),  # which takes a grid, once
     "qmc": (toys.dense, {"sampler": "qmc"}, {}),
     "qmc-conditional": (conditional, {"sampler": "qmc"}, {}),
     "discrete": (discrete, {"sampler": "random"}, {}),
@@ -157,6 +170,11 @@ CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = 
     "pbt": (
         toys.dense,
         {"sampler": "random", "pruner": paceline.PBT(every=2)},
+        {"epochs": 9, "n_trials": 8},
+    ),
+    "pbt-gp": (
+        toys.dense,
+        {"sampler": "random", "pruner": paceline.PBT(every=2, explore="gp")},
         {"epochs": 9, "n_trials": 8},
     ),
     "recurrent": (recurrent, {"sampler": "random"}, {"epochs": 3, "n_trials": 8}),
