@@ -234,5 +234,18 @@ def test_blocks_can_be_parsed(page):
         ast.parse("\n".join(lines), str(block))
 
 
+@pytest.mark.parametrize("page", pages())
+def test_keras_is_imported_behind_paceline_which_has_it_run_on_jax(page):
+    for block in blocks(page, "python"):
+        imports = [
+            getattr(node, "module", None) or node.names[0].name
+            for node in (ast.parse(block.text).body if block.not_run is None else [])
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+        ]
+        first = [name.partition(".")[0] for name in imports]
+        if "paceline" in first and "keras" in first and "KERAS_BACKEND" not in block.text:
+            assert first.index("paceline") < first.index("keras"), block
+
+
 def test_what_is_made_beforehand_is_for_pages_that_are_there():
     assert set(BEFORE) | LONG <= set(PAGES)
