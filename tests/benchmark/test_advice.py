@@ -28,6 +28,13 @@ def test_the_fastest_cell_wins():
     assert "epoch of 10,000 examples takes 2.00 s as its share" in text
 
 
+def test_of_a_single_cell_it_is_said_that_nothing_was_compared():
+    alone = said(run(measurement(32, 1000.0)), topic="fastest")
+    assert alone.endswith("Nothing else was measured that it could be compared with.")
+    on_two = (run(measurement(32, 1000.0)), run(measurement(64, 900.0)))
+    assert "Nothing else" not in said(*on_two, topic="fastest")
+
+
 def test_a_difference_within_the_spread_is_none():
     text = said(
         run(measurement(32, 1000.0, spread=0.1), measurement(64, 1100.0, spread=0.1)),

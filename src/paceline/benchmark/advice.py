@@ -43,7 +43,10 @@ def advise(runs: Sequence[Run]) -> list[Advice]:
     run, measurement = best
     names = labels(runs)
     where = next(name for name, each in zip(names, runs, strict=True) if each is run)
-    found.append(Advice("fastest", _fastest(run, measurement, where if len(runs) > 1 else None)))
+    text = _fastest(run, measurement, where if len(runs) > 1 else None)
+    if sum(len(each.measured) for each in runs) == 1:
+        text += " Nothing else was measured that it could be compared with."
+    found.append(Advice("fastest", text))
     for label, each in zip(names, runs, strict=True):
         name = f"On {label}: " if len(runs) > 1 else ""
         for advice in (_batch(each), _slots(each), _scaling(each), _memory(each)):
