@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -137,6 +138,7 @@ def test_tensorboard_does_not_take_a_trial_for_whole_whose_last_record_is_not_wr
         write(self, data)
 
     monkeypatch.setattr(record_writer.RecordWriter, "write", to_a_full_disk)
+    before = set(threading.enumerate())
     tracker = TensorBoardTracker()
     assert tracker.begin(study()) == set()
     with pytest.raises(OSError, match="No space left"):
@@ -149,6 +151,9 @@ def test_tensorboard_does_not_take_a_trial_for_whole_whose_last_record_is_not_wr
     with pytest.raises(OSError, match="No space left"):
         tracker.log_trial(trial(0))
     assert TensorBoardTracker().begin(study()) == set()
+    # TensorBoard's writers end by that error, which must not be told in the next test.
+    for thread in set(threading.enumerate()) - before:
+        thread.join(timeout=10)
 
 
 def test_tensorboard_has_a_column_for_what_only_later_trials_have() -> None:
