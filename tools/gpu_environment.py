@@ -18,7 +18,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -105,8 +105,8 @@ def _with_lock(command: Sequence[str], python: str, there: bool) -> None:
         _run([*command, "--require-hashes", "-r", str(file)])
 
 
-def _run(command: Iterable[str]) -> None:
-    subprocess.run(list(command), check=True)
+def _run(command: Sequence[str]) -> None:
+    subprocess.run(command, check=True)
 
 
 def main(words: Sequence[str]) -> int:

@@ -164,12 +164,15 @@ def choose(
         UsageError: So few trials do not fit.
     """
     usable = seconds * (1.0 - MARGIN)
-    # Other searches begin no trial beyond the total by themselves, and count what pruning leaves.
-    total = max_epochs_total if fewest > 1 else None
-    most = min(MOST_EPOCHS, (max_epochs_total or MOST_EPOCHS * fewest) // fewest)
+    most = MOST_EPOCHS
+    if max_epochs_total is not None:
+        most = min(most, max_epochs_total // fewest)
 
     def trials(each: int) -> int:
-        limit = MOST_TRIALS if total is None else total // each
+        limit = MOST_TRIALS
+        # Other searches begin no trial beyond the total, and count what pruning leaves of it.
+        if max_epochs_total is not None and fewest > 1:
+            limit = max_epochs_total // each
         return most_trials(costs, limit, each, share(each), usable)
 
     chosen = epochs or min(max(EPOCHS, least), most)

@@ -15,6 +15,7 @@ from paceline.report.html.verdict import shape_of
 from paceline.report.lineage import line_rows
 from paceline.report.rejections import reason_key
 from paceline.report.slots import HELD, slot_shares
+from paceline.report.tables import objective_value
 from paceline.study.lineage import line_of
 from paceline.study.timeline import SearchTimeline
 from paceline.study.trial import Trial
@@ -120,12 +121,8 @@ def starts_part(subject: ReportSubject) -> Iterator[str]:
 
 def _values(objectives: Sequence[str], trials: Sequence[Trial]) -> Iterator[list[str]]:
     """Give a column for each objective; a trial without a value has a dash."""
-    if len(objectives) == 1:
-        yield formats.metrics([trial.value for trial in trials])
-        return
-    for i, name in enumerate(objectives):
-        values = [t.values[i] if i < len(t.values) else None for t in trials]
-        yield formats.objectives(name, values)
+    for place, name in enumerate(objectives):
+        yield formats.objectives(name, [objective_value(trial, place) for trial in trials])
 
 
 def _places(subject: ReportSubject, trials: Sequence[Trial]) -> Iterator[str]:
@@ -179,7 +176,7 @@ def front_part(subject: ReportSubject) -> Iterator[str]:
     shown = front[:MOST_TRIALS]
     columns = [
         [trial.number for trial in shown],
-        *(formats.objectives(n, [t.values[i] for t in shown]) for i, n in enumerate(names)),
+        *_values(names, shown),
         [_epoch_of_value(trial) for trial in shown],
         *hparam_columns(shown, hparams),
     ]
