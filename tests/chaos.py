@@ -36,7 +36,7 @@ import numpy as np
 
 import paceline
 import toys
-from paceline.executor import local
+from paceline.executor import lanes, local
 from paceline.pack import pack
 from paceline.program import compile as compiling
 from paceline.study.ask_tell import TrialUpdates
@@ -318,10 +318,14 @@ def dying_at(place: str, count: int, after: bool) -> None:
     setattr(owner, name, deadly)
 
 
-def child(case: str, folder: Path, death: tuple[str, int, bool] | None) -> NoReturn:
+def child(
+    case: str, folder: Path, death: tuple[str, int, bool] | None, pause: float | None
+) -> NoReturn:
     """A forked process: searches, perhaps not to the end."""
     code = 1
     try:
+        if pause is not None:
+            lanes._SLICE = pause
         if os.environ.get("CHAOS_TRACE"):
             traced(folder)
         if death is not None:
@@ -335,7 +339,13 @@ def child(case: str, folder: Path, death: tuple[str, int, bool] | None) -> NoRet
         os._exit(code)
 
 
-def run(case: str, folder: Path, death: Any = None, seconds: float | None = None) -> bool:
+def run(
+    case: str,
+    folder: Path,
+    death: Any = None,
+    seconds: float | None = None,
+    pause: float | None = None,
+) -> bool:
     """One process; whether it came to the end of the search. Others than the killed must not fail.
 
     Args:
@@ -343,10 +353,12 @@ def run(case: str, folder: Path, death: Any = None, seconds: float | None = None
         folder: Where studies go.
         death: Where to die: place, count, after it rather than before.
         seconds: When to be killed from outside.
+        pause: Seconds after which packs that stream stop for a checkpoint; 0: after each epoch;
+            None: as usual, which most of these searches do not take.
     """
     pid = os.fork()
     if pid == 0:
-        child(case, folder, death)
+        child(case, folder, death, pause)
     began = time.monotonic()
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -407,11 +419,12 @@ def disturbed(case: str, folder: Path, most: int, rng: random.Random, seconds: f
     """One search, killed at most so often and then left alone; how often it was."""
     killed = 0
     while killed < most:
+        pause = rng.choice([0.0, 0.0, 0.05, None])
         if rng.random() < 0.6:
             place, count = rng.choice(list(PLACES)), rng.choice([1, 2, 3, 5, 8, 12, 20])
-            done = run(case, folder, (place, count, rng.random() < 0.5))
+            done = run(case, folder, (place, count, rng.random() < 0.5), pause=pause)
         else:
-            done = run(case, folder, seconds=rng.uniform(0.2, 1.0) * seconds)
+            done = run(case, folder, seconds=rng.uniform(0.2, 1.0) * seconds, pause=pause)
         if done:
             return killed
         killed += 1

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import paceline
+from paceline.executor import lanes
 from paceline.executor.local import LocalExecutor
 from paceline.tuner.timeouts import SearchTimeout
 
@@ -33,8 +34,14 @@ def hears_signals():
         signal.signal(number, handler)
 
 
+def by_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has ``LocalExecutor.advance`` train one epoch, as in rounds, where packs stream, too."""
+    monkeypatch.setattr(lanes, "_SLICE", 0.0)
+
+
 def stopped_after(monkeypatch: pytest.MonkeyPatch, rounds: int, number: int = signal.SIGINT) -> Any:
     """Has this process get a signal while the packs train for the n-th time."""
+    by_epochs(monkeypatch)
     advance, left = LocalExecutor.advance, [rounds]
 
     def signalled(self: LocalExecutor, *arguments: Any) -> None:

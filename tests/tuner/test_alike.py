@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ import pytest
 import paceline
 import toys
 from paceline.executor import snapshot
-from paceline.executor.lanes import EpochRound
-from paceline.executor.local import LocalExecutor
+from paceline.executor.rounds import EpochRound, PackRounds
+from paceline.pack.pack import Pack
 from paceline.pack.plan.stacked import StackedProgram
 from stopping import all_of, hears_signals, stopped_after  # noqa: F401 - a fixture
 
@@ -38,11 +39,11 @@ def tuner_of(build: Any, study: str, **given: Any) -> paceline.Tuner:
     return paceline.Tuner(build, study=study, **{**settings, **given})
 
 
-def from_the_cache(self: LocalExecutor, program: Any, meanwhile: Callable[[], bool]) -> None:
+def from_the_cache(self: PackRounds, program: Any, meanwhile: Callable[[], bool]) -> None:
     program.roles()
 
 
-def from_the_compiler(self: LocalExecutor, program: Any, meanwhile: Callable[[], bool]) -> None:
+def from_the_compiler(self: PackRounds, program: Any, meanwhile: Callable[[], bool]) -> None:
     """Waits for so long that everything that may be asked for meanwhile is."""
     self.compiling = True
     while meanwhile():
@@ -96,7 +97,7 @@ def test_a_pruner_decides_alike_whether_or_not_programs_are_waited_for(
 ) -> None:
     found = []
     for wait in (from_the_cache, from_the_compiler):
-        monkeypatch.setattr(LocalExecutor, "_wait_for", wait)
+        monkeypatch.setattr(PackRounds, "_wait_for", wait)
         found.append(pruned(wait.__name__, LATE))
     assert {trial[0] for trial in found[0]} == {"complete", "pruned"}
     assert found[0] == found[1]
@@ -114,7 +115,7 @@ def test_a_search_that_is_stopped_while_it_waits_for_a_program_goes_on_alike(
     waited: list[Any] = []
     rounds: list[Any] = []
 
-    def stops(self: LocalExecutor, program: Any, meanwhile: Callable[[], bool]) -> None:
+    def stops(self: PackRounds, program: Any, meanwhile: Callable[[], bool]) -> None:
         self.compiling = True
         while meanwhile():
             pass
@@ -139,7 +140,7 @@ def test_a_search_that_is_stopped_while_it_waits_for_a_program_goes_on_alike(
 
     monkeypatch.setattr(EpochRound, "__init__", noting)
     with monkeypatch.context() as patch:
-        patch.setattr(LocalExecutor, "_wait_for", stops)
+        patch.setattr(PackRounds, "_wait_for", stops)
         with pytest.raises(KeyboardInterrupt, match="^$"):
             pruned("stopped", trials)
     assert len(waited) == 2
@@ -189,25 +190,6 @@ def test_a_family_none_of_whose_trials_is_under_way_keeps_its_program(
     assert all_of(found) == all_of(searched("whole"))
 
 
-def fast(self: EpochRound, meanwhile: Any, limit: Any, *, lockstep: bool) -> None:
-    """The device ends its epoch when five trials have been asked for."""
-    for _ in range(0 if lockstep else 5):
-        meanwhile()
-    for epoch in self._epochs:
-        epoch.exception()
-    RUN(self, meanwhile, limit, lockstep=lockstep)
-
-
-def slow(self: EpochRound, meanwhile: Any, limit: Any, *, lockstep: bool) -> None:
-    """The device ends its epoch when all trials have been asked for."""
-    while meanwhile():
-        pass
-    RUN(self, meanwhile, limit, lockstep=lockstep)
-
-
-RUN = EpochRound.run
-
-
 def test_a_second_program_has_the_same_slots_however_fast_the_device_is(
     monkeypatch: pytest.MonkeyPatch, fresh_folder: Path
 ) -> None:
@@ -226,12 +208,16 @@ def test_a_second_program_has_the_same_slots_however_fast_the_device_is(
         init(self, *arguments, **others)
         slots[study].append(self.n_slots)
 
+    run_epoch = Pack.run_epoch
+
+    def slow(self: Pack) -> Any:
+        time.sleep(0.2)
+        return run_epoch(self)
+
     monkeypatch.setattr(StackedProgram, "__init__", noting)
-    monkeypatch.setattr(LocalExecutor, "_wait_for", from_the_cache)
-    for device in (fast, slow):
-        study = device.__name__
+    for study, device in (("fast", run_epoch), ("slow", slow)):
         slots[study] = []
-        monkeypatch.setattr(EpochRound, "run", device)
+        monkeypatch.setattr(Pack, "run_epoch", device)
         # By this seed, of draws 0 to 15 only draw 8 is of the second program; 17 and 18 are, too.
         tuner = tuner_of(build, study, seed=34)
         tuner.search(X, Y, epochs=3, batch_size=16, n_trials=22, verbose=0)

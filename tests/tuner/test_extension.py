@@ -18,6 +18,7 @@ from paceline.executor.local import LocalExecutor
 from paceline.executor.reporting import EpochReporter
 from paceline.study.trial import Trial
 from paceline.study.trials import trials_to_continue
+from stopping import by_epochs
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "batch_size": 16}
@@ -207,6 +208,7 @@ def test_interrupted_while_they_go_on(make, long) -> None:
 
     try:
         with pytest.MonkeyPatch.context() as patch:
+            by_epochs(patch)
             patch.setattr(LocalExecutor, "advance", signalled)
             for best in (3, None):  # once more, while the second goes on
                 left[0] = 3

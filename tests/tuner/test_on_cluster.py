@@ -39,7 +39,7 @@ from paceline.executor.remote.in_process import InProcessPool
 from paceline.pack.callbacks import elsewhere
 from paceline.study.timeline import read_timelines
 from paceline.tuner.loop import EpochReports
-from stopping import hears_signals  # noqa: F401
+from stopping import by_epochs, hears_signals  # noqa: F401
 
 
 @pytest.mark.parametrize("n", slow_where([1, 3], lambda n: n != 3))
@@ -443,6 +443,7 @@ def stopped(executor: Any, rounds: int, *arguments: Any, **others: Any) -> None:
         advance(self, *given)
 
     with pytest.MonkeyPatch.context() as patch:
+        by_epochs(patch)
         patch.setattr(executor, "advance", signalled)
         with pytest.raises(KeyboardInterrupt, match="^$"):
             searched(*arguments, **others)

@@ -24,12 +24,13 @@ from paceline.cli.app import main
 from paceline.errors import StorageError, StudyError
 from paceline.executor.base import EpochReport
 from paceline.executor.local import LocalExecutor
+from paceline.executor.rounds import PackRounds
 from paceline.pack.pack import Pack
 from paceline.tuner.checkpoint import files
 from paceline.tuner.checkpoint.best_models import BestModels
 from paceline.tuner.loop import SearchLoop
 from paceline.tuner.progress import ProgressReporter
-from stopping import all_of, hears_signals, same, stopped_after, times_out  # noqa: F401 - a fixture
+from stopping import all_of, by_epochs, hears_signals, same, stopped_after, times_out  # noqa: F401 - a fixture
 
 TESTS = Path(__file__).resolve().parents[1]
 X, Y = toys.data()
@@ -418,11 +419,11 @@ def test_a_signal_while_a_program_is_compiled(make, monkeypatch, compile_number)
     call = {**CALL, "n_trials": 20, "epochs": 2}
     whole = make(study="whole", **settings)
     whole.search(X, Y, **call)
-    wait = LocalExecutor._wait_for
+    wait = PackRounds._wait_for
 
     seen: set[int] = set()
 
-    def signalled(self: LocalExecutor, program: Any, meanwhile: Any) -> None:
+    def signalled(self: PackRounds, program: Any, meanwhile: Any) -> None:
         seen.add(id(program))
         if len(seen) == compile_number:
             self.compiling = True
@@ -432,7 +433,7 @@ def test_a_signal_while_a_program_is_compiled(make, monkeypatch, compile_number)
         wait(self, program, meanwhile)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LocalExecutor, "_wait_for", signalled)
+        patch.setattr(PackRounds, "_wait_for", signalled)
         with pytest.raises(KeyboardInterrupt, match="^$"):
             make(**settings).search(X, Y, **call)
     again = make(**settings)
@@ -452,6 +453,7 @@ def test_a_timeout_saves(make, monkeypatch) -> None:
         advance(self, *arguments)
 
     with monkeypatch.context() as patch:
+        by_epochs(patch)
         patch.setattr(LocalExecutor, "advance", counted)
         times_out(patch, lambda: rounds[0] >= 9)
         tuner = make()

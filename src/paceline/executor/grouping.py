@@ -68,7 +68,7 @@ class Group:
         restored_program: How the program was compiled before the search stopped; None where nothing
             is known, and once the program has been compiled again.
         asked_round: The round in which its program was asked for.
-        packs: At most one for each lane, while there are trials.
+        packs: At most one for each lane, while there are trials; in a stream all that have trials.
         most_slots: Slots of a pack that the memory allows; None while that is not known.
         plan_choice: Ways to train the group that are tried out; None where there is no choice.
         next_program: A program that is being compiled in the background, to replace ``program``.

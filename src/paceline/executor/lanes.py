@@ -1,4 +1,10 @@
-"""Lanes, the threads in which packs train, and a round: one epoch of several packs side by side.
+"""Lanes, the threads in which packs train, and a stream of packs, which keeps them busy.
+
+Where no trial can end before its last epoch, and no value depends on a result, packs need not wait
+for one another or for the search. A pack is formed as soon as enough trials of a program were
+taken in, and trains to its end; a lane goes on with its next epoch, or with the next pack, while
+the search's thread builds, traces and records (docs/decisions/0048). Other searches train in
+rounds (``executor/rounds.py``).
 
 The threads are daemons, unlike those of a ``ThreadPoolExecutor``: a process must be able to end
 while one of its threads waits for a step that never returns.
@@ -6,22 +12,42 @@ while one of its threads waits for a step that never returns.
 
 from __future__ import annotations
 
+import math
 import queue
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.executor.base import PackTimeout
-from paceline.executor.grouping import Group
-from paceline.pack.pack import EpochTimes, Pack
+from paceline.executor.base import Failed, PackTimeout, Report
+from paceline.executor.grouping import Group, TrialGrouper
+from paceline.executor.planner import Planner
+from paceline.executor.reporting import (
+    EpochReporter,
+    ExecutorTimings,
+    HeldEpoch,
+    PackEpoch,
+    SlotTimeline,
+)
+from paceline.executor.slots import Demand, SlotAllocator
+from paceline.pack.pack import Pack, SlotTrial
 from paceline.program import jax_compat
 
 #: Seconds between looks at the device when there is nothing else to do.
 PAUSE = 0.02
-#: One epoch of a pack: job number -> logs, and the seconds that the epoch took.
-PackEpoch = tuple[dict[int, dict[str, float]], EpochTimes]
+#: Seconds after which the packs stop between two epochs, so that the search can save itself.
+_SLICE = 1.0
+#: Trials that may wait for others of their program, as a multiple of the trials that train at once.
+_FURTHER = 4
+#: Seconds after which Python gives its lock to a thread that waits for it; 0.005 by default.
+_SWITCH = 0.0005
+#: Bytes of weights that a pack may hold of epochs that the search has not yet seen.
+_HELD = 1 << 26
+
 
 _Task = tuple[Future[Any], Callable[[], Any]]
 
@@ -75,86 +101,387 @@ class LaneThreads:
             del task, future, function
 
 
-class EpochRound:
-    """One epoch of each of several packs; training begins when the round is constructed.
-
-    Args:
-        packs: The packs, each with its group. Every pack has at least one trial.
-        lanes: The threads in which the packs train.
+@dataclass(eq=False)
+class _PackRun:
+    """Some epochs of a pack, one after another, in a lane.
 
     Attributes:
-        packs: The packs.
-        wall: Seconds on the clock that the round took; 0.0 until it has ended.
+        group: The pack's group.
+        pack: The pack.
+        behind: Whether it waits for a lane, and need not begin where time is up.
+        future: Done when the pack has stopped.
+        epochs: Those that wait to be reported.
+        began: Whether a lane has taken it up.
+        leaving: Numbers of the trials whose training is over.
     """
 
-    def __init__(self, packs: Sequence[tuple[Group, Pack]], lanes: LaneThreads) -> None:
-        self._groups = [group for group, _ in packs]
-        self.packs = [pack for _, pack in packs]
-        self._disturbed = False
-        self._began, self.wall = time.perf_counter(), 0.0
-        self._epochs: list[Future[PackEpoch]] = [
-            lanes.submit(pack.run_epoch) for pack in self.packs
-        ]
+    group: Group
+    pack: Pack
+    behind: bool
+    future: Future[None] = field(default_factory=Future)
+    epochs: deque[HeldEpoch] = field(default_factory=deque)
+    began: bool = False
+    leaving: set[int] = field(default_factory=set)
 
-    def run(self, meanwhile: Callable[[], bool], limit: float | None, *, lockstep: bool) -> None:
-        """Waits until all packs have ended their epoch.
+
+class PackStream:
+    """Forms packs as trials come, and trains each to its end.
+
+    Args:
+        grouper: Knows the groups and the trials that wait in them.
+        planner: Compiles the groups' programs.
+        slots: Makes packs.
+        lanes: The threads in which packs train.
+        reporter: Makes the reports.
+        demand: What the search says is still to come.
+
+    Attributes:
+        over: No pack is formed any more; those that are there train to their end.
+    """
+
+    def __init__(
+        self,
+        grouper: TrialGrouper,
+        planner: Planner,
+        slots: SlotAllocator,
+        lanes: LaneThreads,
+        reporter: EpochReporter,
+        demand: Demand,
+    ) -> None:
+        self._grouper, self._planner, self._slots = grouper, planner, slots
+        self._lanes, self._reporter, self._demand = lanes, reporter, demand
+        self._runs: list[_PackRun] = []
+        self._fitting: set[int] = set()  # programs whose packs fit into the memory, by id
+        self._stop, self._news = threading.Event(), threading.Event()
+        self._search_works = False  # whether the search's thread does something else now
+        self._seconds = math.inf  # of the shortest epoch
+        self._until = 0.0  # when packs stop, by ``time.perf_counter``
+        self.over = self._leaves = False
+
+    # -- forming packs -----------------------------------------------------------------------------
+
+    @property
+    def _packs(self) -> list[tuple[Group, Pack]]:
+        """The packs that have trials, in the order in which they were formed."""
+        found = [(g, pack) for g in self._grouper.groups for pack in g.packs if pack.live]
+        return sorted(found, key=lambda pair: pair[1].live[0].number)
+
+    @property
+    def state(self) -> str | None:
+        """For a checkpoint: "on" or "over"; None where rounds go on."""
+        if self._leaves:
+            return None
+        return "over" if self.over else "on"
+
+    def ended(self) -> bool:
+        """Whether what is left is to be trained in rounds; no pack trains then."""
+        if self._runs:
+            return False
+        if self._leaves:
+            for group in self._grouper.groups:
+                self._slots.empty_packs(group, begun=False)
+        return self._leaves or (self.over and not self._packs)
+
+    def _end(self) -> None:
+        """Ends the stream. With several programs it is over when its packs have ended.
+
+        When the first trial is trained in a round, which trials have been taken in must not depend
+        on the clock. With one program nothing does.
+        """
+        if self._demand.one_program:
+            self._leaves = True
+        else:
+            self.over = True
+
+    @property
+    def hungry(self) -> bool:
+        """Whether nothing can train until more trials are there."""
+        self.form()
+        return not self._is_ending and not self._packs
+
+    @property
+    def _is_ending(self) -> bool:
+        return self.over or self._leaves
+
+    @property
+    def room(self) -> bool:
+        """Whether one more trial is worth building now."""
+        if self._is_ending:
+            return False
+        begun = {id(run.pack) for run in self._runs}
+        waiting = [pack for _, pack in self._packs if pack.began is None and id(pack) not in begun]
+        most = _FURTHER * self._planner.slots_now(self._grouper.groups)
+        return sum(len(pack.live) for pack in waiting) < most
+
+    def form(self) -> None:
+        """Forms the packs that the trials so far fill; called before another comes."""
+        if self._is_ending:
+            return
+        late = 0  # trials whose program must be compiled again, once its packs have ended
+        for group in self._grouper.groups:
+            if not all(map(_is_plain, group.queue)):
+                self._end()
+                return
+            if _lacks_input(group):
+                late += len(group.queue)
+            else:
+                self._form(group)
+        waiting = [g for g in self._grouper.groups if g.queue and not _lacks_input(g)]
+        while waiting and self._has_long_waited(waiting):
+            group = min(waiting, key=lambda group: group.queue[0].number)
+            if group.program is None:
+                of = (
+                    self._demand.of_known
+                    if len(self._grouper.groups) > 1
+                    else self._demand.of_program
+                )
+                self._planner.compile(group, *of(group))
+            self._form(group, partial=len(waiting) > 1)
+            waiting.remove(group)
+        if late and (self._demand.one_program or late >= _FURTHER * self._planner.max_slots([])):
+            self._end()
+
+    def _has_long_waited(self, groups: list[Group]) -> bool:
+        enough = self._planner.slots_of(groups) * self._demand.further
+        return sum(len(group.queue) for group in groups) >= enough
+
+    def form_rest(self) -> None:
+        """Forms packs of all trials that wait: no more come."""
+        for group in self._grouper.groups if not self._is_ending else ():
+            if _lacks_input(group):
+                self._end()
+            elif group.queue:
+                if group.program is None and group.restored_program is None:
+                    self._planner.compile(group, *self._demand.of_program(group))
+                self._form(group, partial=True)
+
+    def _form(self, group: Group, *, partial: bool = False) -> None:
+        """Forms the packs that a group's trials fill; with ``partial`` one of the rest, too."""
+        if group.restored_program is not None and group.program is None and group.queue:
+            self._planner.compile_again(group)
+        if group.program is None:
+            return
+        n_slots = group.program.n_slots
+        while len(group.queue) >= n_slots or (partial and group.queue):
+            pack = self._slots.new_pack(group)
+            group.packs.append(pack)
+            while group.queue and pack.free and pack.takes(group.queue[0]):
+                pack.admit(group.queue.popleft())
+
+    # -- training ----------------------------------------------------------------------------------
+
+    def train(
+        self,
+        report: Report,
+        meanwhile: Callable[[], bool],
+        failed: Failed,
+        spent: tuple[ExecutorTimings, SlotTimeline],
+        limit: float | None,
+        hurried: Callable[[], bool],
+    ) -> None:
+        """Trains for about a second, or for an epoch where that takes longer.
 
         Args:
-            meanwhile: Does a piece of useful work in this thread; returns False when none is left.
+            report: Handles each report; see ``Executor.advance``, as for the next two.
+            meanwhile: Does a piece of useful work in this thread.
+            failed: Is told of each job that fails.
+            spent: Told what was trained.
             limit: Seconds that an epoch may take; None: as long as it needs.
-            lockstep: Whether to call ``meanwhile`` until no work is left, even if the packs end
-                sooner.
+            hurried: Whether the packs are to stop after this epoch.
 
         Raises:
             PackTimeout: Packs have not ended their epoch within the limit.
+            Exception: What ``report`` raised, or a pack's training where it concerns all trials.
         """
-        while not all(epoch.done() for epoch in self._epochs):
-            if meanwhile():
-                self._disturbed = True
-            else:
-                wait(self._epochs, timeout=PAUSE)
-            if limit is not None:
-                self.check_hung(limit)
-        while lockstep and meanwhile():
-            self._disturbed = True
-        self.wall = time.perf_counter() - self._began
+        timings, timeline = spent
+        began = time.perf_counter()
+        trained: list[tuple[int, PackEpoch]] = []  # not yet in the timings
+        broken: list[_PackRun] = []
+        wall, share, any_trained = 0.0, 0.0, False
+        self._stop.clear()
+        self._until = began + _SLICE
+        switch = sys.getswitchinterval()
+        # Between two epochs a lane needs Python's lock, which the search's thread has.
+        sys.setswitchinterval(min(switch, _SWITCH))
+        try:
+            while not self._stop.is_set() or self._runs:
+                self._news.clear()
+                self.form()
+                if self._demand.all_asked:
+                    self.form_rest()
+                if not self._stop.is_set():
+                    self._begin(timeline, failed)
+                took = self._taken_in()
+                now = time.perf_counter()
+                if took or not self._runs:  # what a compiler takes is not training
+                    share, began = (now - began) / max(1, len(took)), now
+                for run, epoch in took:
+                    wall += share
+                    trained.append((len(run.pack.slots), epoch.trained))
+                    if len(trained) >= self._planner.lanes:
+                        timings.add_epochs(wall, trained, self._planner.lanes)
+                        wall, trained = 0.0, []
+                    self._seconds = min(self._seconds, sum(vars(epoch.trained[1]).values()))
+                    self._reporter.report_held(run.group, run.pack, epoch, report, run.leaving)
+                    timeline.end_round([run.pack], set(epoch.trained[0]))
+                broken += self._end_runs()
+                if took:
+                    self._end_if_long()
+                worked = self._work(meanwhile)
+                any_trained |= bool(took)
+                late = self._is_late(hurried(), any_trained=any_trained)
+                if late or broken or self._leaves or not (worked or self._packs):
+                    self._stop.set()
+                if not worked and not took:
+                    self._news.wait(PAUSE)
+                self._check_hung(limit)
+        finally:
+            self._stop.set()
+            sys.setswitchinterval(switch)
+            timings.add_epochs(wall, trained, self._planner.lanes)
+        for run in broken:
+            self._handle(run, failed)
 
-    def check_hung(self, limit: float) -> None:
-        """Checks that no pack has trained longer than ``limit`` seconds.
+    def _is_late(self, hurried: bool, *, any_trained: bool) -> bool:
+        """Whether packs are to stop: not before one has trained an epoch, where one can."""
+        if not (hurried or time.perf_counter() > self._until):
+            return False
+        return any_trained or (not self._runs and (hurried or not self._packs))
+
+    def _end_if_long(self) -> None:
+        """Ends the stream where much is left to train and one program trains all of it.
+
+        Rounds measure which plan is fastest, and compile packs of fewer slots for the last trials.
+        """
+        if self._demand.one_program and not self._is_ending:
+            (group,) = self._grouper.groups
+            left, rest = self._demand.epochs_left(group), self._demand.all_asked
+            if self._planner.gains_from_rounds(group, left, self._seconds, all_asked=rest):
+                self._end()
+
+    def _work(self, meanwhile: Callable[[], bool]) -> bool:
+        self._search_works = True
+        try:
+            return meanwhile()
+        finally:
+            self._search_works = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether no pack trains, and some wait for a program to be compiled."""
+        return not self._runs and any(not p.program.ready() for _, p in self._packs)
+
+    def _begin(self, timeline: SlotTimeline, failed: Failed) -> None:
+        """Hands packs whose program is compiled to the lanes, a few more than train at once."""
+        most = self._planner.lanes * (1 if self._is_ending else 2)
+        there = {id(run.pack) for run in self._runs}
+        begun = False
+        for group, pack in self._packs:
+            if len(self._runs) >= most:
+                break
+            if id(pack) in there or not pack.program.ready():
+                continue
+            if id(pack.program) not in self._fitting and not self._slots.fits(group, failed):
+                self._end()  # its trials wait again, for smaller packs
+                return
+            self._fitting.add(id(pack.program))
+            run = _PackRun(group, pack, behind=len(self._runs) >= self._planner.lanes)
+            run.future = self._lanes.submit(lambda run=run: self._run(run))
+            run.future.add_done_callback(lambda _: self._news.set())
+            self._runs.append(run)
+            begun = True
+        if begun:
+            timeline.begin_round((run.group, run.pack) for run in self._runs)
+
+    def _run(self, run: _PackRun) -> None:
+        """Trains a pack until a trial ends, or the packs are to stop; called in a lane."""
+        pack, held = run.pack, run.group.nbytes * len(run.pack.slots)
+        # With one program the slot of a trial that failed is given to another at once.
+        enough = 1 if self._demand.one_program else len(pack.live)
+        while not self._stop.is_set() and len(run.leaving) < enough:
+            if run.behind and time.perf_counter() > self._until:
+                return
+            pack.began, run.began = None, True
+            trained = pack.run_epoch()
+            trials = pack.live
+            last = any(trial.epoch >= trial.epochs for trial in trials)
+            # Elsewhere than on a CPU copies cost more than it does to wait for the search.
+            busy = self._search_works or self._planner.on_cpu
+            full = held * (len(run.epochs) + 1) > _HELD
+            late = self._stop.is_set() or time.perf_counter() > self._until
+            last = last or late or full or not busy
+            weights = None if last else {t.number: pack.weights(t.number)() for t in trials}
+            epochs = {trial.number: trial.epoch for trial in trials}
+            run.epochs.append(HeldEpoch(trained, epochs, weights))
+            self._news.set()
+            if last:
+                return
+
+    def _taken_in(self) -> list[tuple[_PackRun, HeldEpoch]]:
+        """The epochs that wait to be reported, each with its run, which holds them no more."""
+        return [(run, run.epochs.popleft()) for run in self._runs for _ in range(len(run.epochs))]
+
+    def _end_runs(self) -> list[_PackRun]:
+        """Lets trials leave the packs that have stopped; returns the runs that failed."""
+        broken = []
+        for run in [run for run in self._runs if run.future.done() and not run.epochs]:
+            self._runs.remove(run)
+            if run.future.exception() is not None:
+                broken.append(run)
+                continue
+            for trial in run.pack.live:
+                if trial.number in run.leaving or trial.epoch >= trial.epochs:
+                    run.pack.evict(trial.number)
+            if not run.pack.live:
+                run.group.packs.remove(run.pack)
+                if not run.group.active:
+                    self._reporter.end_group(run.group)
+            elif run.pack.free and self._demand.one_program:
+                self._refill(run.group, run.pack)
+        return broken
+
+    def _refill(self, group: Group, pack: Pack) -> None:
+        """Gives the slots of trials that failed to others: with one program any order will do."""
+        begun = {id(run.pack) for run in self._runs}
+        for other in [o for o in group.packs if o.began is None and id(o) not in begun]:
+            for trial in other.live:
+                if pack.free and pack.takes(trial):
+                    pack.admit(other.take_out(trial.number))
+            if not other.live:
+                group.packs.remove(other)
+
+    def _handle(self, run: _PackRun, failed: Failed) -> None:
+        """Handles the error of a pack; called when no pack trains.
 
         Raises:
-            PackTimeout: Some packs have.
+            BaseException: The error itself where it concerns all trials.
         """
+        error = run.future.exception()
+        assert error is not None
+        if self._slots.recover(run.group, run.pack, error, failed):
+            self._end()
+            self._slots.halve(run.group)
+
+    def _check_hung(self, limit: float | None) -> None:
+        """Checks that no pack trains an epoch for longer than ``limit`` seconds.
+
+        Raises:
+            PackTimeout: Some packs do.
+        """
+        if limit is None:
+            return
         now = time.perf_counter()
-        hung = [
-            pack
-            for pack, epoch in zip(self.packs, self._epochs, strict=True)
-            # A pack that waits for a free thread has not begun, and its time does not count.
-            if not epoch.done() and pack.began is not None and now - pack.began > limit
-        ]
+        packs = [run.pack for run in self._runs if run.began and not run.future.done()]
+        hung = [p for p in packs if p.began is not None and now - p.began > limit]
         if hung:
-            raise PackTimeout([{trial.number: trial.epoch for trial in pack.live} for pack in hung])
+            raise PackTimeout([{t.number: t.epoch for t in pack.live} for pack in hung])
 
-    @property
-    def trained(self) -> list[PackEpoch]:
-        """The epochs of the packs that did not fail."""
-        return [epoch.result() for epoch in self._epochs if epoch.exception() is None]
 
-    @property
-    def outcomes(self) -> list[tuple[Group, Pack, PackEpoch | BaseException]]:
-        """Each pack with its group and with its epoch, or with the error that its epoch raised."""
-        outcomes = []
-        for group, pack, epoch in zip(self._groups, self.packs, self._epochs, strict=True):
-            error = epoch.exception()
-            outcomes.append((group, pack, epoch.result() if error is None else error))
-        return outcomes
+def _is_plain(trial: SlotTrial) -> bool:
+    """Whether a trial begins with its first epoch, and nothing acts on it in between."""
+    return trial.driver is None and trial.fold is None and trial.epoch == 0
 
-    def n_full(self, n_lanes: int) -> int:
-        """Number of trials that trained if the round shows how fast a full device is; else 0.
 
-        Args:
-            n_lanes: Packs that can train at once.
-        """
-        full = len(self.packs) == n_lanes and not any(pack.free for pack in self.packs)
-        # Building and tracing models during the round took a share of the round's seconds.
-        return sum(len(pack.slots) for pack in self.packs) if full and not self._disturbed else 0
+def _lacks_input(group: Group) -> bool:
+    """Whether a group's program must be compiled again, with one more of its constants an input."""
+    return group.program is not None and any(role.stale for role in group.roles)

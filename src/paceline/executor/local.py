@@ -17,19 +17,16 @@ from paceline.executor.base import (
     EpochLimit,
     Failed,
     Job,
-    LateAnswer,
     Notes,
     PackOptions,
     PackTimeout,
     Parts,
     Report,
     SearchData,
-    settled,
 )
-from paceline.executor.grouping import Group, TrialGrouper, abandon_callbacks, program_of
-from paceline.executor.lanes import PAUSE, EpochRound, LaneThreads
+from paceline.executor.grouping import Group, TrialGrouper, abandon_callbacks
+from paceline.executor.lanes import LaneThreads, PackStream
 from paceline.executor.memory import DeviceData, search_chunk_bytes
-from paceline.executor.plan_choice import Candidate
 from paceline.executor.planner import Planner
 from paceline.executor.process import Dropped
 from paceline.executor.reporting import (
@@ -40,10 +37,9 @@ from paceline.executor.reporting import (
     compiled_steps,
 )
 from paceline.executor.restored import Arrays, Example, Facts, found_again, state_like
+from paceline.executor.rounds import PackRounds
 from paceline.executor.slots import Demand, RoundBegin, SlotAllocator
 from paceline.executor.snapshot import PackSnapshots, PausedStates
-from paceline.pack.pack import Pack, SlotTrial
-from paceline.pack.plan import CompiledPlan
 from paceline.program import keras_private
 from paceline.program.initial_weights import as_built
 from paceline.program.trace import State
@@ -72,10 +68,11 @@ class LocalExecutor:
         demand: How many trials the executor wants to have ready. The search sets there what is
             still to come.
         timings: What the executor has spent.
-        compiling: Whether nothing can train until a program is compiled.
         lockstep: Whether all trials that are prepared while an epoch trains must be there before
             the epoch is reported. The search sets it before each round.
         judged: Of no account here, where jobs wait for the answer to each epoch.
+        steady: Whether no job ends before its last epoch, and which jobs come depends on no result.
+        hurried: Whether the search wants to be asked again after this epoch.
 
     Raises:
         UsageError: There are not as many devices as asked for, or the data that must be on the
@@ -108,12 +105,20 @@ class LocalExecutor:
             self._grouper, self._planner, self._slots, self._paused, notes
         )
         self._dropped = Dropped()
-        self._round = 0  # calls of ``advance``
-        self._begun: RoundBegin | None = None  # of the round that waits for a compiler
         self.demand = Demand(self._planner, self._grouper, in_order=in_order)
         self.timings, self.timeline = ExecutorTimings(), SlotTimeline()
-        self.compiling = self.lockstep = self._resubmitting = False
+        self.lockstep = self._resubmitting = self.steady = self.hurried = False
         self.judged = True
+        parts = self._grouper, self._planner, self._slots, self._lanes, self._reporter
+        self._parts = *parts, self.demand
+        self._stream: PackStream | None = None
+        self._rounds: PackRounds | None = None
+
+    @property
+    def compiling(self) -> bool:
+        """Whether nothing can train until a program is compiled."""
+        waits = self._stream is not None and self._stream.waits
+        return waits or (self._rounds is not None and self._rounds.compiling)
 
     @property
     def plans(self) -> set[str]:
@@ -138,6 +143,8 @@ class LocalExecutor:
                 act within an epoch; the message says why.
         """
         began = time.perf_counter()
+        if not self._resubmitting and self.streaming and self._stream is not None:
+            self._stream.form()
         self._planner.check_batch(job.batch_size)
         self.demand.expect_members(max(1, len(job.folds)))
         with as_built(job.model):
@@ -153,6 +160,16 @@ class LocalExecutor:
         if not self._resubmitting:
             self._compile_early()
 
+    @property
+    def streaming(self) -> bool:
+        """Whether packs train to their end as trials come, and not in rounds."""
+        if self._stream is None and self.steady and not self._limit.suspects:
+            self._stream = self.demand.stream = PackStream(*self._parts)
+        if self._stream is not None and self._stream.ended():
+            self._stream = self.demand.stream = None
+            self.steady = False
+        return self._stream is not None
+
     def _compile_early(self) -> None:
         """Starts to compile what is known well enough, while the next trials are built."""
         demand, planner = self.demand, self._planner
@@ -162,7 +179,7 @@ class LocalExecutor:
             if demand.is_sure(group):
                 planner.compile(group, max(demand.expected, len(group.queue)), demand.expected)
             elif demand.is_known(group, alone=planner.trains_alone(group)):
-                group.asked_round = self._round
+                group.asked_round = 0 if self._rounds is None else self._rounds.number
                 planner.compile(group, *demand.of_known(group))
 
     @contextmanager
@@ -281,7 +298,7 @@ class LocalExecutor:
             lasting: Key -> arrays; the variables of paused trials are added, each trial's under a
                 key of its own. What lies under a key never changes, so it is written only once.
         """
-        return {**self._snapshots.capture(arrays, lasting), "asking": self._asking}
+        return {**self._snapshots.capture(arrays, lasting), **self._asking}
 
     def states(self) -> dict[int, tuple[int, State]]:
         """Epoch and variables of the trials that ``start_from`` can continue in another process."""
@@ -289,14 +306,18 @@ class LocalExecutor:
 
     def programs_snapshot(self) -> Facts:
         """As ``snapshot``, without the trials; they would begin again."""
-        return {**self._snapshots.capture_programs(), "asking": self._asking}
+        return {**self._snapshots.capture_programs(), **self._asking}
 
     @property
-    def _asking(self) -> list[Any]:
-        rounds = self._round - self.compiling  # a round that waits for a compiler comes again
-        demand, begun = self.demand, self._begun if self.compiling else None
+    def _asking(self) -> Facts:
+        demand, rounds = self.demand, self._rounds
+        begun = rounds.begun if rounds is not None and rounds.compiling else None
+        # A round that waits for a compiler comes again.
+        number = 0 if rounds is None else rounds.number - (begun is not None)
         known = [] if begun is None else [sorted(begun.numbers), begun.all_asked]
-        return [demand.family, demand.expected, demand.unasked, rounds, *known]
+        asking = [demand.family, demand.expected, demand.unasked, number, *known]
+        stream = None if self._stream is None else self._stream.state
+        return {"asking": asking, **({} if stream is None else {"stream": stream})}
 
     def restore(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
         """Puts trials that have been submitted back to where they were.
@@ -311,8 +332,14 @@ class LocalExecutor:
         """
         lost = self._snapshots.restore_trials(facts, arrays, example)
         demand = self.demand
-        demand.family, demand.expected, demand.unasked, self._round, *begun = facts["asking"]
-        self._begun = RoundBegin(frozenset(begun[0]), bool(begun[1])) if begun else None
+        demand.family, demand.expected, demand.unasked, number, *begun = facts["asking"]
+        self.steady &= facts.get("stream") is not None
+        if self.streaming and self._stream is not None:
+            self._stream.over = facts["stream"] == "over"
+        elif number:
+            rounds = self._rounds_now()
+            rounds.number = number
+            rounds.begun = RoundBegin(frozenset(begun[0]), bool(begun[1])) if begun else None
         return lost
 
     @property
@@ -340,7 +367,7 @@ class LocalExecutor:
     # -- training ----------------------------------------------------------------------------------
 
     def advance(self, report: Report, meanwhile: Callable[[], bool], failed: Failed) -> None:
-        """Trains one epoch of every pack whose program is compiled.
+        """Trains one epoch of every pack whose turn it is, or in a stream for about a second.
 
         Raises:
             UsageError: The user's number of slots does not fit into the device's memory.
@@ -348,95 +375,22 @@ class LocalExecutor:
                 train any more.
             Exception: What ``report`` raised.
         """
-        active = [group for group in self._grouper.groups if group.active]
-        again = self._begun if self.lockstep else None  # it was broken off while it waited
-        active = active if again is None else [group for group in active if again.has(group)]
-        self._begun = begun = again or RoundBegin.of(active, self.demand.all_asked)
-        self._round += 1
-        self._compile(active, widens=again is None)
-        ready = self._slots.groups_in_turn(active, self._round)
-        for group in ready:
-            self._wait_for(program_of(group), meanwhile)
-        self._begun = None
-        ready = [group for group in ready if self._slots.fits(group, failed)]
-        only = begun.numbers if self.lockstep else None
-        all_asked = begun.all_asked if self.lockstep else self.demand.all_asked
-        filled = [(group, self._slots.refill(group, all_asked, only)) for group in ready]
-        packs = [(group, pack) for group, found in filled for pack in found]
-        packs = [(group, pack) for group, pack in packs if self._reporter.begin_epoch(pack, failed)]
-        self.timeline.begin_round(packs)
-        now = EpochRound(packs, self._lanes)
+        spent = self.timings, self.timeline
         try:
-            now.run(meanwhile, self._limit.seconds, lockstep=self.lockstep)
+            if self.streaming and self._stream is not None:
+                seconds = self._limit.seconds
+                self._stream.train(report, meanwhile, failed, spent, seconds, lambda: self.hurried)
+            else:
+                lockstep = self.lockstep
+                self._rounds_now().train(report, meanwhile, failed, spent, lockstep=lockstep)
         except PackTimeout:
             self._patience = 0.0  # the thread that waits for the epoch will never end
             raise
-        self.timings.add_round(now.wall, now.packs, now.trained)
-        self.timeline.end_round(now.packs, {job for results, _ in now.trained for job in results})
-        n_full = now.n_full(self._planner.lanes)
-        tight = self._report_round(now, report, failed)
-        for group in tight:
-            self._paused.leave_device()
-            self._slots.halve(group)
-        for group in ready if not tight else ():
-            self._reconsider_plan(group, n_full if len(ready) == 1 else 0, now.wall)
-        for group in ready:
-            if not group.active:
-                self._reporter.end_group(group)
 
-    def _compile(self, groups: Sequence[Group], *, widens: bool) -> None:
-        """Compiles groups that have no program and, where it widens, those that lack an input."""
-        for group in groups:
-            if group.program is None and group.restored_program is not None:
-                self._planner.compile_again(group)
-            if group.program is None or (widens and any(role.stale for role in group.roles)):
-                if group.program is None:
-                    group.asked_round = self._round
-                self._planner.compile(group, *self.demand.of_program(group))
-
-    def _report_round(self, now: EpochRound, report: Report, failed: Failed) -> list[Group]:
-        """Reports a round and does what is answered; returns the groups that lack memory."""
-        tight: dict[int, Group] = {}
-        told: list[tuple[Group, Pack, SlotTrial, LateAnswer]] = []
-        for group, pack, epoch in now.outcomes:
-            if not isinstance(epoch, BaseException):
-                told += self._reporter.report_epoch(group, pack, epoch, report, failed)
-            elif self._slots.recover(group, pack, epoch, failed):
-                tight[id(group)] = group
-        # Late answers may depend on the reports of all packs, so they are asked for now.
-        for group, pack, trial, answer in told:
-            self._reporter.apply_answer(group, pack, trial, settled(answer))
-        return list(tight.values())
-
-    def _reconsider_plan(self, group: Group, n_trials: int, seconds: float) -> None:
-        """After an epoch: moves a group's trials to another program if that is faster.
-
-        Args:
-            group: The group.
-            n_trials: Trials that trained, if the group was alone and all slots were taken; else 0.
-            seconds: Seconds that the epoch took.
-        """
-        program = program_of(group)
-        if group.plan_choice is not None and n_trials:
-            candidate = Candidate(program.plan, program.n_slots)
-            group.plan_choice.note(candidate, n_trials, seconds)
-        left, expected = self.demand.epochs_left(group), self.demand.expected
-        self._planner.reconsider(group, left, expected)
-        if self.demand.all_asked and not group.queue and not self._paused.of(group):
-            self._planner.shrink(group, seconds)
-        else:
-            self._planner.grow(group, left, seconds, expected)
-        if group.next_program is not None and self._planner.arrived(group):
-            self._slots.empty_packs(group)
-            group.program, group.next_program = group.next_program, None
-            self._planner.plans.add(group.program.plan)
-
-    def _wait_for(self, program: CompiledPlan, meanwhile: Callable[[], bool]) -> None:
-        self.compiling = True
-        while not program.ready():
-            if not meanwhile():
-                time.sleep(PAUSE)
-        self.compiling = False
+    def _rounds_now(self) -> PackRounds:
+        if self._rounds is None:
+            self._rounds = PackRounds(*self._parts, self._paused, self._limit)
+        return self._rounds
 
     # -- what was spent ----------------------------------------------------------------------------
 

@@ -97,6 +97,16 @@ class PlanChoice:
         price = len(left) * compile_seconds + 3 * (_EPOCHS + 1) * best * sum(c.slots for c in left)
         return left[0] if trial_epochs * best > _REPAYS * price else None
 
+    def may_pay(self, seconds: float, compile_seconds: float) -> bool:
+        """Whether a candidate may be worth a try.
+
+        Args:
+            seconds: Seconds of training left.
+            compile_seconds: Seconds that compiling a program of the group took.
+        """
+        n_others = 0 if self.settled else len(self.candidates) - 1
+        return n_others > 0 and seconds > _REPAYS * n_others * compile_seconds
+
     def settle(self, now: Candidate) -> Candidate:
         """Settles for the fastest candidate, or for ``now`` if none was timed.
 

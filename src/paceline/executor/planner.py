@@ -36,6 +36,7 @@ class Planner:
 
     Attributes:
         devices: The devices.
+        on_cpu: Whether packs train on a CPU, in the host's memory.
         lanes: Packs that train at the same time: one on an accelerator, one per core on a CPU.
             ``SlotAllocator`` makes it one where memory does not suffice.
         chooses_slots: Whether the user leaves the number of slots to the planner.
@@ -52,6 +53,7 @@ class Planner:
         self._notes = Notes() if notes is None else notes
         self.devices = local_devices(options.mesh)
         self._platform = jax.default_backend()
+        self.on_cpu = self._platform == "cpu"
         self.lanes = 1
         self.chooses_slots = isinstance(options.slots, str)
         if not isinstance(options.slots, str):
@@ -81,8 +83,12 @@ class Planner:
         With the sequential plan these are few, while ``max_slots`` of many accelerators would be
         hundreds of models on the host.
         """
-        now = [self._usual_slots(group) for group in groups if group.active]
-        return self.lanes * max(now) if now else self.max_slots(groups)
+        active = [group for group in groups if group.active]
+        return self.slots_of(active) if active else self.max_slots(groups)
+
+    def slots_of(self, groups: list[Group]) -> int:
+        """Trials that can train at once with the present plans of these groups, one at least."""
+        return self.lanes * max(map(self._usual_slots, groups))
 
     def _usual_slots(self, group: Group) -> int:
         """Slots of a group's packs, those to come if it has no program yet."""
@@ -290,6 +296,31 @@ class Planner:
         share = -(-min(n_trials, self.lanes * self._pack_slots) // (self.lanes * rows))
         slots = rows << max(0, share - 1).bit_length()
         return slots if group.most_slots is None else min(slots, max(rows, group.most_slots))
+
+    def gains_from_rounds(
+        self, group: Group, trial_epochs: int, epoch_seconds: float, *, all_asked: bool
+    ) -> bool:
+        """Whether ``reconsider`` or ``shrink`` may find a faster program for what is left.
+
+        Args:
+            group: The only group.
+            trial_epochs: Epochs that all its trials together have left.
+            epoch_seconds: Seconds that an epoch of a pack takes.
+            all_asked: Whether no more trials are to come.
+        """
+        now, choice = group.program, group.plan_choice
+        if now is None or not now.ready() or not self.chooses_slots:
+            return False
+        seconds = _compile_seconds(now)
+        left = trial_epochs / (now.n_slots * self.lanes) * epoch_seconds
+        if choice is not None and choice.may_pay(left, seconds):
+            return True
+        trials = [trial for pack in group.packs for trial in pack.live]
+        if not all_asked or group.queue or not trials or self._enough(len(trials)) >= now.n_slots:
+            return False
+        epochs = max(trial.epochs - trial.epoch for trial in trials)
+        share = 1 - self._enough(len(trials)) / now.n_slots
+        return epochs * epoch_seconds * share > seconds
 
     def reconsider(self, group: Group, trial_epochs: int, expected: int) -> None:
         """Starts to compile another candidate, to be tried out, if the search is long enough.

@@ -69,11 +69,17 @@ class PackExecutor(Executor, Protocol):
             the epoch is reported. The search sets it before each round.
         judged: Whether an answer may be another than "continue" before a job's last epoch. Else
             the executor need not wait for answers. The search sets it before each round.
+        steady: Whether no job ends before its last epoch, and which jobs come depends on no result.
+            The search sets it before it asks for trials.
+        hurried: Whether the search wants to be asked again after this epoch. It may set that while
+            packs train.
     """
 
     demand: Demand
     lockstep: bool
     judged: bool
+    steady: bool
+    hurried: bool
 
     @property
     def timings(self) -> ExecutorTimings:
@@ -83,6 +89,11 @@ class PackExecutor(Executor, Protocol):
     @property
     def compiling(self) -> bool:
         """Whether nothing can train until a program is compiled."""
+        ...
+
+    @property
+    def streaming(self) -> bool:
+        """Whether packs train to their end as trials come, and not in rounds."""
         ...
 
     @property

@@ -12,18 +12,44 @@ import weakref
 from collections import deque
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from paceline.executor.base import Answer, EpochReport, Failed, LateAnswer, Notes, Report
+from paceline.executor.base import (
+    Answer,
+    EpochReport,
+    Failed,
+    LateAnswer,
+    Notes,
+    Report,
+    Weights,
+    settled,
+)
 from paceline.executor.grouping import Group, abandon_callbacks
-from paceline.executor.lanes import PackEpoch
 from paceline.executor.memory import DeviceData
 from paceline.executor.snapshot import PausedStates
 from paceline.pack.callbacks.driver import CallbackDriver
 from paceline.pack.pack import EpochTimes, Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan
 
+#: One epoch of a pack: job number -> logs, and the seconds that the epoch took.
+PackEpoch = tuple[dict[int, dict[str, float]], EpochTimes]
 #: Number of the last rounds that show how fast the search goes now.
 _LATELY = 64
+
+
+@dataclass(frozen=True)
+class HeldEpoch:
+    """An epoch that waits to be reported, perhaps while its pack trains on.
+
+    Attributes:
+        trained: What the pack returned.
+        epochs: Trial number -> the epoch's number, from 1.
+        weights: Trial number -> copies of its weights; None where the pack still has them.
+    """
+
+    trained: PackEpoch
+    epochs: dict[int, int]
+    weights: dict[int, Weights] | None
 
 
 class EpochReporter:
@@ -120,6 +146,43 @@ class EpochReporter:
             told.append((group, pack, trial, answer))
         return told
 
+    def report_held(
+        self, group: Group, pack: Pack, held: HeldEpoch, report: Report, leaving: set[int]
+    ) -> None:
+        """Reports an epoch of a pack whose trials have no callbacks.
+
+        Args:
+            group: The pack's group.
+            pack: The pack.
+            held: The epoch.
+            report: Handles each report; every answer is there at once.
+            leaving: Trials whose training is over are added: they leave once the pack stops.
+        """
+        results, times = held.trained
+        wall = times.train + times.validate
+        trials = {trial.number: trial for trial in pack.live}
+        for number, logs in results.items():
+            trial, epoch = trials[number], held.epochs[number]
+            if epoch <= trial.known or number in leaving:
+                continue
+            copies = None if held.weights is None else held.weights[number]
+            answer = report(
+                EpochReport(
+                    number=number,
+                    epoch=epoch,
+                    logs=logs,
+                    seconds=wall / len(results),
+                    program=group.name,
+                    plan=pack.program.plan,
+                    weights=pack.weights(number) if copies is None else partial(tuple, copies),
+                    state=pack.state(number) if copies is None else None,
+                    wall=wall,
+                    last=epoch >= trial.epochs,
+                )
+            )
+            if settled(answer) == "stop" or epoch >= trial.epochs:
+                leaving.add(number)
+
     def apply_answer(self, group: Group, pack: Pack, trial: SlotTrial, answer: Answer) -> None:
         """Does what was answered about a trial: the trial stays, leaves its slot, or waits."""
         if answer == "pause":
@@ -179,12 +242,13 @@ class ExecutorTimings:
         seconds: Where the time went.
         n_rounds: Rounds in which a pack was trained.
         rounds: The last of these rounds: seconds on the clock, and number of trials that trained.
+            Of packs that do not wait for one another, as many as a lane trains epochs.
     """
 
     def __init__(self) -> None:
         self.seconds = Seconds()
         self.n_rounds = 0
-        self.rounds: deque[tuple[float, int]] = deque(maxlen=_LATELY)
+        self.rounds: deque[tuple[float, float]] = deque(maxlen=_LATELY)
         self._slot_epochs = self._busy_epochs = 0
 
     def add_round(self, wall: float, packs: Sequence[Pack], trained: Sequence[PackEpoch]) -> None:
@@ -202,6 +266,25 @@ class ExecutorTimings:
             self.n_rounds += 1
             self.rounds.append((wall, sum(len(results) for results, _ in trained)))
 
+    def add_epochs(self, wall: float, trained: Sequence[tuple[int, PackEpoch]], lanes: int) -> None:
+        """Adds epochs of packs that did not wait for one another.
+
+        Args:
+            wall: Seconds on the clock that they took together.
+            trained: The slots of each pack, and its epoch.
+            lanes: Packs that train at the same time.
+        """
+        if not trained:
+            return
+        n_jobs = sum(len(results) for _, (results, _) in trained)
+        self._slot_epochs += sum(n_slots for n_slots, _ in trained)
+        self._busy_epochs += n_jobs
+        self.seconds.add(wall, [times for _, (_, times) in trained])
+        n_rounds = -(-len(trained) // lanes)
+        self.n_rounds += n_rounds
+        for _ in range(min(n_rounds, _LATELY)):
+            self.rounds.append((wall / n_rounds, n_jobs / n_rounds))
+
     @property
     def slot_epochs(self) -> tuple[int, int]:
         """Slots over all epochs, and how many of them held a trial."""
@@ -210,7 +293,7 @@ class ExecutorTimings:
     def add_elsewhere(
         self,
         seconds: Seconds,
-        rounds: Sequence[tuple[float, int]],
+        rounds: Sequence[tuple[float, float]],
         slot_epochs: tuple[int, int],
     ) -> None:
         """Adds what another machine has spent.

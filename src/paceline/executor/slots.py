@@ -79,11 +79,17 @@ class SlotAllocator:
             found.append(group)
         return [group for group in active if group in found]
 
-    def empty_packs(self, group: Group) -> None:
-        """Takes a group's trials out of its packs and puts them first in the queue."""
-        for pack in group.packs:
+    def empty_packs(self, group: Group, *, begun: bool = True) -> None:
+        """Takes a group's trials out of its packs and puts them first in the queue.
+
+        Args:
+            group: The group.
+            begun: Whether packs that have begun to train are emptied, too.
+        """
+        packs = [pack for pack in group.packs if begun or pack.began is None]
+        for pack in packs:
             group.queue.extendleft(pack.take_out(trial.number) for trial in pack.live)
-        group.packs.clear()
+            group.packs.remove(pack)
 
     def fits(self, group: Group, failed: Failed) -> bool:
         """Whether a compiled group fits into the device's memory.
@@ -94,7 +100,7 @@ class SlotAllocator:
         Raises:
             UsageError: The user asked for a number of slots that does not fit.
         """
-        if group.packs:
+        if any(pack.began is not None for pack in group.packs):
             return True
         program, planner = program_of(group), self._planner
         room = self._device_data.room(group, program, planner.lanes)
@@ -117,6 +123,7 @@ class SlotAllocator:
                 f"one trial needs {size_text(room.each)} beside the data, and {free} are free on "
                 "the device; make the model or the batch smaller"
             )
+            self.empty_packs(group)
             while group.queue:
                 failed(group.queue.popleft().number, error)
         return False
@@ -129,7 +136,7 @@ class SlotAllocator:
         )
         group.most_slots, group.program = n_slots, None
         group.plan_choice = group.next_program = None
-        group.packs.clear()
+        self.empty_packs(group)
 
     def recover(self, group: Group, pack: Pack, error: BaseException, failed: Failed) -> bool:
         """Handles the error of a pack's epoch.
@@ -267,6 +274,24 @@ class CountsSlots(Protocol):
         ...
 
 
+class TakesTrials(Protocol):
+    """Trains trials as they come, without rounds."""
+
+    @property
+    def hungry(self) -> bool:
+        """Whether nothing can train until more trials are there."""
+        ...
+
+    @property
+    def room(self) -> bool:
+        """Whether one more trial is worth building now."""
+        ...
+
+    def ended(self) -> bool:
+        """Whether what is left is to be trained in rounds."""
+        ...
+
+
 class Demand:
     """How many trials an executor wants to have ready; the search says what is still to come.
 
@@ -285,6 +310,7 @@ class Demand:
         continuous: Whether each floating-point number of the space is of a range, so that no two
             trials have the same.
         unasked: Of the trials still to come, the number of those that have not been taken in.
+        stream: What trains trials as they come, and knows how many it wants; None: rounds do.
     """
 
     def __init__(
@@ -294,6 +320,7 @@ class Demand:
         self.family = self.expected = 1
         self.all_asked = self.uniform = self.continuous = False
         self.unasked = 0
+        self.stream: TakesTrials | None = None
 
     def expect_members(self, n_members: int) -> None:
         """Counts a trial with so many members that is about to be taken in."""
@@ -343,12 +370,16 @@ class Demand:
     @property
     def hungry(self) -> bool:
         """Whether training should wait for more trials, because slots would stay empty."""
+        if self.stream is not None:
+            hungry = self.stream.hungry
+            if not self.stream.ended():
+                return hungry
         groups = self._grouper.groups
         have = sum(len(group.queue) + group.n_live for group in groups)
-        return have < self._planner.slots_now(groups) * self._further
+        return have < self._planner.slots_now(groups) * self.further
 
     @property
-    def _further(self) -> int:
+    def further(self) -> int:
         """How many times the trials that train at once are to be ready."""
         groups = self._grouper.groups
         # With several programs in sight, look further ahead, so that each fills a pack of its own.
@@ -361,6 +392,8 @@ class Demand:
     @property
     def room(self) -> bool:
         """Whether one more trial is worth tracing now, to be ready when a slot becomes free."""
+        if self.stream is not None and not self.stream.ended():
+            return self.stream.room
         return self._grouper.waiting < 4 * self._planner.slots_now(self._grouper.groups)
 
     @property
@@ -386,7 +419,7 @@ class Demand:
         trials = [trial for group in groups for trial in group.trials]
         slots = self._planner.slots_now(groups)
         # Those in slots will have left, and as many are to wait then as before the packs trained.
-        missing = slots * self._further - max(0, len(trials) - slots)
+        missing = slots * self.further - max(0, len(trials) - slots)
         left = min((trial.epochs - trial.epoch for trial in trials), default=1) if steady else 1
         return max(0, -(-missing // max(1, left)))
 

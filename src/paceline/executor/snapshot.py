@@ -338,7 +338,7 @@ class PackSnapshots:
         self, group: Group, packs: list[list[int | None]], trials: dict[int, SlotTrial]
     ) -> None:
         """Puts trials into the slots that they had, and removes them from ``trials``."""
-        for numbers in packs[: self._planner.lanes]:
+        for numbers in packs:
             pack = self._slots.new_pack(group)
             group.packs.append(pack)
             for slot, number in enumerate(numbers):

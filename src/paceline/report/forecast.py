@@ -149,7 +149,7 @@ def rounds_left(running: Sequence[int], to_come: int, epochs: float, at_once: fl
     return max(math.ceil(max(ends)), total / at_once)
 
 
-def pace_of(rounds: Collection[tuple[float, int]]) -> Pace | None:
+def pace_of(rounds: Collection[tuple[float, float]]) -> Pace | None:
     """Return the mean pace of some rounds; None without rounds.
 
     Args:

@@ -416,7 +416,7 @@ class TrialPrefetch:
         free = demand.one_program and self._asker.max_open is None and not self._pruned
         # A pruner or a callback may end a trial early, and its slot must be filled then.
         steady = not self._pruned and self._arguments.callbacks is None
-        self._due = None if free else demand.ahead(steady=steady)
+        self._due = None if free or packs.streaming else demand.ahead(steady=steady)
         if self.carried_over is not None:
             self._due, self.carried_over = self.carried_over, None
         packs.lockstep = not free
@@ -430,10 +430,6 @@ class TrialPrefetch:
         """Packs have trained for an epoch."""
         self._training = False
 
-    def resume(self, carried_over: int | None) -> None:
-        """Goes on with a search whose last round was broken off; None where it was not."""
-        self.carried_over = carried_over
-
     def break_off(self) -> None:
         """Notes what this round has still to ask for: the round will begin again."""
         self.carried_over = self._due
@@ -441,7 +437,10 @@ class TrialPrefetch:
     def ask_ahead(self, packs: PackExecutor) -> bool:
         """While packs train, asks for one more trial; returns False when the round has enough."""
         if self._due is None:
-            return packs.demand.room and self.ask()
+            asked = packs.demand.room and self.ask()
+            # A stream waits for more until it hears that no more come.
+            packs.demand.all_asked |= packs.streaming and not asked and self.all_asked()
+            return asked
         if self._due <= 0:  # asked again and again while a program is compiled
             return False
         self._due -= 1

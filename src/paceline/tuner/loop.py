@@ -65,6 +65,8 @@ class SearchLoop:
         self.checkpointer = SearchCheckpointer(
             context, self._failures, self._launcher, self._prefetch, self._progress
         )
+        if self._packs is not None:
+            self._packs.steady = _is_steady(context)
         self._population: Population | None = None
         if isinstance(context.pruner, PopulationPruner):
             from paceline.tuner.population import Population  # plain searches need none of it
@@ -216,12 +218,16 @@ class SearchLoop:
         packs.advance(self._reports.receive, self._ask_ahead, self._reports.failed)
         self._prefetch.end_round()
         self.timeline.collect()
-        self._timeout.round_took(times.train + times.validate - before)
+        if not packs.streaming:
+            self._timeout.round_took(times.train + times.validate - before)
 
     def _ask_ahead(self) -> bool:
         """While the device works, gets one more trial ready; False when there is none to."""
         packs = self._packs
         assert packs is not None
+        if packs.streaming and packs.timings.rounds:
+            self._timeout.round_took(packs.timings.rounds[-1][0])
+        packs.hurried = self._stop.asked or self._timeout.over
         self._show("compiling" if packs.compiling else "training")
         if self._stop.asked and packs.compiling:  # nothing trains: the round has not begun
             self._prefetch.break_off()
@@ -301,6 +307,21 @@ class SearchLoop:
         return self._progress.summary(
             seconds, self._launcher.seconds, self.checkpointer.seconds, self.ended
         )
+
+
+def _is_steady(context: SearchContext) -> bool:
+    """Whether every trial trains to its last epoch, and no result decides which trials come."""
+    arguments, study = context.arguments, context.study
+    return (
+        context.pruner is context.stopping is None
+        and arguments.callbacks is arguments.trial_timeout is None
+        and arguments.n_members == 1
+        and not (callable(arguments.epochs) or callable(arguments.initial_epoch))
+        and not study.peers.shared
+        and study.strategy.resumable  # not a searcher, who may choose by results
+        and not study.strategy.ends_by_itself  # a grid's first trials have much in common
+        and study.asker.max_open is None
+    )
 
 
 class EpochReports:

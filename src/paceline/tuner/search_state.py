@@ -266,7 +266,7 @@ class SearchCheckpointer:
     def resume(self, snapshot: Snapshot) -> None:
         """Puts the trials of a checkpoint back to where they were, and goes on with them."""
         self._failures.resume(snapshot.facts["succeeded"])
-        self._prefetch.resume(snapshot.facts.get("owed"))
+        self._prefetch.carried_over = snapshot.facts.get("owed")
         asked, numbers = snapshot.facts.get("go_on", [None, []])
         if self._continued is None or self._continued == asked:  # the same call as before
             self._continued = asked

@@ -25,6 +25,7 @@ from paceline.pack.callbacks.packable import why_not_packed
 from paceline.pack.callbacks.per_trial import CallbackFactory, StudyPaths
 from paceline.pack.callbacks.state import CallbackState, attributes_of, callback_state, resumed
 from paceline.tuner.checkpoint.files import CheckpointManager
+from stopping import by_epochs
 
 callbacks = keras.callbacks
 X, Y = toys.data()
@@ -521,6 +522,7 @@ def stopped(monkeypatch):
             advance(self, *arguments)
 
         with monkeypatch.context() as patch:
+            by_epochs(patch)
             patch.setattr(LocalExecutor, "advance", signalled)
             with pytest.raises(KeyboardInterrupt, match="^$"):
                 tuner.search(X, Y, **call)

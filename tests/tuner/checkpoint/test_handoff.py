@@ -19,7 +19,7 @@ from paceline.study.workers.worker import Worker
 from paceline.tuner.checkpoint import files as checkpoint
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
 from paceline.tuner.checkpoint.trial_variables import TrialHandoff
-from stopping import hears_signals  # noqa: F401 - a fixture
+from stopping import by_epochs, hears_signals  # noqa: F401 - a fixture
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {**toys.CALL, "n_trials": 5}
@@ -45,6 +45,7 @@ def left_by_one_that_shared(make: Any, rounds: int, call: Any = CALL, **argument
         return join(self, *given, **(named | {"share": True}))
 
     with pytest.MonkeyPatch.context() as patch:
+        by_epochs(patch)
         patch.setattr(LocalExecutor, "advance", signalled)
         patch.setattr(Worker, "join", shares)
         with pytest.raises(KeyboardInterrupt, match="^$"):
@@ -107,6 +108,7 @@ def test_who_gets_company_keeps_its_trials_at_once(make) -> None:
         keep(self, snapshot)
 
     with pytest.MonkeyPatch.context() as patch:
+        by_epochs(patch)
         patch.setattr(LocalExecutor, "advance", counted)
         patch.setattr(Worker, "join", joined)
         patch.setattr(SavePolicy, "save", seen)

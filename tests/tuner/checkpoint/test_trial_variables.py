@@ -13,6 +13,7 @@ import toys
 from epoch_reports import observe_reports
 from paceline.tuner.checkpoint.best_models import TrainedModels
 from paceline.tuner.checkpoint.trial_variables import LastVariables
+from stopping import by_epochs
 
 
 def variables(value: float) -> list[list[Any]]:
@@ -62,6 +63,7 @@ def test_a_checkpoint_has_the_ends_of_those_that_are_complete(fresh_folder, monk
     """Killed after a checkpoint, before the best models are saved: they were in memory alone."""
     monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
     monkeypatch.setattr(TrainedModels, "save", lambda self, note: None)
+    by_epochs(monkeypatch)
 
     def interrupt(report):
         if len(reports) > 2:  # two trials of one epoch are complete, and a checkpoint has both

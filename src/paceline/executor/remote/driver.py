@@ -69,6 +69,7 @@ class RemoteExecutor(SpendsElsewhere):
 
     Attributes:
         demand, timings, compiling, lockstep, judged: As of ``PackExecutor``.
+        steady, hurried, streaming: Of no account here.
         limit: How long an epoch may take, as the machines were told.
 
     Raises:
@@ -101,7 +102,8 @@ class RemoteExecutor(SpendsElsewhere):
         self._payoff = PayOff(self.demand, self.timings, self._notes.tell)
         self._trains = self._reported = False
         self._most_bytes = _SHARE * host_bytes()
-        self.lockstep, self.judged = False, True
+        self.lockstep = self.steady = self.hurried = self.streaming = False
+        self.judged = True
         self.limit = EpochLimit()
         began = time.perf_counter()
         while not len(self._machines):

@@ -1,0 +1,256 @@
+"""Rounds: one epoch of several packs side by side, after which the search judges the trials.
+
+Rounds are for searches in which a result may end a trial, or decide which trials come. Other
+searches need not wait for results; there ``PackStream`` trains (docs/decisions/0048).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+
+from paceline.executor.base import EpochLimit, Failed, LateAnswer, PackTimeout, Report, settled
+from paceline.executor.grouping import Group, TrialGrouper, program_of
+from paceline.executor.lanes import PAUSE, LaneThreads
+from paceline.executor.plan_choice import Candidate
+from paceline.executor.planner import Planner
+from paceline.executor.reporting import EpochReporter, ExecutorTimings, PackEpoch, SlotTimeline
+from paceline.executor.slots import Demand, RoundBegin, SlotAllocator
+from paceline.executor.snapshot import PausedStates
+from paceline.pack.pack import Pack, SlotTrial
+from paceline.pack.plan import CompiledPlan
+
+
+class EpochRound:
+    """One epoch of each of several packs; training begins when the round is constructed.
+
+    Args:
+        packs: The packs, each with its group. Every pack has at least one trial.
+        lanes: The threads in which the packs train.
+
+    Attributes:
+        packs: The packs.
+        wall: Seconds on the clock that the round took; 0.0 until it has ended.
+    """
+
+    def __init__(self, packs: Sequence[tuple[Group, Pack]], lanes: LaneThreads) -> None:
+        self._groups = [group for group, _ in packs]
+        self.packs = [pack for _, pack in packs]
+        self._disturbed = False
+        self._began, self.wall = time.perf_counter(), 0.0
+        self._epochs: list[Future[PackEpoch]] = [
+            lanes.submit(pack.run_epoch) for pack in self.packs
+        ]
+
+    def run(self, meanwhile: Callable[[], bool], limit: float | None, *, lockstep: bool) -> None:
+        """Waits until all packs have ended their epoch.
+
+        Args:
+            meanwhile: Does a piece of useful work in this thread; returns False when none is left.
+            limit: Seconds that an epoch may take; None: as long as it needs.
+            lockstep: Whether to call ``meanwhile`` until no work is left, even if the packs end
+                sooner.
+
+        Raises:
+            PackTimeout: Packs have not ended their epoch within the limit.
+        """
+        while not all(epoch.done() for epoch in self._epochs):
+            if meanwhile():
+                self._disturbed = True
+            else:
+                wait(self._epochs, timeout=PAUSE)
+            if limit is not None:
+                self.check_hung(limit)
+        while lockstep and meanwhile():
+            self._disturbed = True
+        self.wall = time.perf_counter() - self._began
+
+    def check_hung(self, limit: float) -> None:
+        """Checks that no pack has trained longer than ``limit`` seconds.
+
+        Raises:
+            PackTimeout: Some packs have.
+        """
+        now = time.perf_counter()
+        hung = [
+            pack
+            for pack, epoch in zip(self.packs, self._epochs, strict=True)
+            # A pack that waits for a free thread has not begun, and its time does not count.
+            if not epoch.done() and pack.began is not None and now - pack.began > limit
+        ]
+        if hung:
+            raise PackTimeout([{trial.number: trial.epoch for trial in pack.live} for pack in hung])
+
+    @property
+    def trained(self) -> list[PackEpoch]:
+        """The epochs of the packs that did not fail."""
+        return [epoch.result() for epoch in self._epochs if epoch.exception() is None]
+
+    @property
+    def outcomes(self) -> list[tuple[Group, Pack, PackEpoch | BaseException]]:
+        """Each pack with its group and with its epoch, or with the error that its epoch raised."""
+        outcomes = []
+        for group, pack, epoch in zip(self._groups, self.packs, self._epochs, strict=True):
+            error = epoch.exception()
+            outcomes.append((group, pack, epoch.result() if error is None else error))
+        return outcomes
+
+    def n_full(self, n_lanes: int) -> int:
+        """Number of trials that trained if the round shows how fast a full device is; else 0.
+
+        Args:
+            n_lanes: Packs that can train at once.
+        """
+        full = len(self.packs) == n_lanes and not any(pack.free for pack in self.packs)
+        # Building and tracing models during the round took a share of the round's seconds.
+        return sum(len(pack.slots) for pack in self.packs) if full and not self._disturbed else 0
+
+
+class PackRounds:
+    """Trains all packs whose turn it is, an epoch at a time.
+
+    Args:
+        grouper: Knows the groups and the trials that wait in them.
+        planner: Compiles the groups' programs.
+        slots: Fills free slots.
+        lanes: The threads in which packs train.
+        reporter: Makes the reports.
+        demand: What the search says is still to come.
+        paused: The paused trials.
+        limit: How long an epoch may take.
+
+    Attributes:
+        number: Rounds so far.
+        begun: The beginning of the round that waits for a compiler; None: none does.
+        compiling: Whether nothing can train until a program is compiled.
+    """
+
+    def __init__(
+        self,
+        grouper: TrialGrouper,
+        planner: Planner,
+        slots: SlotAllocator,
+        lanes: LaneThreads,
+        reporter: EpochReporter,
+        demand: Demand,
+        paused: PausedStates,
+        limit: EpochLimit,
+    ) -> None:
+        self._grouper, self._planner, self._slots = grouper, planner, slots
+        self._lanes, self._reporter, self._demand = lanes, reporter, demand
+        self._paused, self._limit = paused, limit
+        self.number = 0
+        self.begun: RoundBegin | None = None
+        self.compiling = False
+
+    def train(
+        self,
+        report: Report,
+        meanwhile: Callable[[], bool],
+        failed: Failed,
+        spent: tuple[ExecutorTimings, SlotTimeline],
+        *,
+        lockstep: bool,
+    ) -> None:
+        """Trains one epoch of every pack whose turn it is.
+
+        Args:
+            report: Handles each report; see ``Executor.advance``, as for the next two.
+            meanwhile: Does a piece of useful work in this thread.
+            failed: Is told of each job that fails.
+            spent: Told what was trained.
+            lockstep: Whether all trials that are prepared meanwhile must be there before the epoch
+                is reported.
+
+        Raises:
+            UsageError: The user's number of slots does not fit into the device's memory.
+            PackTimeout: Packs have not ended their epoch within the limit.
+            Exception: What ``report`` raised.
+        """
+        timings, timeline = spent
+        active = [group for group in self._grouper.groups if group.active]
+        again = self.begun if lockstep else None  # it was broken off while it waited
+        active = active if again is None else [group for group in active if again.has(group)]
+        self.begun = begun = again or RoundBegin.of(active, self._demand.all_asked)
+        self.number += 1
+        self._compile(active, widens=again is None)
+        ready = self._slots.groups_in_turn(active, self.number)
+        for group in ready:
+            self._wait_for(program_of(group), meanwhile)
+        self.begun = None
+        ready = [group for group in ready if self._slots.fits(group, failed)]
+        only = begun.numbers if lockstep else None
+        all_asked = begun.all_asked if lockstep else self._demand.all_asked
+        filled = [(group, self._slots.refill(group, all_asked, only)) for group in ready]
+        packs = [(group, pack) for group, found in filled for pack in found]
+        packs = [(group, pack) for group, pack in packs if self._reporter.begin_epoch(pack, failed)]
+        timeline.begin_round(packs)
+        now = EpochRound(packs, self._lanes)
+        now.run(meanwhile, self._limit.seconds, lockstep=lockstep)
+        timings.add_round(now.wall, now.packs, now.trained)
+        timeline.end_round(now.packs, {job for results, _ in now.trained for job in results})
+        n_full = now.n_full(self._planner.lanes)
+        tight = self._report_round(now, report, failed)
+        for group in tight:
+            self._paused.leave_device()
+            self._slots.halve(group)
+        for group in ready if not tight else ():
+            self._reconsider_plan(group, n_full if len(ready) == 1 else 0, now.wall)
+        for group in ready:
+            if not group.active:
+                self._reporter.end_group(group)
+
+    def _compile(self, groups: Sequence[Group], *, widens: bool) -> None:
+        """Compiles groups that have no program and, where it widens, those that lack an input."""
+        for group in groups:
+            if group.program is None and group.restored_program is not None:
+                self._planner.compile_again(group)
+            if group.program is None or (widens and any(role.stale for role in group.roles)):
+                if group.program is None:
+                    group.asked_round = self.number
+                self._planner.compile(group, *self._demand.of_program(group))
+
+    def _report_round(self, now: EpochRound, report: Report, failed: Failed) -> list[Group]:
+        """Reports a round and does what is answered; returns the groups that lack memory."""
+        tight: dict[int, Group] = {}
+        told: list[tuple[Group, Pack, SlotTrial, LateAnswer]] = []
+        for group, pack, epoch in now.outcomes:
+            if not isinstance(epoch, BaseException):
+                told += self._reporter.report_epoch(group, pack, epoch, report, failed)
+            elif self._slots.recover(group, pack, epoch, failed):
+                tight[id(group)] = group
+        # Late answers may depend on the reports of all packs, so they are asked for now.
+        for group, pack, trial, answer in told:
+            self._reporter.apply_answer(group, pack, trial, settled(answer))
+        return list(tight.values())
+
+    def _reconsider_plan(self, group: Group, n_trials: int, seconds: float) -> None:
+        """After an epoch: moves a group's trials to another program if that is faster.
+
+        Args:
+            group: The group.
+            n_trials: Trials that trained, if the group was alone and all slots were taken; else 0.
+            seconds: Seconds that the epoch took.
+        """
+        program = program_of(group)
+        if group.plan_choice is not None and n_trials:
+            candidate = Candidate(program.plan, program.n_slots)
+            group.plan_choice.note(candidate, n_trials, seconds)
+        left, expected = self._demand.epochs_left(group), self._demand.expected
+        self._planner.reconsider(group, left, expected)
+        if self._demand.all_asked and not group.queue and not self._paused.of(group):
+            self._planner.shrink(group, seconds)
+        else:
+            self._planner.grow(group, left, seconds, expected)
+        if group.next_program is not None and self._planner.arrived(group):
+            self._slots.empty_packs(group)
+            group.program, group.next_program = group.next_program, None
+            self._planner.plans.add(group.program.plan)
+
+    def _wait_for(self, program: CompiledPlan, meanwhile: Callable[[], bool]) -> None:
+        self.compiling = True
+        while not program.ready():
+            if not meanwhile():
+                time.sleep(PAUSE)
+        self.compiling = False

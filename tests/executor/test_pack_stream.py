@@ -1,0 +1,533 @@
+"""A stream of packs: formed in the order of trials, trained while the search does other work."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import toys
+from executor.fakes import FakeDriver, FakePlanner, FakeProgram, group, numbers, slots_of, trial
+from paceline.data.arrays import prepare
+from paceline.data.chunks import ResidentArrays
+from paceline.executor import lanes
+from paceline.executor.base import (
+    Answer,
+    EpochLimit,
+    EpochReport,
+    Job,
+    Notes,
+    PackOptions,
+    PackTimeout,
+    SearchData,
+)
+from paceline.executor.lanes import PackStream
+from paceline.executor.local import LocalExecutor
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import random_state_kept
+from paceline.executor.slots import Demand, SlotAllocator
+from paceline.pack.pack import Pack
+from paceline.search_space import HyperParameters
+
+LONG = 30.0  # s, after which what should have come about is given up
+
+# -- forming packs ---------------------------------------------------------------------------------
+
+
+class Planner(FakePlanner):
+    """Compiles at once: two slots."""
+
+    compiled: list[str]
+
+    def compile(self, made: Any, n_trials: int, expected: int) -> None:
+        self.compiled.append(made.name)
+        made.program = FakeProgram(2)
+
+    def slots_of(self, groups: list[Any]) -> int:
+        return self.lanes * max(
+            2 if each.program is None else each.program.n_slots for each in groups
+        )
+
+    def max_slots(self, groups: list[Any]) -> int:
+        return 2 * self.lanes
+
+
+class Forming:
+    """A stream over these groups, with one lane."""
+
+    def __init__(self, *groups: Any) -> None:
+        self.planner: Any = Planner(1, slots=2)
+        self.planner.compiled = []
+        for each in groups:
+            stale = SimpleNamespace(stale=False, full=each.train.full)
+            each.train = stale
+        grouper: Any = SimpleNamespace(groups=list(groups), n_programs=len(groups), waiting=0)
+        device_data: Any = SimpleNamespace(
+            of=lambda made, layout: (ResidentArrays(None, 8, 2, made.work.epochs), None)
+        )
+        data: Any = SearchData(None)  # type: ignore[arg-type]
+        slots = SlotAllocator(self.planner, device_data, data, Notes(), EpochLimit())
+        self.demand = Demand(self.planner, grouper)
+        unused: Any = None
+        self.stream = PackStream(grouper, self.planner, slots, unused, unused, self.demand)
+
+    def uniform(self) -> Forming:
+        self.demand.uniform = True
+        return self
+
+
+def test_trials_form_packs_in_their_order_as_soon_as_they_fill_one():
+    made = group(0, 1, 2, 3, 4)
+    Forming(made).stream.form()
+    assert slots_of(made) == [[0, 1], [2, 3]]
+    assert numbers(made.queue) == [4], "it waits for another of its program"
+
+
+def test_what_is_formed_does_not_depend_on_when():
+    """One trial after another, or all at once: the clock decides nothing."""
+    for batches in ([[0], [1], [2], [3], [4]], [[0, 1, 2], [3, 4]]):
+        made = group()
+        forming = Forming(made)
+        for batch in batches:
+            made.queue.extend(map(trial, batch))
+            forming.stream.form()
+        assert slots_of(made) == [[0, 1], [2, 3]]
+
+
+def test_without_a_program_trials_wait():
+    """For as many as train at once; then one is compiled."""
+    made = group(0, n_slots=None)
+    forming = Forming(made)
+    assert forming.stream.hungry
+    assert made.packs == [] and forming.planner.compiled == []
+    made.queue.append(trial(1))
+    assert not forming.stream.hungry
+    assert slots_of(made) == [[0, 1]] and forming.planner.compiled == ["g"]
+
+
+def test_who_has_waited_longest_trains_with_a_free_slot_where_many_wait():
+    """Of several programs four times as many as train at once: 8 of 2 slots and one lane."""
+    groups = [group(n, n_slots=None, name=str(n)) for n in (3, 0, 1, 2, 4, 5, 6)]
+    forming = Forming(*groups)
+    forming.stream.form()
+    assert forming.planner.compiled == []
+    groups.append(group(7, name="7"))
+    forming.stream._grouper.groups.append(groups[-1])  # type: ignore[misc]
+    groups[-1].train = groups[0].train
+    forming.stream.form()
+    assert forming.planner.compiled == ["0"]
+    assert slots_of(groups[1]) == [[0, None]]
+    assert all(not each.packs for each in groups if each is not groups[1])
+
+
+def test_the_rest_trains_once_no_more_trials_come():
+    groups = [group(0, 1, 2, name="a"), group(3, n_slots=None, name="b")]
+    forming = Forming(*groups)
+    forming.stream.form_rest()
+    assert [slots_of(each) for each in groups] == [[[0, 1], [2, None]], [[3, None]]]
+    assert forming.planner.compiled == ["b"]
+
+
+def test_trials_of_another_length_do_not_share_a_pack_that_cannot_take_them():
+    made = group(n_slots=2, steps_per_epoch=2)
+    made.queue.extend([trial(0), trial(1, first_epoch=1), trial(2)])
+    Forming(made).stream.form_rest()
+    assert sorted(n for pack in slots_of(made) for n in pack if n is not None) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("odd", [{"driver": FakeDriver()}, {"fold": object()}, {"epoch": 3}])
+def test_trials_that_something_else_acts_on_train_in_rounds(odd):
+    """With several programs only once the packs that are there have ended."""
+    groups = [group(0, 1, name="a"), group(name="b")]
+    forming = Forming(*groups)
+    forming.stream.form()
+    groups[1].queue.append(trial(2, **odd))
+    forming.stream.form()
+    assert not forming.stream.room and not forming.stream.hungry, "no more trials are asked for"
+    assert forming.stream.state == "over"
+    assert not forming.stream.ended()
+    groups[0].packs.clear()
+    assert forming.stream.ended()
+
+
+def test_with_one_program_rounds_go_on_at_once_and_packs_that_train_stay():
+    made = group(0, 1, 2, 3)
+    forming = Forming(made).uniform()
+    forming.stream.form()
+    made.packs[0].began = time.perf_counter()
+    made.queue.append(trial(4, driver=FakeDriver()))
+    forming.stream.form()
+    assert forming.stream.state is None
+    assert forming.stream.ended()
+    assert slots_of(made) == [[0, 1]]
+    assert sorted(numbers(made.queue)) == [2, 3, 4]
+
+
+def test_a_program_that_lacks_an_input_waits_for_the_end_of_its_packs():
+    groups = [group(0, 1, name="a"), group(2, 3, name="b")]
+    forming = Forming(*groups)
+    forming.stream.form()
+    groups[0].queue.append(trial(4))
+    groups[0].train.stale = True
+    forming.stream.form()
+    assert slots_of(groups[0]) == [[0, 1]], "the pack keeps the program that it began with"
+    assert not forming.stream.over, "the others go on"
+    forming.stream.form_rest()
+    assert forming.stream.over
+
+
+def test_too_many_that_wait_for_an_input_end_the_stream():
+    groups = [group(0, 1, name="a"), group(name="b")]
+    forming = Forming(*groups)
+    forming.stream.form()
+    groups[0].train.stale = True
+    groups[0].queue.extend(map(trial, range(2, 9)))
+    forming.stream.form()
+    assert not forming.stream.over
+    groups[0].queue.append(trial(9))
+    forming.stream.form()
+    assert forming.stream.over
+
+
+def test_there_is_room_for_four_times_the_trials_that_train_at_once():
+    made = group(*range(6))
+    forming = Forming(made)
+    assert not forming.stream.hungry
+    assert forming.stream.room
+    made.queue.extend(map(trial, range(6, 8)))
+    forming.stream.form()
+    assert not forming.stream.room, "8 trials have a slot and have not begun"
+    made.packs[0].began = time.perf_counter()
+    assert forming.stream.room
+
+
+# -- training --------------------------------------------------------------------------------------
+
+RATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.15, 0.25]
+EPOCHS = 4
+DATA = SearchData(prepare(*toys.data(60)), prepare(*toys.data(20, seed=1)))
+
+
+class Run:
+    """Seven trials of one or two structures, two slots a pack; every epoch's weights are kept.
+
+    Args:
+        streams: Whether the trials stream; else they train in rounds.
+        two: Whether they are of two structures.
+        limit: Seconds that an epoch may take.
+    """
+
+    def __init__(
+        self, *, streams: bool = True, two: bool = False, limit: float | None = None
+    ) -> None:
+        self.two = two
+        options = PackOptions(slots=2, plan="stacked")
+        self.local = LocalExecutor(DATA, options, limit=EpochLimit(limit))
+        self.local.steady = streams
+        self.logs: dict[int, list[dict[str, float]]] = {n: [] for n in range(len(RATES))}
+        self.weights: dict[int, list[list[np.ndarray]]] = {n: [] for n in range(len(RATES))}
+        self.failed: dict[int, BaseException] = {}
+
+    def submit(self, *chosen: int) -> None:
+        for number in chosen:
+
+            def rebuild(number: int = number) -> Any:
+                act = "elu" if self.two and number % 2 else "relu"
+                build = ModelBuilder(lambda hp: toys.dense_with(hp, act))
+                with random_state_kept():
+                    return build(HyperParameters(values={"lr": RATES[number] / 10}), number)
+
+            self.local.demand.expected = len(RATES)
+            self.local.submit(Job(number, number, EPOCHS, 16, rebuild(), rebuild))
+
+    def report(self, epoch: EpochReport) -> Answer:
+        self.logs[epoch.number].append(epoch.logs)
+        trainable, non_trainable = epoch.weights()
+        self.weights[epoch.number].append([*trainable, *non_trainable])
+        assert epoch.last == (epoch.epoch == EPOCHS)
+        return "continue"
+
+    def fail(self, number: int, error: BaseException) -> None:
+        self.failed[number] = error
+
+    def train(
+        self,
+        meanwhile: Callable[[], bool] = lambda: False,
+        report: Callable[[EpochReport], Answer] | None = None,
+        times: int = 1000,
+    ) -> None:
+        while times and self.local.busy:
+            times -= 1
+            self.local.demand.all_asked = True
+            self.local.advance(report or self.report, meanwhile, self.fail)
+
+    def finish(self) -> Run:
+        self.submit(*range(len(RATES)))
+        self.train()
+        self.local.close()
+        return self
+
+
+def same(one: Run, two: Run, *chosen: int) -> None:
+    """All histories, and the weights after each epoch, to the bit."""
+    for number in chosen or range(len(RATES)):
+        assert one.logs[number] == two.logs[number]
+        for ours, theirs in zip(one.weights[number], two.weights[number], strict=True):
+            for a, b in zip(ours, theirs, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+@pytest.fixture(scope="module")
+def rounds() -> Run:
+    """All trials in rounds."""
+    return Run(streams=False).finish()
+
+
+@pytest.mark.parametrize("two", [False, True])
+def test_a_stream_trains_what_rounds_train_to_the_bit(two, rounds):
+    before = Run(streams=False, two=True).finish() if two else rounds
+    run = Run(two=two)
+    assert run.local.streaming
+    same(run.finish(), before)
+    assert {len(logs) for logs in run.logs.values()} == {EPOCHS}
+    assert run.local.timings.slot_epochs == (8 * EPOCHS, 7 * EPOCHS)
+    stays, packs = run.local.timeline.take(all_ended=True)
+    assert sorted((stay.job, stay.epochs) for stay in stays) == [(n, EPOCHS) for n in range(7)]
+    assert len(packs) == 4
+
+
+def test_packs_train_on_while_the_search_does_something_else(monkeypatch, rounds):
+    """And each report has the weights of its own epoch, though its pack has trained on."""
+    trained = threading.Semaphore(0)
+    run_epoch = Pack.run_epoch
+
+    def counted(self: Pack) -> Any:
+        found = run_epoch(self)
+        trained.release()
+        return found
+
+    monkeypatch.setattr(Pack, "run_epoch", counted)
+    monkeypatch.setattr(lanes, "_SLICE", LONG)
+    run, left = Run(), [EPOCHS]
+
+    def meanwhile() -> bool:
+        stream = run.local._stream
+        while left[0] and stream is not None and stream._runs:  # until a pack has ended
+            assert trained.acquire(timeout=LONG)
+            left[0] -= 1
+        return False
+
+    run.submit(*range(len(RATES)))
+    run.train(meanwhile)
+    assert left == [0]
+    same(run, rounds)
+
+
+def test_weights_are_held_for_so_many_bytes_only(monkeypatch, rounds):
+    monkeypatch.setattr(lanes, "_HELD", 0)
+    same(Run().finish(), rounds)
+
+
+def test_elsewhere_than_on_a_cpu_packs_wait_for_a_search_that_has_nothing_else_to_do(
+    monkeypatch, rounds
+):
+    run = Run()
+    monkeypatch.setattr(run.local._planner, "on_cpu", False)
+    same(run.finish(), rounds)
+
+
+@pytest.mark.parametrize("hurried", [False, True])
+def test_packs_stop_between_two_epochs_when_the_search_wants_to_be_asked(
+    monkeypatch, rounds, hurried
+):
+    monkeypatch.setattr(lanes, "_SLICE", LONG if hurried else 0.0)
+    run = Run()
+    run.local.hurried = hurried
+    run.submit(*range(len(RATES)))
+    until = time.monotonic() + LONG
+    while not any(run.logs.values()):  # the program has to be compiled first
+        run.train(times=1)
+        assert time.monotonic() < until
+    n_trained = [len(logs) for logs in run.logs.values()]
+    assert max(n_trained) <= (EPOCHS if hurried else 1), n_trained
+    assert run.local.busy
+    run.train()
+    same(run, rounds)
+
+
+def test_a_trial_that_is_stopped_leaves_and_its_neighbours_train_on(rounds):
+    run = Run()
+
+    def report(epoch: EpochReport) -> Answer:
+        run.report(epoch)
+        return "stop" if epoch.number == 0 and epoch.epoch == 2 else "continue"
+
+    run.submit(*range(len(RATES)))
+    run.train(report=report)
+    assert len(run.logs[0]) == 2, "what its slot computed meanwhile is nobody's"
+    same(run, rounds, *range(1, len(RATES)))
+
+
+def test_a_pack_that_fails_fails_its_trials_and_no_others(monkeypatch, rounds):
+    run_epoch = Pack.run_epoch
+
+    def failing(self: Pack) -> Any:
+        if self.live[0].number == 2 and self.live[0].epoch == 1:
+            raise ValueError("no more")
+        return run_epoch(self)
+
+    monkeypatch.setattr(Pack, "run_epoch", failing)
+    run = Run().finish()
+    assert set(run.failed) == {2, 3}
+    same(run, rounds, 0, 1, 4, 5, 6)
+
+
+def test_where_memory_runs_out_rounds_go_on_with_fewer_slots(monkeypatch, rounds):
+    run_epoch, left = Pack.run_epoch, [1]
+
+    def failing(self: Pack) -> Any:
+        if left and any(each.number == 2 for each in self.live):
+            left.clear()
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+        return run_epoch(self)
+
+    monkeypatch.setattr(Pack, "run_epoch", failing)
+    run = Run(two=True)
+    run.submit(*range(len(RATES)))
+    run.train()
+    assert run.failed == {}
+    assert not run.local.streaming
+    assert {len(logs) for logs in run.logs.values()} == {EPOCHS}
+    run.local.close()
+
+
+def test_an_epoch_that_does_not_end_is_named(monkeypatch):
+    stop = threading.Event()
+    monkeypatch.setattr(Pack, "run_epoch", lambda self: _hangs(self, stop))
+    run = Run(limit=0.2)
+    run.submit(0, 1, 2, 3)
+    try:
+        with pytest.raises(PackTimeout, match="do not come back") as hung:
+            run.train()
+    finally:
+        stop.set()
+    assert {number for pack in hung.value.packs for number in pack} <= {0, 1, 2, 3}
+    run.local.close()
+
+
+def _hangs(pack: Pack, stop: threading.Event) -> Any:
+    pack.began = time.perf_counter()
+    stop.wait(LONG)
+    raise ValueError("given up")
+
+
+def test_what_a_report_raises_ends_the_search_and_the_lanes(rounds):
+    run = Run()
+
+    def report(epoch: EpochReport) -> Answer:
+        raise LookupError("no such log")
+
+    run.submit(*range(len(RATES)))
+    with pytest.raises(LookupError, match="no such log"):
+        run.train(report=report)
+    run.local.close()
+    assert not any(thread.is_alive() for thread in run.local._lanes._threads)
+
+
+@pytest.mark.parametrize("two", [False, True])
+def test_a_stream_goes_on_from_a_snapshot_to_the_bit(monkeypatch, two):
+    """Some packs train, some have been formed and have not begun, and a trial waits."""
+    monkeypatch.setattr(lanes, "_SLICE", 0.0)
+    whole = Run(two=two)
+    whole.local.demand.continuous = True  # three trials of a structure are enough
+    whole.submit(*range(len(RATES)))
+
+    def ask_no_more() -> bool:
+        whole.local.demand.all_asked = False
+        return False
+
+    whole.local.demand.all_asked = False
+    until = time.monotonic() + LONG
+    while not any(whole.logs.values()):  # a program has to be compiled first
+        whole.local.advance(whole.report, ask_no_more, whole.fail)
+        assert time.monotonic() < until
+    arrays: dict[str, np.ndarray] = {}
+    facts = json.loads(json.dumps(whole.local.snapshot(arrays, {})))
+    assert facts["stream"] == "on"
+    arrays = {name: np.array(array) for name, array in arrays.items()}
+    before = {number: len(logs) for number, logs in whole.logs.items()}
+    whole.train()
+    assert set(before.values()) >= {0, 1}
+
+    again = Run(two=two)
+    with again.local.resubmitting(facts, lambda number: None):
+        again.submit(*reversed(range(len(RATES))))
+    assert again.local.restore(facts, dict(arrays), lambda number: None) == []
+    found: dict[str, np.ndarray] = {}
+    assert json.loads(json.dumps(again.local.snapshot(found, {}))) == facts
+    again.train()
+    for number, logs in whole.logs.items():
+        assert again.logs[number] == logs[before[number] :]
+        for ours, theirs in zip(
+            again.weights[number], whole.weights[number][before[number] :], strict=True
+        ):
+            for a, b in zip(ours, theirs, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+def test_a_search_that_went_on_in_rounds_does_so_again():
+    """A checkpoint of an earlier version says nothing of streams."""
+    whole = Run(streams=False)
+    whole.submit(0, 1, 2)
+    whole.train(times=1)
+    arrays: dict[str, np.ndarray] = {}
+    facts = whole.local.snapshot(arrays, {})
+    assert "stream" not in facts
+    again = Run()
+    with again.local.resubmitting(facts, lambda number: None):
+        again.submit(0, 1, 2)
+    again.local.restore(facts, arrays, lambda number: None)
+    assert not again.local.streaming
+    again.train()
+    whole.train()
+    for number in range(3):
+        assert again.logs[number] == whole.logs[number][-len(again.logs[number]) :]
+
+
+def test_with_one_program_the_slot_of_a_trial_that_left_is_given_to_another(monkeypatch, rounds):
+    run = Run()
+    run.local.demand.uniform = True
+
+    def report(epoch: EpochReport) -> Answer:
+        run.report(epoch)
+        return "stop" if epoch.number == 0 else "continue"
+
+    monkeypatch.setattr(lanes, "_SLICE", 0.0)
+    refilled: list[list[int]] = []
+    refill = PackStream._refill
+
+    def noted(self: PackStream, made: Any, pack: Pack) -> None:
+        refill(self, made, pack)
+        refilled.append([trial.number for trial in pack.live])
+
+    monkeypatch.setattr(PackStream, "_refill", noted)
+    run.submit(*range(len(RATES)))
+    run.train(report=report)
+    assert any(1 in pack and len(pack) == 2 for pack in refilled), refilled
+    assert len(run.logs[0]) == 1
+    assert {len(run.logs[n]) for n in range(1, 7)} == {EPOCHS}
+    same_numbers(run, rounds, *range(1, 7))
+
+
+def same_numbers(one: Run, two: Run, *chosen: int) -> None:
+    """In another slot XLA may round a sum differently."""
+    for number in chosen:
+        for ours, theirs in zip(one.logs[number], two.logs[number], strict=True):
+            assert ours == pytest.approx(theirs, rel=1e-6)
