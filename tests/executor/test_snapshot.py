@@ -370,6 +370,29 @@ def test_programs_alone_are_compiled_again_and_all_trials_begin_again(whole) -> 
     again.local.close()
 
 
+def test_a_program_that_nobody_has_needed_since_is_remembered_again() -> None:
+    """Else the third process would choose its slots anew: 1, and XLA may round otherwise."""
+    one = Run()
+    one.submit(0, 1)
+    one.train()
+    facts = one.local.snapshot({}, {})
+    assert facts["groups"][0]["epochs"] == {}, "all its trials have ended"
+    inputs = TrialInputs(DATA.train, DATA.validation, 16, 16)
+    run, again = one, facts
+    for _ in range(2):
+        run = Run()
+        example = (run.model(0), inputs)
+        assert run.local.restore(again, {}, lambda number, of=example: of) == []
+        again = json.loads(json.dumps(run.local.snapshot({}, {})))
+        assert again["groups"][0]["program"] == facts["groups"][0]["program"] is not None
+    run.submit(2)
+    run.train()
+    (made,) = run.local._grouper.groups
+    assert made.program is not None and made.program.n_slots == 2
+    for each in (one, run):
+        each.local.close()
+
+
 def test_a_trial_sits_in_the_slot_it_had_and_its_group_keeps_its_round(whole) -> None:
     _, snapshot, arrays, _ = whole
     (made,) = snapshot["facts"]["groups"]

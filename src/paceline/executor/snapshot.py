@@ -397,16 +397,20 @@ def _capture(group: Group, paused: Sequence[SlotTrial], arrays: Arrays, index: i
 
 def _program_facts(group: Group) -> Facts:
     """A group as JSON values, without its trials."""
-    # A program that is only being tried out is left out: the rules choose again.
-    program = None if trying(group) else group.program
-    if program is None:
+    program, restored = group.program, group.restored_program
+    if program is None and restored is not None:  # no trial has needed it since it was restored
+        candidate, effort, shape = restored.candidate, restored.effort, restored.layout
+    elif program is None or trying(group):  # one that is only being tried out is chosen again
         return group_facts(group, None)
-    layout = layout_of(program)
+    else:
+        candidate, effort = Candidate(program.plan, program.n_slots), program.effort
+        layout = layout_of(program)
+        shape = None if layout is None else (layout.trial, layout.data)
     found = {
-        "plan": program.plan,
-        "slots": program.n_slots,
-        "quick": int(program.effort),
-        "layout": None if layout is None else [layout.trial, layout.data],
+        "plan": candidate.plan,
+        "slots": candidate.slots,
+        "quick": int(effort),
+        "layout": None if shape is None else list(shape),
     }
     return group_facts(group, found)
 
