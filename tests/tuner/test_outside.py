@@ -29,7 +29,7 @@ from paceline.study import outside
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.timeline import read_live, watch
 from paceline.tuner.loop import EpochReports
-from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
+from stopping import by_epochs, hears_signals, stopped_after  # noqa: F401 - a fixture
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {
@@ -237,6 +237,7 @@ def searched(storage, notes, monkeypatch) -> Callable[..., paceline.Tuner]:
         looks.append(None)
 
     monkeypatch.setattr(outside.OutsideWatch, "look", counted)
+    by_epochs(monkeypatch)
 
     def search(act: Callable[[optuna.Study], None], **arguments: Any) -> paceline.Tuner:
         begun, acted = threading.Event(), threading.Event()
