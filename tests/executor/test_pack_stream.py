@@ -335,6 +335,23 @@ def test_weights_are_held_for_so_many_bytes_only(monkeypatch, rounds):
     same(Run().finish(), rounds)
 
 
+def test_no_pack_waits_at_a_lane_for_which_there_is_no_memory(monkeypatch, rounds):
+    """The arrays of the pack before it are freed once its last epoch has been reported."""
+    monkeypatch.setattr(SlotAllocator, "fits_twice", lambda self, made: False)
+    begin, most = PackStream._begin, []
+
+    def noted(self: PackStream, *arguments: Any) -> None:
+        begin(self, *arguments)
+        most.append(len(self._runs) / self._planner.lanes)
+
+    monkeypatch.setattr(PackStream, "_begin", noted)
+    same(Run().finish(), rounds)
+    assert max(most) == 1
+    monkeypatch.setattr(SlotAllocator, "fits_twice", lambda self, made: True)
+    same(Run().finish(), rounds)
+    assert max(most) == 2
+
+
 def test_elsewhere_than_on_a_cpu_packs_wait_for_a_search_that_has_nothing_else_to_do(
     monkeypatch, rounds
 ):

@@ -151,7 +151,8 @@ class PackStream:
         self._grouper, self._planner, self._slots = grouper, planner, slots
         self._lanes, self._reporter, self._demand = lanes, reporter, demand
         self._runs: list[_PackRun] = []
-        self._fitting: set[int] = set()  # programs whose packs fit into the memory, by id
+        # Programs whose packs fit into the memory, by id: whether twice as many do, too.
+        self._fitting: dict[int, bool] = {}
         self._stop, self._news = threading.Event(), threading.Event()
         self._search_works = False  # whether the search's thread does something else now
         self._seconds = math.inf  # of the shortest epoch
@@ -373,19 +374,25 @@ class PackStream:
 
     def _begin(self, timeline: SlotTimeline, failed: Failed) -> None:
         """Hands packs whose program is compiled to the lanes, a few more than train at once."""
-        most = self._planner.lanes * (1 if self._is_ending else 2)
+        lanes = self._planner.lanes
         there = {id(run.pack) for run in self._runs}
         begun = False
-        for group, pack in self._packs:
-            if len(self._runs) >= most:
+        # Those that have begun come first: they have their arrays on the device.
+        for group, pack in sorted(self._packs, key=lambda pair: pair[1].began is None):
+            behind = len(self._runs) >= lanes
+            if len(self._runs) >= 2 * lanes or (behind and self._is_ending):
                 break
             if id(pack) in there or not pack.program.ready():
                 continue
-            if id(pack.program) not in self._fitting and not self._slots.fits(group, failed):
-                self._end()  # its trials wait again, for smaller packs
-                return
-            self._fitting.add(id(pack.program))
-            run = _PackRun(group, pack, behind=len(self._runs) >= self._planner.lanes)
+            key = id(pack.program)
+            if key not in self._fitting:
+                if not self._slots.fits(group, failed):
+                    self._end()  # its trials wait again, for smaller packs
+                    return
+                self._fitting[key] = self._slots.fits_twice(group)
+            if behind and not self._fitting[key]:
+                break  # its arrays would lie beside those of the pack before it
+            run = _PackRun(group, pack, behind)
             run.future = self._lanes.submit(lambda run=run: self._run(run))
             run.future.add_done_callback(lambda _: self._news.set())
             self._runs.append(run)

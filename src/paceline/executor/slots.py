@@ -128,6 +128,11 @@ class SlotAllocator:
                 failed(group.queue.popleft().number, error)
         return False
 
+    def fits_twice(self, group: Group) -> bool:
+        """Whether memory holds two packs of a group for each lane; one of each fits."""
+        program, n_packs = program_of(group), 2 * self._planner.lanes
+        return self._device_data.room(group, program, n_packs).fitting >= program.n_slots
+
     def _limit_slots(self, group: Group, n_slots: int) -> None:
         """Drops a group's program, to be compiled again with at most ``n_slots`` slots."""
         self._notes.tell(
