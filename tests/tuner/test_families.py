@@ -14,6 +14,7 @@ from paceline.executor import planner
 from paceline.executor.local import LocalExecutor
 from paceline.pack.pack import Pack
 from paceline.study.samplers.families import Families
+from stopping import by_epochs
 
 X, Y = toys.data(48)
 CALL: dict[str, Any] = {"validation_data": toys.data(16, seed=1), "epochs": 1, "batch_size": 16}
@@ -80,8 +81,8 @@ def test_packs_are_fuller_in_families(sampler, n_trials, tmp_path, live, monkeyp
     family, full = searched(tmp_path / "family", live, sampler, n_trials)
     monkeypatch.setattr(Families, "fill", lambda self, slots: None)
     plain, sparse = searched(tmp_path / "plain", live, sampler, n_trials)
-    # Of four slots: 3.0 against 1.8 measured; when a program is compiled is a matter of time.
-    assert full > 1.25 * sparse
+    # Of four slots, in rounds: 3.0 against 1.8 measured; in a stream 3.4 and 3.2.
+    assert full > (1.25 if sampler == "tpe" else 1.0) * sparse
     assert (configurations(family) == configurations(plain)) == (sampler == "random")
 
 
@@ -116,9 +117,12 @@ def test_a_sequential_plan_has_few_models_made_ahead(tmp_path, live, monkeypatch
     advance = LocalExecutor.advance
 
     def advanced(self: LocalExecutor, *arguments: Any) -> None:
-        waiting.append(self.waiting / self._planner.lanes)
+        packs = [pack for group in self._grouper.groups for pack in group.packs]
+        formed = sum(len(pack.live) for pack in packs if pack.began is None)
+        waiting.append((self.waiting + formed) / self._planner.lanes)
         advance(self, *arguments)
 
+    by_epochs(monkeypatch)
     monkeypatch.setattr(LocalExecutor, "advance", advanced)
     tuner = paceline.Tuner(
         toys.dense, study="s", sampler="random", plan="sequential", directory=tmp_path
