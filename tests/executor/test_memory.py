@@ -171,7 +171,8 @@ def test_really_running_out(tmp_path: Path) -> None:
     script = """
         import resource
         import numpy as np, keras, paceline
-        from paceline.executor import local, memory
+        from paceline.executor import memory
+        from paceline.pack.pack import Pack
 
         def build(hp):
             model = keras.Sequential([
@@ -185,7 +186,7 @@ def test_really_running_out(tmp_path: Path) -> None:
             return model
 
         memory.free_bytes = lambda: float("inf")  # nothing is known beforehand
-        begin = local.Pack.run_epoch
+        begin = Pack.run_epoch
 
         def limited(pack):
             if pack.program.n_slots > 2:
@@ -195,7 +196,7 @@ def test_really_running_out(tmp_path: Path) -> None:
                 resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
             return begin(pack)
 
-        local.Pack.run_epoch = limited
+        Pack.run_epoch = limited
         rng = np.random.default_rng(0)
         x, y = rng.normal(size=(256, 2000)).astype("float32"), rng.integers(0, 3, 256)
         tuner = paceline.Tuner(build, study="s", sampler="random", slots=8, plan="stacked")

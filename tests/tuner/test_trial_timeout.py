@@ -116,7 +116,7 @@ def test_a_script_that_meets_one_ends(child_environment, fresh_folder) -> None:
         HANGS + "import paceline\n"
         "x, y = toys.data()\n"
         "tuner = paceline.Tuner(build, sampler='grid', slots=1, plan='stacked')\n"
-        "from paceline.executor.lanes import EpochRound\n"
+        "from paceline.executor.rounds import EpochRound\n"
         "check = EpochRound.check_hung\n"
         "def later(self, limit):\n"  # the clock runs on where trial 2 trains
         "    for pack in self.packs:\n"

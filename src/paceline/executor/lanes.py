@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +33,7 @@ from paceline.executor.reporting import (
     PackEpoch,
     SlotTimeline,
 )
-from paceline.executor.slots import Demand, SlotAllocator
+from paceline.executor.slots import FURTHER, Demand, SlotAllocator
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.program import jax_compat
 
@@ -41,13 +41,10 @@ from paceline.program import jax_compat
 PAUSE = 0.02
 #: Seconds after which the packs stop between two epochs, so that the search can save itself.
 _SLICE = 1.0
-#: Trials that may wait for others of their program, as a multiple of the trials that train at once.
-_FURTHER = 4
 #: Seconds after which Python gives its lock to a thread that waits for it; 0.005 by default.
 _SWITCH = 0.0005
 #: Bytes of weights that a pack may hold of epochs that the search has not yet seen.
 _HELD = 1 << 26
-
 
 _Task = tuple[Future[Any], Callable[[], Any]]
 
@@ -99,6 +96,19 @@ class LaneThreads:
                 future.set_exception(error)
             # Otherwise these names would keep an epoch's arrays alive until the next epoch begins.
             del task, future, function
+
+
+def check_hung(packs: Iterable[Pack], limit: float) -> None:
+    """Checks that no pack has trained an epoch for longer than ``limit`` seconds.
+
+    Raises:
+        PackTimeout: Some packs have.
+    """
+    now = time.perf_counter()
+    # A pack that waits for a free thread has not begun, and its time does not count.
+    hung = [pack for pack in packs if pack.began is not None and now - pack.began > limit]
+    if hung:
+        raise PackTimeout([{trial.number: trial.epoch for trial in pack.live} for pack in hung])
 
 
 @dataclass(eq=False)
@@ -211,7 +221,7 @@ class PackStream:
             return False
         begun = {id(run.pack) for run in self._runs}
         waiting = [pack for _, pack in self._packs if pack.began is None and id(pack) not in begun]
-        most = _FURTHER * self._planner.slots_now(self._grouper.groups)
+        most = FURTHER * self._planner.slots_now(self._grouper.groups)
         return sum(len(pack.live) for pack in waiting) < most
 
     def form(self) -> None:
@@ -219,15 +229,15 @@ class PackStream:
         if self._is_ending:
             return
         late = 0  # trials whose program must be compiled again, once its packs have ended
-        for group in self._grouper.groups:
+        for group in [group for group in self._grouper.groups if group.queue]:
             if not all(map(_is_plain, group.queue)):
                 self._end()
                 return
-            if _lacks_input(group):
+            if lacks_input(group):
                 late += len(group.queue)
             else:
                 self._form(group)
-        waiting = [g for g in self._grouper.groups if g.queue and not _lacks_input(g)]
+        waiting = [g for g in self._grouper.groups if g.queue and not lacks_input(g)]
         while waiting and self._has_long_waited(waiting):
             group = min(waiting, key=lambda group: group.queue[0].number)
             if group.program is None:
@@ -239,7 +249,7 @@ class PackStream:
                 self._planner.compile(group, *of(group))
             self._form(group, partial=len(waiting) > 1)
             waiting.remove(group)
-        if late and (self._demand.one_program or late >= _FURTHER * self._planner.max_slots([])):
+        if late and (self._demand.one_program or late >= FURTHER * self._planner.max_slots([])):
             self._end()
 
     def _has_long_waited(self, groups: list[Group]) -> bool:
@@ -249,7 +259,7 @@ class PackStream:
     def form_rest(self) -> None:
         """Forms packs of all trials that wait: no more come."""
         for group in self._grouper.groups if not self._is_ending else ():
-            if _lacks_input(group):
+            if lacks_input(group):
                 self._end()
             elif group.queue:
                 if group.program is None and group.restored_program is None:
@@ -335,7 +345,9 @@ class PackStream:
                     self._stop.set()
                 if not worked and not took:
                     self._news.wait(PAUSE)
-                self._check_hung(limit)
+                if limit is not None:
+                    training = [run for run in self._runs if run.began and not run.future.done()]
+                    check_hung([run.pack for run in training], limit)
         finally:
             self._stop.set()
             sys.setswitchinterval(switch)
@@ -469,26 +481,12 @@ class PackStream:
             self._end()
             self._slots.halve(run.group)
 
-    def _check_hung(self, limit: float | None) -> None:
-        """Checks that no pack trains an epoch for longer than ``limit`` seconds.
-
-        Raises:
-            PackTimeout: Some packs do.
-        """
-        if limit is None:
-            return
-        now = time.perf_counter()
-        packs = [run.pack for run in self._runs if run.began and not run.future.done()]
-        hung = [p for p in packs if p.began is not None and now - p.began > limit]
-        if hung:
-            raise PackTimeout([{t.number: t.epoch for t in pack.live} for pack in hung])
-
 
 def _is_plain(trial: SlotTrial) -> bool:
     """Whether a trial begins with its first epoch, and nothing acts on it in between."""
     return trial.driver is None and trial.fold is None and trial.epoch == 0
 
 
-def _lacks_input(group: Group) -> bool:
+def lacks_input(group: Group) -> bool:
     """Whether a group's program must be compiled again, with one more of its constants an input."""
     return group.program is not None and any(role.stale for role in group.roles)

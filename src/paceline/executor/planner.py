@@ -311,16 +311,21 @@ class Planner:
         now, choice = group.program, group.plan_choice
         if now is None or not now.ready() or not self.chooses_slots:
             return False
-        seconds = _compile_seconds(now)
         left = trial_epochs / (now.n_slots * self.lanes) * epoch_seconds
-        if choice is not None and choice.may_pay(left, seconds):
+        if choice is not None and choice.may_pay(left, _compile_seconds(now)):
             return True
+        return all_asked and not group.queue and self._smaller(group, epoch_seconds) is not None
+
+    def _smaller(self, group: Group, epoch_seconds: float) -> int | None:
+        """Slots of smaller packs for a group's last trials; None where they do not pay."""
+        now = program_of(group)
         trials = [trial for pack in group.packs for trial in pack.live]
-        if not all_asked or group.queue or not trials or self._enough(len(trials)) >= now.n_slots:
-            return False
+        slots = self._enough(len(trials))
+        if not trials or slots >= now.n_slots:
+            return None
         epochs = max(trial.epochs - trial.epoch for trial in trials)
-        share = 1 - self._enough(len(trials)) / now.n_slots
-        return epochs * epoch_seconds * share > seconds
+        saved = epochs * epoch_seconds * (1 - slots / now.n_slots)
+        return slots if saved > _compile_seconds(now) else None
 
     def reconsider(self, group: Group, trial_epochs: int, expected: int) -> None:
         """Starts to compile another candidate, to be tried out, if the search is long enough.
@@ -395,14 +400,10 @@ class Planner:
             return
         if not self.chooses_slots:
             return
-        trials = [trial for pack in group.packs for trial in pack.live]
-        slots = self._enough(len(trials))
-        if not trials or slots >= now.n_slots:
-            return
-        epochs = max(trial.epochs - trial.epoch for trial in trials)
-        if epochs * epoch_seconds * (1 - slots / now.n_slots) > _compile_seconds(now):
+        slots = self._smaller(group, epoch_seconds)
+        if slots is not None:
             group.plan_choice = None  # packs of so few trials show nothing about larger ones
-            group.next_program = self._make(group, Candidate(now.plan, slots), len(trials), 0)
+            group.next_program = self._make(group, Candidate(now.plan, slots), group.n_live, 0)
 
     # -- what was compiled ---------------------------------------------------------------------
 

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 
-from paceline.executor.base import EpochLimit, Failed, LateAnswer, PackTimeout, Report, settled
+from paceline.executor.base import EpochLimit, Failed, LateAnswer, Report, settled
 from paceline.executor.grouping import Group, TrialGrouper, program_of
-from paceline.executor.lanes import PAUSE, LaneThreads
+from paceline.executor.lanes import PAUSE, LaneThreads, check_hung, lacks_input
 from paceline.executor.plan_choice import Candidate
 from paceline.executor.planner import Planner
 from paceline.executor.reporting import EpochReporter, ExecutorTimings, PackEpoch, SlotTimeline
@@ -72,15 +72,8 @@ class EpochRound:
         Raises:
             PackTimeout: Some packs have.
         """
-        now = time.perf_counter()
-        hung = [
-            pack
-            for pack, epoch in zip(self.packs, self._epochs, strict=True)
-            # A pack that waits for a free thread has not begun, and its time does not count.
-            if not epoch.done() and pack.began is not None and now - pack.began > limit
-        ]
-        if hung:
-            raise PackTimeout([{trial.number: trial.epoch for trial in pack.live} for pack in hung])
+        epochs = zip(self.packs, self._epochs, strict=True)
+        check_hung([pack for pack, epoch in epochs if not epoch.done()], limit)
 
     @property
     def trained(self) -> list[PackEpoch]:
@@ -206,7 +199,7 @@ class PackRounds:
         for group in groups:
             if group.program is None and group.restored_program is not None:
                 self._planner.compile_again(group)
-            if group.program is None or (widens and any(role.stale for role in group.roles)):
+            if group.program is None or (widens and lacks_input(group)):
                 if group.program is None:
                     group.asked_round = self.number
                 self._planner.compile(group, *self._demand.of_program(group))

@@ -23,6 +23,9 @@ from paceline.pack.pack import Pack, SlotTrial
 _ROUNDS = 10
 #: Share of the slots that programs must fill before another waits for its turn.
 _FILLED = 0.5
+#: As many times the trials that train at once are to be ready where several programs are in sight,
+#: and may wait.
+FURTHER = 4
 #: Once this many trials of one program have come, and none of another, the program is compiled in
 #: the background.
 _SURE = 3
@@ -389,7 +392,7 @@ class Demand:
         groups = self._grouper.groups
         # With several programs in sight, look further ahead, so that each fills a pack of its own.
         if len(groups) > 1:
-            return 4
+            return FURTHER
         # Where trials come in order, look for a second program before the first is compiled.
         begins = self._in_order and any(group.program is None for group in groups)
         return 2 if begins else 1
@@ -399,7 +402,7 @@ class Demand:
         """Whether one more trial is worth tracing now, to be ready when a slot becomes free."""
         if self.stream is not None and not self.stream.ended():
             return self.stream.room
-        return self._grouper.waiting < 4 * self._planner.slots_now(self._grouper.groups)
+        return self._grouper.waiting < FURTHER * self._planner.slots_now(self._grouper.groups)
 
     @property
     def one_program(self) -> bool:
