@@ -159,9 +159,9 @@ def test_another_error_in_a_pack_fails_its_trials_only(make, monkeypatch) -> Non
 def test_what_a_program_takes() -> None:
     function = jax.jit(lambda x: x @ x)
     compiled = function.lower(jax.ShapeDtypeStruct((100, 100), np.float32)).compile()
-    assert Executable(compiled, 0.0, False).memory() >= 80_000
+    assert Executable(compiled, 0.0, False).memory >= 80_000
     assert memory.slot_bytes([Executable(compiled, 0.0, False)], 4, 40_000) >= 10_000
-    assert Executable(lambda: None, 0.0, False).memory() is None
+    assert Executable(lambda: None, 0.0, False).memory is None
 
 
 @pytest.mark.slow

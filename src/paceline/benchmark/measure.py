@@ -141,7 +141,7 @@ def _compile(traced: Traced, config: Config, layout: MeshLayout | None) -> Compi
 
 def _memory(subject: Subject, executables: list[Any], config: Config) -> float | None:
     """Bytes that a cell needs on a device: the data once, and the arrays of each lane."""
-    sizes = [size for size in (each.memory() for each in executables) if size is not None]
+    sizes = [size for size in (each.memory for each in executables) if size is not None]
     if not sizes:
         return None
     data = subject.data.nbytes

@@ -249,7 +249,7 @@ def slot_bytes(executables: Iterable[Executable], n_slots: int, data_bytes: floa
     """
     most = 0.0
     for executable in executables:
-        sizes = executable.memory()
+        sizes = executable.memory
         if sizes is not None:
             most = max(most, sizes - data_bytes)
     return max(0.0, most) / n_slots

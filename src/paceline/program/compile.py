@@ -9,6 +9,7 @@ in the folder of the compilation cache, and deserialised by the next process.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import threading
 import time
@@ -76,6 +77,7 @@ class Executable:
     ended: float = 0.0
     saved: float = 0.0
 
+    @functools.cached_property
     def memory(self) -> int | None:
         """Bytes on the device while it runs: arguments, results, temporaries; None if unknown."""
         try:

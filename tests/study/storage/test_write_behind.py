@@ -1,5 +1,7 @@
 import contextlib
+import os
 import threading
+import time
 from pathlib import Path
 
 import optuna
@@ -232,3 +234,57 @@ def test_an_attempt_that_was_under_way_does_not_end_a_flush(storage, writer):
     writer.flush()
     assert len(trials(storage)) == 1
     assert not failures
+
+
+def journal_writer(folder: Path, notes: list[str]) -> WriteBehind:
+    store = StudyStorage.of(None, "s", folder)
+    store.create("s", ["maximize"], {})
+    writer = WriteBehind(store, note=notes.append)
+    writer.start("s")
+    return writer
+
+
+def test_a_trial_is_numbered_before_the_disk_has_it(tmp_path, monkeypatch):
+    """A disk takes milliseconds for that, a drive of a network far longer."""
+    gate = threading.Event()
+    monkeypatch.setattr(WriteBehind, "NUMBERING", 30.0)
+    writer = journal_writer(tmp_path, [])
+    monkeypatch.setattr(os, "fsync", lambda _: gate.wait(30))
+    assert writer.create(0, begun(0).template) == 0
+    # Others see the trial, too.
+    there = StudyStorage.of(None, "s", tmp_path).storage
+    (trial,) = there.get_all_trials(there.get_study_id_from_name("s"))
+    assert trial.state == TrialState.RUNNING
+    assert writer.n_waiting == 1
+    assert not gate.is_set()
+    gate.set()
+    writer.close()
+
+
+def test_a_number_that_was_told_before_the_disk_failed_is_another_in_the_storage(
+    tmp_path, monkeypatch
+):
+    failures, failed, notes = [OSError("full")], threading.Event(), []
+    writer = journal_writer(tmp_path, notes)
+    monkeypatch.setattr(WriteBehind, "WAITS", (30.0,))
+
+    def fsync(descriptor):
+        if failures and threading.current_thread().name == "paceline-writer":
+            failed.set()
+            raise failures.pop()
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert writer.create(0, begun(0).template) == 0
+    assert failed.wait(30)
+    # Another program adds a trial before the line is written again.
+    other = StudyStorage.of(None, "s", tmp_path).storage
+    while other.get_all_trials(0):
+        time.sleep(0.01)
+    other.create_new_trial(0, begun(7).template)
+    writer.record(EpochReported(0, 1, 0.5))
+    writer.flush()
+    theirs, ours = other.get_all_trials(0)
+    assert (theirs.params, theirs.intermediate_values) == ({"units": 7}, {})
+    assert (ours.params, ours.intermediate_values) == ({"units": 0}, {1: 0.5})
+    assert any("trial 0 is trial 1 in the storage" in note for note in notes)
+    writer.close()

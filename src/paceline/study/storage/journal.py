@@ -129,11 +129,15 @@ class JournalFile:
         self._batch.append(line_of(record))
 
     @contextlib.contextmanager
-    def batch(self) -> Iterator[None]:
+    def batch(self, written: Callable[[], None] | None = None) -> Iterator[None]:
         """Hold the lock and write what is appended inside at once, when the block ends.
 
         Where the block or the write fails, nothing is written. A ``JournalStorage`` over this file
         may have read records of the failed batch, so it has to be made anew.
+
+        Args:
+            written: Called when everyone can read the lines, which the disk may have later still:
+                it takes milliseconds, and a drive of a network far longer.
 
         Raises:
             OSError: The file cannot be written, or was cut or removed by someone else.
@@ -148,7 +152,7 @@ class JournalFile:
             try:
                 yield
                 if lines := self._batch:
-                    self._write(lines)
+                    self._write(lines, written)
                     if self._fresh:
                         self._count += len(lines)
                         self._size += sum(len(line) for line in lines)
@@ -192,7 +196,7 @@ class JournalFile:
                 copied.write(data[whole:] + b"\n")
             file.truncate(whole)
 
-    def _write(self, lines: list[bytes]) -> None:
+    def _write(self, lines: list[bytes], written: Callable[[], None] | None) -> None:
         left = memoryview(b"".join(lines))
         # Unbuffered: a buffer would be written once more when the file is closed.
         with self.path.open("ab", buffering=0) as file:
@@ -200,6 +204,8 @@ class JournalFile:
             try:
                 while left:
                     left = left[file.write(left) :]
+                if written is not None:
+                    written()
                 os.fsync(file.fileno())
             except OSError:  # the disk is full: remove the part that was written
                 with contextlib.suppress(OSError):

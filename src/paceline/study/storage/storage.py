@@ -149,9 +149,13 @@ class StudyStorage:
             self._has_rows = self._rows is not None
         return self._rows
 
-    def batch(self) -> AbstractContextManager[None]:
-        """A block inside which one thread reads and writes; its writes go out when it ends."""
-        return contextlib.nullcontext() if self._batch is None else self._batch()
+    def batch(self, written: Callable[[], None] | None = None) -> AbstractContextManager[None]:
+        """A block inside which one thread reads and writes; its writes go out when it ends.
+
+        Args:
+            written: Called when others can read them, where the disk may have them later.
+        """
+        return contextlib.nullcontext() if self._batch is None else self._batch(written)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:

@@ -74,11 +74,9 @@ class WriteBehind:
         owner: TrialOwner | None = None,
         look: Callable[[], None] | None = None,
     ) -> None:
-        self.stopwatch = Stopwatch()
-        self.cpu_seconds = 0.0
+        self.stopwatch, self.cpu_seconds = Stopwatch(), 0.0
         self._store, self._note, self._owner, self._look = store, note, owner, look
-        self._next_look = 0.0
-        self._study = 0
+        self._next_look, self._study = 0.0, 0
         # Trials that were begun while the storage did not answer, and have another number there.
         self._numbers: dict[int, int] = {}
         self._unnumbered: dict[int, Future[int]] = {}
@@ -313,7 +311,7 @@ class WriteBehind:
                 if (rows := self._store.rows) is not None:
                     self._write_rows(rows, left)
                     return True
-                with self._store.batch():
+                with self._store.batch(lambda: self._number(left)):
                     for record in left:
                         if not self._is_dropped(record):
                             self._write_open(record)
@@ -438,11 +436,14 @@ class WriteBehind:
     def _number(self, written: Iterable[Record]) -> None:
         """Tell which numbers the storage has given to the trials that were written."""
         for record in written:
-            if isinstance(record, TrialCreated) and not record.numbered.done():
-                number = self._given.pop(record.number)
+            if isinstance(record, TrialCreated) and record.number in self._given:
+                number, told = self._given.pop(record.number), record.numbered
                 if number != record.number:
                     self._numbers[record.number] = number
-                record.numbered.set_result(number)
+                if not told.done():
+                    told.set_result(number)
+                elif number != told.result():  # the disk failed after the number was told
+                    self._note(f"trial {told.result()} is trial {number} in the storage")
 
     def _begun(self, record: TrialCreated) -> int | None:
         """The id of a trial that was written before a failure showed; None for a new one."""
