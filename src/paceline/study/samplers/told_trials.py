@@ -28,7 +28,7 @@ from paceline.study.trial_codec import NAMED, constraint_attributes, violation_o
 FEW = 1000
 #: Of more trials than ``FEW`` so many of the best and of the newest are shown; one may be both. TPE
 #: takes at most 25 trials for good ones.
-BEST, NEWEST = 128, 384
+BEST, NEWEST = 128, 872
 
 _LEARNT_FROM = (OptunaState.COMPLETE, OptunaState.PRUNED)
 
