@@ -119,7 +119,7 @@ def test_asking_shows_no_more_trials_however_many_there_are():
     assert [trial.number for trial in told.ended] == list(range(1000))
     for trial in trials(1400)[1000:]:
         told.end(trial)
-        assert len(told.ended) <= told_trials.BEST + told_trials.NEWEST < told_trials.FEW
+        assert len(told.ended) <= told_trials.BEST + told_trials.NEWEST <= told_trials.FEW
     assert len(told.all_ended) == 1400
 
 
