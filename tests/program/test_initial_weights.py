@@ -157,6 +157,47 @@ def test_zeros_and_ones_are_the_same_and_compile_nothing(shape, caplog):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
+@pytest.mark.parametrize(
+    ("given", "dtype"),
+    [(0.1, "float32"), ([17, 0], "uint32"), (3, "int32"), ((0.5, float("nan")), "float32")],
+)
+def test_numbers_of_python_are_put_on_the_device_by_no_program(given, dtype, caplog):
+    alone = jax.numpy.asarray(given, dtype=dtype)
+    with jax.log_compiles():
+        jax.clear_caches()
+        with shared_initializer_programs():
+            caplog.clear()
+            ours = jax.numpy.asarray(given, dtype=dtype)
+        assert not caplog.messages
+    assert (ours.shape, ours.dtype, ours.weak_type) == (alone.shape, alone.dtype, alone.weak_type)
+    assert (ours.committed, ours.devices()) == (alone.committed, alone.devices())
+    assert np.asarray(ours).tobytes() == np.asarray(alone).tobytes()
+
+
+def test_other_numbers_are_converted_by_jax():
+    given = [
+        (True, "float32"),
+        (3, "float32"),
+        (2.5, "int32"),
+        (-1, "int32"),
+        (0.5, None),
+        (np.float64(0.5), "float32"),
+        ([[0.5], [1.0]], "float32"),
+        ([1, True], "int32"),
+    ]
+    alone = [jax.numpy.asarray(number, dtype=dtype) for number, dtype in given]
+    with shared_initializer_programs():
+        ours = [jax.numpy.asarray(number, dtype=dtype) for number, dtype in given]
+        with pytest.raises(OverflowError, match="uint32"):
+            jax.numpy.asarray(-1, dtype="uint32")
+        assert jax.jit(lambda: jax.numpy.asarray(0.5, dtype="float32"))() == 0.5
+    for (number, dtype), a, b in zip(given, ours, alone, strict=True):
+        assert (a.dtype, a.weak_type, a.tolist()) == (b.dtype, b.weak_type, b.tolist()), (
+            number,
+            dtype,
+        )
+
+
 def test_what_is_no_plain_array_of_numbers_is_left_to_jax():
     device = jax.devices()[1]
     with shared_initializer_programs():

@@ -222,6 +222,8 @@ class _Founding:
             if self._may_be_huge(ranges):
                 return None  # not even built: it may not fit in memory
         names = self._names(ranges)
+        if self._is_judged(names) and not _structures_saved([len(ranges[n]) for n in names]):
+            return None  # whatever padding costs: so few widths are not worth building the largest
         combinations, own = self._combinations(choices)
         try:
             largest, smaller, member = self._largest(names, ranges, combinations[own])
@@ -272,10 +274,13 @@ class _Founding:
         largest = {name: ranges[name][-1] for name in names}
         smaller = _smaller(names, ranges)
         full, tails = self._trace_sizes(self._widths.build(largest | combination))
-        judged = names and not self._widths.always and not self._by_filling
-        if judged and not self._padding_pays(names, ranges, full):
+        if self._is_judged(names) and not self._padding_pays(names, ranges, full):
             return largest, smaller, None
         return largest, smaller, self._member(full, tails, smaller | combination)
+
+    def _is_judged(self, names: Sequence[str]) -> bool:
+        """Whether what these widths cost decides if they are padded."""
+        return bool(names) and not self._widths.always and not self._by_filling
 
     def _paddable(
         self,

@@ -22,11 +22,9 @@ import functools
 import inspect
 import itertools
 import math
-import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import jax
@@ -42,6 +40,8 @@ from paceline.program.keras_private import RefCountedPatch
 NAMES = ("uniform", "normal", "truncated_normal")
 #: Functions of ``jax.numpy`` that fill an array with one number.
 FILLS = ("zeros", "ones", "full")
+#: Types that ``asarray`` is asked for -> type of the Python numbers that are put without a program.
+_CONVERTED = {"float32": float, "int32": int, "uint32": int}
 #: Lengths that are drawn: the smallest, the ratio between two, and from where they only double.
 _LEAST, _RATIO, _LARGE = 4096, 8, 1 << 18
 #: Beyond, drawing numbers that are not needed costs more than a compile.
@@ -65,6 +65,7 @@ def _install() -> None:
     outside = jv.trace_state()
     makers = [(jax.random, name, _cutting) for name in NAMES]
     makers += [(jnp, name, _by_numpy) for name in FILLS]
+    makers.append((jnp, "asarray", _put))
     for module, name, make in makers:
         original = _before[module, name] = getattr(module, name)
         _ours[module, name] = make(original, outside)
@@ -130,6 +131,27 @@ def _by_numpy(original: Callable[..., Any], outside: Any) -> Callable[..., Any]:
         return jax.device_put(make(shape, **number, dtype=np.float32))
 
     return fill
+
+
+def _put(original: Callable[..., Any], outside: Any) -> Callable[..., Any]:
+    """``asarray``, without the program that converts a number's type; arguments as ``_cutting``.
+
+    A model has many such numbers: seeds, learning rates, counters. While others train, each of
+    these programs waits for its turn.
+    """
+
+    @functools.wraps(original)
+    def asarray(a: Any, *args: Any, **kwargs: Any) -> Any:
+        kind = _CONVERTED.get(str(kwargs.get("dtype"))) if len(kwargs) == 1 and not args else None
+        numbers = a if type(a) in (list, tuple) else (a,)
+        plain = kind is not None and all(type(number) is kind for number in numbers)
+        if kind is int:  # beyond, JAX refuses some
+            plain = plain and all(0 <= number < 1 << 31 for number in numbers)
+        if not plain or jv.trace_state() != outside:
+            return original(a, *args, **kwargs)
+        return jax.device_put(np.asarray(a, kwargs["dtype"]))
+
+    return asarray
 
 
 def _is_plain(shape: Any) -> bool:
@@ -267,57 +289,6 @@ def _is_older(variable: Any, build: int) -> bool:
     return _made.get(id(variable), (None, 0))[1] < build
 
 
-def own_model(model: Any, load: Callable[[Any], None]) -> tuple[Any, bool]:
-    """A model with other weights, which changes no layer that other models have as well.
-
-    Args:
-        model: A model from ``build``, with its optimizer's variables.
-        load: Puts the weights into a model.
-
-    Returns:
-        The model, or where it shares variables a copy of it; and whether it is on its own. False
-        where Keras cannot copy it: then the layers that it shares have the weights too.
-    """
-    if not shared_variables(model):
-        load(model)
-        return model, True
-    with values_kept(model):
-        load(model)
-        # Keras cannot write everything down, as the user's own classes without config.
-        with suppress(Exception):
-            return _copied(model), True
-    load(model)
-    _changed.clear()  # the flags of its layers stay as this build has set them
-    return model, False
-
-
-def _copied(model: Any) -> Any:
-    """A model like this one with layers of its own, compiled with the same losses and metrics.
-
-    It goes through a file: that holds what layers have learnt beside weights, such as words.
-    """
-    classes = {type(layer).__name__: type(layer) for layer in keras_private.all_layers(model)}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.keras"
-        model.save(path)
-        # The file is from here, so that what it holds may run.
-        copied: Any = keras.models.load_model(path, classes, compile=False, safe_mode=False)
-    if _values_of(copied.trainable_variables) != _values_of(model.trainable_variables):
-        raise ValueError("the copy has other weights")
-    for variable, value in zip(copied.variables, model.variables, strict=True):
-        variable.assign(value)  # the states of seeds are in no file
-    optimizer = type(model.optimizer).from_config(model.optimizer.get_config())
-    copied.compile(**{**keras_private.compile_arguments(model), "optimizer": optimizer})
-    optimizer.build(copied.trainable_variables)
-    for variable, value in zip(optimizer.variables, model.optimizer.variables, strict=True):
-        variable.assign(value)
-    return copied
-
-
-def _values_of(variables: list[Any]) -> list[bytes]:
-    return [np.asarray(keras.ops.convert_to_numpy(v)).tobytes() for v in variables]
-
-
 # -- what builds change of layers that were there before -------------------------------------------
 
 
@@ -385,6 +356,11 @@ _as_built: weakref.WeakKeyDictionary[Any, list[TrainableFlags | _Value]] = (
 def _put_back() -> None:
     while _changed:
         _changed.pop().restore()
+
+
+def leave_changes() -> None:
+    """Leaves what the last build has changed of layers that were there before as it is."""
+    _changed.clear()
 
 
 _changes_patch = RefCountedPatch(lambda: None, _put_back)

@@ -390,7 +390,7 @@ class TrainedModels:
         """
         # Late, as below: commands that only read a study load this module, and never JAX or Keras.
         from paceline.executor.process import search_process
-        from paceline.program.initial_weights import own_model
+        from paceline.program.own_model import own_model
         from paceline.program.trace import check_precision
 
         weights, path = self.best.weights(trial.number), None

@@ -33,7 +33,8 @@ from paceline.compat.keras_tuner.errors import (
 from paceline.compat.keras_tuner.files import read_json, write_json
 from paceline.executor.process import random_state_kept, repeated_warnings_hidden, search_process
 from paceline.program import keras_private
-from paceline.program.initial_weights import noted_build, own_model
+from paceline.program.initial_weights import noted_build
+from paceline.program.own_model import own_model
 from paceline.search_space import HyperParameters
 
 #: Methods that train a trial or watch its training. A subclass that overrides one of them needs the
