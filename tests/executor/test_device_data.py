@@ -157,7 +157,7 @@ def test_what_was_cleared_is_sent_again(data: DeviceData, sent: list[Any]) -> No
 
 def program(n_slots: int, slot_bytes: int) -> Any:
     """A program that takes so many bytes for each slot, beside the training data."""
-    executable = SimpleNamespace(memory=lambda: TRAIN_BYTES + n_slots * slot_bytes)
+    executable = SimpleNamespace(memory=TRAIN_BYTES + n_slots * slot_bytes)
     return FakeProgram(n_slots, roles=lambda: [[executable]])
 
 
