@@ -53,7 +53,7 @@ class StudyStorage:
         is_there: Callable[[], bool] = lambda: True,
         check: Callable[[], None] = lambda: None,
         prepare: Callable[[], None] = lambda: None,
-        batch: Callable[[], AbstractContextManager[None]] | None = None,
+        batch: Callable[[Callable[[], None] | None], AbstractContextManager[None]] | None = None,
         turn: AbstractContextManager[Any] | None = None,
         closer: Callable[[Any], None] = lambda _: None,
         hide: Callable[[str], str] = hide_password,
@@ -67,7 +67,8 @@ class StudyStorage:
             is_there: Whether it exists, so that it can be opened without making anything.
             check: Raises StorageError where it does not exist and could not be made.
             prepare: Makes the folders that it needs.
-            batch: A block inside which writes go out together, when it ends, or not at all; None
+            batch: Given ``written`` of ``StudyStorage.batch``, a block inside which writes go out
+                together, when it ends, or not at all; None
                 where each goes out by itself.
             turn: A lock that a thread holds while it reads, where threads must take turns.
             closer: Closes the connections of an opened one.
