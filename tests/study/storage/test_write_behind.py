@@ -277,9 +277,9 @@ def test_a_number_that_was_told_before_the_disk_failed_is_another_in_the_storage
     assert writer.create(0, begun(0).template) == 0
     assert failed.wait(30)
     # Another program adds a trial before the line is written again.
-    other = StudyStorage.of(None, "s", tmp_path).storage
-    while other.get_all_trials(0):
+    while b'"op_code":4' in (tmp_path / "s" / "journal.log").read_bytes():
         time.sleep(0.01)
+    other = StudyStorage.of(None, "s", tmp_path).storage
     other.create_new_trial(0, begun(7).template)
     writer.record(EpochReported(0, 1, 0.5))
     writer.flush()
