@@ -3,16 +3,17 @@
     python benchmarks/asking.py cost [--trials 4096]       # seconds, random beside TPE
     python benchmarks/asking.py digits [--trials 4096]     # whole searches, trained
     python benchmarks/asking.py seen [--seeds 200]         # TPE that sees few trials beside plain
+    python benchmarks/asking.py again [--seeds 200]        # plain beside itself from other seeds
     python benchmarks/asking.py liar [--seeds 200]         # TPE with and without the constant liar
     python benchmarks/asking.py samplers [--seeds 200]     # random, TPE and CMA-ES
     python benchmarks/asking.py                            # all of these; --quick tries them
 
-Each part is kept under its name in results/asking.json. `seen`, `liar` and `samplers` are
-deterministic: their figures depend on no machine. `seen` takes hours; it keeps each search in
-results/asking_seen.json and goes on with those that are not there, so remove that file where the
-samplers have changed. `cost` claims that asking for 4,096 trials under TPE grows less than
-threefold from the first to the last thousand; `digits` that the search takes at most 1.5 times as
-long as random search.
+Each part is kept under its name in results/asking.json. `seen`, `again`, `liar` and `samplers` are
+deterministic: their figures depend on no machine. `seen` and `again` take hours; they keep each
+search in results/asking_seen.json and go on with those that are not there, so remove that file
+where the samplers have changed. What `again` finds says how far two searches are apart by chance.
+`cost` claims that asking for 4,096 trials under TPE grows less than threefold from the first to the
+last thousand; `digits` that the search takes at most 1.5 times as long as random search.
 """
 
 from __future__ import annotations
@@ -166,18 +167,30 @@ def seeing(few: int) -> Iterator[None]:
         told_trials.FEW = before
 
 
+def few_of(up_to: int) -> int:
+    """Return how many trials TPE sees all of; fewer with ``--quick``."""
+    return told_trials.FEW if up_to > told_trials.FEW else up_to // 2
+
+
 def seen_once(job: tuple[str, int, int]) -> tuple[int, dict[str, float]]:
     """Search to ``told_trials.FEW`` trials, then go on under plain TPE, and seeing some of them."""
     name, seed, up_to = job
-    function, few = FUNCTIONS[name], told_trials.FEW
-    if up_to <= few:  # --quick
-        few = up_to // 2
+    function, few = FUNCTIONS[name], few_of(up_to)
     with seeing(10**9):
         begun = ask_on(function, seed, few, [])
         found = {"begun": best(begun), "plain": best(ask_on(function, seed, up_to, begun))}
     with seeing(few):
         found["seen"] = best(ask_on(function, seed, up_to, begun))
     return seed, found
+
+
+def again_once(job: tuple[str, int, int]) -> tuple[int, dict[str, float]]:
+    """Search as ``seen_once`` does, and go on under plain TPE that draws from another seed."""
+    name, seed, up_to = job
+    function = FUNCTIONS[name]
+    with seeing(10**9):
+        begun = ask_on(function, seed, few_of(up_to), [])
+        return seed, {"again": best(ask_on(function, seed + 10**6, up_to, begun))}
 
 
 def liar_once(job: tuple[str, int, int]) -> tuple[int, dict[str, float]]:
@@ -243,19 +256,23 @@ def many(
     up_to: int,
     jobs: int,
     kept: Path | None = None,
+    finds: str = "",
 ) -> dict[str, Any]:
     """Search every function from every seed; return medians, and intervals of differences.
 
-    Rows are kept in the file ``kept`` as they come, and those that it has are not searched again.
+    Rows are kept in the file ``kept`` as they come, and those that it has with a way ``finds`` are
+    not searched again.
     """
     report: dict[str, Any] = {}
     rows = json.loads(kept.read_text(encoding="utf-8")) if kept and kept.is_file() else {}
     for name in names:
         known = rows.setdefault(name, {})
-        todo = [(name, seed, up_to) for seed in range(seeds) if str(seed) not in known]
+        todo = [
+            (name, seed, up_to) for seed in range(seeds) if finds not in known.get(str(seed), {})
+        ]
         with multiprocessing.get_context("spawn").Pool(jobs) as pool:
             for seed, row in pool.imap_unordered(once, todo):
-                known[str(seed)] = row
+                known[str(seed)] = {**known.get(str(seed), {}), **row}
                 if kept is not None:
                     kept.write_text(json.dumps(rows, indent=0) + "\n", encoding="utf-8")
         report[name] = summary([known[str(seed)] for seed in range(seeds)])
@@ -358,7 +375,7 @@ def digits_search(n: int) -> dict[str, Any]:
 def main() -> int:
     """Measure; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parts = ("cost", "digits", "seen", "liar", "samplers")
+    parts = ("cost", "digits", "seen", "again", "liar", "samplers")
     parser.add_argument("parts", nargs="*", help=", ".join(parts))
     parser.add_argument("--functions", nargs="*", default=list(FUNCTIONS))
     parser.add_argument("--seeds", type=int, default=200)
@@ -383,10 +400,12 @@ def main() -> int:
         elif part == "digits":
             result = digits_search(arguments.trials or (64 if arguments.quick else 4096))
             missed |= not arguments.quick and result["ratio"] > 1.5
-        elif part == "seen":
+        elif part in ("seen", "again"):
             up_to = 60 if arguments.quick else UP_TO
             kept = None if arguments.quick else HERE / "results" / "asking_seen.json"
-            result = many(seen_once, functions, seeds, up_to, jobs, kept)
+            once = seen_once if part == "seen" else again_once
+            result = many(once, functions, seeds, up_to, jobs, kept, part)
+            part = "seen"  # noqa: PLW2901 - one report tells of both
         else:
             once = liar_once if part == "liar" else samplers_once
             trials = [arguments.trials] if arguments.trials else [64, 256]

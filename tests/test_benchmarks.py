@@ -337,6 +337,9 @@ def test_tpe_is_searched_with_and_without_the_liar_and_seeing_few_trials(benchma
     _, seen = asking.seen_once(("sphere", 3, 24))
     assert set(seen) == {"begun", "plain", "seen"}
     assert all(seen[way] <= seen["begun"] for way in seen)
+    _, again = asking.again_once(("sphere", 3, 24))
+    assert again["again"] <= seen["begun"]
+    assert again["again"] != seen["plain"]
 
 
 def test_auto_is_searched_beside_others_with_one_objective_and_two(benchmark_module):
