@@ -1,7 +1,6 @@
 import contextlib
 import os
 import threading
-import time
 from pathlib import Path
 
 import optuna
@@ -264,25 +263,26 @@ def test_a_trial_is_numbered_before_the_disk_has_it(tmp_path, monkeypatch):
 def test_a_number_that_was_told_before_the_disk_failed_is_another_in_the_storage(
     tmp_path, monkeypatch
 ):
-    failures, failed, notes = [OSError("full")], threading.Event(), []
+    failures, notes, waits, goes_on = [OSError("full")], [], threading.Event(), threading.Event()
     writer = journal_writer(tmp_path, notes)
-    monkeypatch.setattr(WriteBehind, "WAITS", (30.0,))
-
     journal = tmp_path / "s" / "journal.log"
 
     def fsync(descriptor):  # writers of other studies may be at work, too
         if failures and os.path.samestat(os.fstat(descriptor), journal.stat()):
-            failed.set()
             raise failures.pop()
 
+    def waited(self, seconds):
+        waits.set()
+        return goes_on.wait(30)
+
     monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(WriteBehind, "_waited", waited)
     assert writer.create(0, begun(0).template) == 0
-    assert failed.wait(30)
+    assert waits.wait(30)
     # Another program adds a trial before the line is written again.
-    while b'"op_code":4' in journal.read_bytes():
-        time.sleep(0.01)
     other = StudyStorage.of(None, "s", tmp_path).storage
     other.create_new_trial(0, begun(7).template)
+    goes_on.set()
     writer.record(EpochReported(0, 1, 0.5))
     writer.flush()
     theirs, ours = other.get_all_trials(0)
