@@ -16,11 +16,13 @@ import pytest
 
 import paceline
 import toys
+from epoch_reports import observe_reports
 from paceline.executor import snapshot
+from paceline.executor.base import EpochReport
 from paceline.executor.rounds import EpochRound, PackRounds
 from paceline.pack.pack import Pack
 from paceline.pack.plan.stacked import StackedProgram
-from stopping import all_of, hears_signals, stopped_after  # noqa: F401 - a fixture
+from stopping import all_of, by_epochs, hears_signals  # noqa: F401 - a fixture
 
 X, Y = toys.data(48)
 
@@ -159,7 +161,14 @@ def test_a_family_none_of_whose_trials_is_under_way_keeps_its_program(
         hidden = [keras.layers.Dense(units) for _ in range(hp.Int("layers", 1, 2))]
         return model_of(*hidden, lr=hp.Float("lr", 1e-3, 1e-1, sampling="log"))
 
-    depths = [1] * 2 + [2] * 10 + [1] * 2
+    depths = [1] * 2 + [2] * 16 + [1] * 2  # the last are not asked for when the first have ended
+    ended: set[int] = set()
+
+    def stop(one: EpochReport) -> None:
+        if one.epoch == 2:
+            ended.add(one.number)
+        if {0, 1} <= ended:
+            os.kill(os.getpid(), signal.SIGINT)
 
     def searched(study: str) -> paceline.Tuner:
         tuner = tuner_of(build, study, seed=1, slots=2, widths="together")
@@ -174,7 +183,8 @@ def test_a_family_none_of_whose_trials_is_under_way_keeps_its_program(
         return tuner
 
     with monkeypatch.context() as patch:
-        stopped_after(patch, 4)
+        by_epochs(patch)
+        observe_reports(patch, after=stop)
         with pytest.raises(KeyboardInterrupt, match="^$"):
             searched("stopped")
     restored, original = [], snapshot.group_of
