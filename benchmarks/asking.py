@@ -283,7 +283,8 @@ def many(
 def summary(rows: list[dict[str, float]]) -> dict[str, Any]:
     """Return the median of each way, and of ways beside the first the gain over it.
 
-    ``worse`` is the share of seeds in which a way ended worse than the way ``plain`` or ``tpe``.
+    ``worse`` is the share of seeds in which a way ended worse than the way ``plain`` or ``tpe``,
+    ``of_medians`` the 95 % interval of its median by the other's.
     """
     rng = np.random.default_rng(0)
     picks = rng.integers(0, len(rows), (4000, len(rows)))
@@ -299,11 +300,18 @@ def summary(rows: list[dict[str, float]]) -> dict[str, Any]:
             ratio = np.log(np.maximum(values, 1e-300)) - np.log(np.maximum(ways[against], 1e-300))
             medians = np.median(ratio[picks], axis=1)
             low, high = np.exp(np.quantile(medians, [0.025, 0.975]))
+            ours, theirs = (
+                np.median(np.maximum(each[picks], 1e-300), axis=1)
+                for each in (values, ways[against])
+            )
+            least, most = np.quantile(ours / theirs, [0.025, 0.975])
             found[way] |= {
                 "of": against,
                 "ratio": round(float(np.exp(np.median(ratio))), 3),
                 "interval": [round(float(low), 3), round(float(high), 3)],
+                "of_medians": [round(float(least), 3), round(float(most), 3)],
                 "worse": round(float((values > ways[against]).mean()), 3),
+                "better": round(float((values < ways[against]).mean()), 3),
             }
     return found
 
