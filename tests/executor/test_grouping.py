@@ -190,7 +190,7 @@ def test_what_traced_trials_have_shown_need_not_be_traced(grouper, traced, monke
         group = grouper.add(job(number, rate))
     n_traced = len(traced)
     assert n_traced < len(RATES)
-    monkeypatch.setattr("paceline.executor.grouping.structure_of", lambda model: None)
+    monkeypatch.setattr("paceline.executor.model_builder.structure_of", lambda model: None)
     slow = TrialGrouper(SearchData(TRAIN, VALIDATION))
     for number, rate in enumerate(RATES):
         by_trace = slow.add(job(number, rate))

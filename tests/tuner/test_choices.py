@@ -12,7 +12,7 @@ import pytest
 
 import paceline
 from marks import slow_where
-from paceline.executor import width_families
+from paceline.executor import founding
 from shared_programs import (
     DATA,
     KINDS,
@@ -129,7 +129,7 @@ def test_choices_of_small_models_share_a_program_unasked(fresh_folder: Path) -> 
 def test_much_work_of_their_own_is_not_done_for_all(
     fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(width_families, "_ELEMENT", 1e9)
+    monkeypatch.setattr(founding, "_ELEMENT", 1e9)
     assert programs(search("auto", [])) == 4
 
 

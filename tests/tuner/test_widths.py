@@ -17,7 +17,7 @@ import paceline
 from epoch_reports import observe_reports
 from marks import slow_where
 from paceline.errors import UsageError
-from paceline.executor import accelerator_costs, width_families
+from paceline.executor import accelerator_costs, founding
 from paceline.executor.base import EpochReport
 from paceline.tuner import search_run
 from shared_programs import (
@@ -141,7 +141,7 @@ def test_who_rides_stays_so_when_a_search_goes_on(
     judged: str, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     structure, given = FOUNDERS[judged]
-    monkeypatch.setattr(width_families, "_STRUCTURE", {"cpu": structure})
+    monkeypatch.setattr(founding, "_STRUCTURE", {"cpu": structure})
     monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
     left: list[int] = []
     notes: list[str] = []
@@ -192,7 +192,7 @@ def test_small_models_of_many_widths_share_a_program(fresh_folder: Path) -> None
 
 @pytest.mark.slow
 def test_large_products_are_not_padded(fresh_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(width_families, "_STRUCTURE", {"cpu": 1e5})
+    monkeypatch.setattr(founding, "_STRUCTURE", {"cpu": 1e5})
     assert distinct() == 6
 
 
@@ -205,7 +205,7 @@ def test_what_may_be_huge_is_not_built(fresh_folder: Path, monkeypatch: pytest.M
         hp.Int("seed", 1, 2**40)
         return build(hp)
 
-    monkeypatch.setattr(width_families, "_HUGE", 0)
+    monkeypatch.setattr(founding, "_HUGE", 0)
     values = {"units": 4, "second": 5, "seed": 7}
     tuner = paceline.Tuner(noting, study="huge")
     tuner.enqueue(values)
@@ -216,7 +216,7 @@ def test_what_may_be_huge_is_not_built(fresh_folder: Path, monkeypatch: pytest.M
 def test_few_widths_are_not_padded(fresh_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A family's program takes as long to compile as those of two structures."""
     largest = lambda *_: pytest.fail("the largest model was traced for nothing")  # noqa: E731
-    monkeypatch.setattr(width_families._Founding, "_largest", largest)
+    monkeypatch.setattr(founding.Founding, "_largest", largest)
 
     def two(hp: Any) -> Any:
         return compiled(keras.layers.Dense(hp.Choice("units", [4, 8])))
@@ -270,7 +270,7 @@ def test_what_rides_nowhere_is_told(fresh_folder: Path) -> None:
 @pytest.fixture
 def accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who rides is decided as on a GPU."""
-    monkeypatch.setattr(width_families, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
+    monkeypatch.setattr(founding, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
 
 
 def filters(hp: Any) -> Any:

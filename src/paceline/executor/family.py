@@ -7,18 +7,21 @@ Notation
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from paceline.executor.model_builder import TracedModel
+from paceline.program.constant_laws import Steps
+from paceline.program.model_structure import ModelStructure
 from paceline.program.padding.axes import Axis, NotPaddable
 from paceline.program.padding.widths import (
     Embedding,
     PaddedRole,
     PaddedStep,
+    embedding_like,
     embedding_of,
     mask_of,
 )
@@ -27,27 +30,55 @@ from paceline.program.variants.layout import Layout, lay_out
 from paceline.program.variants.step import Variants
 
 
-@dataclass(frozen=True)
-class Ride:
-    """A trial's steps within the program of its family.
-
-    Attributes:
-        train, test: The steps on the full batch and on the smaller one; None where there is none.
-        embedding: Where its variables lie within those of the family.
-        family: The variables of the family's largest model.
-    """
-
-    train: tuple[PaddedStep, PaddedStep | None]
-    test: tuple[PaddedStep | None, PaddedStep | None]
-    embedding: Embedding
-    family: State
-
-
 class PaddedPair(NamedTuple):
     """A step on the full batch and on the smaller one; None where there is none."""
 
     full: PaddedStep
     small: PaddedStep | None
+
+
+@dataclass(frozen=True)
+class Ride:
+    """A trial's steps within the program of its family.
+
+    Attributes:
+        variant: Number of its variant.
+        steps: Its train step and, with validation data, its test step.
+        embedding: Where its variables lie within those of the family.
+        family: The variables of the family's largest model.
+    """
+
+    variant: int
+    steps: Sequence[PaddedPair]
+    embedding: Embedding
+    family: State
+
+    @property
+    def full(self) -> tuple[PaddedStep, PaddedStep | None]:
+        """The train and the test step on the full batch; None without validation data."""
+        return self.steps[0].full, self.steps[1].full if len(self.steps) > 1 else None
+
+    @property
+    def small(self) -> tuple[PaddedStep | None, PaddedStep | None]:
+        """The same on the smaller batch; None where there is none."""
+        return self.steps[0].small, self.steps[1].small if len(self.steps) > 1 else None
+
+    @property
+    def constants(self) -> Steps:
+        """The constants of its steps on the full batch."""
+        return constants_of(self.steps)
+
+    @property
+    def structure(self) -> bytes:
+        """What trials of one structure have in common: variant, extents, numbers by width."""
+        train = self.steps[0].full
+        widths = train.canonical.constants[: train.n_leading]
+        return b"\0".join(constant.value.tobytes() for constant in widths)
+
+
+def constants_of(steps: Sequence[PaddedPair]) -> Steps:
+    """The constants of a trial's steps on the full batch."""
+    return [step.full.canonical.constants for step in steps]
 
 
 @dataclass(frozen=True)
@@ -84,13 +115,13 @@ class Family:
     """Variants that share a program.
 
     Attributes:
-        variants: By the digest of their operations; their order is that of the layout.
+        members: By the digest of their operations; their order is that of the layout.
         layout: Of their variables.
         together: The training step and the validation step of all variants, each on the full and on
             the smaller batch; None: there is one variant.
     """
 
-    variants: Mapping[str, FamilyVariant]
+    members: Mapping[str, FamilyMember]
     layout: Layout
     together: tuple[tuple[Variants, Variants | None], ...] | None
 
@@ -101,22 +132,64 @@ class Family:
             NotPaddable: It is not proved that the trial's results come out as they should.
         """
         operations = operations_of(traced)
-        if operations not in self.variants:  # of width 1, for example: JAX leaves such axes out
+        if operations not in self.members:  # of width 1, for example: JAX leaves such axes out
             raise NotPaddable("its operations are not those of the largest widths")
-        number = list(self.variants).index(operations)
-        steps, axes = list(self.variants.values())[number].admit(traced)
+        number = list(self.members).index(operations)
+        steps, axes = self._member(number).variant.admit(traced)
         places = self.layout.places[number]
         embedding = embedding_of(traced.state, self.layout.state, axes, places)
-        if self.together is not None:
-            steps = [
-                PaddedPair(
-                    full.step(number, own.full),
-                    None if small is None or own.small is None else small.step(number, own.small),
-                )
-                for own, (full, small) in zip(steps, self.together, strict=True)
-            ]
-        test = steps[1] if len(steps) > 1 else (None, None)
-        return Ride(steps[0], test, embedding, self.layout.state)
+        return Ride(number, self._common(number, steps), embedding, self.layout.state)
+
+    def foresee(
+        self, variant: int, constants: Steps, own: Callable[[list[Any]], State]
+    ) -> tuple[Ride, State]:
+        """The same for a trial that was not traced, and its variables.
+
+        Args:
+            variant: Number of its variant.
+            constants: Those of its steps on the full batch, as ``Ride`` has them.
+            own: Makes its variables, from the metrics' variables at the start of an epoch.
+
+        Raises:
+            NotPaddable: Its variables do not lie in those of the family as those that were walked.
+        """
+        member = self._member(variant)
+        places, state = self.layout.places[variant], own(member.variant.state.metrics)
+        embedding = embedding_like(state, self.layout.state, member.axes, places)
+        steps = [
+            PaddedPair(replace(full, canonical=replace(full.canonical, constants=found)), None)
+            for (full, _), found in zip(self._common(variant, member.other), constants, strict=True)
+        ]
+        return Ride(variant, steps, embedding, self.layout.state), state
+
+    def examples(self) -> Iterator[tuple[ModelStructure, int, Steps]]:
+        """The models that show what the trials of each variant have in common.
+
+        Returns:
+            For each model its structure, the number of its variant, and its constants as ``Ride``
+            has them.
+        """
+        for number, member in enumerate(self.members.values()):
+            for structure, steps in zip(
+                member.structures, (member.largest, member.other), strict=True
+            ):
+                if structure is not None:
+                    yield structure, number, constants_of(self._common(number, steps))
+
+    def _member(self, number: int) -> FamilyMember:
+        return list(self.members.values())[number]
+
+    def _common(self, number: int, steps: Sequence[PaddedPair]) -> Sequence[PaddedPair]:
+        """The steps of a trial of one variant, as steps of all variants."""
+        if self.together is None:
+            return steps
+        return [
+            PaddedPair(
+                full.step(number, own.full),
+                None if small is None or own.small is None else small.step(number, own.small),
+            )
+            for own, (full, small) in zip(steps, self.together, strict=True)
+        ]
 
 
 class FamilyMember(NamedTuple):
@@ -125,12 +198,16 @@ class FamilyMember(NamedTuple):
     Attributes:
         operations: The digest of its operations.
         largest, other: The steps of the two, as ``FamilyVariant.admit`` returns them.
+        axes: The axes of the second one's variables.
+        structures: Of the two models; None where they have none.
     """
 
     variant: FamilyVariant
     operations: str
     largest: list[PaddedPair]
     other: list[PaddedPair]
+    axes: list[list[Axis]]
+    structures: tuple[ModelStructure | None, ModelStructure | None]
 
 
 def join_variants(members: Sequence[FamilyMember]) -> tuple[Layout, tuple[Any, ...]]:

@@ -10,13 +10,21 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Job, Notes, OtherModels, SearchData
-from paceline.executor.model_builder import tails_of, traced_model, traced_sizes
+from paceline.executor.model_builder import (
+    key_of,
+    kind_of,
+    stock_structure,
+    tails_of,
+    traced_model,
+    traced_sizes,
+    workload_of,
+)
 from paceline.executor.plan_choice import Candidate, PlanChoice
 from paceline.executor.width_families import WidthFamilies
 from paceline.pack.callbacks.driver import CallbackDriver
@@ -27,7 +35,7 @@ from paceline.pack.plan import CompiledPlan, Workload
 from paceline.program import constant_laws, trace
 from paceline.program.canonical import Canonical, Constant, Unpackable
 from paceline.program.compile import Effort
-from paceline.program.model_structure import ModelStructure, structure_of
+from paceline.program.model_structure import ModelStructure
 from paceline.program.padding.widths import Embedding
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State, Step
@@ -235,8 +243,9 @@ class TrialGrouper:
             made = job.make_callbacks()[0]
             if why := why_not_packed(made) or why_not_beside(made, job.model, away=self._away):
                 raise Unpackable(why)
-        structure = _structure(job.model, setting)
-        group = None if structure is None else self._recognise(job, setting, structure)
+        structure = stock_structure(job.model, setting)
+        known = None if structure is None else (job, setting, structure)
+        group = known and (self._recognise(*known) or self._foresee(*known))
         group = group or self._trace(job, setting, structure)
         job.program = group.name
         return group
@@ -260,7 +269,7 @@ class TrialGrouper:
         if isinstance(setting, int):
             setting = self._data.inputs(setting)
         trace.check_packable(model, preprocessed=setting.preprocessed)
-        structure = _structure(model, setting)
+        structure = stock_structure(model, setting)
         family = None if structure is None else _family(structure, setting)
         numbers = () if structure is None else structure.numbers
         found = None if family is None else self._predictor.predict(family, numbers)
@@ -298,6 +307,25 @@ class TrialGrouper:
             shapes = group.work.train.batch_shapes(group.work.batch_size)
             state = trace.build_state(job.model, shapes)
         _queue(group, job, state, steps, embedding)
+        return group
+
+    def _foresee(self, job: Job, setting: TrialInputs, structure: ModelStructure) -> Group | None:
+        """Queues a trial that follows from others of its family; None: it must be traced."""
+        if self.families is None or job.widths is None:
+            return None
+        work = workload_of(setting, self._data.fold, self._chunk_bytes)
+        model, kind = job.model, kind_of(work, setting)
+
+        def own(metrics: list[Any]) -> State:
+            state = trace.quick_state(model, None, metrics) if model.built else None
+            return state or trace.build_state(model, work.train.batch_shapes(work.batch_size))
+
+        found = self.families.foresee(kind, structure, own)
+        if found is None:
+            return None
+        ride, state = found
+        group = self._by_key[key_of(ride.full, kind)]
+        _queue(group, job, state, ride.constants, ride.embedding)
         return group
 
     def _trace(self, job: Job, setting: TrialInputs, structure: ModelStructure | None) -> Group:
@@ -366,29 +394,24 @@ class TrialGrouper:
             The key of the model's group, which is made if it is new; the constants of the model's
             training step and, with validation data, of its validation step; and its state.
         """
-        work = self._workload(setting)
+        work = workload_of(setting, self._data.fold, self._chunk_bytes)
         table = setting.class_weight
-        traced, start = traced_model(model, work, table)
+        traced, start = traced_model(model, work, table, structure)
         state = traced.state
         if structure is not None:
             starts, name = self._optimizer_starts, structure.structure
             # Once building an optimizer has added something else than zeros, it stays None.
             if starts.setdefault(name, start) is not None:
                 starts[name] = start
-        kind = (work.batch_size, work.validation_batch_size, setting.group_key)
-        ride = None
+        kind, ride = kind_of(work, setting), None
         if widths is not None:
             self.families = self.families or WidthFamilies(self._notes, self.founders)
-            sizes, stock = partial(traced_sizes, work=work, table=table), structure is not None
-            ride = self.families.admit(traced, widths, kind, work.steps, sizes, stock=stock)
+            sizes = partial(traced_sizes, work=work, table=table)
+            ride = self.families.admit(traced, widths, kind, work.steps, sizes)
         steps: tuple[Step, Step | None] = (traced.train, traced.test)
         if ride is not None:
-            steps = (ride.train[0], ride.test[0])
-        key = (
-            steps[0].canonical.fingerprint,
-            steps[1].canonical.fingerprint if steps[1] else None,
-            *kind,
-        )
+            steps = ride.full
+        key = key_of(steps, kind)
         if ride is not None and structure is not None:
             self._embeddings[_family(structure, setting), key] = ride.embedding
         group = self._by_key.get(key)
@@ -396,7 +419,7 @@ class TrialGrouper:
             if ride is None:
                 shapes, tails = state, tails_of(model, state, work, table)
             else:
-                shapes, tails = ride.family, (ride.train[1], ride.test[1])
+                shapes, tails = ride.family, ride.small
             self._by_key[key] = _new_group(key, shapes, state.metrics, work, steps, tails)
         elif group.n_seen == 1 and structure is None:
             # The second trial's smaller batch is traced too: its constants must follow the full
@@ -406,29 +429,6 @@ class TrialGrouper:
                 if role is not None and step is not None and tail is not None:
                     role.verify_tail(step.canonical.constants, tail)
         return key, [s.canonical.constants for s in steps if s is not None], state
-
-    def _workload(self, setting: TrialInputs) -> Workload:
-        if setting.data is None:
-            raise Unpackable(setting.why_fit or "its data are no arrays")
-        work = Workload(
-            setting.data,
-            setting.validation,
-            setting.batch_size,
-            setting.validation_batch_size,
-            self._data.fold,
-            self._chunk_bytes,
-            setting.steps_per_epoch,
-        )
-        if setting.validation is None:
-            return work
-        size = min(setting.validation_batch_size, work.n_validation)
-        return replace(work, validation_batch_size=size)
-
-
-def _structure(model: Any, setting: TrialInputs) -> ModelStructure | None:
-    """The model's structure and numbers; None where its constants do not follow from them."""
-    # Class weights are constants that no object of the model holds.
-    return structure_of(model) if setting.class_weight is None else None
 
 
 def _family(structure: ModelStructure, setting: TrialInputs) -> tuple[str, int]:

@@ -10,18 +10,21 @@ import re
 import sys
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import keras
 
+from paceline.data.inputs import TrialInputs
 from paceline.errors import BuildError, UsageError
 from paceline.executor.process import host_bytes
 from paceline.pack.plan import Workload
 from paceline.program import keras_private, trace
+from paceline.program.canonical import Unpackable
 from paceline.program.initial_weights import noted_build, shared_variables
+from paceline.program.model_structure import ModelStructure, structure_of
 from paceline.program.trace import State, Step
 from paceline.search_space import HyperParameters
 
@@ -261,14 +264,66 @@ class TracedModel:
     Attributes:
         state: Its variables.
         train, test: Its steps on the full batch; test is None without validation data.
+        structure: As it was before its steps were traced; None where that is not known.
     """
 
     state: State
     train: Step
     test: Step | None
+    structure: ModelStructure | None = None
 
 
-def traced_model(model: Any, work: Workload, table: Any) -> tuple[TracedModel, list[Any] | None]:
+def workload_of(
+    setting: TrialInputs, fold: tuple[int, int] | None, chunk_bytes: float | None
+) -> Workload:
+    """The data, batch sizes and lengths of a trial's epochs.
+
+    Args:
+        setting: What the trial trains with.
+        fold: As of ``SearchData``.
+        chunk_bytes: As of ``Workload``.
+
+    Raises:
+        Unpackable: The data are no arrays.
+    """
+    if setting.data is None:
+        raise Unpackable(setting.why_fit or "its data are no arrays")
+    work = Workload(
+        setting.data,
+        setting.validation,
+        setting.batch_size,
+        setting.validation_batch_size,
+        fold,
+        chunk_bytes,
+        setting.steps_per_epoch,
+    )
+    if setting.validation is None:
+        return work
+    size = min(setting.validation_batch_size, work.n_validation)
+    return replace(work, validation_batch_size=size)
+
+
+def kind_of(work: Workload, setting: TrialInputs) -> tuple[Any, ...]:
+    """What trials of one program share besides their steps."""
+    return work.batch_size, work.validation_batch_size, setting.group_key
+
+
+def key_of(steps: tuple[Step, Step | None], kind: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The key of the group of trials with these steps."""
+    train, test = steps
+    prints = train.canonical.fingerprint, test.canonical.fingerprint if test else None
+    return *prints, *kind
+
+
+def stock_structure(model: Any, setting: TrialInputs) -> ModelStructure | None:
+    """The model's structure and numbers; None where its constants do not follow from them."""
+    # Class weights are constants that no object of the model holds.
+    return structure_of(model) if setting.class_weight is None else None
+
+
+def traced_model(
+    model: Any, work: Workload, table: Any, structure: ModelStructure | None
+) -> tuple[TracedModel, list[Any] | None]:
     """A model's steps on full batches, and from what its optimizer starts."""
     batch = work.train.batch_shapes(work.batch_size)
     state, start = trace.optimizer_start(model, trace.weighed_shapes(batch, table))
@@ -277,12 +332,12 @@ def traced_model(model: Any, work: Workload, table: Any) -> tuple[TracedModel, l
     if work.validation is not None:
         shapes = work.validation.step_shapes(work.validation_batch_size)
         test = trace.trace_test(model, state, shapes)
-    return TracedModel(state, train, test), start
+    return TracedModel(state, train, test, structure), start
 
 
 def traced_sizes(model: Any, work: Workload, table: Any) -> tuple[TracedModel, Tails]:
     """A model's steps on full and on smaller batches."""
-    traced, _ = traced_model(model, work, table)
+    traced, _ = traced_model(model, work, table, structure_of(model))
     return traced, tails_of(model, traced.state, work, table)
 
 

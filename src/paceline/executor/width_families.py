@@ -1,66 +1,24 @@
 """Families: trials of several widths, and of several choices, that ride in one program.
 
-The first trial of its kind shows which of its hyperparameters are widths, and which choices (an
-activation, dropout or none) change its operations. Its model is built, and its steps are traced, at
-the largest widths of the space and at smaller ones, for each of these choices. Each later trial is
-traced at its own widths, and a walk over the traces proves that it may ride.
-
-Notation
-    variant: the models of one combination of choices.
+The first trial of its kind founds a family (``founding.py``). Each later trial is traced at its own
+widths, and a walk over the traces proves that it may ride; or its steps follow from those of the
+trials that were traced (``program/width_laws.py``).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from typing import Any
 
-import jax
-
 from paceline.executor.base import Notes, OtherModels
-from paceline.executor.family import (
-    Family,
-    FamilyMember,
-    FamilyVariant,
-    Ride,
-    join_variants,
-    operations_of,
-)
+from paceline.executor.family import Family, Ride, operations_of
+from paceline.executor.founding import Founding
 from paceline.executor.model_builder import Tails, TracedModel
-from paceline.pack.plan.base import has_loops, step_flops
 from paceline.program.initial_weights import changes_kept
-from paceline.program.model_structure import structure_of
+from paceline.program.model_structure import ModelStructure
 from paceline.program.padding.axes import NotPaddable
-from paceline.program.padding.widths import (
-    PaddedRole,
-)
-from paceline.program.trace import Step
-from paceline.program.variants.layout import Layout, lay_out
-from paceline.program.variants.step import Variants, elementwise_work
-
-#: Floating-point operations in matrix products that take as long as tracing and compiling one more
-#: structure. On a CPU: 2.3 s of a core, 60 GFLOP/s (docs/decisions/0035); elsewhere an estimate.
-_STRUCTURE = {"cpu": 1.4e11}
-#: The same by rules 1: before steps updated their variables in place.
-_STRUCTURE_BEFORE = {"cpu": 1e11}
-_STRUCTURE_ELSEWHERE = 1e13
-#: A family is judged as if so many trials fell into it. A search's own number of trials does not
-#: count: it may change when the search goes on, and a trial must not change with it.
-_TRIALS = 8
-#: Structures that compile as long as a family's program: it has masks.
-_PADDED = 2
-#: Padding has to save so many times what it costs: few trials may fall into a family.
-_MARGIN = 2
-#: Combinations of choices in one program.
-_MOST_VARIANTS = 8
-#: Operations in products that take as long as an operation on one element: 4e9 of these a second.
-_ELEMENT = 15
-#: Operations of a trial, in structures, if each width multiplied them.
-_HUGE = 1000
-#: Numbers in the variables of a trial on an accelerator, if the two widths that grow most
-#: multiplied them: a matrix has two axes.
-_HUGE_STATE = 1e9
+from paceline.program.trace import State
+from paceline.program.width_laws import WidthLaws
 
 
 class WidthFamilies:
@@ -78,12 +36,15 @@ class WidthFamilies:
         # Kind and operations -> whole numbers whose values keep trials in families of their own.
         self._dividing: dict[Any, tuple[str, ...]] = {}
         self._apart: set[Any] = set()  # kinds and bounds of widths whose padding does not pay
-        self._structures: dict[int, set[str]] = {}  # the training steps that ride in each family
+        self._laws = WidthLaws()
+        self._known: list[Family] = []
+        # What rides in each of the known families: variants, and constants that decide extents.
+        self._structures: list[set[bytes]] = []
 
     @property
     def saved(self) -> int:
         """Structures without a program of their own."""
-        return sum(len(found) - 1 for found in self._structures.values())
+        return sum(len(found) - 1 for found in self._structures if found)
 
     def admit(
         self,
@@ -92,8 +53,6 @@ class WidthFamilies:
         kind: tuple[Any, ...],
         steps: int,
         trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
-        *,
-        stock: bool,
     ) -> Ride | None:
         """A trial's steps within its family's program; None: it has a program of its own.
 
@@ -103,9 +62,8 @@ class WidthFamilies:
             kind: What the trials of a family share besides their steps.
             steps: Training steps per epoch.
             trace_sizes: Traces a model on the full and on the smaller batches.
-            stock: Whether the model is of Keras' own classes, with no class weights of hp.
         """
-        if not stock:
+        if traced.structure is None:
             classes = "its model has classes that are not Keras' own, or class weights of hp"
             self._tell(widths, f"a trial has a program of its own: {classes}")
             return None
@@ -116,7 +74,7 @@ class WidthFamilies:
             if widths.job is not None:
                 self._founders.append(widths.job)
             family, dividing = self._begin(traced, widths, kind, steps, trace_sizes)
-            digests = () if family is None else family.variants
+            digests = () if family is None else family.members
             alike = [(*kind, digest) for digest in digests]
             for each in (of_kind, *alike):
                 self._dividing.setdefault(each, dividing)
@@ -126,15 +84,53 @@ class WidthFamilies:
             self._families[key] = family
         family = self._families[key]
         if family is None:
+            self._laws.exclude(kind, traced.structure)
             return None
         try:
             ride = family.admit(traced)
         except NotPaddable as error:
+            self._laws.exclude(kind, traced.structure)
             self._tell(widths, f"a trial has a program of its own: {error}")
             return None
-        prints = self._structures.setdefault(id(family), set())
-        prints.add(traced.train.canonical.fingerprint)
+        self._learn(kind, family, traced.structure, ride)
         return ride
+
+    def foresee(
+        self,
+        kind: tuple[Any, ...],
+        structure: ModelStructure,
+        own: Callable[[list[Any]], State],
+    ) -> tuple[Ride, State] | None:
+        """A trial's steps within its family's program, and its variables; None: trace it.
+
+        Args:
+            kind: As of ``admit``.
+            structure: The structure of its model.
+            own: Makes its variables, from the metrics' variables at the start of an epoch.
+        """
+        found = self._laws.predict(kind, structure)
+        if found is None or found[0] is None:
+            return None
+        (number, variant), constants = found
+        try:
+            ride, state = self._known[number].foresee(variant, constants, own)
+        except NotPaddable:
+            return None
+        self._structures[number].add(ride.structure)
+        return ride, state
+
+    def _learn(
+        self, kind: tuple[Any, ...], family: Family, structure: ModelStructure, ride: Ride
+    ) -> None:
+        """Learns how steps follow from a traced model that rides, and from the family's own."""
+        if not any(known is family for known in self._known):
+            self._known.append(family)
+            self._structures.append(set())
+            for example, variant, constants in family.examples():
+                self._laws.add(kind, example, (len(self._known) - 1, variant), constants)
+        number = next(i for i, known in enumerate(self._known) if known is family)
+        self._structures[number].add(ride.structure)
+        self._laws.add(kind, structure, (number, ride.variant), ride.constants)
 
     def _key(self, of_kind: tuple[Any, ...], widths: OtherModels) -> tuple[Any, ...]:
         """The name of a trial's family."""
@@ -154,7 +150,7 @@ class WidthFamilies:
         bounds = (*kind, *((name, *values) for name, values in (ranges | choices).items()))
         if not ranges | choices or bounds in self._apart:
             return None, ()
-        founding = _Founding(traced, widths, steps, trace_sizes)
+        founding = Founding(traced, widths, steps, trace_sizes)
         try:
             # Its builds may freeze layers that the user's models share.
             with changes_kept():
@@ -172,326 +168,3 @@ class WidthFamilies:
     def _tell(self, widths: OtherModels, text: str) -> None:
         if widths.always:
             self._notes.tell_once(text)
-
-
-def _unknown_cost(traced: TracedModel) -> bool:
-    """Whether the cost of other widths and choices is unknown: that of loops and convolutions."""
-    return traced.train.canonical.convolves or has_loops(traced.train.closed)
-
-
-class _Founding:
-    """Makes the family of a trial.
-
-    Args:
-        traced: The trial's steps.
-        widths: Builds models like the trial's.
-        steps: Training steps per epoch.
-        trace_sizes: Traces a model on the full and on the smaller batches.
-
-    Attributes:
-        refused: Why combinations of choices are not in the family.
-        dividing: Widths that cannot be padded, such as the size of a kernel: the trials of a family
-            have one value of these.
-    """
-
-    def __init__(
-        self,
-        traced: TracedModel,
-        widths: OtherModels,
-        steps: int,
-        trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
-    ) -> None:
-        self._traced, self._widths = traced, widths
-        self._steps, self._trace_sizes = steps, trace_sizes
-        self.refused: list[str] = []
-        self.dividing: list[str] = []
-
-    def family(
-        self, ranges: Mapping[str, Sequence[int]], choices: Mapping[str, Sequence[Any]]
-    ) -> Family | None:
-        """The family; None where its trials are few, or training them together takes longer.
-
-        Args:
-            ranges: The values of whole numbers that may be widths.
-            choices: The values of what may change operations.
-        """
-        always, by_filling = self._widths.always, self._by_filling
-        if not always:
-            if _unknown_cost(self._traced) and not by_filling:
-                return None
-            if self._may_be_huge(ranges):
-                return None  # not even built: it may not fit in memory
-        names = self._names(ranges)
-        if self._is_judged(names) and not _structures_saved([len(ranges[n]) for n in names]):
-            return None  # whatever padding costs: so few widths are not worth building the largest
-        combinations, own = self._combinations(choices)
-        try:
-            largest, smaller, member = self._largest(names, ranges, combinations[own])
-        except NotPaddable:
-            names = self._paddable(names, ranges, combinations[own])
-            largest, smaller, member = self._largest(names, ranges, combinations[own])
-        if member is None:
-            return None
-        members = {own: member}
-        if names and not always and by_filling and not self._filling_pays(member, names, ranges):
-            return None
-        known = {members[own].operations}
-        for at, combination in enumerate(combinations):
-            if at == own:
-                continue
-            with self._noting():  # a user's build may refuse it
-                other, tails = self._trace_sizes(self._widths.build(largest | combination))
-                if operations_of(other) not in known:
-                    members[at] = self._member(other, tails, smaller | combination)
-                    known.add(members[at].operations)
-        chosen, (layout, together) = self._together(members, own)
-        if not names and together is None:
-            return None
-        return Family({each.operations: each.variant for each in chosen}, layout, together)
-
-    def _may_be_huge(self, ranges: Mapping[str, Sequence[int]]) -> bool:
-        own = self._widths.hparams
-        growth = sorted(values[-1] / own[name] for name, values in ranges.items())
-        if not self._by_filling:
-            return self._cost(self._traced) * math.prod(growth) > _HUGE
-        parts = self._traced.state.lists()[:3]
-        numbers = sum(math.prod(leaf.shape) for part in parts for leaf in part)
-        return numbers * math.prod(growth[-2:]) > _HUGE_STATE
-
-    def _largest(
-        self,
-        names: Sequence[str],
-        ranges: Mapping[str, Sequence[int]],
-        combination: dict[str, Any],
-    ) -> tuple[dict[str, int], dict[str, int], FamilyMember | None]:
-        """The largest and smaller values of these widths, and the variant that the trial has.
-
-        The variant is None where it takes less time to train widths apart.
-
-        Raises:
-            NotPaddable: Not all of these widths can be padded.
-        """
-        largest = {name: ranges[name][-1] for name in names}
-        smaller = _smaller(names, ranges)
-        full, tails = self._trace_sizes(self._widths.build(largest | combination))
-        if self._is_judged(names) and not self._padding_pays(names, ranges, full):
-            return largest, smaller, None
-        return largest, smaller, self._member(full, tails, smaller | combination)
-
-    def _is_judged(self, names: Sequence[str]) -> bool:
-        """Whether what these widths cost decides if they are padded."""
-        return bool(names) and not self._widths.always and not self._by_filling
-
-    def _paddable(
-        self,
-        names: Sequence[str],
-        ranges: Mapping[str, Sequence[int]],
-        combination: dict[str, Any],
-    ) -> list[str]:
-        """Those widths that can be padded, each by itself; the others divide the kind."""
-        found = []
-        for name in names if len(names) > 1 else ():
-            with suppress(NotPaddable):
-                self._largest([name], ranges, combination)
-                found.append(name)
-        self.dividing = [name for name in names if name not in found] if found else []
-        return found or list(names)
-
-    @contextmanager
-    def _noting(self) -> Iterator[None]:
-        """A block whose failure keeps a combination out of the family."""
-        try:
-            yield
-        except Exception as error:
-            self.refused.append(str(error))
-
-    def _together(
-        self, members: Mapping[int, FamilyMember], own: int
-    ) -> tuple[list[FamilyMember], tuple[Layout, tuple[Any, ...] | None]]:
-        """The variants that train together, with their layout and common steps; None: only one.
-
-        All of them if they can, else those that can be added one after another. Their order is
-        that of the space, whichever trial came first.
-        """
-        chosen = [members[own]]
-        joint: tuple[Layout, tuple[Any, ...] | None] = (lay_out([chosen[0].variant.state]), None)
-        others = [at for at in members if at != own]
-        tries = [others, *([at] for at in others if len(others) > 1)]
-        taken = {own}
-        for added in tries:
-            numbers = sorted(taken.union(added))
-            if len(numbers) == len(taken):
-                continue
-            more = [members[at] for at in numbers]
-            with self._noting():  # they may not go together
-                found = join_variants(more)
-                if self._widths.always or self._choosing_pays(found[1][0][0], more):
-                    chosen, joint, taken = more, found, set(numbers)
-        return chosen, joint
-
-    def _names(self, ranges: Mapping[str, Sequence[int]]) -> list[str]:
-        """The whole numbers that are widths: another value changes a variable's shape."""
-        widths = self._widths
-        ours = [leaf.shape for part in self._traced.state.lists()[:2] for leaf in part]
-        names = []
-        for name, values in ranges.items():
-            value = next(v for v in reversed(values) if v != widths.hparams[name])
-            model = widths.build({name: value})
-            variables = (*model.trainable_variables, *model.non_trainable_variables)
-            theirs = [tuple(variable.shape) for variable in variables]
-            if [len(s) for s in ours] == [len(s) for s in theirs] and ours != theirs:
-                names.append(name)
-        return names
-
-    def _combinations(
-        self, choices: Mapping[str, Sequence[Any]]
-    ) -> tuple[list[dict[str, Any]], int]:
-        """The models to choose from, in the order of the space, and which is the trial's.
-
-        A choice counts that changes a model by more than numbers.
-        """
-        widths = self._widths
-        found: list[dict[str, Any]] = [{}]
-        own = 0
-        ours = structure_of(widths.build({})) if choices else None
-        for name, values in choices.items():
-            if ours is None or len(found) * len(values) > _MOST_VARIANTS:
-                continue
-            mine = next(
-                i for i, value in enumerate(values) if _is_kind(widths.hparams[name], value)
-            )
-            kept = []
-            for at, value in enumerate(values):
-                with suppress(Exception):  # a user's build may refuse it
-                    theirs = ours if at == mine else structure_of(widths.build({name: value}))
-                    if at == mine or (theirs and theirs.structure != ours.structure):
-                        kept.append((at, {name: value}))
-            if len(kept) > 1:
-                at = [i for i, _ in kept].index(mine)
-                found = [old | new for old in found for _, new in kept]
-                own = own * len(kept) + at
-        return found, own
-
-    def _member(self, full: TracedModel, tails: Tails, smaller: Mapping[str, Any]) -> FamilyMember:
-        """A variant, from its steps at the largest widths.
-
-        Args:
-            full: Its steps on the full batches.
-            tails: Its steps on the smaller batches.
-            smaller: The widths and choices of its smaller model. Its numbers differ too, to show
-                which constants depend on them.
-        """
-        numbers = self._widths.other_numbers({**self._widths.hparams, **smaller})
-        try:
-            return self._member_of(full, tails, {**smaller, **numbers})
-        except NotPaddable:
-            return self._member_of(full, tails, smaller)
-
-    def _member_of(
-        self, full: TracedModel, tails: Tails, smaller: Mapping[str, Any]
-    ) -> FamilyMember:
-        narrow, tails_n = full, tails
-        if smaller:
-            narrow, tails_n = self._trace_sizes(self._widths.build(smaller))
-        train = PaddedRole((full.train, narrow.train), _pair(tails[0], tails_n[0]))
-        test = None
-        if full.test is not None and narrow.test is not None:
-            test = PaddedRole((full.test, narrow.test), _pair(tails[1], tails_n[1]))
-        variant = FamilyVariant(train, test, full.state)
-        steps = [variant.admit(traced)[0] for traced in (full, narrow)]
-        return FamilyMember(variant, operations_of(full), *steps)
-
-    def _padding_pays(
-        self,
-        names: Sequence[str],
-        ranges: Mapping[str, Sequence[int]],
-        full: TracedModel,
-    ) -> bool:
-        """Whether padding costs less than the structures that need no program of their own."""
-        mean = self._widths.build(
-            {name: ranges[name][(len(ranges[name]) - 1) // 2] for name in names}
-        )
-        usual = _weights([variable.shape for variable in mean.trainable_variables])
-        most = _weights([leaf.shape for leaf in full.state.trainable])
-        padded = 1 - usual / max(1, most)
-        saved = _structures_saved([len(ranges[name]) for name in names])
-        return self._cost(full) * padded < saved / _MARGIN
-
-    def _filling_pays(
-        self, member: FamilyMember, names: Sequence[str], ranges: Mapping[str, Sequence[int]]
-    ) -> bool:
-        """The same on an accelerator, from the steps at the largest and at smaller widths."""
-        from paceline.pack.plan.flops import count_flops  # no CPU needs it
-
-        most, least = (count_flops(step.closed.jaxpr)[0] for step in member.variant.train.traces)
-        counts = [len(ranges[name]) for name in names]
-        return self._sharing_pays((most - least) / 2, 0, _structures_saved(counts))
-
-    def _choosing_pays(self, together: Variants, members: Sequence[FamilyMember]) -> bool:
-        """Whether the work of other variants costs less than programs of their own."""
-        alone = max(elementwise_work(member.largest[0].full.closed) for member in members)
-        extra = max(0, elementwise_work(together.closed) - alone)
-        saved = (len(members) - 1) / _TRIALS
-        if self._by_filling:
-            return self._sharing_pays(0, extra, saved)
-        return self._structures(extra * _ELEMENT) < saved / _MARGIN
-
-    @property
-    def _by_filling(self) -> bool:
-        """Whether what an accelerator gains from more slots counts: since rules 3."""
-        return jax.default_backend() != "cpu" and self._widths.rules > 2
-
-    def _sharing_pays(self, flops: float, elements: float, saved: float) -> bool:
-        from paceline.executor.accelerator_costs import sharing_pays  # no CPU needs it
-
-        steps = self._steps * self._widths.epochs
-        return sharing_pays(
-            flops=flops, elements=elements, steps=steps, structures=saved, trials=_TRIALS
-        )
-
-    def _cost(self, traced: TracedModel) -> float:
-        """What training takes, in structures that could be compiled in that time."""
-        return self._structures(step_flops(traced.train.closed))
-
-    def _structures(self, operations: float) -> float:
-        """Operations in each step of a trial, in structures that could be compiled in that time."""
-        costs = _STRUCTURE if self._widths.rules > 1 else _STRUCTURE_BEFORE
-        structure = costs.get(jax.default_backend(), _STRUCTURE_ELSEWHERE)
-        return operations * self._steps * self._widths.epochs / structure
-
-
-def _is_kind(value: Any, representative: Any) -> bool:
-    """Whether a value is one of those that a value of ``choices`` stands for."""
-    if type(representative) is float:
-        return bool(value) == bool(representative)
-    return bool(type(value) is type(representative) and value == representative)
-
-
-def _weights(shapes: Sequence[Sequence[int]]) -> int:
-    """Numbers that products read, of variables of these shapes: of matrices and larger arrays."""
-    return sum(math.prod(shape) for shape in shapes if len(shape) > 1)
-
-
-def _structures_saved(counts: Sequence[int]) -> float:
-    """Structures that a trial of a family saves from being compiled, on average.
-
-    Args:
-        counts: Values of each width.
-    """
-    n = math.prod(counts)
-    distinct = n * (1 - (1 - 1 / n) ** _TRIALS)
-    return max(0.0, distinct - _PADDED) / _TRIALS
-
-
-def _pair(ours: Step | None, theirs: Step | None) -> tuple[Step, Step] | None:
-    return None if ours is None or theirs is None else (ours, theirs)
-
-
-def _smaller(names: Sequence[str], ranges: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """Smaller widths, no two of them equal where the space has as many: axes are told apart."""
-    found: dict[str, int] = {}
-    for name in names:
-        values = [value for value in ranges[name][:-1] if value > 1] or list(ranges[name][:-1])
-        free = [value for value in values if value not in found.values()]
-        found[name] = (free or values)[0]
-    return found

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import keras
 import numpy as np
 
@@ -80,9 +81,13 @@ class ConstantPredictor:
 
     A structure may have several groups (a dropout of rate 0 gives another program): each group has
     laws of its own.
+
+    Args:
+        widths: How many of the numbers, the last ones, are whole ones that decide extents.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, widths: int = 0) -> None:
+        self._widths = widths
         self._by_structure: OrderedDict[Any, list[GroupLaws]] = OrderedDict()
 
     def add(
@@ -102,7 +107,7 @@ class ConstantPredictor:
             self._by_structure.popitem(last=False)
         ours = next((learned for learned in groups if learned.group == group), None)
         if ours is None:
-            ours = GroupLaws(group)
+            ours = GroupLaws(group, self._widths)
             for other in groups:
                 for met in other.met:
                     ours.exclude(met)
@@ -143,11 +148,14 @@ class GroupLaws:
 
     Attributes:
         group: Key of the group.
+        widths: As of ``ConstantPredictor``. Two widths of which the walk over both traces has
+            proved a program are enough to trust those between; other numbers need more traces.
         unpredictable: Some constant has no law, or a number between traced ones gave another
             program: only trials equal to traced ones are predicted from then on.
     """
 
     group: Any
+    widths: int = 0
     unpredictable: bool = False
     _traced: dict[Numbers, Steps] = field(default_factory=dict)
     _rows: list[Numbers] = field(default_factory=list)  # the numbers of traced trials
@@ -156,6 +164,7 @@ class GroupLaws:
     _values: list[set[float]] = field(default_factory=list)  # per number: its traced values
     _choices: tuple[int, ...] = ()  # which numbers have few values
     _combinations: set[Numbers] = field(default_factory=set)  # traced values of the choices
+    _enough: int = ENOUGH  # trials that are traced before any is predicted
 
     @property
     def met(self) -> list[Numbers]:
@@ -216,19 +225,22 @@ class GroupLaws:
     def _survey(self) -> None:
         """Brings up to date between which values numbers are trusted.
 
-        A trial with a whole number among the numbers that differ is left out: it may hide the
-        effect of the others, as a product with 0 hides the other factor.
+        A trial with a whole number among the numbers that differ is left out, unless it is a width:
+        it may hide the effect of the others, as a product with 0 hides the other factor.
         """
         if not self._rows:
             return
         rows = np.array(self._rows)
         differ = (rows != rows[0]).any(axis=0)
+        n_plain = rows.shape[1] - self.widths
+        differ[n_plain:] = False
+        self._enough = ENOUGH if differ.any() or not self.widths else 2
         plain = rows[~(rows[:, differ] == np.round(rows[:, differ])).any(axis=1)]
         self._values = [set(column) for column in plain.T.tolist()]
         n_values = [len(values) for values in self._values]
         # Numbers with few values may have met by chance: only combinations that were traced count.
         self._choices = tuple(
-            j for j, n in enumerate(n_values) if 1 < n < max(_VALUES, len(plain) / 2)
+            j for j, n in enumerate(n_values[:n_plain]) if 1 < n < max(_VALUES, len(plain) / 2)
         )
         self._combinations = {self._combination(row) for row in plain.tolist()}
         if len(plain):
@@ -238,14 +250,15 @@ class GroupLaws:
 
     def _trusted(self, numbers: Numbers) -> bool:
         """Whether each number lies between traced values, and is not a new whole number."""
-        if len(self._rows) < ENOUGH:
+        if len(self._rows) < self._enough:
             return False
-        for value, values in zip(numbers, self._values, strict=True):
+        n_plain = len(numbers) - self.widths
+        for j, (value, values) in enumerate(zip(numbers, self._values, strict=True)):
             if value in values:
                 continue
-            if len(values) < _VALUES or not min(values) < value < max(values):
+            if not values or not min(values) < value < max(values):
                 return False
-            if value.is_integer():
+            if j < n_plain and (len(values) < _VALUES or value.is_integer()):
                 return False
         return self._combination(numbers) in self._combinations
 
@@ -290,8 +303,10 @@ def _apply(formula: int, number: float, dtype: Any) -> np.ndarray | None:
         made = _FORMULAS[formula](number)
         if isinstance(made, complex):  # the root of a negative number
             return None
-        with np.errstate(over="ignore"):
-            return np.asarray(made).astype(dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = np.asarray(made).astype(dtype)
+        # An extent is no rounded number.
+        return value if jnp.issubdtype(dtype, jnp.inexact) or value == made else None
     except (ArithmeticError, TypeError, ValueError):
         return None
 

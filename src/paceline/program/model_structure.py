@@ -46,10 +46,15 @@ class ModelStructure:
         structure: Digest of everything but the numbers.
         numbers: The floating-point numbers within the model, in one fixed order. The values of
             variables, such as a constant learning rate, are not among them: they are state.
+        skeleton: Digest of everything but numbers and whole numbers, so that models of several
+            widths have the same.
+        integers: The whole numbers within the model, in one fixed order.
     """
 
     structure: str
     numbers: tuple[float, ...]
+    skeleton: str
+    integers: tuple[int, ...]
 
 
 def structure_of(model: Any) -> ModelStructure | None:
@@ -64,8 +69,11 @@ def structure_of(model: Any) -> ModelStructure | None:
         reader.read(model)
     except _NotStock:
         return None
-    text = "\n".join((_context(), *reader.words))
-    return ModelStructure(hashlib.sha256(text.encode()).hexdigest(), tuple(reader.numbers))
+    digest = hashlib.sha256("\n".join((_context(), *reader.words)).encode())
+    skeleton = digest.hexdigest()
+    digest.update(repr(reader.integers).encode())
+    numbers, integers = tuple(reader.numbers), tuple(reader.integers)
+    return ModelStructure(digest.hexdigest(), numbers, skeleton, integers)
 
 
 class _NotStock(Exception):
@@ -97,6 +105,7 @@ class _Reader:
     def __init__(self, state: set[int]) -> None:
         self.words: list[str] = []
         self.numbers: list[float] = []
+        self.integers: list[int] = []
         self._state = state
         self._places: dict[int, int] = {}  # id of an object -> its place in the walk
         self._sets: list[Any] = []
@@ -105,14 +114,18 @@ class _Reader:
     def read(self, root: Any) -> None:
         """Writes down ``root`` and all that it reaches.
 
-        Each word fixes how many parts follow, so that two graphs with the same words are the same.
+        Each word fixes how many parts follow, so that two graphs with the same words and whole
+        numbers are the same.
         """
         write, stack, places = self.words.append, self._stack, self._places
         stack.append(root)
         while stack:
             value = stack.pop()
             kind = type(value)
-            if kind is str or kind is bool or kind is int or value is None:
+            if kind is int:
+                self.integers.append(value)
+                write("int")
+            elif kind is str or kind is bool or value is None:
                 write(repr(value))
             elif kind is float:
                 self._number(value, "float")

@@ -216,13 +216,14 @@ def optimizer_start(model: Any, batch: Any) -> tuple[State, list[Any] | None]:
 
 
 def quick_state(
-    model: Any, like: State, metrics: list[Any], start: list[Any] | None = None
+    model: Any, like: State | None, metrics: list[Any], start: list[Any] | None = None
 ) -> State | None:
     """The state of a stock model whose structure is known, without tracing its forward pass.
 
     Args:
         model: A compiled, built model of stock classes.
-        like: Shapes and dtypes of the state of a model of the same structure.
+        like: Shapes and dtypes of the state of a model of the same structure; None: they are not
+            compared.
         metrics: That model's metric variables as they were at first.
         start: From ``optimizer_start`` of that model.
 
@@ -238,7 +239,7 @@ def quick_state(
     def shapes(one: State) -> list[Any]:
         return [(a.shape, a.dtype) for part in one.lists() for a in part]
 
-    return state if shapes(state) == shapes(like) else None
+    return state if like is None or shapes(state) == shapes(like) else None
 
 
 def weighed_shapes(batch: Any, class_weight: np.ndarray | None) -> Any:

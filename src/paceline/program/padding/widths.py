@@ -38,6 +38,11 @@ class PaddedStep(Step):
     n_widths: int = 0
 
     @property
+    def n_leading(self) -> int:
+        """How many of its constants, the first ones, tell its structure."""
+        return self.n_widths
+
+    @property
     def n_constants(self) -> int:
         """How many constants it has, extents included."""
         return len(self.canonical.constants)
@@ -142,14 +147,68 @@ def embedding_of(
         numbers: For each list of ``State.lists``: which of the family's each of the trial's
             variables is; None: the family has no others.
     """
-    rest, places = iter(axes), []
+    masks = [[mask_of(axis) if axis.padded else None for axis in each] for each in axes]
+    return _embedding(own, family, masks, numbers)
+
+
+def embedding_like(
+    own: State,
+    family: State,
+    axes: Sequence[Sequence[Axis]],
+    numbers: Sequence[Sequence[int]],
+) -> Embedding:
+    """Where the variables of a trial that was not walked lie, as those of another one do.
+
+    The arguments are those of ``embedding_of``, but for the axes, which are of the other trial's
+    variables.
+
+    Raises:
+        NotPaddable: The trial's variables have other shapes than these axes would give them.
+    """
+    shapes = [leaf.shape for part in own.lists() for leaf in part]
+    if [len(shape) for shape in shapes] != [len(each) for each in axes]:
+        raise NotPaddable("its variables are not those of the trial that was walked")
+    pairs = [
+        pair
+        for shape, each in zip(shapes, axes, strict=True)
+        for pair in zip(shape, each, strict=True)
+    ]
+    extents: dict[Axis, int] = {}
+    for extent, axis in pairs:
+        if axis.padded and not axis.root().parts:
+            extents[axis.root()] = extent
+    for extent, axis in pairs:
+        if not all(symbol in extents for symbol in axis.symbols()):
+            raise NotPaddable("an axis has the extent of no variable's axis")
+        if axis.extent(extents) != extent:
+            raise NotPaddable(f"a variable has extent {extent} where {axis.extent(extents)} goes")
+        if axis.padded and extent > axis.root().sizes[0]:
+            raise NotPaddable(f"a trial has extent {extent} where the family has less")
+    masks = [[axis.mask(extents) if axis.padded else None for axis in each] for each in axes]
+    return _embedding(own, family, masks, numbers)
+
+
+def _embedding(
+    own: State,
+    family: State,
+    masks: Sequence[Sequence[Any]],
+    numbers: Sequence[Sequence[int]] | None,
+) -> Embedding:
+    """The embedding of variables along whose axes these elements, bool[largest], are their own.
+
+    None: the axis is not padded.
+    """
+    rest, places = iter(masks), []
     for part in own.lists():
         found: list[tuple[np.ndarray, ...] | None] = []
-        for _ in part:
+        for leaf in part:
             each = next(rest)
             found.append(
-                tuple(np.flatnonzero(mask_of(axis)) for axis in each)
-                if any(axis.padded for axis in each)
+                tuple(
+                    np.arange(n) if mask is None else np.flatnonzero(mask)
+                    for n, mask in zip(leaf.shape, each, strict=True)
+                )
+                if any(mask is not None for mask in each)
                 else None
             )
         places.append(tuple(found))

@@ -210,6 +210,11 @@ class VariantStep(PaddedStep):
     variants: Variants | None = None
 
     @property
+    def n_leading(self) -> int:
+        """How many of its constants, the first ones, tell its structure."""
+        return 1 + self.n_widths
+
+    @property
     def always_lifted(self) -> tuple[int, ...]:
         """Numbers of the constants that are inputs whatever has been seen of them."""
         assert self.variants is not None
