@@ -59,7 +59,7 @@ def test_most_trials_are_not_traced_and_come_out_the_same(monkeypatch: pytest.Mo
     n_traces, values = search(monkeypatch, "studied")
     assert n_traces <= 5, "two ends and the first two trials, and seldom one beyond the ends"
     monkeypatch.setattr(first_build, "_ENOUGH", 1000)
-    monkeypatch.setattr("paceline.executor.grouping.structure_of", lambda model: None)
+    monkeypatch.setattr("paceline.executor.model_builder.structure_of", lambda model: None)
     n_all, traced = search(monkeypatch, "traced")
     assert n_all == 16
     np.testing.assert_allclose(values, traced, rtol=1e-6)
@@ -119,7 +119,7 @@ def test_a_choice_that_changes_the_program_is_not_foreseen_from_the_disk(
 
     first = values("first")
     assert values("second") == first
-    monkeypatch.setattr("paceline.executor.grouping.structure_of", lambda model: None)
+    monkeypatch.setattr("paceline.executor.model_builder.structure_of", lambda model: None)
     np.testing.assert_allclose(values("traced"), first, rtol=1e-6)
 
 

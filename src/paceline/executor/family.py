@@ -96,18 +96,29 @@ class FamilyVariant:
 
     def admit(self, traced: TracedModel) -> tuple[list[PaddedPair], list[list[Axis]]]:
         """A trial's steps, and the axes of its variables."""
-        full, small, axes = self.train.admit(traced.train)
-        steps = [PaddedPair(full, small)]
-        leaves = [leaf for part in traced.state.lists() for leaf in part]
+        test = None
         if self.test is not None and traced.test is not None:
-            full, small, others = self.test.admit(traced.test)
+            test = self.test.admit(traced.test)
+        return self._steps(self.train.admit(traced.train), test)
+
+    def example(self, which: int) -> tuple[list[PaddedPair], list[list[Axis]]]:
+        """The same of the largest model, 0, or the smaller one, 1, whose walks are known."""
+        test = None if self.test is None else self.test.example(which)
+        return self._steps(self.train.example(which), test)
+
+    def _steps(self, train: Any, test: Any) -> tuple[list[PaddedPair], list[list[Axis]]]:
+        """From what ``PaddedRole.admit`` returns for each of the steps."""
+        full, small, axes = train
+        steps = [PaddedPair(full, small)]
+        counts = [len(part) for part in self.state.lists()]
+        if test is not None:
+            full, small, others = test
             steps.append(PaddedPair(full, small))
-            counts = [len(part) for part in traced.state.lists()]
             # A validation step has no optimizer variables.
             skipped = range(sum(counts[:2]), sum(counts[:3]))
-            ours = [axes[i] for i in range(len(leaves)) if i not in skipped]
+            ours = [axes[i] for i in range(sum(counts)) if i not in skipped]
             _check_alike(ours, others[: len(ours)])
-        return steps, axes[: len(leaves)]
+        return steps, axes[: sum(counts)]
 
 
 @dataclass(frozen=True)

@@ -282,8 +282,7 @@ class Founding:
         if full.test is not None and narrow.test is not None:
             test = PaddedRole((full.test, narrow.test), _pair(tails[1], tails_n[1]))
         variant = FamilyVariant(train, test, full.state)
-        largest, _ = variant.admit(full)
-        other, axes = variant.admit(narrow)
+        (largest, _), (other, axes) = variant.example(0), variant.example(1)
         structures = (full.structure, narrow.structure)
         return FamilyMember(variant, operations_of(full), largest, other, axes, structures)
 

@@ -207,6 +207,22 @@ def test_a_padded_trial_is_the_lone_trial(name: str) -> None:
         assert len(prints) == 1, "all trials ride in one program"
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_family_s_own_models_need_no_walk_of_their_own(which: int) -> None:
+    traces = [traced(_flatten(*widths))[1] for widths in (LARGEST, SMALLER)]
+    role = PaddedRole((traces[0], traces[1]), (traces[0], traces[1]))
+    for ours, theirs in zip(role.example(which)[:2], role.admit(traces[which])[:2], strict=True):
+        assert ours is not None and theirs is not None
+        assert ours.closed is theirs.closed and ours.n_widths == theirs.n_widths > 0
+        values = [[c.value.tobytes() for c in step.canonical.constants] for step in (ours, theirs)]
+        assert values[0] == values[1]
+    sizes = [
+        [[axis.extent({s: s.sizes[at] for s in axis.symbols()}) for axis in each] for each in axes]
+        for axes, at in ((role.example(which)[2], which), (role.admit(traces[which])[2], 2))
+    ]
+    assert sizes[0] == sizes[1]
+
+
 @pytest.mark.slow
 def test_nan_of_one_trial_stays_out_of_its_neighbours() -> None:
     """Weights of a neighbour do not meet: a slot that has NaN changes no bit of another one."""

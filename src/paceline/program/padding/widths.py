@@ -219,8 +219,8 @@ def _embedding(
 
 
 def mask_of(axis: Axis) -> np.ndarray:
-    """bool[largest extent]: the elements of an axis that the walked trial, the third, has."""
-    return np.asarray(axis.mask({symbol: symbol.sizes[2] for symbol in axis.symbols()}))
+    """bool[largest extent]: the elements of an axis that the last of the walked traces has."""
+    return np.asarray(axis.mask({symbol: symbol.sizes[-1] for symbol in axis.symbols()}))
 
 
 @dataclass
@@ -261,18 +261,32 @@ class PaddedRole:
         body, symbols, choices = _walk([*self.traces, step], self._lifted)
         if _inputs(symbols, choices) != self._full.inputs:
             raise NotPaddable("another axis or number differs than between the family's traces")
-        widths = [np.asarray(symbol.sizes[2], np.int32) for symbol in symbols]
-        for choice in choices:
-            widths.append(choice.values[2])
-        constants = [Constant(value, jv.aval_of(value)) for value in widths]
-        constants += step.canonical.constants
-        full = self._step(self._full, constants, step, len(widths))
+        return self._riding(step, *_widths_and_axes(step, 2, body, symbols, choices))
+
+    def example(self, which: int) -> tuple[PaddedStep, PaddedStep | None, list[list[Axis]]]:
+        """W, 0, or N, 1, as ``admit`` would have it, without a walk of three traces.
+
+        The axes have two extents, W's and N's.
+        """
+        return self._riding(self.traces[which], *self._full.examples[which])
+
+    def _riding(
+        self, step: Step, widths: list[np.ndarray], axes: list[list[Axis]]
+    ) -> tuple[PaddedStep, PaddedStep | None, list[list[Axis]]]:
+        """As ``admit`` returns it.
+
+        Args:
+            step: T on the full batch.
+            widths: The extents and numbers by width that T has.
+            axes: Of the inputs that are no constants.
+        """
+        leading = [Constant(value, jv.aval_of(value)) for value in widths]
+        full = self._step(self._full, [*leading, *step.canonical.constants], step, len(widths))
         small = None
         if self.tails is not None and self._small is not None:
             theirs = self._tail_constants(step, self.tails[0])
-            small = self._step(self._small, [*constants[: len(widths)], *theirs], step, len(widths))
-        n = len(step.canonical.constants)
-        return full, small, [list(value.axes) for value in body.ins[n:]]
+            small = self._step(self._small, [*leading, *theirs], step, len(widths))
+        return full, small, axes
 
     def _tail_constants(self, step: Step, tail: Step) -> list[Constant]:
         """The constants of a trial's step on the smaller batch, from those on the full batch."""
@@ -307,11 +321,13 @@ class _Program:
         closed: The closed jaxpr, with all constants as inputs.
         fingerprint: Of the jaxpr.
         inputs: What its first inputs are; see ``_inputs``.
+        examples: For each of the family's traces its extents and numbers by width, and its axes.
     """
 
     closed: Any
     fingerprint: str
     inputs: tuple[Any, ...]
+    examples: list[tuple[list[np.ndarray], list[list[Axis]]]]
 
 
 def _inputs(symbols: Sequence[Axis], choices: Sequence[Differing]) -> tuple[Any, ...]:
@@ -326,7 +342,24 @@ def _program(traces: Sequence[Step]) -> _Program:
     n = len(traces[0].canonical.constants)
     state = {i: n + i - 1 for i in range(1, len(body.outs))}
     closed = emit(body, [*symbols, *choices], replaced=state)
-    return _Program(closed, canonicalise(closed).fingerprint, _inputs(symbols, choices))
+    examples = [
+        _widths_and_axes(step, which, body, symbols, choices) for which, step in enumerate(traces)
+    ]
+    return _Program(closed, canonicalise(closed).fingerprint, _inputs(symbols, choices), examples)
+
+
+def _widths_and_axes(
+    step: Step, which: int, body: Body, symbols: Sequence[Axis], choices: Sequence[Differing]
+) -> tuple[list[np.ndarray], list[list[Axis]]]:
+    """The extents and numbers by width of a trace that was walked, and the axes of its inputs.
+
+    The inputs are those that are no constants; ``which`` is the number of the trace among those
+    that were walked, and the rest is what ``_walk`` returns.
+    """
+    widths = [np.asarray(symbol.sizes[which], np.int32) for symbol in symbols]
+    widths += [choice.values[which] for choice in choices]
+    n = len(step.canonical.constants)
+    return widths, [list(value.axes) for value in body.ins[n:]]
 
 
 def _lifted(step: Step) -> Any:
