@@ -3,7 +3,7 @@
     python benchmarks/asking.py cost [--trials 4096]       # seconds, random beside TPE
     python benchmarks/asking.py digits [--trials 4096]     # whole searches, trained
     python benchmarks/asking.py seen [--seeds 200]         # TPE that sees few trials beside plain
-    python benchmarks/asking.py again [--seeds 200]        # plain beside itself from other seeds
+    python benchmarks/asking.py again [--seeds 200]        # both once more, from other seeds
     python benchmarks/asking.py liar [--seeds 200]         # TPE with and without the constant liar
     python benchmarks/asking.py samplers [--seeds 200]     # random, TPE and CMA-ES
     python benchmarks/asking.py                            # all of these; --quick tries them
@@ -11,7 +11,8 @@
 Each part is kept under its name in results/asking.json. `seen`, `again`, `liar` and `samplers` are
 deterministic: their figures depend on no machine. `seen` and `again` take hours; they keep each
 search in results/asking_seen.json and go on with those that are not there, so remove that file
-where the samplers have changed. What `again` finds says how far two searches are apart by chance.
+where the samplers have changed. What `again` finds says how far two searches are apart by chance,
+and `twice` counts the pairs of both.
 `cost` claims that asking for 4,096 trials under TPE grows less than threefold from the first to the
 last thousand; `digits` that the search takes at most 1.5 times as long as random search.
 """
@@ -185,12 +186,15 @@ def seen_once(job: tuple[str, int, int]) -> tuple[int, dict[str, float]]:
 
 
 def again_once(job: tuple[str, int, int]) -> tuple[int, dict[str, float]]:
-    """Search as ``seen_once`` does, and go on under plain TPE that draws from another seed."""
+    """Search as ``seen_once`` does, and go on both ways with draws from another seed."""
     name, seed, up_to = job
-    function = FUNCTIONS[name]
+    function, few = FUNCTIONS[name], few_of(up_to)
     with seeing(10**9):
-        begun = ask_on(function, seed, few_of(up_to), [])
-        return seed, {"again": best(ask_on(function, seed + 10**6, up_to, begun))}
+        begun = ask_on(function, seed, few, [])
+        found = {"again": best(ask_on(function, seed + 10**6, up_to, begun))}
+    with seeing(few):
+        found["again_seen"] = best(ask_on(function, seed + 10**6, up_to, begun))
+    return seed, found
 
 
 def liar_once(job: tuple[str, int, int]) -> tuple[int, dict[str, float]]:
@@ -275,19 +279,28 @@ def many(
                 known[str(seed)] = {**known.get(str(seed), {}), **row}
                 if kept is not None:
                     kept.write_text(json.dumps(rows, indent=0) + "\n", encoding="utf-8")
-        report[name] = summary([known[str(seed)] for seed in range(seeds)])
+        found = [known[str(seed)] for seed in range(seeds)]
+        report[name] = summary(found)
+        if all({"seen", "again_seen"} <= set(row) for row in found):
+            twice = [{"plain": row["plain"], "seen": row["seen"]} for row in found]
+            twice += [{"plain": row["again"], "seen": row["again_seen"]} for row in found]
+            report[name]["twice"] = summary(twice, seeds)
         print(f"{name}, {up_to} trials, {seeds} seeds: {json.dumps(report[name])}", flush=True)
     return report
 
 
-def summary(rows: list[dict[str, float]]) -> dict[str, Any]:
+def summary(rows: list[dict[str, float]], seeds: int | None = None) -> dict[str, Any]:
     """Return the median of each way, and of ways beside the first the gain over it.
+
+    Rows of one seed are resampled together: the first ``seeds`` rows are one of each.
 
     ``worse`` is the share of seeds in which a way ended worse than the way ``plain`` or ``tpe``,
     ``of_medians`` the 95 % interval of its median by the other's.
     """
     rng = np.random.default_rng(0)
-    picks = rng.integers(0, len(rows), (4000, len(rows)))
+    seeds = seeds or len(rows)
+    once = rng.integers(0, seeds, (4000, seeds))
+    picks = np.concatenate([once + first for first in range(0, len(rows), seeds)], axis=1)
     ways = {way: np.array([row[way] for row in rows]) for way in rows[0]}
     base = next((way for way in ways if way.startswith(("plain", "tpe"))), None)
     found: dict[str, Any] = {}
@@ -296,6 +309,8 @@ def summary(rows: list[dict[str, float]]) -> dict[str, Any]:
         against = base
         if way.startswith("liar"):
             against = way.replace("liar", "plain")
+        elif way == "again_seen":
+            against = "again"
         if against is not None and way != against and not way.startswith("plain"):
             ratio = np.log(np.maximum(values, 1e-300)) - np.log(np.maximum(ways[against], 1e-300))
             medians = np.median(ratio[picks], axis=1)
@@ -420,7 +435,8 @@ def main() -> int:
             up_to = 60 if arguments.quick else UP_TO
             kept = None if arguments.quick else HERE / "results" / "asking_seen.json"
             once = seen_once if part == "seen" else again_once
-            result = many(once, functions, seeds, up_to, jobs, kept, part)
+            finds = "seen" if part == "seen" else "again_seen"
+            result = many(once, functions, seeds, up_to, jobs, kept, finds)
             part = "seen"  # noqa: PLW2901 - one report tells of both
         else:
             once = liar_once if part == "liar" else samplers_once
