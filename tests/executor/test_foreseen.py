@@ -219,3 +219,22 @@ def test_widths_that_went_together_are_traced_where_they_part(counted: list[Any]
     for (_, trial), own in zip(found, ((16, 16), (8, 16), (16, 8)), strict=True):
         kernels = [leaf.shape for leaf in trial.state.trainable if len(leaf.shape) == 2]
         assert [shape[1] for shape in kernels[:2]] == list(own)
+
+
+def test_extents_that_are_not_those_of_the_variables_are_not_believed(
+    monkeypatch: pytest.MonkeyPatch, counted: list[Any]
+) -> None:
+    predict = WidthLaws.predict
+
+    def wrong(self: WidthLaws, *args: Any) -> Any:
+        found = predict(self, *args)
+        if found is None:
+            return None
+        group, ((first, second, *rest), *others) = found
+        return group, [(second, first, *rest), *others]
+
+    monkeypatch.setattr(WidthLaws, "predict", wrong)
+    found, _ = queued(by_widths(KINDS["dense"]), TRIALS[:3])
+    assert len({name for name, _ in found}) == 1
+    # Each of the trials, and the largest and a smaller model with the smaller batch of each.
+    assert len(counted) == 3 + 4

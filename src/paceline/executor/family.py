@@ -166,7 +166,11 @@ class Family:
         """
         member = self._member(variant)
         places, state = self.layout.places[variant], own(member.variant.state.metrics)
-        embedding = embedding_like(state, self.layout.state, member.axes, places)
+        embedding, extents = embedding_like(state, self.layout.state, member.axes, places)
+        leading = constants[0][self.together is not None :]
+        for symbol, constant in zip(member.variant.train.symbols, leading, strict=False):
+            if extents.get(symbol) != int(constant.value):
+                raise NotPaddable("its extents are not those of its variables")
         steps = [
             PaddedPair(replace(full, canonical=replace(full.canonical, constants=found)), None)
             for (full, _), found in zip(self._common(variant, member.other), constants, strict=True)

@@ -156,11 +156,14 @@ def embedding_like(
     family: State,
     axes: Sequence[Sequence[Axis]],
     numbers: Sequence[Sequence[int]],
-) -> Embedding:
+) -> tuple[Embedding, dict[Axis, int]]:
     """Where the variables of a trial that was not walked lie, as those of another one do.
 
     The arguments are those of ``embedding_of``, but for the axes, which are of the other trial's
     variables.
+
+    Returns:
+        The embedding; and the trial's extent of each symbol of the axes.
 
     Raises:
         NotPaddable: The trial's variables have other shapes than these axes would give them.
@@ -185,7 +188,7 @@ def embedding_like(
         if axis.padded and extent > axis.root().sizes[0]:
             raise NotPaddable(f"a trial has extent {extent} where the family has less")
     masks = [[axis.mask(extents) if axis.padded else None for axis in each] for each in axes]
-    return _embedding(own, family, masks, numbers)
+    return _embedding(own, family, masks, numbers), extents
 
 
 def _embedding(
@@ -263,6 +266,11 @@ class PaddedRole:
             raise NotPaddable("another axis or number differs than between the family's traces")
         return self._riding(step, *_widths_and_axes(step, 2, body, symbols, choices))
 
+    @property
+    def symbols(self) -> list[Axis]:
+        """The axes whose extents the constants of a step begin with."""
+        return self._full.symbols
+
     def example(self, which: int) -> tuple[PaddedStep, PaddedStep | None, list[list[Axis]]]:
         """W, 0, or N, 1, as ``admit`` would have it, without a walk of three traces.
 
@@ -321,12 +329,14 @@ class _Program:
         closed: The closed jaxpr, with all constants as inputs.
         fingerprint: Of the jaxpr.
         inputs: What its first inputs are; see ``_inputs``.
+        symbols: The axes that its first inputs are the extents of.
         examples: For each of the family's traces its extents and numbers by width, and its axes.
     """
 
     closed: Any
     fingerprint: str
     inputs: tuple[Any, ...]
+    symbols: list[Axis]
     examples: list[tuple[list[np.ndarray], list[list[Axis]]]]
 
 
@@ -345,7 +355,8 @@ def _program(traces: Sequence[Step]) -> _Program:
     examples = [
         _widths_and_axes(step, which, body, symbols, choices) for which, step in enumerate(traces)
     ]
-    return _Program(closed, canonicalise(closed).fingerprint, _inputs(symbols, choices), examples)
+    fingerprint = canonicalise(closed).fingerprint
+    return _Program(closed, fingerprint, _inputs(symbols, choices), symbols, examples)
 
 
 def _widths_and_axes(
