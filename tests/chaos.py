@@ -64,6 +64,18 @@ def structures(hp: Any) -> keras.Model:
     return toys.compiled(keras.Sequential(layers), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
 
 
+def widths(hp: Any) -> keras.Model:
+    """Many widths in one program, most of whose trials are not traced."""
+    layers = [
+        keras.Input((toys.FEATURES,)),
+        keras.layers.Dense(hp.Int("units", 4, 32), activation=hp.Choice("act", ["relu", "elu"])),
+        keras.layers.Dropout(hp.Float("dropout", 0.1, 0.5)),
+        keras.layers.Dense(hp.Int("second", 4, 16)),
+        keras.layers.Dense(toys.CLASSES, activation="softmax"),
+    ]
+    return toys.compiled(keras.Sequential(layers), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
+
+
 def recurrent(hp: Any) -> keras.Model:
     """A GRU, whose validation draws seeds too."""
     layers = [
@@ -148,6 +160,13 @@ CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = 
     "learn-from": (toys.dense, {"sampler": "tpe", "learn_from": ["before"]}, {"n_trials": 24}),
     "families": (structures, {"sampler": "random"}, {}),
     "families-tpe": (structures, {"sampler": "tpe"}, {"n_trials": 24}),
+    "widths": (widths, {"sampler": "random"}, {"n_trials": 24}),
+    "widths-tpe": (widths, {"sampler": "tpe"}, {"n_trials": 24}),
+    "widths-asha": (
+        widths,
+        {"sampler": "random", "pruner": "asha"},
+        {"epochs": 9, "n_trials": 24},
+    ),
     "sqlite": (toys.dense, {"sampler": "tpe", "storage": "sqlite:///{folder}/s.db"}, {}),
     "grid": (structures, {"sampler": "grid"}, {}),
     "auto": (discrete, {"sampler": "auto"}, {"n_trials": 16}),  # which takes a grid, once
