@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -28,12 +29,19 @@ Build = Callable[[Any], Any]
 TRIALS = [{"u": 12, "v": 24}, {"u": 20, "v": 8}, {"u": 16, "v": 40}, {"u": 32, "v": 32}]
 MAKES = KINDS | MORE
 #: How many of the three after the first are not traced, where it is not all.
-FORESEEN = {
-    "attention": 2,  # 1 / sqrt(key_dim) is a number, and two values of it do not make a law
-    "separable": 0,  # the group norm's widths cannot be padded: each has a family of its own
-    # The models share a layer, which remembers all of them: no two have one skeleton.
-    **dict.fromkeys(("maximum", "minimum", "product", "average", "dot"), 0),
-}
+FORESEEN = dict.fromkeys(
+    (
+        # Numbers that follow from a width, which other widths could explain by chance.
+        *("norms", "residual"),
+        # Classes that are not known to take the same steps at any width.
+        *("attention", "attentions", "dot"),
+        # The group norm's widths cannot be padded: each has a family of its own.
+        "separable",
+        # The models share a layer, which remembers all of them: no two have one skeleton.
+        *("maximum", "minimum", "product", "average"),
+    ),
+    0,
+)
 
 
 def by_widths(make: Callable[[int, int], Any]) -> Build:
@@ -221,20 +229,91 @@ def test_widths_that_went_together_are_traced_where_they_part(counted: list[Any]
         assert [shape[1] for shape in kernels[:2]] == list(own)
 
 
-def test_extents_that_are_not_those_of_the_variables_are_not_believed(
-    monkeypatch: pytest.MonkeyPatch, counted: list[Any]
+def pairs(names: str, *values: tuple[int, int]) -> list[dict[str, Any]]:
+    return [dict(zip(names.split(), pair, strict=True)) for pair in values]
+
+
+@pytest.mark.parametrize("norm", ["layer", "group"])
+def test_a_mean_over_a_width_is_not_explained_by_another_width(
+    norm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    predict = WidthLaws.predict
+    """The norm divides by 4 u, which v is in the first trial and in the family's own models."""
 
-    def wrong(self: WidthLaws, *args: Any) -> Any:
-        found = predict(self, *args)
-        if found is None:
-            return None
-        group, ((first, second, *rest), *others) = found
-        return group, [(second, first, *rest), *others]
+    def build(hp: Any) -> Any:
+        u, v = hp.Int("u", 4, 16, step=4), hp.Int("v", 16, 64, step=16)
+        made = {
+            "layer": lambda: layers.LayerNormalization(axis=(1, 2)),
+            "group": lambda: layers.GroupNormalization(groups=1),
+        }[norm]()
+        parts = [layers.Dense(u), made, layers.GlobalAveragePooling1D(), layers.Dense(v, "relu")]
+        return stack((4, 3), *parts)
 
-    monkeypatch.setattr(WidthLaws, "predict", wrong)
-    found, _ = queued(by_widths(KINDS["dense"]), TRIALS[:3])
-    assert len({name for name, _ in found}) == 1
-    # Each of the trials, and the largest and a smaller model with the smaller batch of each.
-    assert len(counted) == 3 + 4
+    assert compare(build, pairs("u v", (16, 64), (16, 48), (8, 64), (8, 32)), monkeypatch) == 0
+
+
+def test_a_penalty_that_counts_pairs_is_not_explained_by_another_width(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def build(hp: Any) -> Any:
+        penalty = keras.regularizers.OrthogonalRegularizer(mode="columns")
+        first = layers.Dense(hp.Int("u", 3, 4), kernel_regularizer=penalty)
+        return stack((10,), first, layers.Dense(hp.Int("v", 6, 12, step=6)))
+
+    assert compare(build, pairs("u v", (4, 12), (3, 12), (4, 6)), monkeypatch) == 0
+
+
+def test_a_bound_of_an_activation_is_no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """6 is another operation than 4 and 9 are."""
+
+    def build(hp: Any) -> Any:
+        first = layers.Dense(hp.Int("u", 4, 32, step=4))
+        return stack((10,), first, layers.ReLU(max_value=hp.Int("cap", 2, 10)))
+
+    trials = pairs("u cap", (8, 4), (12, 9), (16, 6), (24, 4), (20, 9))
+    assert compare(build, trials, monkeypatch) == 1
+
+
+def test_an_order_that_follows_from_widths_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three arrays ``einsum`` contracts two first: which, their extents decide."""
+
+    def build(hp: Any) -> Any:
+        u, v = hp.Int("u", 4, 32, step=4), hp.Int("v", 8, 48, step=8)
+        x = keras.Input((6, 5))
+        sides = [layers.Dense(u)(x), layers.Dense(v)(x), layers.Reshape((u, v))]
+        middle = sides[2](layers.Dense(u * v)(layers.Flatten()(x)))
+        y = keras.ops.einsum("bpu,buv,bqv->bpq", sides[0], middle, sides[1])
+        made = keras.Model(x, layers.Dense(CLASSES, "softmax")(layers.Flatten()(y)))
+        made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return made
+
+    trials = pairs("u v", (28, 16), (12, 24), (24, 16), (16, 40))
+    assert compare(build, trials, monkeypatch) == 0
+
+
+def test_what_was_decided_before_a_family_came_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A family of another choice has the variant of trials of which it was decided otherwise."""
+
+    def build(hp: Any) -> Any:
+        u, by = hp.Int("u", 4, 32, step=4), hp.Choice("by", ["relu", "tanh"])
+        v = hp.Int("v", 4, 32, step=4)
+        if by == "tanh":
+            hp.Int("bits", 1, 3)
+        return stack((10,), layers.Dense(u, "relu"), layers.Dense(v, by))
+
+    relu, tanh = {"by": "relu"}, {"by": "tanh", "bits": 1}
+    widths = pairs("u v", (8, 8), (12, 12), (16, 12), (20, 8))
+    trials = [each | by for each, by in zip(widths, (relu, tanh, relu, relu), strict=True)]
+    made = jobs
+
+    def long_first(*arguments: Any) -> list[Job]:
+        found = made(*arguments)
+        for job in found:
+            assert job.widths is not None
+            epochs = 10**9 if job is found[0] else 2
+            job.widths = replace(job.widths, always=False, epochs=epochs)
+        return found
+
+    monkeypatch.setitem(globals(), "jobs", long_first)
+    compare(build, trials, monkeypatch)
+    found, _ = queued(build, trials)
+    assert [trial.embedding is not None for _, trial in found] == [False, True, False, False]

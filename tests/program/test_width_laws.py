@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
+from paceline.program import width_laws
 from paceline.program.canonical import Constant
 from paceline.program.constant_laws import Steps
 from paceline.program.model_structure import ModelStructure
 from paceline.program.width_laws import WidthLaws
 
-#: The places of whole numbers in a model: a rank, a width, another width, and the first once more.
 Rule = Callable[[int, int, float], tuple[Any, ...]]
 
 
-def model(u: int, v: int, rate: float = 0.5, rank: int = 2) -> ModelStructure:
-    return ModelStructure(f"{u} {v}", (rate,), "skeleton", (rank, u, v, u))
+def model(u: int, v: int, rate: float = 0.5, bound: int = 2) -> ModelStructure:
+    """A bound that is no extent, two widths, and the first of them once more."""
+    integers = (bound, u, v, u)
+    return ModelStructure(f"{integers}", (rate,), "skeleton", integers, (2, 3), any_width=True)
 
 
 def steps(*values: Any) -> Steps:
@@ -27,12 +30,19 @@ def steps(*values: Any) -> Steps:
     return [tuple(Constant(a, jax.ShapeDtypeStruct((), a.dtype)) for a in arrays)]
 
 
-def learnt(rule: Rule, *models: tuple[Any, ...], group: Any = "family") -> WidthLaws:
+def learnt(rule: Rule, *models: tuple[Any, ...]) -> WidthLaws:
     laws = WidthLaws()
     for each in models:
-        u, v, rate = (*each, 0.5)[:3]
-        laws.add("kind", model(u, v, rate), group, steps(*rule(u, v, rate)))
+        add(laws, rule, *each)
     return laws
+
+
+def add(laws: WidthLaws, rule: Rule, u: int, v: int, rate: float = 0.5, bound: int = 2) -> None:
+    laws.add("kind", model(u, v, rate, bound), "family", steps(*rule(u, v, rate)))
+
+
+def refuse(laws: WidthLaws, u: int, v: int) -> None:
+    laws.add("kind", model(u, v), None, [])
 
 
 def predicted(laws: WidthLaws, *widths: Any, **others: Any) -> list[Any] | None:
@@ -40,87 +50,109 @@ def predicted(laws: WidthLaws, *widths: Any, **others: Any) -> list[Any] | None:
     return None if found is None else [constant.value.item() for constant in found[1][0]]
 
 
-def extents(u: int, v: int, rate: float) -> tuple[Any, ...]:
-    return u, v, 1.0 / u, 7.0
+def fixed(u: int, v: int, rate: float) -> tuple[Any, ...]:
+    return (7.0, rate)
 
 
-def test_two_models_show_how_extents_follow_from_widths() -> None:
-    laws = learnt(extents, (64, 48), (8, 16))
-    assert predicted(laws, 32, 40) == [32, 40, np.float32(1 / 32), 7.0]
-    assert predicted(laws, 64, 16) == [64, 16, np.float32(1 / 64), 7.0]
+def test_two_models_are_enough_where_nothing_but_widths_differs() -> None:
+    laws = learnt(fixed, (64, 48), (8, 16))
+    assert predicted(laws, 32, 40) == [7.0, 0.5]
+    assert predicted(laws, 64, 16) == [7.0, 0.5]
 
 
 def test_one_model_shows_nothing() -> None:
-    assert predicted(learnt(extents, (64, 48)), 32, 40) is None
+    assert predicted(learnt(fixed, (64, 48)), 32, 40) is None
 
 
 @pytest.mark.parametrize("widths", [(72, 40), (4, 40), (32, 56), (32, 8)])
 def test_beyond_the_models_nothing_is_predicted(widths: tuple[int, int]) -> None:
-    assert predicted(learnt(extents, (64, 48), (8, 16)), *widths) is None
+    assert predicted(learnt(fixed, (64, 48), (8, 16)), *widths) is None
 
 
 def test_a_whole_number_that_was_the_same_in_all_models_stays_so() -> None:
-    laws = learnt(extents, (64, 48), (8, 16))
-    assert predicted(laws, 32, 40, rank=3) is None
-    laws = learnt(extents, (64, 48), (8, 48))
+    laws = learnt(fixed, (64, 48), (8, 16))
+    assert predicted(laws, 32, 40, bound=3) is None
+    laws = learnt(fixed, (64, 48), (8, 48))
     assert predicted(laws, 32, 40) is None and predicted(laws, 32, 48) is not None
 
 
-def test_widths_that_went_together_are_not_told_apart() -> None:
-    laws = learnt(extents, (64, 64), (8, 8))
-    assert predicted(laws, 32, 40) is None
-    assert predicted(laws, 32, 32) is not None
-    laws.add("kind", model(48, 16), "family", steps(*extents(48, 16, 0.5)))
-    assert predicted(laws, 32, 40) == [32, 40, np.float32(1 / 32), 7.0]
+def test_a_whole_number_that_is_no_extent_is_that_of_a_traced_model() -> None:
+    """Keras' ReLU bounded by 6 is another operation than by 4 or 9."""
+    laws = learnt(fixed, (64, 48, 0.5, 4), (8, 16, 0.5, 4), (32, 16, 0.5, 9))
+    assert predicted(laws, 32, 40, bound=6) is None
+    assert predicted(laws, 32, 40, bound=9) is None, "of two models at least"
+    assert predicted(laws, 32, 40, bound=4) is not None
 
 
-def test_a_number_without_a_law_is_not_predicted() -> None:
-    laws = learnt(lambda u, v, rate: (u, float(u) ** 3), (64, 48), (8, 16))
-    assert predicted(laws, 32, 40) is None
-    assert predicted(laws, 8, 16) == [8, 512.0], "but for a model that was traced"
+def test_widths_that_went_together_are_traced_where_they_part() -> None:
+    laws = learnt(fixed, (64, 64), (8, 8))
+    assert predicted(laws, 32, 40) is None and predicted(laws, 32, 32) is not None
+    add(laws, fixed, 48, 16)
+    assert predicted(laws, 32, 40) is not None
 
 
-def test_an_extent_is_no_rounded_number() -> None:
-    """floor(1.5 u) is explained by no formula, although 0.5 u is 4 where it is rounded down."""
-    laws = learnt(lambda u, v, rate: (int(u**0.5),), (64, 48), (10, 16))
-    assert predicted(laws, 32, 40) is None
-
-
-def test_two_explanations_that_part_are_none() -> None:
-    """8 is the square root of 64 and the other width; of 16 it was 4 and the other width."""
-    laws = learnt(lambda u, v, rate: (v,), (64, 8), (16, 4))
-    assert predicted(laws, 25, 6) is None
-    assert predicted(laws, 36, 6) == [6]
+def test_no_constant_is_explained_by_a_width() -> None:
+    """A mean over 4 u elements: the other width, four times as large so far, would explain it."""
+    laws = learnt(lambda u, v, rate: (4.0 * u, 1 / (4 * u)), (16, 64), (4, 16), (8, 32), (12, 48))
+    assert predicted(laws, 8, 64) is None and predicted(laws, 12, 16) is None
+    assert predicted(laws, 8, 32) == [32.0, 1 / 32], "but of a model that was traced"
 
 
 def test_numbers_beside_widths_need_as_many_traces_as_without() -> None:
     def rule(u: int, v: int, rate: float) -> tuple[Any, ...]:
-        return u, 1.0 - rate
+        return (1.0 - rate,)
 
     laws = learnt(rule, (64, 48, 0.25), (8, 16, 0.75), (16, 16, 0.5))
     assert predicted(laws, 32, 40, 0.4) is None
-    laws.add("kind", model(48, 40, 0.25), "family", steps(*rule(48, 40, 0.25)))
-    assert predicted(laws, 32, 40, 0.4) == [32, np.float32(0.6)]
+    add(laws, rule, 48, 40, 0.25)
+    assert predicted(laws, 32, 40, 0.4) == [np.float32(0.6)]
     assert predicted(laws, 32, 40, 0.8) is None
 
 
+def test_a_whole_constant_is_no_rounded_number() -> None:
+    laws = learnt(
+        lambda u, v, rate: (int(8 * rate),),
+        (64, 48, 8.4),
+        (8, 16, 2.3),
+        (16, 16, 5.3),
+        (9, 17, 3.2),
+    )
+    assert predicted(laws, 32, 40, 4.4) is None
+
+
 def test_a_trial_between_that_rides_elsewhere_ends_all_trust() -> None:
-    laws = learnt(extents, (64, 48), (8, 16))
-    laws.exclude("kind", model(40, 32))
+    laws = learnt(fixed, (64, 48), (8, 16))
+    refuse(laws, 40, 32)
     assert predicted(laws, 32, 40) is None
-    assert laws.predict("kind", model(40, 32)) == (None, [])
+    assert laws.predict("kind", model(40, 32)) is None
+
+
+def test_one_that_was_refused_first_counts_as_well() -> None:
+    laws = WidthLaws()
+    refuse(laws, 40, 32)
+    for widths in ((64, 48), (8, 16)):
+        add(laws, fixed, *widths)
+    assert predicted(laws, 32, 40) is None
 
 
 def test_a_trial_beyond_that_rides_elsewhere_ends_none() -> None:
-    laws = learnt(extents, (64, 48), (8, 16))
-    laws.exclude("kind", model(1, 32))
+    laws = learnt(fixed, (64, 48), (8, 16))
+    refuse(laws, 1, 32)
     assert predicted(laws, 32, 40) is not None and predicted(laws, 4, 40) is None
 
 
-def test_kinds_and_skeletons_are_apart() -> None:
-    laws = learnt(extents, (64, 48), (8, 16))
+def test_a_skeleton_of_which_many_were_traced_is_given_up() -> None:
+    laws = learnt(fixed, (64, 48), (8, 16))
+    for _ in range(width_laws._MOST):
+        add(laws, fixed, 40, 32)
+    assert predicted(laws, 32, 40) is None
+
+
+def test_kinds_skeletons_and_other_classes_are_apart() -> None:
+    laws = learnt(fixed, (64, 48), (8, 16))
     assert laws.predict("another", model(32, 40)) is None
-    other = ModelStructure("", (0.5,), "another", (2, 32, 40, 32))
-    assert laws.predict("kind", other) is None
-    laws.exclude("kind", other)
-    assert laws.predict("kind", other) is None
+    assert laws.predict("kind", replace(model(32, 40), skeleton="another")) is None
+    laws = WidthLaws()
+    for widths in ((64, 48), (8, 16)):
+        laws.add("kind", replace(model(*widths), any_width=False), "family", steps(7.0))
+    assert predicted(laws, 32, 40) is None

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paceline.executor.model_builder import TracedModel
+from paceline.program import jax_compat as jv
+from paceline.program.canonical import Constant
 from paceline.program.constant_laws import Steps
 from paceline.program.model_structure import ModelStructure
 from paceline.program.padding.axes import Axis, NotPaddable
@@ -66,7 +68,7 @@ class Ride:
     @property
     def constants(self) -> Steps:
         """The constants of its steps on the full batch."""
-        return constants_of(self.steps)
+        return [step.full.canonical.constants for step in self.steps]
 
     @property
     def structure(self) -> bytes:
@@ -74,11 +76,6 @@ class Ride:
         train = self.steps[0].full
         widths = train.canonical.constants[: train.n_leading]
         return b"\0".join(constant.value.tobytes() for constant in widths)
-
-
-def constants_of(steps: Sequence[PaddedPair]) -> Steps:
-    """The constants of a trial's steps on the full batch."""
-    return [step.full.canonical.constants for step in steps]
 
 
 @dataclass(frozen=True)
@@ -158,38 +155,62 @@ class Family:
 
         Args:
             variant: Number of its variant.
-            constants: Those of its steps on the full batch, as ``Ride`` has them.
+            constants: Those of its steps on the full batch, as ``beside_extents`` returns them.
             own: Makes its variables, from the metrics' variables at the start of an epoch.
 
         Raises:
             NotPaddable: Its variables do not lie in those of the family as those that were walked.
         """
         member = self._member(variant)
-        places, state = self.layout.places[variant], own(member.variant.state.metrics)
-        embedding, extents = embedding_like(state, self.layout.state, member.axes, places)
-        leading = constants[0][self.together is not None :]
-        for symbol, constant in zip(member.variant.train.symbols, leading, strict=False):
-            if extents.get(symbol) != int(constant.value):
-                raise NotPaddable("its extents are not those of its variables")
-        steps = [
-            PaddedPair(replace(full, canonical=replace(full.canonical, constants=found)), None)
-            for (full, _), found in zip(self._common(variant, member.other), constants, strict=True)
-        ]
+        state, axes = own(member.variant.state.metrics), member.axes
+        *parts, metrics = [[leaf.shape for leaf in part] for part in state.lists()]
+        if any(axis.padded for each in axes[sum(map(len, parts)) :] for axis in each):
+            raise NotPaddable("a metric's variables have a width")
+        embedding = embedding_like(state, self.layout.state, axes, self.layout.places[variant])
+        trainable, non_trainable, optimizer = parts
+        shapes = [*trainable, *non_trainable, *optimizer, *metrics]
+        found = [member.variant.train.extents(shapes)]
+        if member.variant.test is not None:
+            shapes = [*trainable, *non_trainable, *metrics]
+            found.append(member.variant.test.extents(shapes))
+        steps = []
+        for (full, _), widths, rest in zip(
+            self._common(variant, member.other), found, constants, strict=True
+        ):
+            first = full.canonical.constants[: self._n_flags]
+            extents = [Constant(value, jv.aval_of(value)) for value in widths]
+            canonical = replace(full.canonical, constants=(*first, *extents, *rest))
+            steps.append(PaddedPair(replace(full, canonical=canonical), None))
         return Ride(variant, steps, embedding, self.layout.state), state
 
     def examples(self) -> Iterator[tuple[ModelStructure, int, Steps]]:
         """The models that show what the trials of each variant have in common.
 
         Returns:
-            For each model its structure, the number of its variant, and its constants as ``Ride``
-            has them.
+            For each model its structure, the number of its variant, and its constants as
+            ``beside_extents`` returns them.
         """
         for number, member in enumerate(self.members.values()):
             for structure, steps in zip(
                 member.structures, (member.largest, member.other), strict=True
             ):
                 if structure is not None:
-                    yield structure, number, constants_of(self._common(number, steps))
+                    common = self._common(number, steps)
+                    yield structure, number, self.beside_extents(number, common)
+
+    def beside_extents(self, variant: int, steps: Sequence[PaddedPair]) -> Steps:
+        """The constants of steps on the full batch but for which variant it is, and extents."""
+        roles = (self._member(variant).variant.train, self._member(variant).variant.test)
+        return [
+            step.full.canonical.constants[self._n_flags + role.n_extents :]
+            for step, role in zip(steps, roles, strict=False)
+            if role is not None
+        ]
+
+    @property
+    def _n_flags(self) -> int:
+        """How many constants say which variant a trial has."""
+        return int(self.together is not None)
 
     def _member(self, number: int) -> FamilyMember:
         return list(self.members.values())[number]

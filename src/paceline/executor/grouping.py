@@ -320,11 +320,11 @@ class TrialGrouper:
             state = trace.quick_state(model, None, metrics) if model.built else None
             return state or trace.build_state(model, work.train.batch_shapes(work.batch_size))
 
-        found = self.families.foresee(kind, structure, own)
-        if found is None:
+        found = self.families.foresee(kind, structure, job.widths, own)
+        group = None if found is None else self._by_key.get(key_of(found[0].full, kind))
+        if found is None or group is None:
             return None
         ride, state = found
-        group = self._by_key[key_of(ride.full, kind)]
         _queue(group, job, state, ride.constants, ride.embedding)
         return group
 

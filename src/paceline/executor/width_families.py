@@ -82,23 +82,29 @@ class WidthFamilies:
                 self._families.setdefault(self._key(each, widths), family)
             key = self._key(of_kind, widths)
             self._families[key] = family
+            if family is not None:
+                self._meet(kind, family, widths)
         family = self._families[key]
         if family is None:
-            self._laws.exclude(kind, traced.structure)
+            self._laws.add(kind, traced.structure, None, [])
             return None
         try:
             ride = family.admit(traced)
         except NotPaddable as error:
-            self._laws.exclude(kind, traced.structure)
+            self._laws.add(kind, traced.structure, None, [])
             self._tell(widths, f"a trial has a program of its own: {error}")
             return None
-        self._learn(kind, family, traced.structure, ride)
+        number = next(i for i, known in enumerate(self._known) if known is family)
+        self._structures[number].add(ride.structure)
+        constants = family.beside_extents(ride.variant, ride.steps)
+        self._laws.add(kind, traced.structure, (number, ride.variant), constants)
         return ride
 
     def foresee(
         self,
         kind: tuple[Any, ...],
         structure: ModelStructure,
+        widths: OtherModels,
         own: Callable[[list[Any]], State],
     ) -> tuple[Ride, State] | None:
         """A trial's steps within its family's program, and its variables; None: trace it.
@@ -106,31 +112,32 @@ class WidthFamilies:
         Args:
             kind: As of ``admit``.
             structure: The structure of its model.
+            widths: As of ``admit``.
             own: Makes its variables, from the metrics' variables at the start of an epoch.
         """
         found = self._laws.predict(kind, structure)
-        if found is None or found[0] is None:
+        if found is None:
             return None
         (number, variant), constants = found
+        family = self._known[number]
+        operations = list(family.members)[variant]
+        if self._families.get(self._key((*kind, operations), widths)) is not family:
+            return None  # it was decided before that trials of its kind do not ride in this one
         try:
-            ride, state = self._known[number].foresee(variant, constants, own)
+            ride, state = family.foresee(variant, constants, own)
         except NotPaddable:
             return None
         self._structures[number].add(ride.structure)
         return ride, state
 
-    def _learn(
-        self, kind: tuple[Any, ...], family: Family, structure: ModelStructure, ride: Ride
-    ) -> None:
-        """Learns how steps follow from a traced model that rides, and from the family's own."""
-        if not any(known is family for known in self._known):
-            self._known.append(family)
-            self._structures.append(set())
-            for example, variant, constants in family.examples():
-                self._laws.add(kind, example, (len(self._known) - 1, variant), constants)
-        number = next(i for i, known in enumerate(self._known) if known is family)
-        self._structures[number].add(ride.structure)
-        self._laws.add(kind, structure, (number, ride.variant), ride.constants)
+    def _meet(self, kind: tuple[Any, ...], family: Family, widths: OtherModels) -> None:
+        """Learns how steps follow from the models of a new family whose trials ride in it."""
+        self._known.append(family)
+        self._structures.append(set())
+        keys = [self._key((*kind, operations), widths) for operations in family.members]
+        for structure, variant, constants in family.examples():
+            if self._families.get(keys[variant]) is family:
+                self._laws.add(kind, structure, (len(self._known) - 1, variant), constants)
 
     def _key(self, of_kind: tuple[Any, ...], widths: OtherModels) -> tuple[Any, ...]:
         """The name of a trial's family."""

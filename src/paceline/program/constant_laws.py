@@ -149,7 +149,8 @@ class GroupLaws:
     Attributes:
         group: Key of the group.
         widths: As of ``ConstantPredictor``. Two widths of which the walk over both traces has
-            proved a program are enough to trust those between; other numbers need more traces.
+            proved a program are enough to trust those between; other numbers need more traces. No
+            constant is explained by a width.
         unpredictable: Some constant has no law, or a number between traced ones gave another
             program: only trials equal to traced ones are predicted from then on.
     """
@@ -286,7 +287,9 @@ class GroupLaws:
         """Every law that gives this value in all traced trials that are kept."""
         if value.ndim:
             return []
-        laws = [(j, f) for j in range(len(self._rows[0])) for f in range(len(_FORMULAS))]
+        # Of widths nothing but extents follows, which need no law.
+        n_plain = len(self._rows[0]) - self.widths
+        laws = [(j, f) for j in range(n_plain) for f in range(len(_FORMULAS))]
         for numbers in self._traced:
             laws = [law for law in laws if _holds(law, numbers, value)]
         return laws
@@ -305,7 +308,7 @@ def _apply(formula: int, number: float, dtype: Any) -> np.ndarray | None:
             return None
         with np.errstate(over="ignore", invalid="ignore"):
             value = np.asarray(made).astype(dtype)
-        # An extent is no rounded number.
+        # A whole number is no rounded one.
         return value if jnp.issubdtype(dtype, jnp.inexact) or value == made else None
     except (ArithmeticError, TypeError, ValueError):
         return None

@@ -58,6 +58,10 @@ NO_PART_OF_A_STEP = frozenset(
 )
 #: Attribute of a variable that holds its array.
 VALUE = "_value"
+#: A variable's shape, read as an attribute among the others: ``Variable.shape`` has no place there.
+SHAPE = "_shape"
+#: The module of operations on tensors that a functional model records, such as ``x + y``.
+OPERATIONS = "keras.src.ops.numpy"
 #: Attribute of a seed generator that holds the number it started from.
 FIRST_SEED = "_initial_seed"
 #: Name of the variable that holds a seed generator's state.
@@ -113,6 +117,8 @@ def _missing_names() -> tuple[str, ...]:
         missing.append("Model._symbolic_build(iterator, data_batch)")
     if not hasattr(keras.Variable(0.0, name="checked"), VALUE):
         missing.append(f"Variable.{VALUE}")
+    if not hasattr(keras.Variable(0.0, name="checked"), SHAPE):
+        missing.append(f"Variable.{SHAPE}")
     try:
         from keras.src.backend.common import global_state
     except ImportError:  # names of layers then differ between trials, and nothing worse

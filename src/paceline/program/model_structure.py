@@ -49,12 +49,16 @@ class ModelStructure:
         skeleton: Digest of everything but numbers and whole numbers, so that models of several
             widths have the same.
         integers: The whole numbers within the model, in one fixed order.
+        extents: Which of these are extents of its variables.
+        any_width: Whether all classes of the model are known to take the same steps at any widths.
     """
 
     structure: str
     numbers: tuple[float, ...]
     skeleton: str
     integers: tuple[int, ...]
+    extents: tuple[int, ...]
+    any_width: bool
 
 
 def structure_of(model: Any) -> ModelStructure | None:
@@ -72,8 +76,14 @@ def structure_of(model: Any) -> ModelStructure | None:
     digest = hashlib.sha256("\n".join((_context(), *reader.words)).encode())
     skeleton = digest.hexdigest()
     digest.update(repr(reader.integers).encode())
-    numbers, integers = tuple(reader.numbers), tuple(reader.integers)
-    return ModelStructure(digest.hexdigest(), numbers, skeleton, integers)
+    return ModelStructure(
+        digest.hexdigest(),
+        tuple(reader.numbers),
+        skeleton,
+        tuple(reader.integers),
+        tuple(reader.extents),
+        reader.any_width,
+    )
 
 
 class _NotStock(Exception):
@@ -106,6 +116,8 @@ class _Reader:
         self.words: list[str] = []
         self.numbers: list[float] = []
         self.integers: list[int] = []
+        self.extents: list[int] = []  # the places of extents of variables among the integers
+        self.any_width = True
         self._state = state
         self._places: dict[int, int] = {}  # id of an object -> its place in the walk
         self._sets: list[Any] = []
@@ -197,7 +209,15 @@ class _Reader:
 
     def _variable(self, value: Any, kind: type) -> None:
         attributes = {k: v for k, v in vars(value).items() if k != keras_private.VALUE}
+        shape = attributes.pop(keras_private.SHAPE, None)
         self._parts(f"{kind.__qualname__} {' '.join(attributes)}", attributes.values())
+        if isinstance(shape, tuple) and all(type(extent) is int for extent in shape):
+            first = len(self.integers)
+            self.extents += range(first, first + len(shape))
+            self.integers += shape
+            self.words.append(f"shape {len(shape)}")
+        else:
+            self._stack.append(shape)
         if id(value) in self._state or value.value is None:
             return
         if value.value.shape == () and jax.numpy.issubdtype(value.value.dtype, np.floating):
@@ -222,6 +242,8 @@ class _Reader:
     def _instance(self, value: Any, name: str) -> None:
         if not name.startswith(keras_private.OWN) or not hasattr(value, "__dict__"):
             raise _NotStock(type(value))
+        if isinstance(value, _parts_of_steps()) and not _is_of_any_width(type(value)):
+            self.any_width = False
         attributes = vars(value)
         if isinstance(value, keras.random.SeedGenerator):
             # Its state is a variable; no step reads the number that it was made from.
@@ -242,6 +264,55 @@ class _Reader:
     def _place(self, address: re.Match[str]) -> str:
         place = self._places.get(int(address[0]))
         return address[0] if place is None else f"@{place}"
+
+
+def _parts_of_steps() -> tuple[type, ...]:
+    """What runs code of its own on arrays whose extents may be widths."""
+    return (
+        keras.Operation,
+        keras.optimizers.Optimizer,
+        keras.regularizers.Regularizer,
+        keras.constraints.Constraint,
+    )
+
+
+@functools.cache
+def _is_of_any_width(kind: type) -> bool:
+    """Whether a class of Keras' takes the same steps at any widths of two and more.
+
+    Each of these was read: no operation of theirs is chosen by an extent. An ``einsum`` of three
+    arrays chooses its order by them, attention its kernel, Muon a transpose.
+    """
+    if kind.__module__ == keras_private.OPERATIONS:
+        return kind.__name__ in _OPERATIONS
+    found = (getattr(keras.layers, name, None) for name in _LAYERS)
+    if issubclass(kind, keras.Model):
+        return kind.__name__ in ("Functional", "Sequential")
+    if issubclass(kind, keras.Operation):
+        return kind in found
+    if issubclass(kind, keras.optimizers.Optimizer):
+        return kind in (getattr(keras.optimizers, name, None) for name in _OPTIMIZERS)
+    return kind.__name__ in _PENALTIES
+
+
+_LAYERS = (
+    "InputLayer Dense EinsumDense Embedding Activation Dropout SpatialDropout1D SpatialDropout2D "
+    "SpatialDropout3D GaussianNoise GaussianDropout AlphaDropout Masking Identity Rescaling ReLU "
+    "LeakyReLU PReLU ELU Softmax BatchNormalization UnitNormalization Flatten Reshape Permute "
+    "RepeatVector Add Subtract Multiply Average Maximum Minimum Concatenate Conv1D Conv2D Conv3D "
+    "Conv1DTranspose Conv2DTranspose Conv3DTranspose SeparableConv1D SeparableConv2D "
+    "DepthwiseConv1D DepthwiseConv2D MaxPooling1D MaxPooling2D MaxPooling3D AveragePooling1D "
+    "AveragePooling2D AveragePooling3D GlobalMaxPooling1D GlobalMaxPooling2D GlobalMaxPooling3D "
+    "GlobalAveragePooling1D GlobalAveragePooling2D GlobalAveragePooling3D ZeroPadding1D "
+    "ZeroPadding2D ZeroPadding3D Cropping1D Cropping2D Cropping3D UpSampling1D UpSampling2D "
+    "UpSampling3D RNN SimpleRNN LSTM GRU SimpleRNNCell LSTMCell GRUCell StackedRNNCells "
+    "Bidirectional TimeDistributed"
+).split()
+_OPERATIONS = "Add Subtract Multiply Divide TrueDivide Negative Maximum Minimum NotEqual".split()
+_OPTIMIZERS = (
+    "SGD Adam AdamW Nadam Adamax Adadelta Adagrad RMSprop Ftrl Lion Lamb LossScaleOptimizer"
+).split()
+_PENALTIES = "L1 L2 L1L2 MaxNorm MinMaxNorm NonNeg UnitNorm".split()
 
 
 def _stock_name(value: type) -> str:

@@ -1,16 +1,22 @@
 """How the steps of trials of several widths follow from their models, learnt from traced trials.
 
-A trial rides in the program of its family. What is its own are the constants of its steps, its
-extents among them. Models of a family differ in floating-point numbers and in whole numbers, which
-``model_structure.py`` reads without a trace; ``constant_laws.py`` explains constants by both. Where
-the family's two models, at the largest and at smaller widths, have been traced and walked, a
-trial between them is traced only if something is not explained.
+A trial rides in the program of its family. What is its own are the extents of its variables, which
+their shapes tell, and the constants of its steps. Models of a family differ in floating-point
+numbers and in whole numbers, which ``model_structure.py`` reads without a trace. A trial between
+the family's two models, at the largest and at smaller widths, is traced only where one of these is
+not explained:
+
+- A whole number that differs must be an extent of a variable, or one that always equals it. Other
+  whole numbers (a bound of an activation, a number of heads) are as in the models that were traced.
+- A constant that differs must follow from floating-point numbers (``constant_laws.py``). One that
+  follows from a width (the number of elements of a mean) has no law: other widths may explain it by
+  chance.
+- All classes of the model take the same steps at any widths (``ModelStructure.any_width``).
 
 Notation
     skeleton: a model without its numbers, whole ones included, and whatever else its steps
         depend on.
-    column: a place among a model's whole numbers. Columns that have been equal in all traced models
-        of a skeleton are one number.
+    column: a place among a model's whole numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ from paceline.program.canonical import Constant
 from paceline.program.constant_laws import ConstantPredictor, Numbers, Steps
 from paceline.program.model_structure import ModelStructure
 
-#: Traced trials of a skeleton that are learnt from.
+#: Trials of a skeleton that are traced before it is given up: what they show is not enough.
 _MOST = 64
 
 
@@ -43,21 +49,20 @@ class WidthLaws:
         Args:
             kind: Whatever its steps depend on besides the model.
             structure: The structure of its model.
-            group: What trials share that are predicted from one another.
-            steps: The constants of its train step and, with validation data, of its test step.
+            group: What trials share that are predicted from one another; None: the trial rides
+                nowhere.
+            steps: The constants of its train step and, with validation data, of its test step,
+                without extents.
         """
-        known = self._skeletons.setdefault((kind, structure.skeleton), _Skeleton())
-        known.add(_Row(structure, group, [tuple(step) for step in steps]))
-
-    def exclude(self, kind: Any, structure: ModelStructure) -> None:
-        """Learns that a traced trial rides nowhere; it is predicted to have the group None."""
-        if (kind, structure.skeleton) in self._skeletons:
-            self.add(kind, structure, None, [])
+        if structure.any_width:
+            known = self._skeletons.setdefault((kind, structure.skeleton), _Skeleton())
+            known.add(_Row(structure, group, [tuple(step) for step in steps]))
 
     def predict(self, kind: Any, structure: ModelStructure) -> tuple[Any, Steps] | None:
         """The group of a trial and the constants of its steps; None: it must be traced."""
         known = self._skeletons.get((kind, structure.skeleton))
-        return None if known is None else known.predict(structure)
+        found = None if known is None else known.predict(structure)
+        return None if found is None or found[0] is None else found
 
 
 @dataclass(frozen=True)
@@ -76,39 +81,63 @@ class _Skeleton:
     """
 
     rows: list[_Row] = field(default_factory=list)
-    _predictor: ConstantPredictor = field(default_factory=ConstantPredictor)
-    _integers: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), int))  # [rows, columns]
     _differ: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # [columns]
-    # [columns that differ]: the first column that has been equal in all rows
-    _same: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
+    # The first column that equals an extent -> those that have been equal to it in all rows.
+    _widths: dict[int, np.ndarray] = field(default_factory=dict)
+    _others: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # which differ otherwise
+    # Whole numbers that are no widths -> the laws of such trials.
+    _predictors: dict[tuple[int, ...], ConstantPredictor] = field(default_factory=dict)
 
     def add(self, row: _Row) -> None:
-        if len(self.rows) >= _MOST:
-            return
         self.rows.append(row)
+        if len(self.rows) > _MOST:
+            return
         integers = np.array([each.structure.integers for each in self.rows], dtype=object)
         differ = (integers != integers[0]).any(axis=0)
-        columns = [tuple(column) for column in integers[:, differ].T]
-        same = np.array([columns.index(column) for column in columns], int)
-        known = np.array_equal(differ, self._differ) and np.array_equal(same, self._same)
-        self._integers, self._differ, self._same = integers, differ, same
-        if not known:
-            self._predictor = ConstantPredictor(widths=len(set(same.tolist())))
-        for each in [row] if known else self.rows:
-            numbers = self._numbers(each.structure)
+        widths: dict[int, np.ndarray] = {}
+        left = differ.copy()
+        for column in row.structure.extents:
+            if left[column]:
+                same = differ & (integers == integers[:, [column]]).all(axis=0)
+                widths[column] = np.flatnonzero(same)
+                left &= ~same
+        others = np.flatnonzero(left)
+        changed = (
+            not np.array_equal(differ, self._differ)
+            or not np.array_equal(others, self._others)
+            or {k: v.tolist() for k, v in widths.items()}
+            != {k: v.tolist() for k, v in self._widths.items()}
+        )
+        self._differ, self._widths, self._others = differ, widths, others
+        if changed:
+            self._predictors.clear()
+        for each in self.rows if changed else [row]:
+            numbers, beside = self._numbers(each.structure), self._beside(each.structure)
             assert numbers is not None
-            self._predictor.add(None, each.group, numbers, each.steps)
+            new = ConstantPredictor(widths=len(widths))
+            predictor = self._predictors.setdefault(beside, new)
+            predictor.add(None, each.group, numbers, each.steps)
 
     def predict(self, structure: ModelStructure) -> tuple[Any, Steps] | None:
         numbers = self._numbers(structure)
-        return None if numbers is None else self._predictor.predict(None, numbers)
+        predictor = self._predictors.get(self._beside(structure))
+        if numbers is None or predictor is None or len(self.rows) > _MOST:
+            return None
+        return predictor.predict(None, numbers)
+
+    def _beside(self, structure: ModelStructure) -> tuple[int, ...]:
+        """The whole numbers that differ between models and are no widths."""
+        return tuple(structure.integers[column] for column in self._others.tolist())
 
     def _numbers(self, structure: ModelStructure) -> Numbers | None:
         """What decides a model's steps; None: whole numbers differ that have not before."""
         integers = np.array(structure.integers, dtype=object)
-        if (integers[~self._differ] != self._integers[0][~self._differ]).any():
+        known = np.array(self.rows[0].structure.integers, dtype=object)
+        if (integers != known)[~self._differ].any():
             return None
-        differing = integers[self._differ]
-        if (differing != differing[self._same]).any():
-            return None
-        return (*structure.numbers, *map(float, differing[np.unique(self._same)]))
+        widths = []
+        for column, same in self._widths.items():
+            if (integers[same] != integers[column]).any():
+                return None
+            widths.append(float(integers[column]))
+        return (*structure.numbers, *widths)

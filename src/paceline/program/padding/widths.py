@@ -156,19 +156,32 @@ def embedding_like(
     family: State,
     axes: Sequence[Sequence[Axis]],
     numbers: Sequence[Sequence[int]],
-) -> tuple[Embedding, dict[Axis, int]]:
+) -> Embedding:
     """Where the variables of a trial that was not walked lie, as those of another one do.
 
     The arguments are those of ``embedding_of``, but for the axes, which are of the other trial's
     variables.
 
-    Returns:
-        The embedding; and the trial's extent of each symbol of the axes.
-
     Raises:
         NotPaddable: The trial's variables have other shapes than these axes would give them.
     """
-    shapes = [leaf.shape for part in own.lists() for leaf in part]
+    extents = extents_like([leaf.shape for part in own.lists() for leaf in part], axes)
+    masks = [[axis.mask(extents) if axis.padded else None for axis in each] for each in axes]
+    return _embedding(own, family, masks, numbers)
+
+
+def extents_like(
+    shapes: Sequence[tuple[int, ...]], axes: Sequence[Sequence[Axis]]
+) -> dict[Axis, int]:
+    """The extent of each symbol in a trial that was not walked.
+
+    Args:
+        shapes: Of its variables.
+        axes: Of the variables of another trial.
+
+    Raises:
+        NotPaddable: These axes would give the variables other shapes.
+    """
     if [len(shape) for shape in shapes] != [len(each) for each in axes]:
         raise NotPaddable("its variables are not those of the trial that was walked")
     pairs = [
@@ -187,8 +200,7 @@ def embedding_like(
             raise NotPaddable(f"a variable has extent {extent} where {axis.extent(extents)} goes")
         if axis.padded and extent > axis.root().sizes[0]:
             raise NotPaddable(f"a trial has extent {extent} where the family has less")
-    masks = [[axis.mask(extents) if axis.padded else None for axis in each] for each in axes]
-    return _embedding(own, family, masks, numbers), extents
+    return extents
 
 
 def _embedding(
@@ -267,9 +279,25 @@ class PaddedRole:
         return self._riding(step, *_widths_and_axes(step, 2, body, symbols, choices))
 
     @property
-    def symbols(self) -> list[Axis]:
-        """The axes whose extents the constants of a step begin with."""
-        return self._full.symbols
+    def n_extents(self) -> int:
+        """How many extents the constants of a step begin with."""
+        return len(self._full.symbols)
+
+    def extents(self, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+        """The extents that the constants of a trial's step begin with, from its variables' shapes.
+
+        Raises:
+            NotPaddable: They do not follow.
+        """
+        found = extents_like(shapes, self.axes[: len(shapes)])
+        if any(symbol not in found for symbol in self._full.symbols):
+            raise NotPaddable("an axis has the extent of no variable's axis")
+        return [np.asarray(found[symbol], np.int32) for symbol in self._full.symbols]
+
+    @property
+    def axes(self) -> list[list[Axis]]:
+        """The axes of N's inputs that are no constants."""
+        return self._full.examples[1][1]
 
     def example(self, which: int) -> tuple[PaddedStep, PaddedStep | None, list[list[Axis]]]:
         """W, 0, or N, 1, as ``admit`` would have it, without a walk of three traces.
