@@ -23,7 +23,8 @@ from paceline.study.view import StudyView
 
 GUIDE = "docs/guides/cluster.md"
 HEAD, FOLDER = "http://head:8265", "/shared/project"  # as the guide says
-HOW = "--trials 16 --epochs 300 --slots 2 --plan stacked"
+#: What a sampler that learns proposes depends, on a cluster, on the order in which results come.
+HOW = "--trials 16 --epochs 300 --slots 2 --plan stacked --sampler random"
 #: A file of a user.
 MODEL = """
 import keras
