@@ -89,9 +89,11 @@ class _Skeleton:
     _predictors: dict[tuple[int, ...], ConstantPredictor] = field(default_factory=dict)
 
     def add(self, row: _Row) -> None:
-        self.rows.append(row)
         if len(self.rows) > _MOST:
             return
+        self.rows.append(row)
+        if len(self.rows) > _MOST or all(each.group is None for each in self.rows):
+            return  # it is given up, or nothing rides yet
         integers = np.array([each.structure.integers for each in self.rows], dtype=object)
         differ = (integers != integers[0]).any(axis=0)
         widths: dict[int, np.ndarray] = {}
@@ -103,7 +105,8 @@ class _Skeleton:
                 left &= ~same
         others = np.flatnonzero(left)
         changed = (
-            not np.array_equal(differ, self._differ)
+            not self._predictors
+            or not np.array_equal(differ, self._differ)
             or not np.array_equal(others, self._others)
             or {k: v.tolist() for k, v in widths.items()}
             != {k: v.tolist() for k, v in self._widths.items()}
@@ -119,11 +122,11 @@ class _Skeleton:
             predictor.add(None, each.group, numbers, each.steps)
 
     def predict(self, structure: ModelStructure) -> tuple[Any, Steps] | None:
+        if not self._predictors or len(self.rows) > _MOST:
+            return None
         numbers = self._numbers(structure)
         predictor = self._predictors.get(self._beside(structure))
-        if numbers is None or predictor is None or len(self.rows) > _MOST:
-            return None
-        return predictor.predict(None, numbers)
+        return None if numbers is None or predictor is None else predictor.predict(None, numbers)
 
     def _beside(self, structure: ModelStructure) -> tuple[int, ...]:
         """The whole numbers that differ between models and are no widths."""
