@@ -109,7 +109,7 @@ bench: env ## measure the README's table beside other tuners, on a quiet machine
 	$(BIN)/python benchmarks/page_tables.py
 
 bench-structural: env ## the same for searches over widths, layers and activations: the guide of speed
-	$(BIN)/python benchmarks/search_speed.py --works intro layers structures narrow conv_widths --sides paceline keras_tuner --rounds 1 \
+	$(BIN)/python benchmarks/search_speed.py --works intro intro64 layers structures narrow conv_widths --sides paceline keras_tuner --rounds 1 \
 		--name search_speed_structural $(ARGS)
 	$(BIN)/python benchmarks/page_tables.py
 

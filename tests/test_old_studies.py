@@ -23,9 +23,10 @@ import toys
 from marks import slow_where
 from old_studies import write
 from paceline.cli.app import main
+from paceline.executor.base import FamilyRules
 from paceline.executor.local import LocalExecutor
 from paceline.pack.plan.stacked import StackedProgram
-from paceline.tuner import search_run
+from paceline.tuner import provenance
 from paceline.tuner.checkpoint import files
 from stopping import hears_signals  # noqa: F401 - a fixture
 
@@ -263,7 +264,7 @@ def families_as_then(monkeypatch: pytest.MonkeyPatch) -> None:
 
     ASHA decides by the order in which epochs end, which follows from who shares a program.
     """
-    monkeypatch.setattr(search_run, "FAMILY_RULES", 1)
+    monkeypatch.setattr(provenance, "FAMILY_RULES", FamilyRules(1))
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -329,7 +330,7 @@ def programs_wait_for_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_study_keeps_the_rules_by_which_it_joins_trials(fresh_folder) -> None:
     """So those under way go on in the programs that they had; a new study has the present rules."""
     copied("asha")
-    for study, rules in (("s", 1), ("new", search_run.FAMILY_RULES)):
+    for study, rules in (("s", 1), ("new", FamilyRules().version)):
         tuner = write.tuner("asha", study)
         write.search("asha", tuner)
         meta = tuner.optuna_study().user_attrs["paceline"]

@@ -18,8 +18,8 @@ from epoch_reports import observe_reports
 from marks import slow_where
 from paceline.errors import UsageError
 from paceline.executor import accelerator_costs, founding
-from paceline.executor.base import EpochReport
-from paceline.tuner import search_run
+from paceline.executor.base import EpochReport, FamilyRules
+from paceline.tuner import provenance
 from shared_programs import (
     DATA,
     KINDS,
@@ -196,6 +196,113 @@ def test_large_products_are_not_padded(fresh_folder: Path, monkeypatch: pytest.M
     assert distinct() == 6
 
 
+# -- bands -----------------------------------------------------------------------------------------
+
+
+WIDE = [20, 8, 32, 6, 14, 26, 30, 2, 24, 12, 28, 18, 4, 22, 10, 16]
+
+
+def many(hp: Any) -> Any:
+    hidden = keras.layers.Dense(hp.Int("units", 2, 32, step=2), "relu")
+    return compiled(hidden, optimizer=keras.optimizers.Adam(hp.Float("lr", 1e-3, 1e-1)))
+
+
+def in_bands(study: str, n_trials: int | str = 16, made: Any = many, **arguments: Any) -> Any:
+    """A search whose structures are worth two bands, 2 to 16 and 18 to 32, if it has 16 trials."""
+    tuner = paceline.Tuner(made, "loss", study, sampler="random", seed=1, **arguments)
+    tuner.enqueue([{"units": units, "lr": 0.01 + units / 1000} for units in WIDE])
+    tuner.search(X, Y, epochs=2, n_trials=n_trials, **DATA)
+    return tuner
+
+
+@pytest.fixture
+def worth_two_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(founding, "_STRUCTURE", {"cpu": 4e5})
+
+
+def bands_of(tuner: paceline.Tuner) -> dict[str, set[int]]:
+    """Program -> the widths of its trials."""
+    found: dict[str, set[int]] = {}
+    for trial in (tuner.trial(number) for number in range(len(tuner.results()))):
+        found.setdefault(str(trial.program), set()).add(trial.hparams["units"])
+    return found
+
+
+@pytest.mark.usefixtures("worth_two_bands")
+def test_narrow_and_wide_models_have_programs_of_their_own(fresh_folder: Path) -> None:
+    tuner, apart = in_bands("s"), in_bands("apart", widths="apart")
+    assert tuner.summary()["programs"]["distinct"] == 2
+    low, high = sorted(bands_of(tuner).values(), key=min)
+    assert max(low) <= 16 < min(high)
+    for number in range(16):
+        ours, theirs = tuner.trial(number), apart.trial(number)
+        assert ours.hparams == theirs.hparams
+        for name, values in theirs.history.items():
+            # float32's rounding of sums with zeros in between, two epochs long
+            np.testing.assert_allclose(ours.history[name], values, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.usefixtures("worth_two_bands")
+def test_a_search_that_grows_keeps_its_bands(
+    fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By how many trials it chose them is in the study: the others of a longer one differ."""
+    in_bands("s")
+    tuner = in_bands("s", "+48")
+    assert tuner.optuna_study().user_attrs["paceline"]["family_trials"] == 16
+    assert {max(widths) <= 16 for widths in bands_of(tuner).values()} == {True, False}
+    assert tuner.summary()["programs"]["distinct"] <= 2
+    assert len(bands_of(in_bands("long", 64))) > 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("worth_two_bands")
+@pytest.mark.parametrize("stop", [1, 9, 20])
+def test_trials_in_bands_go_on_to_the_bit(
+    stop: int, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
+    left: list[int] = []
+
+    def interrupt(report: EpochReport) -> None:
+        if left == [len(epochs)]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    epochs = observe_reports(monkeypatch, before=interrupt)
+    whole = in_bands("whole")
+    left.append(len(epochs) + stop)
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        in_bands("s")
+    left.clear()
+    resumed = in_bands("s")
+    assert bands_of(resumed) == bands_of(whole)
+    for number in range(16):
+        assert resumed.trial(number).history == whole.trial(number).history
+
+
+@pytest.mark.usefixtures("worth_two_bands")
+def test_where_the_largest_widths_cannot_be_built_the_narrow_ones_share_a_program(
+    fresh_folder: Path,
+) -> None:
+    def refusing(hp: Any) -> Any:
+        if hp.Int("units", 2, 32, step=2) == 32:
+            raise ValueError("too wide")
+        return many(hp)
+
+    tuner = in_bands("s", made=refusing)
+    programs = {trial.hparams["units"]: trial.program for trial in map(tuner.trial, range(16))}
+    assert len({programs[units] for units in range(2, 18, 2)}) == 1
+    assert len({programs[units] for units in range(18, 32, 2)}) == 7
+
+
+@pytest.mark.usefixtures("worth_two_bands")
+def test_a_study_from_before_there_were_bands_has_none(
+    fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provenance, "FAMILY_RULES", FamilyRules(3))
+    assert in_bands("s").summary()["programs"]["distinct"] != 2
+
+
 def test_what_may_be_huge_is_not_built(fresh_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A seed is no width, and the largest widths of some spaces fit into no memory."""
     asked: list[int] = []
@@ -310,7 +417,7 @@ def test_what_takes_longer_than_it_fills_is_apart(
 def test_a_study_of_before_keeps_its_rules_on_an_accelerator(
     accelerator: None, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_run, "FAMILY_RULES", 2)
+    monkeypatch.setattr(provenance, "FAMILY_RULES", FamilyRules(2))
     assert distinct(filters) == 2
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -117,10 +117,24 @@ _MOST_WIDTHS = 4096
 _MOST_CHOICES = 6
 
 
-#: Number of the rules by which trials of several structures share a program. A study keeps to those
-#: that it began with, so that its trials go on in the programs that they had: 1 joins widths only,
-#: 3 counts what an accelerator gains from more slots.
-FAMILY_RULES = 3
+class FamilyRules(NamedTuple):
+    """By what rules trials of several structures share a program.
+
+    A study keeps to those that it began with, so that its trials go on in the programs that they
+    had.
+
+    Attributes:
+        version: 1 joins widths only, 2 choices too, 3 counts what an accelerator gains from more
+            slots, 4 has bands of widths.
+        trials: Trials that the study was to have when it began.
+    """
+
+    version: int = 4
+    trials: int = 8
+
+
+#: Those of a new study.
+FAMILY_RULES = FamilyRules()
 
 
 @dataclass(frozen=True)
@@ -133,7 +147,7 @@ class OtherModels:
         build: Makes the model for other values of some hyperparameters.
         epochs: Epochs that the trial is to train.
         always: The trial shares a program wherever that is proved, whether it pays or not.
-        rules: ``FAMILY_RULES`` of when the study began.
+        rules: The rules by which it does so.
         job: Number of the trial's first job; None where it is not known.
     """
 
@@ -142,7 +156,7 @@ class OtherModels:
     build: Callable[[Mapping[str, Any]], Any]
     epochs: int
     always: bool
-    rules: int = FAMILY_RULES
+    rules: FamilyRules = FAMILY_RULES
     job: int | None = None
 
     def ranges(self) -> dict[str, list[int]]:
@@ -178,7 +192,7 @@ class OtherModels:
         Of numbers, only zero and one other value: a rate of zero leaves an operation out.
         """
         found: dict[str, list[Any]] = {}
-        for parameter in self.parameters if self.rules > 1 else ():
+        for parameter in self.parameters if self.rules.version > 1 else ():
             value = self.hparams.get(parameter.name)
             count = parameter.cardinality
             if value is None or type(value) is int or count is None or count > _MOST_CHOICES:

@@ -17,6 +17,15 @@ from typing import Any
 
 import jax
 
+from paceline.executor.bands import (
+    MARGIN,
+    PADDED,
+    Bands,
+    WorkByWidths,
+    choose_bands,
+    spread,
+    within,
+)
 from paceline.executor.base import OtherModels
 from paceline.executor.family import (
     Family,
@@ -40,13 +49,8 @@ _STRUCTURE = {"cpu": 1.4e11}
 #: The same by rules 1: before steps updated their variables in place.
 _STRUCTURE_BEFORE = {"cpu": 1e11}
 _STRUCTURE_ELSEWHERE = 1e13
-#: A family is judged as if so many trials fell into it. A search's own number of trials does not
-#: count: it may change when the search goes on, and a trial must not change with it.
+#: A family is judged as if so many trials fell into it at least.
 _TRIALS = 8
-#: Structures that compile as long as a family's program: it has masks.
-_PADDED = 2
-#: Padding has to save so many times what it costs: few trials may fall into a family.
-_MARGIN = 2
 #: Combinations of choices in one program.
 _MOST_VARIANTS = 8
 #: Operations in products that take as long as an operation on one element: 4e9 of these a second.
@@ -71,8 +75,10 @@ class Founding:
         widths: Builds models like the trial's.
         steps: Training steps per epoch.
         trace_sizes: Traces a model on the full and on the smaller batches.
+        bands: Those that were chosen for trials of its kind; None: none were chosen yet.
 
     Attributes:
+        bands: The same, once ``family`` has chosen.
         refused: Why combinations of choices are not in the family.
         dividing: Widths that cannot be padded, such as the size of a kernel: the trials of a family
             have one value of these.
@@ -84,9 +90,12 @@ class Founding:
         widths: OtherModels,
         steps: int,
         trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
+        bands: Bands | None = None,
     ) -> None:
         self._traced, self._widths = traced, widths
         self._steps, self._trace_sizes = steps, trace_sizes
+        self.bands = bands
+        self._others: dict[str, list[tuple[int, ...]]] = {}  # width -> shapes at another value
         self.refused: list[str] = []
         self.dividing: list[str] = []
 
@@ -105,9 +114,17 @@ class Founding:
                 return None
             if self._may_be_huge(ranges):
                 return None  # not even built: it may not fit in memory
-        names = self._names(ranges)
-        if self._is_judged(names) and not _structures_saved([len(ranges[n]) for n in names]):
-            return None  # whatever padding costs: so few widths are not worth building the largest
+        names = self._names(ranges) if self.bands is None else list(self.bands)
+        if self._is_judged(names) and self.bands is None:
+            if not _structures_saved([len(ranges[n]) for n in names]):
+                return None  # whatever padding costs: so few are not worth building the largest
+            if self._widths.rules.version > 3:
+                self.bands = self._choose_bands(names, ranges, choices)
+                if self.bands is None:
+                    return None
+        if self.bands is not None:
+            ranges = within(ranges, self.bands, self._widths.hparams)
+            names = [name for name in names if len(ranges[name]) > 1]
         combinations, own = self._combinations(choices)
         try:
             largest, smaller, member = self._largest(names, ranges, combinations[own])
@@ -158,13 +175,31 @@ class Founding:
         largest = {name: ranges[name][-1] for name in names}
         smaller = _smaller(names, ranges)
         full, tails = self._trace_sizes(self._widths.build(largest | combination))
-        if self._is_judged(names) and not self._padding_pays(names, ranges, full):
-            return largest, smaller, None
+        if self.bands is None and self._is_judged(names):
+            if not self._padding_pays(names, ranges, full):
+                return largest, smaller, None
         return largest, smaller, self._member(full, tails, smaller | combination)
 
     def _is_judged(self, names: Sequence[str]) -> bool:
         """Whether what these widths cost decides if they are padded."""
         return bool(names) and not self._widths.always and not self._by_filling
+
+    def _choose_bands(
+        self,
+        names: Sequence[str],
+        ranges: Mapping[str, Sequence[int]],
+        choices: Mapping[str, Sequence[Any]],
+    ) -> Bands | None:
+        """The bands of these widths; None where trials take less time in programs of their own."""
+        widths, rest = self._widths, [len(v) for n, v in ranges.items() if n not in names]
+        # Whole numbers that are no widths, such as the number of layers, divide trials into kinds.
+        trials = max(_TRIALS, widths.rules.trials // math.prod(rest))
+        ours = [leaf.shape for leaf in self._traced.state.trainable]
+        work = WorkByWidths({name: widths.hparams[name] for name in names}, ours, self._others)
+        combinations = math.prod(len(values) for values in choices.values())
+        return choose_bands(
+            spread(widths, names), work, self._cost(self._traced), trials, combinations
+        )
 
     def _paddable(
         self,
@@ -219,12 +254,16 @@ class Founding:
         ours = [leaf.shape for part in self._traced.state.lists()[:2] for leaf in part]
         names = []
         for name, values in ranges.items():
-            value = next(v for v in reversed(values) if v != widths.hparams[name])
-            model = widths.build({name: value})
+            others = [value for value in values if value != widths.hparams[name]]
+            try:
+                model = widths.build({name: others[-1]})
+            except Exception:  # it may be refused, or not fit, while narrower bands do
+                model = widths.build({name: others[0]})
             variables = (*model.trainable_variables, *model.non_trainable_variables)
             theirs = [tuple(variable.shape) for variable in variables]
             if [len(s) for s in ours] == [len(s) for s in theirs] and ours != theirs:
                 names.append(name)
+                self._others[name] = theirs
         return names
 
     def _combinations(
@@ -300,7 +339,7 @@ class Founding:
         most = _weights([leaf.shape for leaf in full.state.trainable])
         padded = 1 - usual / max(1, most)
         saved = _structures_saved([len(ranges[name]) for name in names])
-        return self._cost(full) * padded < saved / _MARGIN
+        return self._cost(full) * padded < saved / MARGIN
 
     def _filling_pays(
         self, member: FamilyMember, names: Sequence[str], ranges: Mapping[str, Sequence[int]]
@@ -319,12 +358,12 @@ class Founding:
         saved = (len(members) - 1) / _TRIALS
         if self._by_filling:
             return self._sharing_pays(0, extra, saved)
-        return self._structures(extra * _ELEMENT) < saved / _MARGIN
+        return self._structures(extra * _ELEMENT) < saved / MARGIN
 
     @property
     def _by_filling(self) -> bool:
         """Whether what an accelerator gains from more slots counts: since rules 3."""
-        return jax.default_backend() != "cpu" and self._widths.rules > 2
+        return jax.default_backend() != "cpu" and self._widths.rules.version > 2
 
     def _sharing_pays(self, flops: float, elements: float, saved: float) -> bool:
         from paceline.executor.accelerator_costs import sharing_pays  # no CPU needs it
@@ -340,7 +379,7 @@ class Founding:
 
     def _structures(self, operations: float) -> float:
         """Operations in each step of a trial, in structures that could be compiled in that time."""
-        costs = _STRUCTURE if self._widths.rules > 1 else _STRUCTURE_BEFORE
+        costs = _STRUCTURE if self._widths.rules.version > 1 else _STRUCTURE_BEFORE
         structure = costs.get(jax.default_backend(), _STRUCTURE_ELSEWHERE)
         return operations * self._steps * self._widths.epochs / structure
 
@@ -365,7 +404,7 @@ def _structures_saved(counts: Sequence[int]) -> float:
     """
     n = math.prod(counts)
     distinct = n * (1 - (1 - 1 / n) ** _TRIALS)
-    return max(0.0, distinct - _PADDED) / _TRIALS
+    return max(0.0, distinct - PADDED) / _TRIALS
 
 
 def _pair(ours: Step | None, theirs: Step | None) -> tuple[Step, Step] | None:

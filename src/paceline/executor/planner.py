@@ -25,6 +25,9 @@ from paceline.program.compile import Effort, Executable
 AUTO_SLOTS = {"cpu": 8, "gpu": 32, "tpu": 32}
 #: Most lanes on a CPU: more packs than these compete for memory bandwidth.
 _CPU_LANES = 8
+#: Trials of several widths or choices that a program trains, at least, as far as it is compiled for
+#: a short run: ``founding.py`` has judged it by as many.
+_SHARED = 8
 
 
 class Planner:
@@ -155,7 +158,8 @@ class Planner:
         """Starts to compile a program; ``before`` is one whose executables may be taken over."""
         parts = (group.train, group.test, group.state, group.work)
         if effort is None:
-            waves = max(expected, n_trials, 1) / (candidate.slots * self.lanes)
+            least = _SHARED if group.train.full.always_lifted else 1
+            waves = max(expected, n_trials, least) / (candidate.slots * self.lanes)
             effort = effort_of(group, candidate.slots, waves)
         if candidate.plan == "sequential":
             old = before if isinstance(before, SequentialProgram) else None

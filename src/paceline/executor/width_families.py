@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from paceline.executor.bands import Bands, tops_of
 from paceline.executor.base import Notes, OtherModels
 from paceline.executor.family import Family, Ride, operations_of
 from paceline.executor.founding import Founding
@@ -35,6 +36,7 @@ class WidthFamilies:
         self._families: dict[Any, Family | None] = {}  # None: such trials do not ride
         # Kind and operations -> whole numbers whose values keep trials in families of their own.
         self._dividing: dict[Any, tuple[str, ...]] = {}
+        self._bands: dict[Any, Bands] = {}  # by kind and names of hyperparameters
         self._apart: set[Any] = set()  # kinds and bounds of widths whose padding does not pay
         self._laws = WidthLaws()
         self._known: list[Family] = []
@@ -68,7 +70,7 @@ class WidthFamilies:
             self._tell(widths, f"a trial has a program of its own: {classes}")
             return None
         of_kind = (*kind, operations_of(traced))
-        key = self._key(of_kind, widths)
+        key = self._key(of_kind, kind, widths)
         if key not in self._families:
             self._families[key] = None
             if widths.job is not None:
@@ -79,25 +81,26 @@ class WidthFamilies:
             for each in (of_kind, *alike):
                 self._dividing.setdefault(each, dividing)
             for each in alike:
-                self._families.setdefault(self._key(each, widths), family)
-            key = self._key(of_kind, widths)
+                self._families.setdefault(self._key(each, kind, widths), family)
+            key = self._key(of_kind, kind, widths)
             self._families[key] = family
             if family is not None:
                 self._meet(kind, family, widths)
         family = self._families[key]
+        of_laws = (*kind, *self._tops(kind, widths))
         if family is None:
-            self._laws.add(kind, traced.structure, None, [])
+            self._laws.add(of_laws, traced.structure, None, [])
             return None
         try:
             ride = family.admit(traced)
         except NotPaddable as error:
-            self._laws.add(kind, traced.structure, None, [])
+            self._laws.add(of_laws, traced.structure, None, [])
             self._tell(widths, f"a trial has a program of its own: {error}")
             return None
         number = next(i for i, known in enumerate(self._known) if known is family)
         self._structures[number].add(ride.structure)
         constants = family.beside_extents(ride.variant, ride.steps)
-        self._laws.add(kind, traced.structure, (number, ride.variant), constants)
+        self._laws.add(of_laws, traced.structure, (number, ride.variant), constants)
         return ride
 
     def foresee(
@@ -115,13 +118,13 @@ class WidthFamilies:
             widths: As of ``admit``.
             own: Makes its variables, from the metrics' variables at the start of an epoch.
         """
-        found = self._laws.predict(kind, structure)
+        found = self._laws.predict((*kind, *self._tops(kind, widths)), structure)
         if found is None:
             return None
         (number, variant), constants = found
         family = self._known[number]
         operations = list(family.members)[variant]
-        if self._families.get(self._key((*kind, operations), widths)) is not family:
+        if self._families.get(self._key((*kind, operations), kind, widths)) is not family:
             return None  # it was decided before that trials of its kind do not ride in this one
         try:
             ride, state = family.foresee(variant, constants, own)
@@ -134,15 +137,24 @@ class WidthFamilies:
         """Learns how steps follow from the models of a new family whose trials ride in it."""
         self._known.append(family)
         self._structures.append(set())
-        keys = [self._key((*kind, operations), widths) for operations in family.members]
+        keys = [self._key((*kind, operations), kind, widths) for operations in family.members]
+        of_laws = (*kind, *self._tops(kind, widths))
         for structure, variant, constants in family.examples():
             if self._families.get(keys[variant]) is family:
-                self._laws.add(kind, structure, (len(self._known) - 1, variant), constants)
+                self._laws.add(of_laws, structure, (len(self._known) - 1, variant), constants)
 
-    def _key(self, of_kind: tuple[Any, ...], widths: OtherModels) -> tuple[Any, ...]:
+    def _key(
+        self, of_kind: tuple[Any, ...], kind: tuple[Any, ...], widths: OtherModels
+    ) -> tuple[Any, ...]:
         """The name of a trial's family."""
         names = self._dividing.get(of_kind, ())
-        return (*of_kind, *(widths.hparams.get(name) for name in names))
+        tops = self._tops(kind, widths)
+        return (*of_kind, *(widths.hparams.get(name) for name in names), *tops)
+
+    def _tops(self, kind: tuple[Any, ...], widths: OtherModels) -> tuple[int, ...]:
+        """The tops of the bands of a trial; none where its kind has no bands, or none yet."""
+        bands = self._bands.get((*kind, *sorted(widths.hparams)))
+        return () if bands is None else tops_of(bands, widths.hparams)
 
     def _begin(
         self,
@@ -157,7 +169,8 @@ class WidthFamilies:
         bounds = (*kind, *((name, *values) for name, values in (ranges | choices).items()))
         if not ranges | choices or bounds in self._apart:
             return None, ()
-        founding = Founding(traced, widths, steps, trace_sizes)
+        named = (*kind, *sorted(widths.hparams))
+        founding = Founding(traced, widths, steps, trace_sizes, self._bands.get(named))
         try:
             # Its builds may freeze layers that the user's models share.
             with changes_kept():
@@ -166,9 +179,12 @@ class WidthFamilies:
             # A user's build may refuse its largest widths, or what it builds may not fit.
             self._tell(widths, f"widths are not trained together: {error}")
             return None, ()
+        finally:
+            if founding.bands is not None:  # another band may do where this one does not
+                self._bands.setdefault(named, founding.bands)
         for why in founding.refused:
             self._tell(widths, f"choices are not all trained together: {why}")
-        if family is None and not widths.always:
+        if family is None and founding.bands is None and not widths.always:
             self._apart.add(bounds)
         return family, tuple(founding.dividing)
 

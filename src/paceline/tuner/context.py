@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paceline.executor.base import FamilyRules
 from paceline.executor.fit import FitExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal
@@ -78,7 +79,7 @@ class SearchContext:
     builder: ModelBuilder
     widths: str
     constraints: Constraints | None
-    family_rules: int
+    family_rules: FamilyRules
     packs: PackExecutor | None
     fit: FitExecutor
     pruner: Pruner | None

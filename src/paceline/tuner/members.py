@@ -24,6 +24,7 @@ from paceline.data.inputs import TrialInputs
 from paceline.executor.base import (
     Answer,
     EpochReport,
+    FamilyRules,
     Job,
     JobSpec,
     LateAnswer,
@@ -173,7 +174,7 @@ def other_models(
     hparams: Mapping[str, Any],
     built: BuiltTrial,
     widths: str,
-    rules: int,
+    rules: FamilyRules,
     job: int | None = None,
 ) -> OtherModels | None:
     """Builds models like a trial's; None where it is to have a program of its own.

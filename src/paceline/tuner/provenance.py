@@ -18,6 +18,7 @@ import msgspec
 
 from paceline.data import arrays as data_module
 from paceline.errors import PacelineError, StudyError, UsageError
+from paceline.executor.base import FAMILY_RULES, FamilyRules
 from paceline.program.trace import check_precision
 from paceline.report.summary import STOPPING_RULES
 from paceline.study.metadata import check_name
@@ -427,6 +428,19 @@ def check_alike(before: Mapping[str, Any], arguments: SearchArguments) -> None:
             f"continue_best: trials were searched with {', '.join(others)}, so half of a history "
             "would not compare with the other half; search as before, or without continue_best."
         )
+
+
+def family_rules(before: Mapping[str, Any] | None, arguments: SearchArguments) -> FamilyRules:
+    """The rules by which the trials of a search share programs.
+
+    Args:
+        before: What the study remembers; None for a study without trials.
+        arguments: The arguments of the search.
+    """
+    now = FAMILY_RULES
+    if before is None:
+        return now._replace(trials=arguments.n_trials or now.trials)
+    return FamilyRules(before.get("families", 1), before.get("family_trials", now.trials))
 
 
 def eras(before: Mapping[str, Any], arguments: SearchArguments, n_trials: int) -> list[Any]:

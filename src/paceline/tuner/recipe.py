@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.data.inputs import OF_DATA
-from paceline.executor.base import Job, JobSpec, SearchData
+from paceline.executor.base import FamilyRules, Job, JobSpec, SearchData
 from paceline.executor.model_builder import ModelBuilder
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments import SearchArguments
@@ -35,7 +35,7 @@ class TrialRecipe:
     builder: ModelBuilder
     arguments: SearchArguments
     widths: str
-    family_rules: int
+    family_rules: FamilyRules
     precision: str | None
     numbers: Mapping[str, Any] | None = None
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import PacelineError, StorageError, StudyError, TrialTimeoutError, UsageError
-from paceline.executor.base import FAMILY_RULES, EpochLimit, PackOptions
+from paceline.executor.base import EpochLimit, FamilyRules, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.protocol import PackExecutor
@@ -253,7 +253,8 @@ class SearchRun:
                 batch,
                 origin,
             )
-            kept = {"build": before.get("build") or build, "families": self._family_rules}
+            kept = {"build": before.get("build") or build}
+            kept |= zip(("families", "family_trials"), self._family_rules, strict=True)
             kept["eras"] = provenance.eras(before, self._arguments, len(study.trials))
             if config.sampler_reason is not None:
                 kept["sampler_reason"] = config.sampler_reason
@@ -454,10 +455,10 @@ class SearchRun:
         )
 
     @property
-    def _family_rules(self) -> int:
+    def _family_rules(self) -> FamilyRules:
         """The rules by which trials share programs: a study that goes on keeps its own."""
-        study = self.study
-        return study.metadata.meta.get("families", 1) if study.trials else FAMILY_RULES
+        before = self.study.metadata.meta if self.study.trials else None
+        return provenance.family_rules(before, self._arguments)
 
     def _make_packs(self, stack: ExitStack, stuck_trials: StuckTrials) -> PackExecutor | None:
         """The executor of packs, closed with ``stack``; None when no trial can be packed."""

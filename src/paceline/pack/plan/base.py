@@ -52,9 +52,9 @@ _FEW = 5000
 #: and its compiling takes 2 to 3 s of a core less (docs/decisions/0032).
 _LITTLE = 4e12
 #: Numbers that a program of a short run updates in place, over all its steps, below which XLA's
-#: older loops pay: compiling saves a second of a core, an update costs up to 3 ns more
-#: (docs/decisions/0045).
-_FEW_UPDATES = 3e8
+#: older loops pay: compiling saves half a second of a core, and an update costs 1 ns more in each
+#: search, the next ones with filled caches too (docs/decisions/0050).
+_FEW_UPDATES = 1.5e8
 
 
 @dataclass(frozen=True)

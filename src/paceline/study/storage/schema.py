@@ -237,6 +237,7 @@ class StudyMeta(Struct):
     widths: Text = None
     constraints: dict[str, list[tuple[Literal["<=", "<", ">=", ">"], float]] | None] = {}
     families: Count = 1
+    family_trials: Count = 8
     learnt: list[dict[str, Any]] = []  # ``samplers/learnt.py`` looks closer
     mesh: tuple[Count, Count | None] | None = None
     search: StoredSearch = field(default_factory=StoredSearch)
