@@ -296,6 +296,31 @@ def test_where_the_largest_widths_cannot_be_built_the_narrow_ones_share_a_progra
 
 
 @pytest.mark.usefixtures("worth_two_bands")
+def test_one_name_of_two_parameters_has_the_bands_of_each(fresh_folder: Path) -> None:
+    """Under one condition it is a width, under the other a size by name."""
+
+    def either(hp: Any) -> Any:
+        units = 2
+        if hp.Choice("of", ["names", "numbers"]) == "names":
+            with hp.conditional_scope("of", ["names"]):
+                units = {"small": 4, "large": 30}[hp.Choice("units", ["small", "large"])]
+        else:
+            with hp.conditional_scope("of", ["numbers"]):
+                units = hp.Int("units", 2, 32, step=2)
+        hidden = keras.layers.Dense(units, "relu")
+        return compiled(hidden, optimizer=keras.optimizers.Adam(hp.Float("lr", 1e-3, 1e-1)))
+
+    tuner = paceline.Tuner(either, "loss", "s")
+    units = [20, "small", 8, 12, "large", 4]
+    of = {str: "names", int: "numbers"}
+    tuner.enqueue([{"of": of[type(u)], "units": u, "lr": 0.01} for u in units])
+    tuner.search(X, Y, epochs=2, n_trials=16, **DATA)
+    assert tuner.summary()["n_trials"]["complete"] == 16
+    counts = tuner.summary()["programs"]
+    assert 1 < counts["distinct"] < counts["structures"] / 2
+
+
+@pytest.mark.usefixtures("worth_two_bands")
 def test_a_study_from_before_there_were_bands_has_none(
     fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,7 @@ class WidthFamilies:
         self._families: dict[Any, Family | None] = {}  # None: such trials do not ride
         # Kind and operations -> whole numbers whose values keep trials in families of their own.
         self._dividing: dict[Any, tuple[str, ...]] = {}
-        self._bands: dict[Any, Bands] = {}  # by kind and names of hyperparameters
+        self._bands: dict[Any, Bands] = {}  # by kind and bounds of widths
         self._apart: set[Any] = set()  # kinds and bounds of widths whose padding does not pay
         self._laws = WidthLaws()
         self._known: list[Family] = []
@@ -153,7 +153,7 @@ class WidthFamilies:
 
     def _tops(self, kind: tuple[Any, ...], widths: OtherModels) -> tuple[int, ...]:
         """The tops of the bands of a trial; none where its kind has no bands, or none yet."""
-        bands = self._bands.get((*kind, *sorted(widths.hparams)))
+        bands = self._bands.get(_bounds(kind, widths)) if self._bands else None
         return () if bands is None else tops_of(bands, widths.hparams)
 
     def _begin(
@@ -166,11 +166,10 @@ class WidthFamilies:
     ) -> tuple[Family | None, tuple[str, ...]]:
         """The family of its first trial, and what divides its kind; arguments as of ``admit``."""
         ranges, choices = widths.ranges(), widths.choices()
-        bounds = (*kind, *((name, *values) for name, values in (ranges | choices).items()))
+        bounds = _bounds(kind, widths)
         if not ranges | choices or bounds in self._apart:
             return None, ()
-        named = (*kind, *sorted(widths.hparams))
-        founding = Founding(traced, widths, steps, trace_sizes, self._bands.get(named))
+        founding = Founding(traced, widths, steps, trace_sizes, self._bands.get(bounds))
         try:
             # Its builds may freeze layers that the user's models share.
             with changes_kept():
@@ -181,7 +180,7 @@ class WidthFamilies:
             return None, ()
         finally:
             if founding.bands is not None:  # another band may do where this one does not
-                self._bands.setdefault(named, founding.bands)
+                self._bands.setdefault(bounds, founding.bands)
         for why in founding.refused:
             self._tell(widths, f"choices are not all trained together: {why}")
         if family is None and founding.bands is None and not widths.always:
@@ -191,3 +190,9 @@ class WidthFamilies:
     def _tell(self, widths: OtherModels, text: str) -> None:
         if widths.always:
             self._notes.tell_once(text)
+
+
+def _bounds(kind: tuple[Any, ...], widths: OtherModels) -> tuple[Any, ...]:
+    """A kind of trials, and what widths and choices they may have."""
+    ranges = widths.ranges() | widths.choices()
+    return (*kind, *((name, *values) for name, values in ranges.items()))
