@@ -87,7 +87,7 @@ def takes(counts: tuple[int, ...], cost: float, trials: int) -> float:
 @pytest.mark.parametrize("cost", [0.01, 0.1, 0.5, 2.0])
 def test_no_other_bands_take_less(trials: int, cost: float) -> None:
     found = choose_bands({"first": EVEN, "second": EVEN}, work(), cost, trials, 1)
-    every = itertools.product(range(1, 17), repeat=2)
+    every = itertools.product(range(1, 9), repeat=2)
     least = min(every, key=lambda counts: takes(counts, cost, trials))
     if found is not None:
         chosen = len(found["first"]), len(found["second"])
@@ -129,3 +129,27 @@ def test_widths_on_a_log_scale_have_narrow_bands_below() -> None:
     assert widths["log"].tops(2) == [6, 64]
     assert widths["reversed"].tops(2) == [59, 64]
     assert "log" not in spread(models, ["even"])
+
+
+def test_so_many_structures_are_met_in_the_largest_spaces_too() -> None:
+    met = bands.structures_met
+    assert [met(1, 8), met(2, 2)] == [1, 1.5]
+    assert met(16, 8) == pytest.approx(16 * (1 - (15 / 16) ** 8), rel=1e-12)
+    assert met(100**9, 8) == pytest.approx(8)
+    assert met(481**6, 64) == pytest.approx(64)
+
+
+def test_widths_of_many_values_are_split_by_few_looks_at_them() -> None:
+    looks = 0
+
+    class Counting(list):
+        def __iter__(self) -> Any:
+            nonlocal looks
+            looks += 1
+            return super().__iter__()
+
+    wide = Width(Counting(range(1, 4097)), [1.0] * 4096)
+    one = WorkByWidths({"units": 4096}, [(784, 4096)], {"units": [(784, 32)]})
+    found = choose_bands({"units": wide}, one, 0.1, 10_000_000, 1)
+    assert found is None or len(found["units"]) <= 8
+    assert looks < 40

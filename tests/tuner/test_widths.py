@@ -320,6 +320,18 @@ def test_one_name_of_two_parameters_has_the_bands_of_each(fresh_folder: Path) ->
     assert 1 < counts["distinct"] < counts["structures"] / 2
 
 
+def test_other_bounds_of_the_same_models_share_too(fresh_folder: Path) -> None:
+    def either(hp: Any) -> Any:
+        units = hp.Int("ua" if hp.Choice("of", ["a", "b"]) == "a" else "ub", 2, 32, step=2)
+        hidden = keras.layers.Dense(units, "relu")
+        return compiled(hidden, optimizer=keras.optimizers.Adam(hp.Float("lr", 1e-3, 1e-1)))
+
+    tuner = paceline.Tuner(either, "loss", "s")
+    tuner.enqueue([{"of": of, f"u{of}": u, "lr": 0.01} for u in (20, 8, 12) for of in "ab"])
+    tuner.search(X, Y, epochs=1, n_trials=6, **DATA)
+    assert len({tuner.trial(number).program for number in range(6)}) == 1
+
+
 @pytest.mark.usefixtures("worth_two_bands")
 def test_a_study_from_before_there_were_bands_has_none(
     fresh_folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,7 +16,9 @@ Notation
 
 from __future__ import annotations
 
+import functools
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +32,9 @@ _CHOOSING = 0.5
 #: Padding has to save so many times what it costs: it costs in every search, and programs compile
 #: in the first one alone; and fewer trials than expected may be of the kind.
 MARGIN = 2
+
+#: Bands of one width, at most: more would save little, and choosing them takes time.
+_MOST_BANDS = 8
 
 #: The tops of each width, ascending.
 Bands = Mapping[str, Sequence[int]]
@@ -53,7 +58,7 @@ def within(
 
 def _top(tops: Sequence[int], value: int) -> int:
     """The top of a value's band; a value beyond all of them is in the last."""
-    return next((top for top in tops if value <= top), tops[-1])
+    return tops[min(bisect_left(tops, value), len(tops) - 1)]
 
 
 @dataclass(frozen=True)
@@ -75,9 +80,9 @@ class Width:
 
     def tops(self, count: int) -> list[int]:
         """The tops of so many bands, each as likely; fewer where one value fills two of them."""
-        found, full, reached = [], 0, 0.0
+        found, full, reached, total = [], 0, 0.0, sum(self.weights)
         for value, weight in zip(self.values, self.weights, strict=True):
-            reached += weight * count / sum(self.weights)
+            reached += weight * count / total
             if int(reached + 1e-6) > full:
                 full = int(reached + 1e-6)
                 found.append(value)
@@ -158,10 +163,14 @@ def choose_bands(
     program = PADDED if choices == 1 else PADDED + _CHOOSING * choices
     usual = work.share({name: width.mean for name, width in widths.items()})
 
+    @functools.cache
+    def mean_top(name: str, count: int) -> float:
+        return widths[name].mean_top(count)
+
     def takes(counts: Mapping[str, int], margin: float = 1) -> float:
-        tops = {name: width.mean_top(counts[name]) for name, width in widths.items()}
+        tops = {name: mean_top(name, count) for name, count in counts.items()}
         padding = cost * trials * (work.share(tops) - usual)
-        return program * _met(math.prod(counts.values()), trials) + margin * padding
+        return program * structures_met(math.prod(counts.values()), trials) + margin * padding
 
     counts = dict.fromkeys(widths, 1)
     least = takes(counts)
@@ -169,18 +178,18 @@ def choose_bands(
         tries = [
             counts | {name: count + 1}
             for name, count in counts.items()
-            if count < len(widths[name].values)
+            if count < min(len(widths[name].values), _MOST_BANDS)
         ]
         best = min(tries, key=takes, default=counts)
         if takes(best) >= least:
             break
         counts, least = best, takes(best)
     structures = choices * math.prod(len(width.values) for width in widths.values())
-    if takes(counts, MARGIN) >= _met(structures, trials):
+    if takes(counts, MARGIN) >= structures_met(structures, trials):
         return None
     return {name: width.tops(counts[name]) for name, width in widths.items()}
 
 
-def _met(n: int, trials: int) -> float:
+def structures_met(n: int, trials: int) -> float:
     """How many of ``n`` equally likely structures are among so many trials, on average."""
-    return n * (1 - (1 - 1 / n) ** trials)
+    return 1.0 if n == 1 else -n * math.expm1(trials * math.log1p(-1 / n))

@@ -24,6 +24,7 @@ from paceline.executor.bands import (
     WorkByWidths,
     choose_bands,
     spread,
+    structures_met,
     within,
 )
 from paceline.executor.base import OtherModels
@@ -403,7 +404,7 @@ def _structures_saved(counts: Sequence[int]) -> float:
         counts: Values of each width.
     """
     n = math.prod(counts)
-    distinct = n * (1 - (1 - 1 / n) ** _TRIALS)
+    distinct = structures_met(n, _TRIALS)
     return max(0.0, distinct - PADDED) / _TRIALS
 
 

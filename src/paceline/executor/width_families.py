@@ -82,12 +82,14 @@ class WidthFamilies:
                 self._dividing.setdefault(each, dividing)
             for each in alike:
                 self._families.setdefault(self._key(each, kind, widths), family)
+            # Other bounds of such models have no bands yet: they find no answer, and choose.
+            self._families.pop(key)
             key = self._key(of_kind, kind, widths)
             self._families[key] = family
             if family is not None:
                 self._meet(kind, family, widths)
         family = self._families[key]
-        of_laws = (*kind, *self._tops(kind, widths))
+        of_laws = (*kind, *self._band(kind, widths))
         if family is None:
             self._laws.add(of_laws, traced.structure, None, [])
             return None
@@ -118,7 +120,7 @@ class WidthFamilies:
             widths: As of ``admit``.
             own: Makes its variables, from the metrics' variables at the start of an epoch.
         """
-        found = self._laws.predict((*kind, *self._tops(kind, widths)), structure)
+        found = self._laws.predict((*kind, *self._band(kind, widths)), structure)
         if found is None:
             return None
         (number, variant), constants = found
@@ -138,7 +140,7 @@ class WidthFamilies:
         self._known.append(family)
         self._structures.append(set())
         keys = [self._key((*kind, operations), kind, widths) for operations in family.members]
-        of_laws = (*kind, *self._tops(kind, widths))
+        of_laws = (*kind, *self._band(kind, widths))
         for structure, variant, constants in family.examples():
             if self._families.get(keys[variant]) is family:
                 self._laws.add(of_laws, structure, (len(self._known) - 1, variant), constants)
@@ -148,13 +150,14 @@ class WidthFamilies:
     ) -> tuple[Any, ...]:
         """The name of a trial's family."""
         names = self._dividing.get(of_kind, ())
-        tops = self._tops(kind, widths)
-        return (*of_kind, *(widths.hparams.get(name) for name in names), *tops)
+        band = self._band(kind, widths)
+        return (*of_kind, *(widths.hparams.get(name) for name in names), *band)
 
-    def _tops(self, kind: tuple[Any, ...], widths: OtherModels) -> tuple[int, ...]:
-        """The tops of the bands of a trial; none where its kind has no bands, or none yet."""
-        bands = self._bands.get(_bounds(kind, widths)) if self._bands else None
-        return () if bands is None else tops_of(bands, widths.hparams)
+    def _band(self, kind: tuple[Any, ...], widths: OtherModels) -> tuple[Any, ...]:
+        """The name of a trial's band; empty where its kind has no bands, or none yet."""
+        bounds = _bounds(kind, widths) if self._bands else None
+        bands = self._bands.get(bounds)
+        return () if bands is None else (bounds, *tops_of(bands, widths.hparams))
 
     def _begin(
         self,
