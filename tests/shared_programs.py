@@ -73,6 +73,22 @@ def check_each_trial_by_itself(build: Build, kind: str) -> None:
 
 def check_going_on(build: Build, kind: str, stop: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that is stopped after so many epochs goes on to the bit."""
+    tuners = whole_and_resumed(lambda study: search_kind(build, kind, study), stop, monkeypatch)
+    weights = [tuner.best_model().get_weights() for tuner in tuners]
+    for ours, theirs in zip(*weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def whole_and_resumed(
+    search: Callable[[str], paceline.Tuner], stop: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[paceline.Tuner, paceline.Tuner]:
+    """A search, and the same one stopped after so many epochs and gone on with to the bit.
+
+    Args:
+        search: Searches as the study of that name.
+        stop: How many epochs are reported before it is stopped.
+        monkeypatch: Sets what stops it.
+    """
     monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
     left: list[int] = []
 
@@ -81,14 +97,13 @@ def check_going_on(build: Build, kind: str, stop: int, monkeypatch: pytest.Monke
             os.kill(os.getpid(), signal.SIGINT)
 
     epochs = observe_reports(monkeypatch, before=interrupt)
-    whole = search_kind(build, kind, "whole")
+    whole = search("whole")
     left.append(len(epochs) + stop)
     with pytest.raises(KeyboardInterrupt, match="^$"):
-        search_kind(build, kind, "s")
+        search("s")
     left.clear()
-    resumed = search_kind(build, kind, "s")
-    for number in range(_TRIALS):
+    resumed = search("s")
+    assert len(resumed.results()) == len(whole.results())
+    for number in range(len(whole.results())):
         assert resumed.trial(number).history == whole.trial(number).history
-    weights = [tuner.best_model().get_weights() for tuner in (resumed, whole)]
-    for ours, theirs in zip(*weights, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    return whole, resumed

@@ -29,6 +29,7 @@ from shared_programs import (
     check_going_on,
     compiled,
     grid,
+    whole_and_resumed,
 )
 from stopping import hears_signals  # noqa: F401 - a fixture
 
@@ -202,9 +203,13 @@ def test_large_products_are_not_padded(fresh_folder: Path, monkeypatch: pytest.M
 WIDE = [20, 8, 32, 6, 14, 26, 30, 2, 24, 12, 28, 18, 4, 22, 10, 16]
 
 
-def many(hp: Any) -> Any:
-    hidden = keras.layers.Dense(hp.Int("units", 2, 32, step=2), "relu")
+def of_width(hp: Any, units: int) -> Any:
+    hidden = keras.layers.Dense(units, "relu")
     return compiled(hidden, optimizer=keras.optimizers.Adam(hp.Float("lr", 1e-3, 1e-1)))
+
+
+def many(hp: Any) -> Any:
+    return of_width(hp, hp.Int("units", 2, 32, step=2))
 
 
 def in_bands(study: str, n_trials: int | str = 16, made: Any = many, **arguments: Any) -> Any:
@@ -243,9 +248,7 @@ def test_narrow_and_wide_models_have_programs_of_their_own(fresh_folder: Path) -
 
 
 @pytest.mark.usefixtures("worth_two_bands")
-def test_a_search_that_grows_keeps_its_bands(
-    fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_that_grows_keeps_its_bands(fresh_folder: Path) -> None:
     """By how many trials it chose them is in the study: the others of a longer one differ."""
     in_bands("s")
     tuner = in_bands("s", "+48")
@@ -261,23 +264,9 @@ def test_a_search_that_grows_keeps_its_bands(
 def test_trials_in_bands_go_on_to_the_bit(
     stop: int, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
-    left: list[int] = []
-
-    def interrupt(report: EpochReport) -> None:
-        if left == [len(epochs)]:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    epochs = observe_reports(monkeypatch, before=interrupt)
-    whole = in_bands("whole")
-    left.append(len(epochs) + stop)
-    with pytest.raises(KeyboardInterrupt, match="^$"):
-        in_bands("s")
-    left.clear()
-    resumed = in_bands("s")
+    whole, resumed = whole_and_resumed(in_bands, stop, monkeypatch)
+    assert len(whole.results()) == 16
     assert bands_of(resumed) == bands_of(whole)
-    for number in range(16):
-        assert resumed.trial(number).history == whole.trial(number).history
 
 
 @pytest.mark.usefixtures("worth_two_bands")
@@ -307,8 +296,7 @@ def test_one_name_of_two_parameters_has_the_bands_of_each(fresh_folder: Path) ->
         else:
             with hp.conditional_scope("of", ["numbers"]):
                 units = hp.Int("units", 2, 32, step=2)
-        hidden = keras.layers.Dense(units, "relu")
-        return compiled(hidden, optimizer=keras.optimizers.Adam(hp.Float("lr", 1e-3, 1e-1)))
+        return of_width(hp, units)
 
     tuner = paceline.Tuner(either, "loss", "s")
     units = [20, "small", 8, 12, "large", 4]
@@ -323,8 +311,7 @@ def test_one_name_of_two_parameters_has_the_bands_of_each(fresh_folder: Path) ->
 def test_other_bounds_of_the_same_models_share_too(fresh_folder: Path) -> None:
     def either(hp: Any) -> Any:
         units = hp.Int("ua" if hp.Choice("of", ["a", "b"]) == "a" else "ub", 2, 32, step=2)
-        hidden = keras.layers.Dense(units, "relu")
-        return compiled(hidden, optimizer=keras.optimizers.Adam(hp.Float("lr", 1e-3, 1e-1)))
+        return of_width(hp, units)
 
     tuner = paceline.Tuner(either, "loss", "s")
     tuner.enqueue([{"of": of, f"u{of}": u, "lr": 0.01} for u in (20, 8, 12) for of in "ab"])

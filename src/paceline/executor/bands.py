@@ -32,10 +32,8 @@ _CHOOSING = 0.5
 #: Padding has to save so many times what it costs: it costs in every search, and programs compile
 #: in the first one alone; and fewer trials than expected may be of the kind.
 MARGIN = 2
-
 #: Bands of one width, at most: more would save little, and choosing them takes time.
 _MOST_BANDS = 8
-
 #: The tops of each width, ascending.
 Bands = Mapping[str, Sequence[int]]
 
@@ -181,9 +179,9 @@ def choose_bands(
             if count < min(len(widths[name].values), _MOST_BANDS)
         ]
         best = min(tries, key=takes, default=counts)
-        if takes(best) >= least:
+        if (taken := takes(best)) >= least:
             break
-        counts, least = best, takes(best)
+        counts, least = best, taken
     structures = choices * math.prod(len(width.values) for width in widths.values())
     if takes(counts, MARGIN) >= structures_met(structures, trials):
         return None

@@ -117,6 +117,10 @@ _MOST_WIDTHS = 4096
 _MOST_CHOICES = 6
 
 
+#: Trials that a program of several widths and choices is judged by, and compiled for, at least.
+LEAST_TRIALS = 8
+
+
 class FamilyRules(NamedTuple):
     """By what rules trials of several structures share a program.
 
@@ -130,7 +134,7 @@ class FamilyRules(NamedTuple):
     """
 
     version: int = 4
-    trials: int = 8
+    trials: int = LEAST_TRIALS
 
 
 #: Those of a new study.

@@ -27,7 +27,7 @@ from paceline.executor.bands import (
     structures_met,
     within,
 )
-from paceline.executor.base import OtherModels
+from paceline.executor.base import LEAST_TRIALS, OtherModels
 from paceline.executor.family import (
     Family,
     FamilyMember,
@@ -50,8 +50,6 @@ _STRUCTURE = {"cpu": 1.4e11}
 #: The same by rules 1: before steps updated their variables in place.
 _STRUCTURE_BEFORE = {"cpu": 1e11}
 _STRUCTURE_ELSEWHERE = 1e13
-#: A family is judged as if so many trials fell into it at least.
-_TRIALS = 8
 #: Combinations of choices in one program.
 _MOST_VARIANTS = 8
 #: Operations in products that take as long as an operation on one element: 4e9 of these a second.
@@ -116,7 +114,7 @@ class Founding:
             if self._may_be_huge(ranges):
                 return None  # not even built: it may not fit in memory
         names = self._names(ranges) if self.bands is None else list(self.bands)
-        if self._is_judged(names) and self.bands is None:
+        if self._is_judged(names):
             if not _structures_saved([len(ranges[n]) for n in names]):
                 return None  # whatever padding costs: so few are not worth building the largest
             if self._widths.rules.version > 3:
@@ -176,14 +174,14 @@ class Founding:
         largest = {name: ranges[name][-1] for name in names}
         smaller = _smaller(names, ranges)
         full, tails = self._trace_sizes(self._widths.build(largest | combination))
-        if self.bands is None and self._is_judged(names):
-            if not self._padding_pays(names, ranges, full):
-                return largest, smaller, None
+        if self._is_judged(names) and not self._padding_pays(names, ranges, full):
+            return largest, smaller, None
         return largest, smaller, self._member(full, tails, smaller | combination)
 
     def _is_judged(self, names: Sequence[str]) -> bool:
-        """Whether what these widths cost decides if they are padded."""
-        return bool(names) and not self._widths.always and not self._by_filling
+        """Whether what these widths cost is to decide if they are padded: with bands, it has."""
+        free = not self._widths.always and not self._by_filling
+        return bool(names) and free and self.bands is None
 
     def _choose_bands(
         self,
@@ -194,7 +192,7 @@ class Founding:
         """The bands of these widths; None where trials take less time in programs of their own."""
         widths, rest = self._widths, [len(v) for n, v in ranges.items() if n not in names]
         # Whole numbers that are no widths, such as the number of layers, divide trials into kinds.
-        trials = max(_TRIALS, widths.rules.trials // math.prod(rest))
+        trials = max(LEAST_TRIALS, widths.rules.trials // math.prod(rest))
         ours = [leaf.shape for leaf in self._traced.state.trainable]
         work = WorkByWidths({name: widths.hparams[name] for name in names}, ours, self._others)
         combinations = math.prod(len(values) for values in choices.values())
@@ -356,7 +354,7 @@ class Founding:
         """Whether the work of other variants costs less than programs of their own."""
         alone = max(elementwise_work(member.largest[0].full.closed) for member in members)
         extra = max(0, elementwise_work(together.closed) - alone)
-        saved = (len(members) - 1) / _TRIALS
+        saved = (len(members) - 1) / LEAST_TRIALS
         if self._by_filling:
             return self._sharing_pays(0, extra, saved)
         return self._structures(extra * _ELEMENT) < saved / MARGIN
@@ -371,7 +369,7 @@ class Founding:
 
         steps = self._steps * self._widths.epochs
         return sharing_pays(
-            flops=flops, elements=elements, steps=steps, structures=saved, trials=_TRIALS
+            flops=flops, elements=elements, steps=steps, structures=saved, trials=LEAST_TRIALS
         )
 
     def _cost(self, traced: TracedModel) -> float:
@@ -404,8 +402,8 @@ def _structures_saved(counts: Sequence[int]) -> float:
         counts: Values of each width.
     """
     n = math.prod(counts)
-    distinct = structures_met(n, _TRIALS)
-    return max(0.0, distinct - PADDED) / _TRIALS
+    distinct = structures_met(n, LEAST_TRIALS)
+    return max(0.0, distinct - PADDED) / LEAST_TRIALS
 
 
 def _pair(ours: Step | None, theirs: Step | None) -> tuple[Step, Step] | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from paceline.executor.base import Notes, PackOptions
+from paceline.executor.base import LEAST_TRIALS, Notes, PackOptions
 from paceline.executor.grouping import Group, RestoredProgram, program_of
 from paceline.executor.plan_choice import Candidate, PlanChoice, key_of, remembered
 from paceline.pack.mesh import MeshLayout, lay_out, local_devices
@@ -25,9 +25,6 @@ from paceline.program.compile import Effort, Executable
 AUTO_SLOTS = {"cpu": 8, "gpu": 32, "tpu": 32}
 #: Most lanes on a CPU: more packs than these compete for memory bandwidth.
 _CPU_LANES = 8
-#: Trials of several widths or choices that a program trains, at least, as far as it is compiled for
-#: a short run: ``founding.py`` has judged it by as many.
-_SHARED = 8
 
 
 class Planner:
@@ -158,7 +155,7 @@ class Planner:
         """Starts to compile a program; ``before`` is one whose executables may be taken over."""
         parts = (group.train, group.test, group.state, group.work)
         if effort is None:
-            least = _SHARED if group.train.full.always_lifted else 1
+            least = LEAST_TRIALS if group.train.full.always_lifted else 1
             waves = max(expected, n_trials, least) / (candidate.slots * self.lanes)
             effort = effort_of(group, candidate.slots, waves)
         if candidate.plan == "sequential":

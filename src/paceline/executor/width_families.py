@@ -69,8 +69,8 @@ class WidthFamilies:
             classes = "its model has classes that are not Keras' own, or class weights of hp"
             self._tell(widths, f"a trial has a program of its own: {classes}")
             return None
-        of_kind = (*kind, operations_of(traced))
-        key = self._key(of_kind, kind, widths)
+        of_kind, band = (*kind, operations_of(traced)), self._band(kind, widths)
+        key = self._key(of_kind, widths, band)
         if key not in self._families:
             self._families[key] = None
             if widths.job is not None:
@@ -80,16 +80,16 @@ class WidthFamilies:
             alike = [(*kind, digest) for digest in digests]
             for each in (of_kind, *alike):
                 self._dividing.setdefault(each, dividing)
+            band = self._band(kind, widths)
             for each in alike:
-                self._families.setdefault(self._key(each, kind, widths), family)
+                self._families.setdefault(self._key(each, widths, band), family)
             # Other bounds of such models have no bands yet: they find no answer, and choose.
             self._families.pop(key)
-            key = self._key(of_kind, kind, widths)
+            key = self._key(of_kind, widths, band)
             self._families[key] = family
             if family is not None:
-                self._meet(kind, family, widths)
-        family = self._families[key]
-        of_laws = (*kind, *self._band(kind, widths))
+                self._meet(kind, family, widths, band)
+        family, of_laws = self._families[key], (*kind, *band)
         if family is None:
             self._laws.add(of_laws, traced.structure, None, [])
             return None
@@ -120,13 +120,14 @@ class WidthFamilies:
             widths: As of ``admit``.
             own: Makes its variables, from the metrics' variables at the start of an epoch.
         """
-        found = self._laws.predict((*kind, *self._band(kind, widths)), structure)
+        band = self._band(kind, widths)
+        found = self._laws.predict((*kind, *band), structure)
         if found is None:
             return None
         (number, variant), constants = found
         family = self._known[number]
         operations = list(family.members)[variant]
-        if self._families.get(self._key((*kind, operations), kind, widths)) is not family:
+        if self._families.get(self._key((*kind, operations), widths, band)) is not family:
             return None  # it was decided before that trials of its kind do not ride in this one
         try:
             ride, state = family.foresee(variant, constants, own)
@@ -135,27 +136,30 @@ class WidthFamilies:
         self._structures[number].add(ride.structure)
         return ride, state
 
-    def _meet(self, kind: tuple[Any, ...], family: Family, widths: OtherModels) -> None:
+    def _meet(
+        self, kind: tuple[Any, ...], family: Family, widths: OtherModels, band: tuple[Any, ...]
+    ) -> None:
         """Learns how steps follow from the models of a new family whose trials ride in it."""
         self._known.append(family)
         self._structures.append(set())
-        keys = [self._key((*kind, operations), kind, widths) for operations in family.members]
-        of_laws = (*kind, *self._band(kind, widths))
+        keys = [self._key((*kind, operations), widths, band) for operations in family.members]
         for structure, variant, constants in family.examples():
             if self._families.get(keys[variant]) is family:
-                self._laws.add(of_laws, structure, (len(self._known) - 1, variant), constants)
+                group = (len(self._known) - 1, variant)
+                self._laws.add((*kind, *band), structure, group, constants)
 
     def _key(
-        self, of_kind: tuple[Any, ...], kind: tuple[Any, ...], widths: OtherModels
+        self, of_kind: tuple[Any, ...], widths: OtherModels, band: tuple[Any, ...]
     ) -> tuple[Any, ...]:
         """The name of a trial's family."""
         names = self._dividing.get(of_kind, ())
-        band = self._band(kind, widths)
         return (*of_kind, *(widths.hparams.get(name) for name in names), *band)
 
     def _band(self, kind: tuple[Any, ...], widths: OtherModels) -> tuple[Any, ...]:
         """The name of a trial's band; empty where its kind has no bands, or none yet."""
-        bounds = _bounds(kind, widths) if self._bands else None
+        if not self._bands:
+            return ()
+        bounds = _bounds(kind, widths)
         bands = self._bands.get(bounds)
         return () if bands is None else (bounds, *tops_of(bands, widths.hparams))
 
