@@ -129,11 +129,11 @@ class FamilyRules(NamedTuple):
 
     Attributes:
         version: 1 joins widths only, 2 choices too, 3 counts what an accelerator gains from more
-            slots, 4 has bands of widths.
+            slots, 4 has bands of widths, 5 joins models that learn their inputs from the data.
         trials: Trials that the study was to have when it began.
     """
 
-    version: int = 4
+    version: int = 5
     trials: int = LEAST_TRIALS
 
 

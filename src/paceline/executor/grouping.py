@@ -23,6 +23,7 @@ from paceline.executor.model_builder import (
     tails_of,
     traced_model,
     traced_sizes,
+    with_variables,
     workload_of,
 )
 from paceline.executor.plan_choice import Candidate, PlanChoice
@@ -243,7 +244,7 @@ class TrialGrouper:
             made = job.make_callbacks()[0]
             if why := why_not_packed(made) or why_not_beside(made, job.model, away=self._away):
                 raise Unpackable(why)
-        structure = stock_structure(job.model, setting)
+        structure = stock_structure(job.model, setting, self._data.fold)
         known = None if structure is None else (job, setting, structure)
         group = known and (self._recognise(*known) or self._foresee(*known))
         group = group or self._trace(job, setting, structure)
@@ -269,7 +270,7 @@ class TrialGrouper:
         if isinstance(setting, int):
             setting = self._data.inputs(setting)
         trace.check_packable(model, preprocessed=setting.preprocessed)
-        structure = stock_structure(model, setting)
+        structure = stock_structure(model, setting, self._data.fold)
         family = None if structure is None else _family(structure, setting)
         numbers = () if structure is None else structure.numbers
         found = None if family is None else self._predictor.predict(family, numbers)
@@ -394,10 +395,8 @@ class TrialGrouper:
             The key of the model's group, which is made if it is new; the constants of the model's
             training step and, with validation data, of its validation step; and its state.
         """
-        work = workload_of(setting, self._data.fold, self._chunk_bytes)
-        table = setting.class_weight
+        work, table = workload_of(setting, self._data.fold, self._chunk_bytes), setting.class_weight
         traced, start = traced_model(model, work, table, structure)
-        state = traced.state
         if structure is not None:
             starts, name = self._optimizer_starts, structure.structure
             # Once building an optimizer has added something else than zeros, it stays None.
@@ -406,6 +405,7 @@ class TrialGrouper:
         kind, ride = kind_of(work, setting), None
         if widths is not None:
             self.families = self.families or WidthFamilies(self._notes, self.founders)
+            widths = with_variables(widths, work)
             sizes = partial(traced_sizes, work=work, table=table)
             ride = self.families.admit(traced, widths, kind, work.steps, sizes)
         steps: tuple[Step, Step | None] = (traced.train, traced.test)
@@ -417,18 +417,18 @@ class TrialGrouper:
         group = self._by_key.get(key)
         if group is None:
             if ride is None:
-                shapes, tails = state, tails_of(model, state, work, table)
+                shapes, tails = traced.state, tails_of(model, traced.state, work, table)
             else:
                 shapes, tails = ride.family, ride.small
-            self._by_key[key] = _new_group(key, shapes, state.metrics, work, steps, tails)
+            self._by_key[key] = _new_group(key, shapes, traced.state.metrics, work, steps, tails)
         elif group.n_seen == 1 and structure is None:
             # The second trial's smaller batch is traced too: its constants must follow the full
             # one's. In Keras' own classes no number mixes a hyperparameter with the batch size.
-            tails = tails_of(model, state, work, table)
+            tails = tails_of(model, traced.state, work, table)
             for role, step, tail in zip((group.train, group.test), steps, tails, strict=True):
                 if role is not None and step is not None and tail is not None:
                     role.verify_tail(step.canonical.constants, tail)
-        return key, [s.canonical.constants for s in steps if s is not None], state
+        return key, [s.canonical.constants for s in steps if s is not None], traced.state
 
 
 def _family(structure: ModelStructure, setting: TrialInputs) -> tuple[str, int]:

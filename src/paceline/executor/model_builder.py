@@ -9,7 +9,7 @@ import math
 import re
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ import keras
 
 from paceline.data.inputs import TrialInputs
 from paceline.errors import BuildError, UsageError
+from paceline.executor.base import OtherModels
 from paceline.executor.process import host_bytes
 from paceline.pack.plan import Workload
 from paceline.program import keras_private, trace
@@ -315,10 +316,45 @@ def key_of(steps: tuple[Step, Step | None], kind: tuple[Any, ...]) -> tuple[Any,
     return *prints, *kind
 
 
-def stock_structure(model: Any, setting: TrialInputs) -> ModelStructure | None:
-    """The model's structure and numbers; None where its constants do not follow from them."""
+def stock_structure(
+    model: Any, setting: TrialInputs, fold: tuple[int, int] | None
+) -> ModelStructure | None:
+    """The model's structure and numbers; None where its constants do not follow from them.
+
+    A model that learns its inputs from the data has its variables afterwards: it shows its widths
+    as one that begins with ``keras.Input`` does.
+
+    Args:
+        model: A compiled model.
+        setting: What it is to train with.
+        fold: As of ``SearchData``.
+    """
     # Class weights are constants that no object of the model holds.
-    return structure_of(model) if setting.class_weight is None else None
+    if setting.class_weight is not None:
+        return None
+    _make_variables(model, workload_of(setting, fold, None))
+    return structure_of(model)
+
+
+def with_variables(widths: OtherModels, work: Workload) -> OtherModels:
+    """Builds models that have their variables, also where they learn their inputs from the data.
+
+    Before rules 5, such models shared no programs for their widths.
+    """
+    if widths.rules.version < 5:
+        return widths
+
+    def build(values: Mapping[str, Any]) -> Any:
+        model = widths.build(values)
+        _make_variables(model, work)
+        return model
+
+    return replace(widths, build=build)
+
+
+def _make_variables(model: Any, work: Workload) -> None:
+    if not model.built:
+        keras_private.symbolic_build(model, work.train.batch_shapes(work.batch_size))
 
 
 def traced_model(

@@ -430,16 +430,19 @@ def check_alike(before: Mapping[str, Any], arguments: SearchArguments) -> None:
         )
 
 
-def family_rules(before: Mapping[str, Any] | None, arguments: SearchArguments) -> FamilyRules:
+def family_rules(
+    before: Mapping[str, Any] | None, arguments: SearchArguments, strategy: SearchStrategy
+) -> FamilyRules:
     """The rules by which the trials of a search share programs.
 
     Args:
         before: What the study remembers; None for a study without trials.
         arguments: The arguments of the search.
+        strategy: Suggests its trials.
     """
     now = FAMILY_RULES
     if before is None:
-        return now._replace(trials=arguments.n_trials or now.trials)
+        return now._replace(trials=strategy.n_to_come(arguments.n_trials) or now.trials)
     return FamilyRules(before.get("families", 1), before.get("family_trials", now.trials))
 
 

@@ -458,7 +458,7 @@ class SearchRun:
     def _family_rules(self) -> FamilyRules:
         """The rules by which trials share programs: a study that goes on keeps its own."""
         before = self.study.metadata.meta if self.study.trials else None
-        return provenance.family_rules(before, self._arguments)
+        return provenance.family_rules(before, self._arguments, self.study.strategy)
 
     def _make_packs(self, stack: ExitStack, stuck_trials: StuckTrials) -> PackExecutor | None:
         """The executor of packs, closed with ``stack``; None when no trial can be packed."""

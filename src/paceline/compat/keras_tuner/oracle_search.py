@@ -26,7 +26,7 @@ from paceline.compat.keras_tuner.engine.callback_files import CallbackFiles, Exe
 from paceline.compat.keras_tuner.engine.protocols import SearchTuner
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.errors import FatalError, is_a
-from paceline.compat.keras_tuner.oracles.hyperband import BEGIN, EPOCHS, PARENT
+from paceline.compat.keras_tuner.oracles.hyperband import BEGIN, EPOCHS, PARENT, at_values
 from paceline.errors import BuildError, DataError
 from paceline.executor.process import random_state_kept
 from paceline.pack.callbacks.per_trial import CallbackFactory
@@ -201,8 +201,8 @@ class OracleSearcher(Searcher):
             self._oracle.built(trial)
 
     def hp_again(self, number: int, hparams: Mapping[str, Any]) -> HyperParameters:
-        """A copy of the hp of a trial under way."""
-        return self._open[number].hyperparameters.copy()
+        """A copy of the hp of a trial under way, at these values."""
+        return at_values(self._open[number].hyperparameters, hparams)
 
     def n_to_come(self, n_left: int | None) -> int | None:
         """Trials that the oracle still wants, those tried again included."""

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from paceline.compat.keras_tuner.engine.hyperparameters import HyperParameters
 from paceline.compat.keras_tuner.engine.oracle import Oracle
 from paceline.compat.keras_tuner.engine.trial import TrialStatus
 
@@ -190,6 +191,20 @@ class HyperbandOracle(Oracle):
         self._brackets = list(state["brackets"])
         self._current_bracket = state["current_bracket"]
         self._current_iteration = state["current_iteration"]
+
+
+def at_values(hp: HyperParameters, hparams: Mapping[str, Any]) -> HyperParameters:
+    """Returns a copy of a trial's hp in which some hyperparameters have these values.
+
+    With other values than the trial's, the model does not begin with the weights of the trial's
+    parent: they would not fit it.
+    """
+    if all(hp.values.get(name) == value for name, value in hparams.items()):
+        return hp.copy()
+    config = hp.get_config()
+    config["values"] |= hparams
+    config["values"].pop(PARENT, None)
+    return type(hp).from_config(config)
 
 
 def _run(values: dict[str, Any]) -> dict[str, Any]:
