@@ -423,19 +423,6 @@ def test_a_name_that_is_none_is_refused() -> None:
         paceline.Tuner(build, widths="all")
 
 
-def test_what_rides_nowhere_is_told(fresh_folder: Path) -> None:
-    class Twice(keras.layers.Layer):
-        def call(self, x: Any) -> Any:
-            return 2 * x
-
-    def doubled(hp: Any) -> Any:
-        return compiled(keras.layers.Dense(hp.Choice("units", [4, 8])), Twice())
-
-    notes: list[str] = []
-    assert search("together", notes, doubled).summary()["programs"]["distinct"] == 2
-    assert sum("not Keras' own" in note for note in notes) == 1
-
-
 # -- on an accelerator -----------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paceline.executor.model_builder import TracedModel
+from paceline.executor.model_builder import Tails, TracedModel
 from paceline.program import jax_compat as jv
 from paceline.program.canonical import Constant
 from paceline.program.constant_laws import Steps
@@ -147,6 +147,19 @@ class Family:
         places = self.layout.places[number]
         embedding = embedding_of(traced.state, self.layout.state, axes, places)
         return Ride(number, self._common(number, steps), embedding, self.layout.state)
+
+    def check_tails(self, traced: TracedModel, tails: Tails) -> None:
+        """Checks that what was admitted rides on the smaller batches too.
+
+        Raises:
+            NotPaddable: It does not, or a constant there does not follow from those on the full
+                batch.
+        """
+        variant = self.members[operations_of(traced)].variant
+        roles = (variant.train, traced.train, tails[0]), (variant.test, traced.test, tails[1])
+        for role, step, tail in roles:
+            if role is not None and step is not None and tail is not None:
+                role.check_tail(step, tail)
 
     def foresee(
         self, variant: int, constants: Steps, own: Callable[[list[Any]], State]

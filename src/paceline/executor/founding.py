@@ -37,7 +37,7 @@ from paceline.executor.family import (
 )
 from paceline.executor.model_builder import Tails, TracedModel
 from paceline.pack.plan.base import has_loops, step_flops
-from paceline.program.model_structure import structure_of
+from paceline.program.model_structure import ModelStructure, structure_of
 from paceline.program.padding.axes import NotPaddable
 from paceline.program.padding.widths import PaddedRole
 from paceline.program.trace import Step
@@ -277,7 +277,7 @@ class Founding:
         own = 0
         ours = structure_of(widths.build({})) if choices else None
         for name, values in choices.items():
-            if ours is None or len(found) * len(values) > _MOST_VARIANTS:
+            if len(found) * len(values) > _MOST_VARIANTS:
                 continue
             mine = next(
                 i for i, value in enumerate(values) if _is_kind(widths.hparams[name], value)
@@ -285,14 +285,27 @@ class Founding:
             kept = []
             for at, value in enumerate(values):
                 with suppress(Exception):  # a user's build may refuse it
-                    theirs = ours if at == mine else structure_of(widths.build({name: value}))
-                    if at == mine or (theirs and theirs.structure != ours.structure):
+                    if at == mine or self._is_another(widths.build({name: value}), ours):
                         kept.append((at, {name: value}))
             if len(kept) > 1:
                 at = [i for i, _ in kept].index(mine)
                 found = [old | new for old in found for _, new in kept]
                 own = own * len(kept) + at
         return found, own
+
+    def _is_another(self, model: Any, ours: ModelStructure | None) -> bool:
+        """Whether a model is the trial's but for more than numbers.
+
+        Args:
+            model: The model.
+            ours: The structure of the trial's; None where classes of the user's show nothing
+                without a trace.
+        """
+        if ours is not None:
+            theirs = structure_of(model)
+            return theirs is not None and theirs.structure != ours.structure
+        traced, _ = self._trace_sizes(model)
+        return operations_of(traced) != operations_of(self._traced)
 
     def _member(self, full: TracedModel, tails: Tails, smaller: Mapping[str, Any]) -> FamilyMember:
         """A variant, from its steps at the largest widths.

@@ -17,6 +17,7 @@ from typing import Any
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Job, Notes, OtherModels, SearchData
 from paceline.executor.model_builder import (
+    alike_key,
     key_of,
     kind_of,
     stock_structure,
@@ -271,7 +272,7 @@ class TrialGrouper:
             setting = self._data.inputs(setting)
         trace.check_packable(model, preprocessed=setting.preprocessed)
         structure = stock_structure(model, setting, self._data.fold)
-        family = None if structure is None else _family(structure, setting)
+        family = None if structure is None else alike_key(structure, setting)
         numbers = () if structure is None else structure.numbers
         found = None if family is None else self._predictor.predict(family, numbers)
         key, steps, *_ = found or self._steps(model, setting, structure, widths)
@@ -286,13 +287,13 @@ class TrialGrouper:
     def by_itself(self, model: Any, setting: TrialInputs) -> Group:
         """The group of a model that rides in no other program; arguments as of ``pretrace``."""
         trace.check_packable(model, preprocessed=setting.preprocessed)
-        key, steps, _ = self._steps(model, setting, None, None)
+        key, steps, *_ = self._steps(model, setting, None, None)
         self._by_key[key].add_constants(*steps)
         return self._by_key[key]
 
     def _recognise(self, job: Job, setting: TrialInputs, structure: ModelStructure) -> Group | None:
         """Queues a trial whose constants follow from its structure; None: it must be traced."""
-        found = self._predictor.predict(_family(structure, setting), structure.numbers)
+        found = self._predictor.predict(alike_key(structure, setting), structure.numbers)
         if found is None:
             return None
         key, steps = found
@@ -331,18 +332,18 @@ class TrialGrouper:
 
     def _trace(self, job: Job, setting: TrialInputs, structure: ModelStructure | None) -> Group:
         """Traces a trial's steps and queues the trial."""
-        key, steps, state = self._steps(job.model, setting, structure, job.widths)
+        key, steps, state, embedding = self._steps(job.model, setting, structure, job.widths)
         group = self._by_key[key]
-        _queue(group, job, state, steps, self._embedding(key, setting, structure))
+        _queue(group, job, state, steps, embedding)
         if structure is not None:
-            self._learn(_family(structure, setting), key, structure.numbers, steps)
+            self._learn(alike_key(structure, setting), key, structure.numbers, steps)
         return group
 
     def _embedding(
         self, key: tuple[Any, ...], setting: TrialInputs, structure: ModelStructure | None
     ) -> Embedding | None:
         """How a trial rides in the program of the group of that key; None: as it was traced."""
-        family = None if structure is None else _family(structure, setting)
+        family = None if structure is None else alike_key(structure, setting)
         return self._embeddings.get((family, key))
 
     def _learn(
@@ -388,12 +389,13 @@ class TrialGrouper:
         setting: TrialInputs,
         structure: ModelStructure | None,
         widths: OtherModels | None,
-    ) -> tuple[tuple[Any, ...], list[tuple[Constant, ...]], State]:
+    ) -> tuple[tuple[Any, ...], list[tuple[Constant, ...]], State, Embedding | None]:
         """Traces a model's steps.
 
         Returns:
             The key of the model's group, which is made if it is new; the constants of the model's
-            training step and, with validation data, of its validation step; and its state.
+            training step and, with validation data, of its validation step; its state; and how it
+            rides in its group's program, if not as it was traced.
         """
         work, table = workload_of(setting, self._data.fold, self._chunk_bytes), setting.class_weight
         traced, start = traced_model(model, work, table, structure)
@@ -405,35 +407,32 @@ class TrialGrouper:
         kind, ride = kind_of(work, setting), None
         if widths is not None:
             self.families = self.families or WidthFamilies(self._notes, self.founders)
-            widths = with_variables(widths, work)
+            widths = with_variables(widths, work, table)
             sizes = partial(traced_sizes, work=work, table=table)
-            ride = self.families.admit(traced, widths, kind, work.steps, sizes)
+            tails = partial(tails_of, model, traced.state, work, table)
+            ride = self.families.admit(traced, widths, kind, work.steps, sizes, tails)
         steps: tuple[Step, Step | None] = (traced.train, traced.test)
         if ride is not None:
             steps = ride.full
         key = key_of(steps, kind)
         if ride is not None and structure is not None:
-            self._embeddings[_family(structure, setting), key] = ride.embedding
+            self._embeddings[alike_key(structure, setting), key] = ride.embedding
         group = self._by_key.get(key)
         if group is None:
             if ride is None:
-                shapes, tails = traced.state, tails_of(model, traced.state, work, table)
+                shapes, small = traced.state, tails_of(model, traced.state, work, table)
             else:
-                shapes, tails = ride.family, ride.small
-            self._by_key[key] = _new_group(key, shapes, traced.state.metrics, work, steps, tails)
-        elif group.n_seen == 1 and structure is None:
+                shapes, small = ride.family, ride.small
+            self._by_key[key] = _new_group(key, shapes, traced.state.metrics, work, steps, small)
+        elif group.n_seen == 1 and structure is None and ride is None:
             # The second trial's smaller batch is traced too: its constants must follow the full
             # one's. In Keras' own classes no number mixes a hyperparameter with the batch size.
-            tails = tails_of(model, traced.state, work, table)
-            for role, step, tail in zip((group.train, group.test), steps, tails, strict=True):
+            small = tails_of(model, traced.state, work, table)
+            for role, step, tail in zip((group.train, group.test), steps, small, strict=True):
                 if role is not None and step is not None and tail is not None:
                     role.verify_tail(step.canonical.constants, tail)
-        return key, [s.canonical.constants for s in steps if s is not None], traced.state
-
-
-def _family(structure: ModelStructure, setting: TrialInputs) -> tuple[str, int]:
-    """What one trial must share with another for the other to be recognised by it."""
-    return structure.structure + setting.group_key, setting.batch_size
+        constants = [s.canonical.constants for s in steps if s is not None]
+        return key, constants, traced.state, None if ride is None else ride.embedding
 
 
 def _new_group(

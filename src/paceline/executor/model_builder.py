@@ -316,6 +316,11 @@ def key_of(steps: tuple[Step, Step | None], kind: tuple[Any, ...]) -> tuple[Any,
     return *prints, *kind
 
 
+def alike_key(structure: ModelStructure, setting: TrialInputs) -> tuple[str, int]:
+    """What one trial must share with another for the other to be recognised by it."""
+    return structure.structure + setting.group_key, setting.batch_size
+
+
 def stock_structure(
     model: Any, setting: TrialInputs, fold: tuple[int, int] | None
 ) -> ModelStructure | None:
@@ -329,14 +334,12 @@ def stock_structure(
         setting: What it is to train with.
         fold: As of ``SearchData``.
     """
+    _make_variables(model, workload_of(setting, fold, None), setting.class_weight)
     # Class weights are constants that no object of the model holds.
-    if setting.class_weight is not None:
-        return None
-    _make_variables(model, workload_of(setting, fold, None))
-    return structure_of(model)
+    return structure_of(model) if setting.class_weight is None else None
 
 
-def with_variables(widths: OtherModels, work: Workload) -> OtherModels:
+def with_variables(widths: OtherModels, work: Workload, table: Any) -> OtherModels:
     """Builds models that have their variables, also where they learn their inputs from the data.
 
     Before rules 5, such models shared no programs for their widths.
@@ -346,15 +349,16 @@ def with_variables(widths: OtherModels, work: Workload) -> OtherModels:
 
     def build(values: Mapping[str, Any]) -> Any:
         model = widths.build(values)
-        _make_variables(model, work)
+        _make_variables(model, work, table)
         return model
 
     return replace(widths, build=build)
 
 
-def _make_variables(model: Any, work: Workload) -> None:
+def _make_variables(model: Any, work: Workload, table: Any) -> None:
     if not model.built:
-        keras_private.symbolic_build(model, work.train.batch_shapes(work.batch_size))
+        batch = work.train.batch_shapes(work.batch_size)
+        keras_private.symbolic_build(model, trace.weighed_shapes(batch, table))
 
 
 def traced_model(

@@ -15,6 +15,7 @@ from paceline.executor.base import Notes, OtherModels
 from paceline.executor.family import Family, Ride, operations_of
 from paceline.executor.founding import Founding
 from paceline.executor.model_builder import Tails, TracedModel
+from paceline.executor.process import random_state_kept
 from paceline.program.initial_weights import changes_kept
 from paceline.program.model_structure import ModelStructure
 from paceline.program.padding.axes import NotPaddable
@@ -55,6 +56,7 @@ class WidthFamilies:
         kind: tuple[Any, ...],
         steps: int,
         trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
+        trace_tails: Callable[[], Tails],
     ) -> Ride | None:
         """A trial's steps within its family's program; None: it has a program of its own.
 
@@ -64,8 +66,9 @@ class WidthFamilies:
             kind: What the trials of a family share besides their steps.
             steps: Training steps per epoch.
             trace_sizes: Traces a model on the full and on the smaller batches.
+            trace_tails: Traces the trial's model on the smaller batches.
         """
-        if traced.structure is None:
+        if traced.structure is None and widths.rules.version < 5:
             classes = "its model has classes that are not Keras' own, or class weights of hp"
             self._tell(widths, f"a trial has a program of its own: {classes}")
             return None
@@ -91,18 +94,21 @@ class WidthFamilies:
                 self._meet(kind, family, widths, band)
         family, of_laws = self._families[key], (*kind, *band)
         if family is None:
-            self._laws.add(of_laws, traced.structure, None, [])
+            self._learn(of_laws, traced, None, [])
             return None
         try:
             ride = family.admit(traced)
+            if traced.structure is None:
+                # In Keras' own classes no number follows from hp and from the batch size at once.
+                family.check_tails(traced, trace_tails())
         except NotPaddable as error:
-            self._laws.add(of_laws, traced.structure, None, [])
+            self._learn(of_laws, traced, None, [])
             self._tell(widths, f"a trial has a program of its own: {error}")
             return None
         number = next(i for i, known in enumerate(self._known) if known is family)
         self._structures[number].add(ride.structure)
         constants = family.beside_extents(ride.variant, ride.steps)
-        self._laws.add(of_laws, traced.structure, (number, ride.variant), constants)
+        self._learn(of_laws, traced, (number, ride.variant), constants)
         return ride
 
     def foresee(
@@ -178,8 +184,9 @@ class WidthFamilies:
             return None, ()
         founding = Founding(traced, widths, steps, trace_sizes, self._bands.get(bounds))
         try:
-            # Its builds may freeze layers that the user's models share.
-            with changes_kept():
+            # Its builds may freeze layers that the user's models share. A model that was built
+            # before may draw its first values afterwards: once the data have told its inputs.
+            with changes_kept(), random_state_kept():
                 family = founding.family(ranges, choices)
         except Exception as error:
             # A user's build may refuse its largest widths, or what it builds may not fit.
@@ -193,6 +200,11 @@ class WidthFamilies:
         if family is None and founding.bands is None and not widths.always:
             self._apart.add(bounds)
         return family, tuple(founding.dividing)
+
+    def _learn(self, of_laws: Any, traced: TracedModel, group: Any, constants: Any) -> None:
+        """Learns how steps follow from a model of Keras' own classes; arguments as of the laws."""
+        if traced.structure is not None:
+            self._laws.add(of_laws, traced.structure, group, constants)
 
     def _tell(self, widths: OtherModels, text: str) -> None:
         if widths.always:

@@ -23,6 +23,7 @@ from paceline.program.padding.axes import Axis, NotPaddable, outgrown, unify
 from paceline.program.padding.emission import emit
 from paceline.program.padding.lockstep import Body, Differing, Lockstep, Padding, Value
 from paceline.program.padding.loops import RULES
+from paceline.program.step_template import same
 from paceline.program.trace import State, Step, shapes_only
 
 
@@ -273,10 +274,40 @@ class PaddedRole:
         Raises:
             NotPaddable: It is not proved that the trial's results come out as they should.
         """
-        body, symbols, choices = _walk([*self.traces, step], self._lifted)
-        if _inputs(symbols, choices) != self._full.inputs:
+        return self._riding(step, *self._widths_of(step, self.traces, self._full, self._lifted))
+
+    def check_tail(self, step: Step, tail: Step) -> None:
+        """Checks that a trial's step on the smaller batch is what ``admit`` takes for it.
+
+        Args:
+            step: T on the full batch.
+            tail: T on the smaller batch.
+
+        Raises:
+            NotPaddable: It is not.
+        """
+        if self.tails is None or self._small is None:
+            raise NotPaddable("the family has no smaller batch")
+        widths, _ = self._widths_of(step, self.traces, self._full, self._lifted)
+        others, _ = self._widths_of(tail, self.tails, self._small)
+        constants = self._tail_constants(step, self.tails[0])
+        ours = [*widths, *(constant.value for constant in constants)]
+        theirs = [*others, *(constant.value for constant in tail.canonical.constants)]
+        if len(ours) != len(theirs) or not all(map(same, ours, theirs)):
+            raise NotPaddable("a number on the smaller batch does not follow from the full one")
+
+    def _widths_of(
+        self, step: Step, traces: tuple[Step, Step], program: _Program, lifted: Sequence[Any] = ()
+    ) -> tuple[list[np.ndarray], list[list[Axis]]]:
+        """A trial's extents and numbers by width, and its axes, on the batch of these traces.
+
+        Raises:
+            NotPaddable: It is not proved that the trial's results come out as they should.
+        """
+        body, symbols, choices = _walk([*traces, step], lifted)
+        if _inputs(symbols, choices) != program.inputs:
             raise NotPaddable("another axis or number differs than between the family's traces")
-        return self._riding(step, *_widths_and_axes(step, 2, body, symbols, choices))
+        return _widths_and_axes(step, 2, body, symbols, choices)
 
     @property
     def n_extents(self) -> int:

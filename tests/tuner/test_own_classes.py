@@ -1,0 +1,178 @@
+"""Models with the user's own layers, losses and steps share programs over widths, where proved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import paceline
+from marks import slow_where
+from paceline.executor.base import FamilyRules
+from paceline.tuner import provenance
+from shared_programs import (
+    DATA,
+    KINDS,
+    X,
+    Y,
+    check_each_trial_by_itself,
+    check_going_on,
+    grid,
+)
+
+
+ops: Any = keras.ops
+
+
+class Normed(keras.layers.Layer):
+    """A dense layer with a norm and a number that follows from its width."""
+
+    def __init__(self, units: int, activation: str = "gelu", **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.units, self.activation = units, keras.activations.get(activation)
+
+    def build(self, shape: Any) -> None:
+        self.kernel = self.add_weight(shape=(shape[-1], self.units))
+        self.scale = self.add_weight(shape=(self.units,), initializer="ones")
+
+    def call(self, x: Any) -> Any:
+        h = ops.matmul(x, self.kernel)
+        mean = ops.mean(h, axis=-1, keepdims=True)
+        spread = ops.sqrt(ops.var(h, axis=-1, keepdims=True) + 1e-3)
+        return self.activation(self.scale * (h - mean) / spread) / np.sqrt(self.units)
+
+
+def focal(y_true: Any, y_pred: Any) -> Any:
+    y_true = ops.one_hot(ops.cast(y_true, "int32"), 3)
+    weighed = y_true * (1 - y_pred) ** 2 * ops.log(y_pred + 1e-6)
+    return -ops.sum(weighed, axis=-1)
+
+
+def classifier(layers: list[Any], loss: Any = focal, kind: Any = keras.Sequential) -> keras.Model:
+    model = kind([*layers, keras.layers.Dense(3, activation="softmax")])
+    model.compile("adam", loss, metrics=["accuracy"])
+    return model
+
+
+def build(hp: Any) -> Any:
+    return classifier(
+        [
+            Normed(hp.Int("units", 4, 12, step=4), hp.Choice("activation", ["gelu", "tanh"])),
+            keras.layers.Dropout(0.3),
+            Normed(hp.Choice("second", [5, 9])),
+        ]
+    )
+
+
+@pytest.mark.parametrize("kind", slow_where(KINDS, lambda kind: kind != "one after another"))
+def test_each_trial_is_that_trial_by_itself(kind: str, fresh_folder: Path) -> None:
+    check_each_trial_by_itself(build, kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [1, 3, 9])
+def test_a_search_goes_on_to_the_bit(
+    stop: int, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_going_on(build, "one after another", stop, monkeypatch)
+
+
+class Weighed(keras.Sequential):
+    """A model with a step of its own, which adds a penalty."""
+
+    def train_step(self, *arguments: Any) -> Any:
+        self.penalty = 0.01
+        return super().train_step(*arguments)
+
+    def compute_loss(self, *arguments: Any, **more: Any) -> Any:
+        kernel = self.trainable_variables[0]
+        return super().compute_loss(*arguments, **more) + 0.01 * ops.sum(kernel**2)
+
+
+@pytest.mark.slow
+def test_a_step_of_one_s_own_rides(fresh_folder: Path) -> None:
+    def own(hp: Any) -> Any:
+        hidden = keras.layers.Dense(hp.Int("units", 4, 14, step=2), "relu")
+        return classifier([hidden], "sparse_categorical_crossentropy", Weighed)
+
+    check_each_trial_by_itself(own, "one after another")
+
+
+def programs_and_errors(made: Any, n_trials: int) -> tuple[list[Any], list[float]]:
+    """The program of each trial, and by how much it differs from the trial by itself."""
+    call: dict[str, Any] = DATA | {"shuffle": False}  # Keras' own fit has another order of examples
+    tuner = grid(made, "together", [], **call)
+    programs, errors = [], []
+    for number in range(n_trials):
+        trial = tuner.trial(number)
+        alone = tuner.reproduce(number, X, Y, **call).history
+        programs.append(trial.program)
+        errors.append(
+            max(float(np.abs(np.subtract(alone[k], v)).max()) for k, v in trial.history.items())
+        )
+    return programs, errors
+
+
+def test_what_follows_from_hp_and_the_batch_size_at_once_is_seen(fresh_folder: Path) -> None:
+    """The family's models have none of it: 0 is 0 on any batch."""
+
+    def mixed(hp: Any) -> Any:
+        strength = {"none": 0.0, "some": 30.0}[hp.Choice("kind", ["none", "some"])]
+
+        def loss(y_true: Any, y_pred: Any) -> Any:
+            share = np.float32(strength / y_true.shape[0])  # one number in the step
+            return focal(y_true, y_pred) + share * ops.mean(y_pred**2, axis=-1)
+
+        return classifier([keras.layers.Dense(hp.Choice("units", [4, 5, 8]))], loss)
+
+    programs, errors = programs_and_errors(mixed, 6)
+    assert len(set(programs[:3])) == 1
+    assert set(programs[:3]).isdisjoint(programs[3:])
+    assert max(errors) < 1e-5
+
+
+def test_other_operations_on_the_smaller_batch_are_seen(fresh_folder: Path) -> None:
+    class Square(keras.layers.Layer):
+        """Its operations depend on whether the smaller batch is as wide as the layer."""
+
+        def call(self, x: Any) -> Any:
+            return ops.tanh(x) if x.shape[0] == x.shape[1] else x
+
+    def square(hp: Any) -> Any:
+        units = hp.Choice("units", [4, 5, 6, 8])  # 21 examples to validate on: 16 and 5
+        return classifier([keras.Input((12,)), keras.layers.Dense(units), Square()])
+
+    programs, errors = programs_and_errors(square, 4)
+    assert programs[0] == programs[2] == programs[3] != programs[1]
+    assert max(errors) < 1e-5
+
+
+def test_class_weights_of_hp_ride(fresh_folder: Path) -> None:
+    def stock(hp: Any) -> Any:
+        units = hp.Choice("units", [4, 5, 8])
+        return classifier([keras.layers.Dense(units, "relu")], "sparse_categorical_crossentropy")
+
+    def weights(hp: Any) -> Any:
+        return {0: 1.0, 1: hp.Choice("weight", [0.5, 3.0]), 2: 1.0}
+
+    tuner = paceline.Tuner(stock, "val_loss", "s", sampler="grid", widths="together")
+    call: dict[str, Any] = DATA | {"class_weight": weights}
+    tuner.search(X, Y, epochs=2, **call)
+    assert tuner.summary()["programs"]["distinct"] == 1
+    for number in range(6):
+        alone = tuner.reproduce(number, X, Y, **call).history
+        for name, values in tuner.trial(number).history.items():
+            # float32's rounding of sums with zeros in between
+            np.testing.assert_allclose(values, alone[name], rtol=2e-5, atol=2e-6)
+
+
+def test_a_study_from_before_keeps_such_models_apart(
+    fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr(provenance, "FAMILY_RULES", FamilyRules(4))
+    assert grid(build, "together", notes).summary()["programs"]["distinct"] == 12
+    assert sum("not Keras' own" in note for note in notes) == 1
