@@ -23,7 +23,6 @@ from shared_programs import (
     grid,
 )
 
-
 ops: Any = keras.ops
 
 

@@ -47,7 +47,7 @@ def address(folder: Path) -> Iterator[str]:
     )
     search = threading.Thread(
         target=lambda: tuner.search(
-            *toys.data(), **{**toys.CALL, "epochs": 100_000}, n_trials=8, verbose=0
+            *toys.data(), **{**toys.CALL, "epochs": 100_000}, n_trials=4, verbose=0
         )
     )
     search.start()
