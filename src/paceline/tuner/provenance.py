@@ -463,8 +463,7 @@ def eras(before: Mapping[str, Any], arguments: SearchArguments, n_trials: int) -
     found = _eras(before)
     if not found and n_trials:
         found = [[0, before.get("search", {})]]
-    names = (*_TRAINS, "repeats", "folds")
-    now = arguments.to_meta()
+    names, now = (*_TRAINS, "repeats", "folds"), arguments.to_meta()
     # A name that is there with None stands for a function of hp, and is not the name left out.
     same = found and all(
         (name in found[-1][1], found[-1][1].get(name)) == (name in now, now.get(name))
