@@ -27,7 +27,7 @@ from paceline.program.padding.widths import (
     embedding_of,
     mask_of,
 )
-from paceline.program.trace import State
+from paceline.program.trace import State, Step
 from paceline.program.variants.layout import Layout, lay_out
 from paceline.program.variants.step import Variants
 
@@ -257,6 +257,38 @@ class FamilyMember(NamedTuple):
     other: list[PaddedPair]
     axes: list[list[Axis]]
     structures: tuple[ModelStructure | None, ModelStructure | None]
+
+
+def member_of(full: TracedModel, tails: Tails, narrow: TracedModel, tails_n: Tails) -> FamilyMember:
+    """A variant, from its steps at the largest and at smaller widths.
+
+    Args:
+        full: The largest widths, on the full batches.
+        tails: The same on the smaller batches.
+        narrow: Smaller widths, on the full batches.
+        tails_n: The same on the smaller batches.
+
+    Raises:
+        NotPaddable: It is not proved that trials at such widths can ride.
+    """
+    train = PaddedRole((full.train, narrow.train), _pair(tails[0], tails_n[0]))
+    test = None
+    if full.test is not None and narrow.test is not None:
+        test = PaddedRole((full.test, narrow.test), _pair(tails[1], tails_n[1]))
+    variant = FamilyVariant(train, test, full.state)
+    (largest, _), (other, axes) = variant.example(0), variant.example(1)
+    structures = full.structure, narrow.structure
+    return FamilyMember(variant, operations_of(full), largest, other, axes, structures)
+
+
+def family_of(full: TracedModel, tails: Tails, narrow: TracedModel, tails_n: Tails) -> Family:
+    """A family of one variant; arguments and errors as of ``member_of``."""
+    member = member_of(full, tails, narrow, tails_n)
+    return Family({member.operations: member}, lay_out([full.state]), None)
+
+
+def _pair(ours: Step | None, theirs: Step | None) -> tuple[Step, Step] | None:
+    return None if ours is None or theirs is None else (ours, theirs)
 
 
 def join_variants(members: Sequence[FamilyMember]) -> tuple[Layout, tuple[Any, ...]]:

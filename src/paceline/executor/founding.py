@@ -31,16 +31,14 @@ from paceline.executor.base import LEAST_TRIALS, OtherModels
 from paceline.executor.family import (
     Family,
     FamilyMember,
-    FamilyVariant,
     join_variants,
+    member_of,
     operations_of,
 )
 from paceline.executor.model_builder import Tails, TracedModel
 from paceline.pack.plan.base import has_loops, step_flops
 from paceline.program.model_structure import ModelStructure, structure_of
 from paceline.program.padding.axes import NotPaddable
-from paceline.program.padding.widths import PaddedRole
-from paceline.program.trace import Step
 from paceline.program.variants.layout import Layout, lay_out
 from paceline.program.variants.step import Variants, elementwise_work
 
@@ -61,9 +59,20 @@ _HUGE = 1000
 _HUGE_STATE = 1e9
 
 
-def _unknown_cost(traced: TracedModel) -> bool:
+def unknown_cost(traced: TracedModel) -> bool:
     """Whether the cost of other widths and choices is unknown: that of loops and convolutions."""
     return traced.train.canonical.convolves or has_loops(traced.train.closed)
+
+
+def in_structures(operations: float, costs: Mapping[str, float] | None = None) -> float:
+    """Operations in products, in structures that could be compiled in that time.
+
+    Args:
+        operations: Their number.
+        costs: Operations per structure by the kind of device; None: as of the newest rules.
+    """
+    costs = _STRUCTURE if costs is None else costs
+    return operations / costs.get(jax.default_backend(), _STRUCTURE_ELSEWHERE)
 
 
 class Founding:
@@ -109,7 +118,7 @@ class Founding:
         """
         always, by_filling = self._widths.always, self._by_filling
         if not always:
-            if _unknown_cost(self._traced) and not by_filling:
+            if unknown_cost(self._traced) and not by_filling:
                 return None
             if self._may_be_huge(ranges):
                 return None  # not even built: it may not fit in memory
@@ -328,14 +337,7 @@ class Founding:
         narrow, tails_n = full, tails
         if smaller:
             narrow, tails_n = self._trace_sizes(self._widths.build(smaller))
-        train = PaddedRole((full.train, narrow.train), _pair(tails[0], tails_n[0]))
-        test = None
-        if full.test is not None and narrow.test is not None:
-            test = PaddedRole((full.test, narrow.test), _pair(tails[1], tails_n[1]))
-        variant = FamilyVariant(train, test, full.state)
-        (largest, _), (other, axes) = variant.example(0), variant.example(1)
-        structures = (full.structure, narrow.structure)
-        return FamilyMember(variant, operations_of(full), largest, other, axes, structures)
+        return member_of(full, tails, narrow, tails_n)
 
     def _padding_pays(
         self,
@@ -392,8 +394,7 @@ class Founding:
     def _structures(self, operations: float) -> float:
         """Operations in each step of a trial, in structures that could be compiled in that time."""
         costs = _STRUCTURE if self._widths.rules.version > 1 else _STRUCTURE_BEFORE
-        structure = costs.get(jax.default_backend(), _STRUCTURE_ELSEWHERE)
-        return operations * self._steps * self._widths.epochs / structure
+        return in_structures(operations * self._steps * self._widths.epochs, costs)
 
 
 def _is_kind(value: Any, representative: Any) -> bool:
@@ -417,10 +418,6 @@ def _structures_saved(counts: Sequence[int]) -> float:
     n = math.prod(counts)
     distinct = structures_met(n, LEAST_TRIALS)
     return max(0.0, distinct - PADDED) / LEAST_TRIALS
-
-
-def _pair(ours: Step | None, theirs: Step | None) -> tuple[Step, Step] | None:
-    return None if ours is None or theirs is None else (ours, theirs)
 
 
 def _smaller(names: Sequence[str], ranges: Mapping[str, Sequence[int]]) -> dict[str, int]:

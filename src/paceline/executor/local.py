@@ -24,7 +24,8 @@ from paceline.executor.base import (
     Report,
     SearchData,
 )
-from paceline.executor.grouping import Group, TrialGrouper, abandon_callbacks
+from paceline.executor.group import Group, abandon_callbacks
+from paceline.executor.grouping import TrialGrouper
 from paceline.executor.lanes import LaneThreads, PackStream
 from paceline.executor.memory import DeviceData, search_chunk_bytes
 from paceline.executor.planner import Planner
@@ -257,6 +258,15 @@ class LocalExecutor:
     def in_slot(self, number: int) -> bool:
         """Whether a trial is in a slot."""
         return any(group.pack_of(number) is not None for group in self._grouper.groups)
+
+    def join_waiting(self) -> None:
+        """Has trials of several widths that wait share programs where that is proved and pays.
+
+        Which trials wait must not depend on the clock when this is called.
+        """
+        began = time.perf_counter()
+        self._grouper.join_waiting()
+        self.timings.seconds.trace += time.perf_counter() - began
 
     def replace(self, number: int, state: State) -> None:
         """Gives a trial that waits for its next epoch other values of its variables.

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from paceline.executor.base import LEAST_TRIALS, Notes, PackOptions
-from paceline.executor.grouping import Group, RestoredProgram, program_of
+from paceline.executor.group import Group, RestoredProgram, program_of
 from paceline.executor.plan_choice import Candidate, PlanChoice, key_of, remembered
 from paceline.pack.mesh import MeshLayout, lay_out, local_devices
 from paceline.pack.plan import CompiledPlan, MappedProgram, SequentialProgram, StackedProgram

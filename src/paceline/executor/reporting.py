@@ -24,7 +24,7 @@ from paceline.executor.base import (
     Weights,
     settled,
 )
-from paceline.executor.grouping import Group, abandon_callbacks
+from paceline.executor.group import Group, abandon_callbacks
 from paceline.executor.memory import DeviceData
 from paceline.executor.snapshot import PausedStates
 from paceline.pack.callbacks.driver import CallbackDriver

@@ -13,7 +13,8 @@ from typing import Protocol
 
 from paceline.errors import DataError, UsageError
 from paceline.executor.base import EpochLimit, Failed, Notes, SearchData
-from paceline.executor.grouping import Group, TrialGrouper, abandon_callbacks, program_of
+from paceline.executor.group import Group, abandon_callbacks, program_of
+from paceline.executor.grouping import TrialGrouper
 from paceline.executor.memory import DeviceData, is_out_of_memory, size_text
 from paceline.executor.planner import Planner, layout_of
 from paceline.pack.pack import Pack, SlotTrial

@@ -67,6 +67,7 @@ class Engine:
         self._next_call: Call | None = (
             None  # taken from the source, to begin when none is under way
         )
+        self._joined = False  # whether the fits that waited first were looked at for several widths
         self._left: int | None = None  # calls that are left in the source; None if unknown
         self._threads: set[FunctionThread] = set()  # the functions under way
         self._ready: deque[FunctionThread] = deque()  # threads that do not wait for an epoch
@@ -121,6 +122,7 @@ class Engine:
             raise RuntimeError("engine: a run is under way; end or close it first.")
         n_calls = n_calls or operator.length_hint(calls) or None
         self._source, self._more, self._held, self._left = iter(calls), True, False, n_calls
+        self._joined = False
         # Functions have their random state apart: ``ProcessState``.
         with search_process(random_state=False, also=[intercepted()]), ExitStack() as stack:
             stack.callback(self._cancel)
@@ -149,6 +151,11 @@ class Engine:
             if self._ended:
                 return True
         busy = [executor for executor in self.executors if executor.busy]
+        if busy and not self._joined:
+            # Later, which functions have begun would depend on how long epochs take.
+            self._joined = True
+            for executor in busy:
+                executor.join_waiting()
         for executor in busy:
             if executor.busy:
                 none_comes = self._turns.alone or not self._more

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from paceline.executor.base import settled
-from paceline.executor.grouping import Group, RestoredProgram
+from paceline.executor.group import Group, RestoredProgram
 from paceline.executor.local import LocalExecutor
 from paceline.executor.plan_choice import Candidate
 from paceline.executor.remote.messages import HostState, JobState, ProgramOrder
