@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from paceline.executor.base import Job
-from paceline.executor.group import Group
+from paceline.executor.grouping import Group
 from paceline.pack.pack import SlotTrial
 from paceline.program.trace import State
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from paceline.data.arrays import EpochBatches
 from paceline.data.chunks import ResidentArrays
-from paceline.executor.group import Group
+from paceline.executor.grouping import Group
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.program.compile import Effort
 from paceline.program.trace import State

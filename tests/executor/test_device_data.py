@@ -16,7 +16,7 @@ from paceline.data.batched import BatchedDataset, EpochBatches
 from paceline.data.chunks import ChunkedArrays, ChunkedBatches
 from paceline.executor import memory
 from paceline.executor.base import Notes
-from paceline.executor.group import Group
+from paceline.executor.grouping import Group
 from paceline.executor.memory import DeviceData, SlotRoom
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import Workload

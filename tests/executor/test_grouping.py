@@ -16,8 +16,7 @@ from paceline.data.arrays import prepare
 from paceline.data.folds import Fold
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Job, SearchData
-from paceline.executor.group import Group
-from paceline.executor.grouping import TrialGrouper
+from paceline.executor.grouping import Group, TrialGrouper
 from paceline.executor.model_builder import ModelBuilder
 from paceline.program import trace
 from paceline.program.canonical import Unpackable

@@ -100,6 +100,37 @@ def test_a_step_of_one_s_own_rides(fresh_folder: Path) -> None:
     check_each_trial_by_itself(own, "one after another")
 
 
+class MacroRecall(keras.metrics.Metric):
+    """A metric with variables of its own."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.hits = self.add_variable((3,), "zeros", name="hits")
+        self.counts = self.add_variable((3,), "zeros", name="counts")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        truth = ops.one_hot(ops.cast(ops.reshape(y_true, (-1,)), "int32"), 3)
+        hit = ops.cast(ops.argmax(y_pred, axis=-1), "int32")
+        self.hits.assign(self.hits + ops.sum(truth * ops.one_hot(hit, 3), axis=0))
+        self.counts.assign(self.counts + ops.sum(truth, axis=0))
+
+    def result(self) -> Any:
+        return ops.mean(self.hits / ops.maximum(self.counts, 1.0))
+
+
+@pytest.mark.slow
+def test_metrics_and_clipping_of_one_s_own_ride(fresh_folder: Path) -> None:
+    def own(hp: Any) -> Any:
+        hidden = keras.layers.Dense(hp.Int("units", 4, 14, step=2), "relu")
+        model = keras.Sequential([hidden, keras.layers.Dense(3, activation="softmax")])
+        optimizer = keras.optimizers.AdamW(hp.Choice("lr", [0.1, 0.01]), global_clipnorm=0.5)
+        loss = "sparse_categorical_crossentropy"
+        model.compile(optimizer, loss, metrics=["accuracy", MacroRecall(name="recall")])
+        return model
+
+    check_each_trial_by_itself(own, "one after another")
+
+
 def programs_and_errors(made: Any, n_trials: int) -> tuple[list[Any], list[float]]:
     """The program of each trial, and by how much it differs from the trial by itself."""
     call: dict[str, Any] = DATA | {"shuffle": False}  # Keras' own fit has another order of examples

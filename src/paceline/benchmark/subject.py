@@ -14,8 +14,7 @@ import keras
 from paceline.data.arrays import ArrayData
 from paceline.data.labels import check_labels
 from paceline.executor.base import SearchData
-from paceline.executor.group import Group
-from paceline.executor.grouping import TrialGrouper
+from paceline.executor.grouping import Group, TrialGrouper
 from paceline.executor.memory import free_bytes
 from paceline.executor.model_builder import ModelBuilder
 from paceline.pack.mesh import MeshLayout

@@ -13,8 +13,7 @@ import numpy as np
 
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import OtherModels
-from paceline.executor.group import Group
-from paceline.executor.grouping import TrialGrouper
+from paceline.executor.grouping import Group, TrialGrouper
 from paceline.executor.restored import Arrays, Facts, state_like
 from paceline.executor.snapshot import PausedStates
 from paceline.program.initial_weights import as_built

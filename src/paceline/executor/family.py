@@ -70,6 +70,11 @@ class Ride:
         """The constants of its steps on the full batch."""
         return [step.full.canonical.constants for step in self.steps]
 
+    def riding(self, steps: Sequence[Sequence[Constant]]) -> list[tuple[Constant, ...]]:
+        """The constants of another trial of this structure in the program, from its own."""
+        leading = [each.full.canonical.constants[: each.full.n_leading] for each in self.steps]
+        return [(*first, *own) for first, own in zip(leading, steps, strict=True)]
+
     @property
     def structure(self) -> bytes:
         """What trials of one structure have in common: variant, extents, numbers by width."""

@@ -7,13 +7,15 @@ become inputs of it. A model that consists of Keras' own classes need not be tra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Job, Notes, OtherModels, SearchData
-from paceline.executor.group import Group, new_group, queue_job
 from paceline.executor.model_builder import (
     alike_key,
     key_of,
@@ -25,15 +27,132 @@ from paceline.executor.model_builder import (
     with_variables,
     workload_of,
 )
-from paceline.executor.waiting_widths import WaitingWidths, riding
+from paceline.executor.plan_choice import PlanChoice, RestoredProgram
 from paceline.executor.width_families import WidthFamilies
+from paceline.pack.callbacks.driver import CallbackDriver
 from paceline.pack.callbacks.model_variables import why_not_beside
 from paceline.pack.callbacks.packable import why_not_packed
+from paceline.pack.pack import Pack, SlotTrial
+from paceline.pack.plan import CompiledPlan, Workload
 from paceline.program import constant_laws, trace
-from paceline.program.canonical import Constant, Unpackable
+from paceline.program.canonical import Canonical, Constant, Unpackable
 from paceline.program.model_structure import ModelStructure
 from paceline.program.padding.widths import Embedding
+from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State, Step
+
+
+@dataclass
+class Group:
+    """Trials of one program: those that wait for a slot, and the packs that train the others.
+
+    Attributes:
+        name: Short fingerprint, for people.
+        work: The data that an epoch goes over.
+        train, test: The steps; test is None without validation data.
+        state: Shapes of a trial's variables.
+        metrics: The metric variables at the start of an epoch.
+        rng_differs: Whether its random numbers would be others under ``vmap``.
+        convolves: Whether its training step holds a convolution.
+        n_seen: Models whose constants are known, whether they are trials or not.
+        n_trials: Trials taken in so far.
+        example: Number of the first of these trials.
+        queue: Trials without a slot, the next one first.
+        program: The program that its packs run; None before the first is compiled.
+        restored_program: How the program was compiled before the search stopped; None where nothing
+            is known, and once the program has been compiled again.
+        asked_round: The round in which its program was asked for.
+        packs: At most one for each lane, while there are trials; in a stream all that have trials.
+        most_slots: Slots of a pack that the memory allows; None while that is not known.
+        plan_choice: Ways to train the group that are tried out; None where there is no choice.
+        next_program: A program that is being compiled in the background, to replace ``program``.
+    """
+
+    name: str
+    work: Workload
+    train: StepTemplate
+    test: StepTemplate | None
+    state: State
+    metrics: list[Any]
+    rng_differs: bool
+    convolves: bool
+    n_seen: int = 0
+    n_trials: int = 0
+    example: int | None = None
+    queue: deque[SlotTrial] = field(default_factory=deque)
+    program: CompiledPlan | None = None
+    restored_program: RestoredProgram | None = None
+    asked_round: int = 0
+    packs: list[Pack] = field(default_factory=list)
+    most_slots: int | None = None
+    plan_choice: PlanChoice | None = None
+    next_program: CompiledPlan | None = None
+
+    @property
+    def roles(self) -> list[StepTemplate]:
+        """The training step, and the validation step if there is one."""
+        return [role for role in (self.train, self.test) if role is not None]
+
+    @property
+    def n_live(self) -> int:
+        """Number of trials in slots."""
+        return sum(len(pack.live) for pack in self.packs)
+
+    def add_constants(
+        self,
+        train: Sequence[Constant],
+        test: Sequence[Constant] | None = None,
+        *,
+        counts: bool = True,
+    ) -> None:
+        """Adds the constants of a model to those that the steps have met.
+
+        Args:
+            train: The constants in the training step.
+            test: The constants in the validation step; None without validation data.
+            counts: Whether the model may differ from those before; a repeat of a trial does not.
+
+        Raises:
+            Unpackable: A number differs both between models and between batch sizes.
+        """
+        self.train.admit(train)
+        if self.test is not None and test is not None:
+            self.test.admit(test)
+        self.n_seen += counts
+
+    @property
+    def trials(self) -> list[SlotTrial]:
+        """Trials that wait for a slot, in order, and then those in slots."""
+        return [*self.queue, *(trial for pack in self.packs for trial in pack.live)]
+
+    def waiting(self, number: int) -> SlotTrial | None:
+        """The trial of that number if it waits for a slot, else None."""
+        return next((trial for trial in self.queue if trial.number == number), None)
+
+    def pack_of(self, number: int) -> Pack | None:
+        """The pack in which a trial has a slot; None if the trial has none."""
+        for pack in self.packs:
+            if any(trial.number == number for trial in pack.live):
+                return pack
+        return None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one trial's variables."""
+        return sum(
+            math.prod(a.shape) * a.dtype.itemsize for part in self.state.lists() for a in part
+        )
+
+    @property
+    def active(self) -> bool:
+        """Whether any trial waits or trains."""
+        return bool(self.queue) or self.n_live > 0
+
+
+def program_of(group: Group) -> CompiledPlan:
+    """The program of a group that has one."""
+    assert group.program is not None
+    return group.program
 
 
 class TrialGrouper:
@@ -58,7 +177,7 @@ class TrialGrouper:
         self._notes = Notes() if notes is None else notes
         self.founders: list[int] = []  # see ``WidthFamilies``
         self.families: WidthFamilies | None = None  # None until a trial asks for one
-        self._waiting: WaitingWidths | None = None
+        self._waiting: Any = None  # ``WaitingWidths``, once trials that wait have been joined
         # Structure and one of its groups, by key -> how its trials ride in the group's program.
         self._embeddings: dict[tuple[Any, ...], Embedding] = {}
         self._by_key: dict[tuple[Any, ...], Group] = {}
@@ -206,17 +325,16 @@ class TrialGrouper:
         embedding: Embedding | None,
     ) -> Group:
         """Queues a trial with those of its steps, or where these have been joined with others."""
-        waiting = self._waiting
-        found = None if waiting is None else waiting.ride_of(key, self._by_key[key])
+        found = self._waiting and self._waiting.ride_of(key, self._by_key[key])
         if found is not None:
             key, ride = found
-            steps, embedding = riding(ride, steps), ride.embedding
+            steps, embedding = ride.riding(steps), ride.embedding
         queue_job(self._by_key[key], job, state, steps, embedding)
         return self._by_key[key]
 
-    def join_waiting(self) -> None:
-        """Has trials of several widths that wait share programs; see ``WaitingWidths``."""
-        self._waiting = self._waiting or WaitingWidths()
+    def join_waiting(self, make: Callable[[], Any]) -> None:
+        """Has trials of several widths that wait share programs, by ``WaitingWidths()``."""
+        self._waiting = self._waiting or make()
         self._waiting.join(self._by_key)
 
     def _embedding(
@@ -313,3 +431,68 @@ class TrialGrouper:
                     role.verify_tail(step.canonical.constants, tail)
         constants = [s.canonical.constants for s in steps if s is not None]
         return key, constants, traced.state, None if ride is None else ride.embedding
+
+
+def new_group(
+    key: tuple[Any, ...],
+    state: State,
+    metrics: list[Any],
+    work: Workload,
+    steps: tuple[Step, Step | None],
+    tails: tuple[Step | None, Step | None],
+) -> Group:
+    """A group without trials; the smaller batches have ``tails``."""
+    (train, test), (train_tail, test_tail) = steps, tails
+    flags: list[Canonical] = [s.canonical for s in (train, test) if s is not None]
+    return Group(
+        name=f"{key[0][:6]}{(key[1] or '')[:4]}",
+        work=work,
+        train=StepTemplate(train, train_tail),
+        test=None if test is None else StepTemplate(test, test_tail),
+        state=trace.shapes_only(state),
+        metrics=metrics,
+        rng_differs=any(c.batched_rng_differs for c in flags),
+        convolves=train.canonical.convolves,
+    )
+
+
+def queue_job(
+    group: Group,
+    job: Job,
+    state: State,
+    steps: Sequence[Sequence[Constant]],
+    embedding: Embedding | None,
+) -> None:
+    """Queues a job's members in its group; all members begin with one state."""
+    train, test = steps[0], steps[1] if len(steps) > 1 else None
+    group.add_constants(train, test, counts=job.counts)
+    group.n_trials += 1
+    if group.example is None:
+        group.example = job.number
+    trials = [
+        SlotTrial(
+            *(job.number + i, job.seed, job.epochs, state, train, test),
+            fold=fold,
+            order=job.order,
+            driver=_driver(group, job, i),
+            first_epoch=job.first_epoch,
+            embedding=embedding,
+        )
+        for i, fold in enumerate(job.folds or (None,))
+    ]
+    # Executors begin with the first member last: ``tuner/members.py`` says why.
+    group.queue.extend(reversed(trials))
+
+
+def _driver(group: Group, job: Job, member: int) -> CallbackDriver | None:
+    """The callbacks of a member of a job, each member with a model of its own to look at."""
+    if not job.made:
+        return None
+    model, work = job.model, group.work
+    return CallbackDriver(
+        job.made[member],
+        job.rebuild if member else lambda: model,
+        work.train.batch_shapes(work.batch_size),
+        {"epochs": job.first_epoch + job.epochs, "steps": work.epochs.of(0)[2]},
+        job.seed,
+    )

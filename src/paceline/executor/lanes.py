@@ -24,8 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.executor.base import Failed, PackTimeout, Report
-from paceline.executor.group import Group
-from paceline.executor.grouping import TrialGrouper
+from paceline.executor.grouping import Group, TrialGrouper
 from paceline.executor.planner import Planner
 from paceline.executor.reporting import (
     EpochReporter,

@@ -24,8 +24,7 @@ from paceline.executor.base import (
     Report,
     SearchData,
 )
-from paceline.executor.group import Group, abandon_callbacks
-from paceline.executor.grouping import TrialGrouper
+from paceline.executor.grouping import Group, TrialGrouper
 from paceline.executor.lanes import LaneThreads, PackStream
 from paceline.executor.memory import DeviceData, search_chunk_bytes
 from paceline.executor.planner import Planner
@@ -41,6 +40,7 @@ from paceline.executor.restored import Arrays, Example, Facts, found_again, stat
 from paceline.executor.rounds import PackRounds
 from paceline.executor.slots import Demand, RoundBegin, SlotAllocator
 from paceline.executor.snapshot import PackSnapshots, PausedStates
+from paceline.pack.callbacks.driver import abandon
 from paceline.program import keras_private
 from paceline.program.initial_weights import as_built
 from paceline.program.trace import State
@@ -253,7 +253,7 @@ class LocalExecutor:
                 group.queue.remove(trial)
                 dropped.append(trial)
         for trial in dropped:
-            abandon_callbacks(trial)
+            abandon(trial.driver)
 
     def in_slot(self, number: int) -> bool:
         """Whether a trial is in a slot."""
@@ -264,8 +264,10 @@ class LocalExecutor:
 
         Which trials wait must not depend on the clock when this is called.
         """
+        from paceline.executor.waiting_widths import WaitingWidths  # intercepted fits alone need it
+
         began = time.perf_counter()
-        self._grouper.join_waiting()
+        self._grouper.join_waiting(WaitingWidths)
         self.timings.seconds.trace += time.perf_counter() - began
 
     def replace(self, number: int, state: State) -> None:
@@ -292,7 +294,7 @@ class LocalExecutor:
             if pack is not None:
                 (trial,) = (each for each in pack.live if each.number == number)
                 pack.evict(number)
-                abandon_callbacks(trial)
+                abandon(trial.driver)
 
     @property
     def state_bytes(self) -> int:
@@ -456,7 +458,7 @@ class LocalExecutor:
         self._lanes.close(self._patience)
         trials = [trial for group in self._grouper.groups for trial in group.trials]
         for trial in [*trials, *self._paused.trials]:
-            abandon_callbacks(trial)
+            abandon(trial.driver)
         for group in self._grouper.groups:
             group.packs.clear()
             group.queue.clear()

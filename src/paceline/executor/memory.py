@@ -16,7 +16,7 @@ from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import EpochData
 from paceline.errors import UsageError
 from paceline.executor.base import Notes, SearchData
-from paceline.executor.group import Group
+from paceline.executor.grouping import Group
 from paceline.executor.planner import layout_of
 from paceline.executor.process import host_bytes
 from paceline.pack.mesh import MeshLayout

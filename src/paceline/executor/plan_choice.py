@@ -17,6 +17,7 @@ import jax
 import jaxlib.version
 
 from paceline.program.compilation_cache import DiskCache, source_digest
+from paceline.program.compile import Effort
 
 _DISK = DiskCache("plans", kept=500)
 #: Epochs of full packs that a candidate is timed for; the fastest counts. The first epoch after a
@@ -42,6 +43,21 @@ class Candidate:
 
     def __str__(self) -> str:
         return f"{self.plan} with {self.slots} slots" if self.slots > 1 else self.plan
+
+
+@dataclass(frozen=True)
+class RestoredProgram:
+    """How a group's program was compiled until its search stopped.
+
+    Attributes:
+        candidate: Plan and slots.
+        effort: How well the program was compiled.
+        layout: Devices that slots were spread over and batches were split over; None: one device.
+    """
+
+    candidate: Candidate
+    effort: Effort
+    layout: tuple[int, int] | None
 
 
 @dataclass

@@ -13,8 +13,8 @@ from typing import Any
 import jax
 
 from paceline.executor.base import LEAST_TRIALS, Notes, PackOptions
-from paceline.executor.group import Group, RestoredProgram, program_of
-from paceline.executor.plan_choice import Candidate, PlanChoice, key_of, remembered
+from paceline.executor.grouping import Group, program_of
+from paceline.executor.plan_choice import Candidate, PlanChoice, RestoredProgram, key_of, remembered
 from paceline.pack.mesh import MeshLayout, lay_out, local_devices
 from paceline.pack.plan import CompiledPlan, MappedProgram, SequentialProgram, StackedProgram
 from paceline.pack.plan.base import effort_for, gains_from_stacking

@@ -24,10 +24,10 @@ from paceline.executor.base import (
     Weights,
     settled,
 )
-from paceline.executor.group import Group, abandon_callbacks
+from paceline.executor.grouping import Group
 from paceline.executor.memory import DeviceData
 from paceline.executor.snapshot import PausedStates
-from paceline.pack.callbacks.driver import CallbackDriver
+from paceline.pack.callbacks.driver import CallbackDriver, abandon
 from paceline.pack.pack import EpochTimes, Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan
 
@@ -209,7 +209,7 @@ class EpochReporter:
 
 def _fail(pack: Pack, trial: SlotTrial, error: Exception, failed: Failed) -> None:
     """Takes a trial out because one of its callbacks raised; the other trials train on."""
-    abandon_callbacks(trial)
+    abandon(trial.driver)
     pack.evict(trial.number)
     failed(trial.number, error)
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import OtherModels
-from paceline.executor.group import Group
-from paceline.executor.grouping import TrialGrouper
+from paceline.executor.grouping import Group, TrialGrouper
 from paceline.pack.pack import SlotTrial
 from paceline.program.canonical import Unpackable
 from paceline.program.files import get_parts

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 
 from paceline.executor.base import EpochLimit, Failed, LateAnswer, Report, settled
-from paceline.executor.group import Group, program_of
-from paceline.executor.grouping import TrialGrouper
+from paceline.executor.grouping import Group, TrialGrouper, program_of
 from paceline.executor.lanes import PAUSE, LaneThreads, check_hung, lacks_input
 from paceline.executor.plan_choice import Candidate
 from paceline.executor.planner import Planner

@@ -13,10 +13,10 @@ from typing import Protocol
 
 from paceline.errors import DataError, UsageError
 from paceline.executor.base import EpochLimit, Failed, Notes, SearchData
-from paceline.executor.group import Group, abandon_callbacks, program_of
-from paceline.executor.grouping import TrialGrouper
+from paceline.executor.grouping import Group, TrialGrouper, program_of
 from paceline.executor.memory import DeviceData, is_out_of_memory, size_text
 from paceline.executor.planner import Planner, layout_of
+from paceline.pack.callbacks.driver import abandon
 from paceline.pack.pack import Pack, SlotTrial
 
 #: Rounds for which the groups in slots train on while another group's program is compiled. After
@@ -169,7 +169,7 @@ class SlotAllocator:
         else:
             lost += saved
         for trial in lost:
-            abandon_callbacks(trial)
+            abandon(trial.driver)
             failed(trial.number, error)
         return again
 

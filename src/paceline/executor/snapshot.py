@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from paceline.executor.base import Notes, UnsavedAttributes
-from paceline.executor.group import Group, RestoredProgram
-from paceline.executor.grouping import TrialGrouper
-from paceline.executor.plan_choice import Candidate
+from paceline.executor.grouping import Group, TrialGrouper
+from paceline.executor.plan_choice import Candidate, RestoredProgram
 from paceline.executor.planner import Planner, layout_of, trying
 from paceline.executor.restored import (
     Arrays,

@@ -1,4 +1,4 @@
-"""Trials of several widths that wait share a program, where no model may be built but theirs.
+"""Trials of several widths that wait share a program, where no other models may be built.
 
 A fit of a user's own function has a model, and nobody knows how to build it at other widths: the
 function is not run for values that nobody asked for. So the program is that of a trial that waits
@@ -15,7 +15,7 @@ from typing import Any
 from paceline.executor.bands import MARGIN, PADDED
 from paceline.executor.family import Family, Ride, family_of, operations_of
 from paceline.executor.founding import in_structures, unknown_cost
-from paceline.executor.group import Group, new_group
+from paceline.executor.grouping import Group, new_group
 from paceline.executor.model_builder import Tails, TracedModel, key_of
 from paceline.pack.pack import SlotTrial
 from paceline.pack.plan.base import step_flops
@@ -93,16 +93,10 @@ class WaitingWidths:
             groups[own].queue.clear()
             groups[own].n_trials = 0
         for trial, ride in trials:
-            trial.train, *rest = riding(ride, [trial.train, *([trial.test] if trial.test else [])])
+            trial.train, *rest = ride.riding(_constants(trial))
             trial.test = rest[0] if rest else None
             trial.embedding = ride.embedding
         return list(found)
-
-
-def riding(ride: Ride, steps: Sequence[Sequence[Constant]]) -> list[tuple[Constant, ...]]:
-    """The constants of a trial's steps in the program in which it rides, from its own."""
-    leading = [step.full.canonical.constants[: step.full.n_leading] for step in ride.steps]
-    return [(*first, *own) for first, own in zip(leading, steps, strict=True)]
 
 
 def _take(group: Group, trial: SlotTrial, ride: Ride) -> None:
@@ -111,11 +105,14 @@ def _take(group: Group, trial: SlotTrial, ride: Ride) -> None:
     Raises:
         Unpackable: A number differs both between models and between batch sizes.
     """
-    steps = [trial.train] if trial.test is None else [trial.train, trial.test]
-    group.add_constants(*riding(ride, steps))
+    group.add_constants(*ride.riding(_constants(trial)))
     group.n_trials += 1
     group.example = trial.number if group.example is None else group.example
     group.queue.append(trial)
+
+
+def _constants(trial: SlotTrial) -> list[Sequence[Constant]]:
+    return [trial.train] if trial.test is None else [trial.train, trial.test]
 
 
 def _kind(key: Key, group: Group) -> Any:

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from paceline.executor.copies import Compose, TrialCopies
-from paceline.executor.group import Group
+from paceline.executor.grouping import Group
 from paceline.executor.model_builder import ModelBuilder
 from paceline.program import keras_private
 from paceline.program.canonical import Unpackable

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 
 from paceline.errors import StorageError, TrialRejected, UsageError
-from paceline.executor.group import Group
+from paceline.executor.grouping import Group
 from paceline.executor.local import LocalExecutor
 from paceline.search_space import HyperParameters, Parameter
 from paceline.study.draft import BuildFailed, Draft

@@ -246,8 +246,9 @@ def test_precision_and_type_of_a_product_are_kept() -> None:
 
     old, new, names = both(product, a)
     assert old.dtype == new.dtype == np.float32
-    # The order of twenty sums is XLA's; of some numbers it shows in the last bit.
-    np.testing.assert_allclose(new, old, rtol=1e-6)
+    # The order of twenty sums is XLA's; of some numbers it shows in the last bit, and of those near
+    # zero, whose terms are around one, in the last bits of one.
+    np.testing.assert_allclose(new, old, rtol=1e-6, atol=2e-6)
     assert "reshape" in names
 
 

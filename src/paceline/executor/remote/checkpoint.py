@@ -6,8 +6,7 @@ import math
 from dataclasses import replace
 
 from paceline.executor.base import JobSpec, Notes, Parts, UnsavedAttributes
-from paceline.executor.group import Group
-from paceline.executor.grouping import TrialGrouper
+from paceline.executor.grouping import Group, TrialGrouper
 from paceline.executor.remote.files import CollectedFiles
 from paceline.executor.remote.jobs import JobTable, RemoteJob
 from paceline.executor.remote.messages import JobState, Submitted

@@ -28,8 +28,7 @@ from paceline.executor.base import (
     SearchData,
     settled,
 )
-from paceline.executor.group import Group
-from paceline.executor.grouping import TrialGrouper
+from paceline.executor.grouping import Group, TrialGrouper
 from paceline.executor.lanes import PAUSE
 from paceline.executor.memory import search_chunk_bytes
 from paceline.executor.process import Dropped, host_bytes

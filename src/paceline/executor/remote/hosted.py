@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from paceline.executor.base import settled
-from paceline.executor.group import Group, RestoredProgram
+from paceline.executor.grouping import Group
 from paceline.executor.local import LocalExecutor
-from paceline.executor.plan_choice import Candidate
+from paceline.executor.plan_choice import Candidate, RestoredProgram
 from paceline.executor.remote.messages import HostState, JobState, ProgramOrder
 from paceline.executor.restored import Arrays, restore_roles, state_like
 from paceline.pack.pack import SlotTrial

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from paceline.executor.base import JobSpec, Parts
-from paceline.executor.group import Group
+from paceline.executor.grouping import Group
 from paceline.executor.remote.messages import JobState
 from paceline.executor.snapshot import PausedStates
 from paceline.pack.pack import SlotTrial

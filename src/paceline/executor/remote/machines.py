@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from paceline.executor.group import Group
+from paceline.executor.grouping import Group
 from paceline.executor.remote.jobs import JobTable, RemoteJob
 from paceline.executor.remote.messages import HostFacts, HostState, ProgramOrder
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # `paceline bench` reads PAYS, and shows results without JAX
-    from paceline.executor.group import Group
+    from paceline.executor.grouping import Group
     from paceline.executor.reporting import ExecutorTimings
     from paceline.executor.slots import Demand
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from paceline.executor.base import PackOptions
-from paceline.executor.group import Group
+from paceline.executor.grouping import Group
 from paceline.executor.planner import effort_of
 from paceline.executor.remote.machines import Machine
 from paceline.executor.remote.messages import ProgramOrder

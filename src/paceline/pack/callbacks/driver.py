@@ -261,3 +261,9 @@ class _CaptureLogs(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.logs = logs or {}
+
+
+def abandon(driver: CallbackDriver | None) -> None:
+    """Releases the callbacks of a trial that trains no further; none of them is called again."""
+    if driver is not None:
+        driver.abandon()
