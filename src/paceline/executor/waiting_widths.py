@@ -50,6 +50,8 @@ class WaitingWidths:
                 fitting = [key for key in others if _fits(groups[largest], groups[key])]
                 enough = len(fitting) >= PADDED
                 moved = self._join(groups, kind, largest, fitting) if enough else []
+                if moved is None:
+                    break  # each try walks two traces, and the next one would fail as well
                 left = [key for key in others if key not in moved]
 
     def ride_of(self, key: Key, group: Group) -> tuple[Key, Ride] | None:
@@ -62,8 +64,12 @@ class WaitingWidths:
 
     def _join(
         self, groups: dict[Key, Group], kind: Any, largest: Key, fitting: Sequence[Key]
-    ) -> list[Key]:
-        """Joins groups that fit into the largest one; returns the keys of those that ride."""
+    ) -> list[Key] | None:
+        """Joins groups that fit into the largest one, where that pays.
+
+        Returns:
+            The keys of those that ride; None where it is not proved of any.
+        """
         whole, others = groups[largest], [groups[key] for key in fitting]
         if not _pays(whole, others):
             return []
@@ -72,7 +78,7 @@ class WaitingWidths:
         try:
             family = family_of(_traced(whole), _tails(whole), _traced(other), _tails(other))
         except NotPaddable:
-            return []
+            return None
         rides = {key: _ride(family, groups[key]) for key in (largest, *fitting)}
         found = {key: ride for key, ride in rides.items() if ride is not None}
         if len(found) <= PADDED:
