@@ -36,15 +36,21 @@ class Hook:
 
         patch.setattr(RayPool, "_welcome", noted)
 
-    def at_order(self, n: int, act: Callable[[str], None]) -> None:
-        """Just after the n-th order has gone out, with the worker's name."""
+    def at_order(self, n: int, act: Callable[[str], None], *, workers: int = 1) -> None:
+        """Just after the n-th order has gone out, with the worker's name.
+
+        Args:
+            n: Number of the order, from 1.
+            act: What is done.
+            workers: So many workers must have had orders: until then, later orders count instead.
+        """
         send, left = RayPool.send, [n]
 
         def sent(pool: RayPool, host: str, order: Any) -> None:
             send(pool, host, order)
             self.orders.setdefault(host, []).append(order)
             left[0] -= 1
-            if left[0] == 0:
+            if left[0] <= 0 and len(self.orders) >= workers and not self.done:
                 self.done = True
                 act(host)
 

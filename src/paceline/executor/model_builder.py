@@ -334,7 +334,8 @@ def stock_structure(
         setting: What it is to train with.
         fold: As of ``SearchData``.
     """
-    _make_variables(model, workload_of(setting, fold, None), setting.class_weight)
+    if not model.built:
+        _make_variables(model, workload_of(setting, fold, None), setting.class_weight)
     # Class weights are constants that no object of the model holds.
     return structure_of(model) if setting.class_weight is None else None
 
@@ -349,16 +350,16 @@ def with_variables(widths: OtherModels, work: Workload, table: Any) -> OtherMode
 
     def build(values: Mapping[str, Any]) -> Any:
         model = widths.build(values)
-        _make_variables(model, work, table)
+        if not model.built:
+            _make_variables(model, work, table)
         return model
 
     return replace(widths, build=build)
 
 
 def _make_variables(model: Any, work: Workload, table: Any) -> None:
-    if not model.built:
-        batch = work.train.batch_shapes(work.batch_size)
-        keras_private.symbolic_build(model, trace.weighed_shapes(batch, table))
+    batch = work.train.batch_shapes(work.batch_size)
+    keras_private.symbolic_build(model, trace.weighed_shapes(batch, table))
 
 
 def traced_model(
