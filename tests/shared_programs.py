@@ -30,6 +30,18 @@ def compiled(*layers: Any, optimizer: Any = "adam") -> keras.Model:
     return model
 
 
+def first_of_many_guides(hp: Any) -> Any:
+    """It learns its inputs from the data."""
+    activation = hp.Choice("activation", ["relu", "elu"])
+    hidden = keras.layers.Dense(hp.Int("units", 4, 12, step=4), activation)
+    layers = [hidden, keras.layers.BatchNormalization(), keras.layers.Dropout(0.3)]
+    model = keras.Sequential([*layers, keras.layers.Dense(3, activation="softmax")])
+    optimizer = keras.optimizers.Adam(hp.Choice("lr", [0.1, 0.01, 0.001]))
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    assert not model.built
+    return model
+
+
 def grid(build: Build, widths: str, notes: list[str], **arguments: Any) -> paceline.Tuner:
     """A search over all configurations, two slots a pack."""
     tuner = paceline.Tuner(

@@ -1,4 +1,4 @@
-"""Models with the user's own layers, losses and steps share programs over widths, where proved."""
+"""Models with own layers, losses and steps, or without an Input, share programs over widths."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from shared_programs import (
     Y,
     check_each_trial_by_itself,
     check_going_on,
+    first_of_many_guides,
     grid,
 )
 
@@ -66,17 +67,19 @@ def build(hp: Any) -> Any:
     )
 
 
+@pytest.mark.parametrize("made", [build, first_of_many_guides])
 @pytest.mark.parametrize("kind", slow_where(KINDS, lambda kind: kind != "one after another"))
-def test_each_trial_is_that_trial_by_itself(kind: str, fresh_folder: Path) -> None:
-    check_each_trial_by_itself(build, kind)
+def test_each_trial_is_that_trial_by_itself(made: Any, kind: str, fresh_folder: Path) -> None:
+    check_each_trial_by_itself(made, kind)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("made", [build, first_of_many_guides])
 @pytest.mark.parametrize("stop", [1, 3, 9])
 def test_a_search_goes_on_to_the_bit(
-    stop: int, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
+    made: Any, stop: int, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_going_on(build, "one after another", stop, monkeypatch)
+    check_going_on(made, "one after another", stop, monkeypatch)
 
 
 class Weighed(keras.Sequential):

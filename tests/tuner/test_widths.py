@@ -28,6 +28,7 @@ from shared_programs import (
     check_each_trial_by_itself,
     check_going_on,
     compiled,
+    first_of_many_guides,
     grid,
     whole_and_resumed,
 )
@@ -195,33 +196,6 @@ def test_small_models_of_many_widths_share_a_program(fresh_folder: Path) -> None
 def test_large_products_are_not_padded(fresh_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(founding, "_STRUCTURE", {"cpu": 1e5})
     assert distinct() == 6
-
-
-def first_of_many_guides(hp: Any) -> Any:
-    """It learns its inputs from the data."""
-    activation = hp.Choice("activation", ["relu", "elu"])
-    hidden = keras.layers.Dense(hp.Int("units", 4, 12, step=4), activation)
-    layers = [hidden, keras.layers.BatchNormalization(), keras.layers.Dropout(0.3)]
-    model = keras.Sequential([*layers, keras.layers.Dense(3, activation="softmax")])
-    optimizer = keras.optimizers.Adam(hp.Choice("lr", [0.1, 0.01, 0.001]))
-    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
-    assert not model.built
-    return model
-
-
-@pytest.mark.parametrize("kind", slow_where(KINDS, lambda kind: kind != "one after another"))
-def test_models_that_learn_their_inputs_from_the_data_share_a_program(
-    kind: str, fresh_folder: Path
-) -> None:
-    check_each_trial_by_itself(first_of_many_guides, kind)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stop", [1, 3, 9])
-def test_such_models_go_on_to_the_bit(
-    stop: int, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check_going_on(first_of_many_guides, "one after another", stop, monkeypatch)
 
 
 def test_a_study_from_before_such_models_shared_keeps_to_that(

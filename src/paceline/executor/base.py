@@ -129,7 +129,8 @@ class FamilyRules(NamedTuple):
 
     Attributes:
         version: 1 joins widths only, 2 choices too, 3 counts what an accelerator gains from more
-            slots, 4 has bands of widths, 5 joins models that learn their inputs from the data.
+            slots, 4 has bands of widths, 5 joins models that learn their inputs from the data, and
+            those with classes of the user's own.
         trials: Trials that the study was to have when it began.
     """
 

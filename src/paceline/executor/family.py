@@ -103,6 +103,12 @@ class FamilyVariant:
             test = self.test.admit(traced.test)
         return self._steps(self.train.admit(traced.train), test)
 
+    def check_tails(self, steps: Sequence[PaddedPair], tails: Tails) -> None:
+        """Checks that a trial's steps on the smaller batches are what ``admit`` takes for them."""
+        for role, step, tail in zip((self.train, self.test), steps, tails, strict=False):
+            if role is not None and step.small is not None and tail is not None:
+                role.check_tail(step.small, tail)
+
     def example(self, which: int) -> tuple[list[PaddedPair], list[list[Axis]]]:
         """The same of the largest model, 0, or the smaller one, 1, whose walks are known."""
         test = None if self.test is None else self.test.example(which)
@@ -138,8 +144,12 @@ class Family:
     layout: Layout
     together: tuple[tuple[Variants, Variants | None], ...] | None
 
-    def admit(self, traced: TracedModel) -> Ride:
+    def admit(self, traced: TracedModel, tails: Tails | None = None) -> Ride:
         """A trial's steps within the program.
+
+        Args:
+            traced: The trial's steps on the full batches.
+            tails: Those on the smaller batches, to be proved as well; None: they follow.
 
         Raises:
             NotPaddable: It is not proved that the trial's results come out as they should.
@@ -148,23 +158,13 @@ class Family:
         if operations not in self.members:  # of width 1, for example: JAX leaves such axes out
             raise NotPaddable("its operations are not those of the largest widths")
         number = list(self.members).index(operations)
-        steps, axes = self._member(number).variant.admit(traced)
+        variant = self._member(number).variant
+        steps, axes = variant.admit(traced)
+        if tails is not None:
+            variant.check_tails(steps, tails)
         places = self.layout.places[number]
         embedding = embedding_of(traced.state, self.layout.state, axes, places)
         return Ride(number, self._common(number, steps), embedding, self.layout.state)
-
-    def check_tails(self, traced: TracedModel, tails: Tails) -> None:
-        """Checks that what was admitted rides on the smaller batches too.
-
-        Raises:
-            NotPaddable: It does not, or a constant there does not follow from those on the full
-                batch.
-        """
-        variant = self.members[operations_of(traced)].variant
-        roles = (variant.train, traced.train, tails[0]), (variant.test, traced.test, tails[1])
-        for role, step, tail in roles:
-            if role is not None and step is not None and tail is not None:
-                role.check_tail(step, tail)
 
     def foresee(
         self, variant: int, constants: Steps, own: Callable[[list[Any]], State]

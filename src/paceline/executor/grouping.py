@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from paceline.data.inputs import TrialInputs
@@ -119,6 +119,12 @@ class Group:
         if self.test is not None and test is not None:
             self.test.admit(test)
         self.n_seen += counts
+
+    def count_in(self, number: int, *steps: Any, counts: bool = True) -> None:
+        """Counts a trial of that number; the rest as of ``add_constants``."""
+        self.add_constants(*steps, counts=counts)
+        self.n_trials += 1
+        self.example = number if self.example is None else self.example
 
     @property
     def trials(self) -> list[SlotTrial]:
@@ -305,7 +311,7 @@ class TrialGrouper:
         if found is None or group is None:
             return None
         ride, state = found
-        queue_job(group, job, state, ride.constants, ride.embedding)
+        _queue_job(group, job, state, ride.constants, ride.embedding)
         return group
 
     def _trace(self, job: Job, setting: TrialInputs, structure: ModelStructure | None) -> Group:
@@ -329,7 +335,7 @@ class TrialGrouper:
         if found is not None:
             key, ride = found
             steps, embedding = ride.riding(steps), ride.embedding
-        queue_job(self._by_key[key], job, state, steps, embedding)
+        _queue_job(self._by_key[key], job, state, steps, embedding)
         return self._by_key[key]
 
     def join_waiting(self, make: Callable[[], Any]) -> None:
@@ -397,6 +403,7 @@ class TrialGrouper:
         """
         work, table = workload_of(setting, self._data.fold, self._chunk_bytes), setting.class_weight
         traced, start = traced_model(model, work, table, structure)
+        tails = cache(partial(tails_of, model, traced.state, work, table))
         if structure is not None:
             starts, name = self._optimizer_starts, structure.structure
             # Once building an optimizer has added something else than zeros, it stays None.
@@ -407,7 +414,6 @@ class TrialGrouper:
             self.families = self.families or WidthFamilies(self._notes, self.founders)
             widths = with_variables(widths, work, table)
             sizes = partial(traced_sizes, work=work, table=table)
-            tails = partial(tails_of, model, traced.state, work, table)
             ride = self.families.admit(traced, widths, kind, work.steps, sizes, tails)
         steps: tuple[Step, Step | None] = (traced.train, traced.test)
         if ride is not None:
@@ -418,15 +424,14 @@ class TrialGrouper:
         group = self._by_key.get(key)
         if group is None:
             if ride is None:
-                shapes, small = traced.state, tails_of(model, traced.state, work, table)
+                shapes, small = traced.state, tails()
             else:
                 shapes, small = ride.family, ride.small
             self._by_key[key] = new_group(key, shapes, traced.state.metrics, work, steps, small)
         elif group.n_seen == 1 and structure is None and ride is None:
             # The second trial's smaller batch is traced too: its constants must follow the full
             # one's. In Keras' own classes no number mixes a hyperparameter with the batch size.
-            small = tails_of(model, traced.state, work, table)
-            for role, step, tail in zip((group.train, group.test), steps, small, strict=True):
+            for role, step, tail in zip((group.train, group.test), steps, tails(), strict=True):
                 if role is not None and step is not None and tail is not None:
                     role.verify_tail(step.canonical.constants, tail)
         constants = [s.canonical.constants for s in steps if s is not None]
@@ -456,7 +461,7 @@ def new_group(
     )
 
 
-def queue_job(
+def _queue_job(
     group: Group,
     job: Job,
     state: State,
@@ -465,10 +470,7 @@ def queue_job(
 ) -> None:
     """Queues a job's members in its group; all members begin with one state."""
     train, test = steps[0], steps[1] if len(steps) > 1 else None
-    group.add_constants(train, test, counts=job.counts)
-    group.n_trials += 1
-    if group.example is None:
-        group.example = job.number
+    group.count_in(job.number, train, test, counts=job.counts)
     trials = [
         SlotTrial(
             *(job.number + i, job.seed, job.epochs, state, train, test),

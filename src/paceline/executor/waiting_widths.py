@@ -87,9 +87,11 @@ class WaitingWidths:
         key = key_of(first.full, largest[2:])
         joined = new_group(key, first.family, whole.metrics, whole.work, first.full, first.small)
         trials = [(trial, found[key]) for key in found for trial in groups[key].queue]
+        trials.sort(key=lambda pair: pair[0].number)
+        constants = [ride.riding(_constants(trial)) for trial, ride in trials]
         try:
-            for trial, ride in sorted(trials, key=lambda pair: pair[0].number):
-                _take(joined, trial, ride)
+            for (trial, _), steps in zip(trials, constants, strict=True):
+                joined.count_in(trial.number, *steps)
         except Unpackable:
             return []
         groups[key] = joined
@@ -98,23 +100,11 @@ class WaitingWidths:
             self._rides[own] = key, ride
             groups[own].queue.clear()
             groups[own].n_trials = 0
-        for trial, ride in trials:
-            trial.train, *rest = ride.riding(_constants(trial))
-            trial.test = rest[0] if rest else None
+        for (trial, ride), (train, *rest) in zip(trials, constants, strict=True):
+            trial.train, trial.test = train, rest[0] if rest else None
             trial.embedding = ride.embedding
+            joined.queue.append(trial)
         return list(found)
-
-
-def _take(group: Group, trial: SlotTrial, ride: Ride) -> None:
-    """Queues a trial of another group, whose constants are still its own.
-
-    Raises:
-        Unpackable: A number differs both between models and between batch sizes.
-    """
-    group.add_constants(*ride.riding(_constants(trial)))
-    group.n_trials += 1
-    group.example = trial.number if group.example is None else group.example
-    group.queue.append(trial)
 
 
 def _constants(trial: SlotTrial) -> list[Sequence[Constant]]:
@@ -140,11 +130,9 @@ def _tails(group: Group) -> Tails:
 def _ride(family: Family, group: Group) -> Ride | None:
     """How the trials of a group ride; None where it is not proved that they may."""
     try:
-        ride = family.admit(_traced(group))
-        family.check_tails(_traced(group), _tails(group))
+        return family.admit(_traced(group), _tails(group))
     except NotPaddable:
         return None
-    return ride
 
 
 def _fits(whole: Group, group: Group) -> bool:

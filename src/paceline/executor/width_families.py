@@ -97,10 +97,8 @@ class WidthFamilies:
             self._learn(of_laws, traced, None, [])
             return None
         try:
-            ride = family.admit(traced)
-            if traced.structure is None:
-                # In Keras' own classes no number follows from hp and from the batch size at once.
-                family.check_tails(traced, trace_tails())
+            # In Keras' own classes no number follows from hp and from the batch size at once.
+            ride = family.admit(traced, trace_tails() if traced.structure is None else None)
         except NotPaddable as error:
             self._learn(of_laws, traced, None, [])
             self._tell(widths, f"a trial has a program of its own: {error}")

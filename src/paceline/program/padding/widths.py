@@ -276,11 +276,11 @@ class PaddedRole:
         """
         return self._riding(step, *self._widths_of(step, self.traces, self._full, self._lifted))
 
-    def check_tail(self, step: Step, tail: Step) -> None:
+    def check_tail(self, small: PaddedStep, tail: Step) -> None:
         """Checks that a trial's step on the smaller batch is what ``admit`` takes for it.
 
         Args:
-            step: T on the full batch.
+            small: What ``admit`` returned.
             tail: T on the smaller batch.
 
         Raises:
@@ -288,12 +288,10 @@ class PaddedRole:
         """
         if self.tails is None or self._small is None:
             raise NotPaddable("the family has no smaller batch")
-        widths, _ = self._widths_of(step, self.traces, self._full, self._lifted)
-        others, _ = self._widths_of(tail, self.tails, self._small)
-        constants = self._tail_constants(step, self.tails[0])
-        ours = [*widths, *(constant.value for constant in constants)]
-        theirs = [*others, *(constant.value for constant in tail.canonical.constants)]
-        if len(ours) != len(theirs) or not all(map(same, ours, theirs)):
+        widths, _ = self._widths_of(tail, self.tails, self._small)
+        found = [*widths, *(constant.value for constant in tail.canonical.constants)]
+        taken = [constant.value for constant in small.canonical.constants]
+        if len(found) != len(taken) or not all(map(same, found, taken)):
             raise NotPaddable("a number on the smaller batch does not follow from the full one")
 
     def _widths_of(
