@@ -231,6 +231,32 @@ def test_models_that_differ_in_a_whole_number_each_show_their_constants(grouper)
     assert first.n_seen == 2 and first.train.observed
 
 
+def test_of_models_of_the_same_classes_the_first_alone_is_traced_on_the_smaller_batch(
+    traced, monkeypatch
+) -> None:
+    def of_width(n: int) -> Job:
+        return replace(job(n, build=toys.wide), model=built(toys.wide, units=4 + n))
+
+    jobs = list(map(of_width, range(3)))
+    uneven = SearchData(prepare(*toys.data(50)), prepare(*toys.data(19, seed=1)))
+    groups = list(map(TrialGrouper(uneven).add, jobs))
+    assert traced == [each.model for each in (jobs[0], *jobs)]
+    assert len({group.name for group in groups}) == 3
+    monkeypatch.setattr("paceline.executor.model_builder._tails_like", lambda *steps: None)
+    by_trace = TrialGrouper(uneven)
+    for number, group in enumerate(groups):
+        other = by_trace.add(of_width(number))
+        for ours, theirs in ((group.train, other.train), (group.test, other.test)):
+            assert ours is not None and ours.tail is not None
+            assert theirs is not None and theirs.tail is not None
+            a, b = ours.tail.canonical, theirs.tail.canonical
+            assert a.fingerprint == b.fingerprint
+            assert [c.value.tobytes() for c in a.constants] == [
+                c.value.tobytes() for c in b.constants
+            ]
+    assert len(traced) == 4 + 6
+
+
 def test_class_weights_are_constants_that_no_model_shows(grouper, traced) -> None:
     """So trials that have them are traced, however often the same was seen."""
     weighted = replace(INPUTS, class_weight=np.array([1.0, 2.0, 3.0], np.float32))

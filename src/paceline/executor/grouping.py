@@ -17,11 +17,11 @@ from typing import Any
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Job, Notes, OtherModels, SearchData
 from paceline.executor.model_builder import (
+    SmallerBatches,
     alike_key,
     key_of,
     kind_of,
     stock_structure,
-    tails_of,
     traced_model,
     traced_sizes,
     with_variables,
@@ -187,6 +187,7 @@ class TrialGrouper:
         # Structure and one of its groups, by key -> how its trials ride in the group's program.
         self._embeddings: dict[tuple[Any, ...], Embedding] = {}
         self._by_key: dict[tuple[Any, ...], Group] = {}
+        self._smaller = SmallerBatches()
         self._predictor = constant_laws.ConstantPredictor()
         self._looked_up: set[tuple[Any, ...]] = set()  # structures and groups looked up on disk
         self._met: set[tuple[Any, ...]] = set()  # models that were not to be trained
@@ -403,21 +404,19 @@ class TrialGrouper:
         """
         work, table = workload_of(setting, self._data.fold, self._chunk_bytes), setting.class_weight
         traced, start = traced_model(model, work, table, structure)
-        tails = cache(partial(tails_of, model, traced.state, work, table))
         if structure is not None:
             starts, name = self._optimizer_starts, structure.structure
             # Once building an optimizer has added something else than zeros, it stays None.
             if starts.setdefault(name, start) is not None:
                 starts[name] = start
         kind, ride = kind_of(work, setting), None
+        tails = cache(partial(self._smaller.tails, model, traced, work, table, kind))
         if widths is not None:
             self.families = self.families or WidthFamilies(self._notes, self.founders)
             widths = with_variables(widths, work, table)
             sizes = partial(traced_sizes, work=work, table=table)
             ride = self.families.admit(traced, widths, kind, work.steps, sizes, tails)
-        steps: tuple[Step, Step | None] = (traced.train, traced.test)
-        if ride is not None:
-            steps = ride.full
+        steps = (traced.train, traced.test) if ride is None else ride.full
         key = key_of(steps, kind)
         if ride is not None and structure is not None:
             self._embeddings[alike_key(structure, setting), key] = ride.embedding

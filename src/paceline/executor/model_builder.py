@@ -391,3 +391,51 @@ def tails_of(model: Any, state: State, work: Workload, table: Any) -> Tails:
         rest = work.validation.step_shapes(work.validation_rest)
         test = trace.trace_test(model, state, rest)
     return train, test
+
+
+class SmallerBatches:
+    """Steps on the smaller batches: traced, or as those of a model of the same classes."""
+
+    def __init__(self) -> None:
+        # What models share -> the first one's steps on the full and on the smaller batches.
+        self._traced: dict[Any, tuple[Tails, Tails]] = {}
+
+    def tails(
+        self, model: Any, traced: TracedModel, work: Workload, table: Any, kind: tuple[Any, ...]
+    ) -> Tails:
+        """The train and test step on the last, smaller batch; None where the data have none.
+
+        Args:
+            model: The model.
+            traced: Its steps on the full batches.
+            work: What its epochs go over.
+            table: The weights of the classes; None: all weigh the same.
+            kind: From ``kind_of``.
+        """
+        structure, full = traced.structure, (traced.train, traced.test)
+        key, rests = None, (work.rest, work.validation_rest)
+        # JAX leaves out axes of one element: of a batch of one as of a width of one.
+        if structure is not None and structure.any_width and any(rests) and 1 not in rests:
+            # The same layers may leave out equations: dropout with a rate of zero does.
+            counts = [0 if step is None else len(step.closed.jaxpr.eqns) for step in full]
+            key = (structure.skeleton, kind, rests, *counts)
+        if key in self._traced and (found := _tails_like(*self._traced[key], full)) is not None:
+            return found
+        tails = tails_of(model, traced.state, work, table)
+        if key is not None:
+            self._traced.setdefault(key, (full, tails))
+        return tails
+
+
+def _tails_like(whole: Tails, part: Tails, own: Tails) -> Tails | None:
+    """As ``step_like``, of both steps."""
+    from paceline.program.smaller_batch import step_like  # for searches over widths alone
+
+    found: list[Step | None] = [None, None]
+    for i, (first, small, full) in enumerate(zip(whole, part, own, strict=True)):
+        if first is None or small is None or full is None:
+            continue
+        found[i] = step_like(first, small, full)
+        if found[i] is None:
+            return None
+    return found[0], found[1]

@@ -256,7 +256,7 @@ class PaddedRole:
 
     def __post_init__(self) -> None:
         self._lifted = [_lifted(step) for step in self.traces]
-        self._full = _program(self.traces)
+        self._full = _program(self.traces, self._lifted)
         self._small = None if self.tails is None else _program(self.tails)
         if self._small is not None and self._small.inputs != self._full.inputs:
             raise NotPaddable("the smaller batch has other extents or numbers by width")
@@ -403,9 +403,9 @@ def _inputs(symbols: Sequence[Axis], choices: Sequence[Differing]) -> tuple[Any,
     return *(symbol.sizes[:2] for symbol in symbols), *numbers
 
 
-def _program(traces: Sequence[Step]) -> _Program:
-    """The family's program with all constants as inputs."""
-    body, symbols, choices = _walk(traces)
+def _program(traces: Sequence[Step], lifted: Sequence[Any] = ()) -> _Program:
+    """The family's program with all constants as inputs; ``lifted`` as of ``_walk``."""
+    body, symbols, choices = _walk(traces, lifted)
     n = len(traces[0].canonical.constants)
     state = {i: n + i - 1 for i in range(1, len(body.outs))}
     closed = emit(body, [*symbols, *choices], replaced=state)
