@@ -69,7 +69,7 @@ ROWS = (
     Row(SPEED, "Fashion-MNIST CNN", "search_speed", "fashion", _TWO),
     Row(SPEED, "MNIST, 12,000 images", "search_speed_structural", "intro", _ONE, ratio=True),
     Row(SPEED, "the first with 64 trials", "search_speed_structural", "intro64", _ONE, ratio=True),
-    Row(SPEED, "the same with 1 to 3", "search_speed_structural", "layers", _ONE, ratio=True),
+    Row(SPEED, "the first with 1 to 3", "search_speed_structural", "layers", _ONE, ratio=True),
     Row(SPEED, "digits over 8 structures, 64", "search_speed_structural", "structures", _ONE, True),
     Row(SPEED, "digits, units 8..128", "search_speed_structural", "narrow", _ONE, ratio=True),
     Row(SPEED, "Fashion-MNIST, filters", "search_speed_structural", "conv_widths", _ONE, True),
