@@ -21,6 +21,7 @@ from paceline.executor.model_builder import ModelBuilder
 from paceline.program import trace
 from paceline.program.canonical import Unpackable
 from paceline.search_space import HyperParameters
+from program.test_smaller_batch import alike
 
 TRAIN, VALIDATION = prepare(*toys.data(48)), prepare(*toys.data(20, seed=1))
 #: Everything in the session shares it, so nothing may change it.
@@ -249,11 +250,7 @@ def test_of_models_of_the_same_classes_the_first_alone_is_traced_on_the_smaller_
         for ours, theirs in ((group.train, other.train), (group.test, other.test)):
             assert ours is not None and ours.tail is not None
             assert theirs is not None and theirs.tail is not None
-            a, b = ours.tail.canonical, theirs.tail.canonical
-            assert a.fingerprint == b.fingerprint
-            assert [c.value.tobytes() for c in a.constants] == [
-                c.value.tobytes() for c in b.constants
-            ]
+            alike(ours.tail, theirs.tail)
     assert len(traced) == 4 + 6
 
 

@@ -18,7 +18,7 @@ from paceline.program.canonical import canonicalise
 from paceline.program.smaller_batch import step_like
 from paceline.program.trace import Step
 from program.padding.kinds import MORE
-from program.padding.test_widths import KINDS
+from program.padding.test_widths import KINDS, shapes_of
 
 MAKES = KINDS | MORE
 #: Both sizes are widths of the models, too.
@@ -33,13 +33,9 @@ def steps(make: Callable[[int, int], Any], widths: tuple[int, int]) -> list[list
     """A model's train and test step on the full and on the smaller batch."""
     keras.utils.set_random_seed(1)
     model = make(*widths)
-    (x,) = model.inputs
     found = []
     for size in (FULL, SMALL):
-        shapes = (
-            jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype),
-            jax.ShapeDtypeStruct((size,), "int32"),
-        )
+        shapes = shapes_of(model, size)
         state = trace.build_state(model, shapes)
         train = trace.trace_train(model, state, shapes)
         found.append([train, trace.trace_test(model, state, shapes)])
@@ -66,19 +62,18 @@ def test_it_is_the_step_that_a_trace_gives(name: str) -> None:
             alike(ours, theirs)
 
 
-def step(function: Any, *shapes: tuple[int, ...], names: tuple[str, ...] = ("loss",)) -> Step:
-    closed = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(s, "float32") for s in shapes))
+def step(function: Any, shape: tuple[int, ...], names: tuple[str, ...] = ("loss",)) -> Step:
+    closed = jax.make_jaxpr(function)(jax.ShapeDtypeStruct(shape, "float32"))
     return Step(closed, canonicalise(closed), names)
 
 
-def found(make: Callable[[int, int, float], Any], rates: tuple[float, float] = (0.1, 0.3)) -> Any:
+def found(make: Callable[[int, int, float], Any]) -> tuple[Step | None, Step]:
     """What follows for the second model, and what a trace gives; ``make(rows, width, rate)``."""
-    (u, _), (v, _) = WIDTHS
-    (a, b), (x, y) = (
+    (whole, part), (own, expected) = (
         [step(make(n, width, rate), (n, width)) for n in (FULL, SMALL)]
-        for width, rate in zip((u, v), rates, strict=True)
+        for width, rate in ((12, 0.1), (20, 0.3))
     )
-    return step_like(a, b, x), y
+    return step_like(whole, part, own), expected
 
 
 KEYS = {FULL: jax.random.key(0), SMALL: jax.random.key(1)}

@@ -132,12 +132,17 @@ QUICK = ["dense"]
 ROUNDS = {"norms", "convolutions", "separable", "attention"}
 
 
-def traced(model: Any) -> tuple[State, Step]:
+def shapes_of(model: Any, size: int) -> Any:
+    """Shapes and dtypes of a batch of so many examples."""
     (x,) = model.inputs
-    shapes = (
-        jax.ShapeDtypeStruct((B, *x.shape[1:]), x.dtype),
-        jax.ShapeDtypeStruct((B,), "int32"),
+    return (
+        jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype),
+        jax.ShapeDtypeStruct((size,), "int32"),
     )
+
+
+def traced(model: Any) -> tuple[State, Step]:
+    shapes = shapes_of(model, B)
     state = trace.build_state(model, shapes)
     return state, trace.trace_train(model, state, shapes)
 
