@@ -15,7 +15,8 @@ Notation
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -118,13 +119,9 @@ def _param(whole: Any, part: Any, own: Any) -> Any:
         parts = [_param(*each) for each in _zip(whole, part, own)]
         return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
     try:
-        if whole == part:
-            return own
-        if whole == own:
-            return part
-    except ValueError:  # arrays, whose comparison is no answer
-        pass
-    raise _Unknown
+        return _following(whole, part, own, eq)
+    except ValueError as error:  # arrays, whose comparison is no answer
+        raise _Unknown from error
 
 
 def _aval(whole: Any, part: Any, own: Any) -> Any:
@@ -136,10 +133,14 @@ def _aval(whole: Any, part: Any, own: Any) -> Any:
 
 
 def _number(whole: Any, part: Any, own: Any) -> Any:
-    a, b, value = map(np.asarray, (whole, part, own))
-    if same(a, b):
+    return _following(whole, part, own, lambda a, b: same(np.asarray(a), np.asarray(b)))
+
+
+def _following(whole: Any, part: Any, own: Any, equal: Callable[[Any, Any], bool]) -> Any:
+    """What the second model has on the smaller batch, of one extent, parameter or number."""
+    if equal(whole, part):
         return own
-    if same(a, value):
+    if equal(whole, own):
         return part
     raise _Unknown
 

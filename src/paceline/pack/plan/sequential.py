@@ -102,7 +102,8 @@ class SequentialProgram:
     def place(self, states: Sequence[State]) -> list[Arrays]:
         """Copies one trial's variables to the device: the step will overwrite their memory."""
         state = on_device(states[0]) if is_lent(states[0]) else states[0]
-        return [[jnp.array(a) for a in part] for part in state.lists()]
+        # Not by ``jnp.array``, which compiles a program for each shape.
+        return jax.device_put([list(part) for part in state.lists()], may_alias=False)
 
     def lay(self, rows: Sequence[Sequence[np.ndarray]]) -> Arrays:
         """The constants of the one trial, unchanged."""
