@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import keras
 import numpy as np
 import pytest
 from keras import layers
 
+from compiled_programs import COMPILED
 from paceline.data.arrays import ArrayData, prepare
 from paceline.executor.model_builder import ModelBuilder
 from paceline.pack import slot_view
@@ -20,14 +20,6 @@ from paceline.program.step_template import StepTemplate
 from paceline.search_space import HyperParameters
 
 N, N_VAL, BATCH = 50, 23, 16
-
-#: Names of everything that XLA compiled; a listener cannot be taken away again in every JAX.
-_compiled: list[str] = []
-jax.monitoring.register_event_duration_secs_listener(
-    lambda event, duration_secs, **what: (
-        _compiled.append(str(what.get("fun_name", "?"))) if "backend_compile" in event else None
-    )
-)
 
 
 def build(hp: HyperParameters) -> keras.Model:
@@ -126,14 +118,14 @@ def test_trials_come_and_go_without_a_compile(workshop: Workshop) -> None:
         pack.evict(old)
         pack.admit(trials[new])
         run(pack)  # the first refills compile what writes into a slot
-    before = len(_compiled)
+    before = len(COMPILED)
     pack.admit(trials[5])
     run(pack)
     for number in (2, 3, 4):
         pack.evict(number)
     run(pack, 2)
     assert [trial.number for trial in pack.live] == [5]
-    assert _compiled[before:] == []
+    assert COMPILED[before:] == []
 
 
 def test_logs_are_named_as_in_keras_and_only_live_slots_report(workshop: Workshop) -> None:
