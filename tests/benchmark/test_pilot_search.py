@@ -34,9 +34,7 @@ def rehearsed(build=toys.dense, n_trials=4, epochs=3, left=lambda: 1e9):
 @pytest.fixture(scope="module")
 def whole():
     """A search so short that it is run to its end."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        four_are_built_first(monkeypatch)
-        return rehearsed()
+    return rehearsed()
 
 
 def test_a_short_search_is_run_to_its_end(whole):
