@@ -141,6 +141,8 @@ def export(
     best = _chosen(study, storage, trial)
     saved = _model_file(study, best)
     what = f"trial {best.number}, {_values(study, best)}"
+    if best.state != "complete":
+        what += f", {formats.reached(best.state, best.epochs, best.best_epoch)}"
     lines = []
     if model:
         write_model(model, partial(shutil.copyfile, saved))
@@ -339,12 +341,10 @@ def _best(study: StudyView, storage: str | None) -> Trial:
     best = study.best
     if best is None:
         resume = command("resume", study.name, storage)
-        some = any(trial.state == "complete" for trial in study.trials)
-        which = "that violates no constraint" if some else "yet"
-        raise StudyError(
-            f"study {study.name!r} has no complete trial {which}, of {len(study.trials)} in all; "
-            f"go on with: {resume}"
-        )
+        some = any(trial.value is not None and trial.violates for trial in study.trials)
+        lacks = "a value that violates no constraint" if some else "been validated for an epoch yet"
+        n = formats.count(len(study.trials), "trial")
+        raise StudyError(f"study {study.name!r}: none of {n} has {lacks}; go on with: {resume}")
     return best
 
 

@@ -131,7 +131,7 @@ class FamilyRules(NamedTuple):
         version: 1 joins widths only, 2 choices too, 3 counts what an accelerator gains from more
             slots, 4 has bands of widths, 5 joins models that learn their inputs from the data, and
             those with classes of the user's own.
-        trials: Trials that the study was to have when it began.
+        trials: Trials that the study was to have when it began; 0 where time was to end it.
     """
 
     version: int = 5
@@ -154,6 +154,9 @@ class OtherModels:
         always: The trial shares a program wherever that is proved, whether it pays or not.
         rules: The rules by which it does so.
         job: Number of the trial's first job; None where it is not known.
+        expected: How many trials to reckon with in the search.
+        level: How often that number has doubled since the search began: then it is asked anew what
+            pays.
     """
 
     parameters: Sequence[Parameter]
@@ -163,6 +166,8 @@ class OtherModels:
     always: bool
     rules: FamilyRules = FAMILY_RULES
     job: int | None = None
+    expected: int = LEAST_TRIALS
+    level: int = 0
 
     def ranges(self) -> dict[str, list[int]]:
         """The whole numbers that may be widths: name -> their values, ascending."""

@@ -201,7 +201,7 @@ class Founding:
         """The bands of these widths; None where trials take less time in programs of their own."""
         widths, rest = self._widths, [len(v) for n, v in ranges.items() if n not in names]
         # Whole numbers that are no widths, such as the number of layers, divide trials into kinds.
-        trials = max(LEAST_TRIALS, widths.rules.trials // math.prod(rest))
+        trials = max(LEAST_TRIALS, widths.expected // math.prod(rest))
         ours = [leaf.shape for leaf in self._traced.state.trainable]
         work = WorkByWidths({name: widths.hparams[name] for name in names}, ours, self._others)
         combinations = math.prod(len(values) for values in choices.values())

@@ -258,7 +258,7 @@ class TrialGrouper:
             setting = self._data.inputs(setting)
         trace.check_packable(model, preprocessed=setting.preprocessed)
         structure = stock_structure(model, setting, self._data.fold)
-        family = None if structure is None else alike_key(structure, setting)
+        family = None if structure is None else alike_key(structure, setting, widths)
         numbers = () if structure is None else structure.numbers
         found = None if family is None else self._predictor.predict(family, numbers)
         key, steps, *_ = found or self._steps(model, setting, structure, widths)
@@ -279,12 +279,14 @@ class TrialGrouper:
 
     def _recognise(self, job: Job, setting: TrialInputs, structure: ModelStructure) -> Group | None:
         """Queues a trial whose constants follow from its structure; None: it must be traced."""
-        found = self._predictor.predict(alike_key(structure, setting), structure.numbers)
+        found = self._predictor.predict(
+            alike_key(structure, setting, job.widths), structure.numbers
+        )
         if found is None:
             return None
         key, steps = found
         group = self._by_key[key]
-        embedding = self._embedding(key, setting, structure)
+        embedding = self._embeddings.get((alike_key(structure, setting, job.widths), key))
         state = None
         if job.model.built:
             built = job.model.optimizer.built
@@ -320,7 +322,7 @@ class TrialGrouper:
         key, steps, state, embedding = self._steps(job.model, setting, structure, job.widths)
         group = self._queue(key, job, state, steps, embedding)
         if structure is not None:
-            self._learn(alike_key(structure, setting), key, structure.numbers, steps)
+            self._learn(alike_key(structure, setting, job.widths), key, structure.numbers, steps)
         return group
 
     def _queue(
@@ -344,16 +346,9 @@ class TrialGrouper:
         self._waiting = self._waiting or make()
         self._waiting.join(self._by_key)
 
-    def _embedding(
-        self, key: tuple[Any, ...], setting: TrialInputs, structure: ModelStructure | None
-    ) -> Embedding | None:
-        """How a trial rides in the program of the group of that key; None: as it was traced."""
-        family = None if structure is None else alike_key(structure, setting)
-        return self._embeddings.get((family, key))
-
     def _learn(
         self,
-        family: tuple[str, int],
+        family: tuple[str, int, int],
         key: tuple[Any, ...],
         numbers: tuple[float, ...],
         steps: list[tuple[Constant, ...]],
@@ -380,7 +375,7 @@ class TrialGrouper:
             kept = [] if lawless else [constant_laws.StoredLaws.of(each) for each in shelf]
             constant_laws.store_laws(file, kept)
 
-    def _laws_file(self, family: tuple[str, int], group: Group) -> str:
+    def _laws_file(self, family: tuple[str, int, int], group: Group) -> str:
         name, work = family[0], group.work
         shapes = [work.train.batch_shapes(work.batch_size), work.rest]
         if work.validation is not None:
@@ -419,7 +414,7 @@ class TrialGrouper:
         steps = (traced.train, traced.test) if ride is None else ride.full
         key = key_of(steps, kind)
         if ride is not None and structure is not None:
-            self._embeddings[alike_key(structure, setting), key] = ride.embedding
+            self._embeddings[alike_key(structure, setting, widths), key] = ride.embedding
         group = self._by_key.get(key)
         if group is None:
             if ride is None:

@@ -316,9 +316,13 @@ def key_of(steps: tuple[Step, Step | None], kind: tuple[Any, ...]) -> tuple[Any,
     return *prints, *kind
 
 
-def alike_key(structure: ModelStructure, setting: TrialInputs) -> tuple[str, int]:
+def alike_key(
+    structure: ModelStructure, setting: TrialInputs, widths: OtherModels | None = None
+) -> tuple[str, int, int]:
     """What one trial must share with another for the other to be recognised by it."""
-    return structure.structure + setting.group_key, setting.batch_size
+    # At another level, trials of this structure may ride in another program.
+    level = 0 if widths is None else widths.level
+    return structure.structure + setting.group_key, setting.batch_size, level
 
 
 def stock_structure(

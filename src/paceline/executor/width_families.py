@@ -35,10 +35,13 @@ class WidthFamilies:
     def __init__(self, notes: Notes, founders: list[int]) -> None:
         self._notes, self._founders = notes, founders
         self._families: dict[Any, Family | None] = {}  # None: such trials do not ride
-        # Kind and operations -> whole numbers whose values keep trials in families of their own.
+        # Kind and operations, and whether bands are known -> whole numbers whose values keep trials
+        # in families of their own.
         self._dividing: dict[Any, tuple[str, ...]] = {}
-        self._bands: dict[Any, Bands] = {}  # by kind and bounds of widths
-        self._apart: set[Any] = set()  # kinds and bounds of widths whose padding does not pay
+        # By kind and bounds of widths: bands, and the level of trials from which they hold.
+        self._bands: dict[Any, tuple[int, Bands]] = {}
+        # Kinds and bounds of widths whose padding does not pay -> the level at which that was seen.
+        self._apart: dict[Any, int] = {}
         self._laws = WidthLaws()
         self._known: list[Family] = []
         # What rides in each of the known families: variants, and constants that decide extents.
@@ -74,20 +77,26 @@ class WidthFamilies:
             return None
         of_kind, band = (*kind, operations_of(traced)), self._band(kind, widths)
         key = self._key(of_kind, widths, band)
-        if key not in self._families:
+        # More trials are to be reckoned with than when sharing a program did not pay.
+        again = not band and widths.level > self._apart.get(_bounds(kind, widths), widths.level)
+        if again or key not in self._families:
             self._families[key] = None
             if widths.job is not None:
                 self._founders.append(widths.job)
             family, dividing = self._begin(traced, widths, kind, steps, trace_sizes)
             digests = () if family is None else family.members
             alike = [(*kind, digest) for digest in digests]
-            for each in (of_kind, *alike):
-                self._dividing.setdefault(each, dividing)
             band = self._band(kind, widths)
+            for each in (of_kind, *alike):
+                self._dividing.setdefault((each, bool(band)), dividing)
+                if not again:
+                    self._dividing.setdefault((each, False), dividing)
             for each in alike:
                 self._families.setdefault(self._key(each, widths, band), family)
-            # Other bounds of such models have no bands yet: they find no answer, and choose.
-            self._families.pop(key)
+            # Other bounds of such models have no bands yet: they find no answer, and choose. The
+            # trials that came before more were reckoned with keep theirs.
+            if not again:
+                self._families.pop(key)
             key = self._key(of_kind, widths, band)
             self._families[key] = family
             if family is not None:
@@ -156,7 +165,7 @@ class WidthFamilies:
         self, of_kind: tuple[Any, ...], widths: OtherModels, band: tuple[Any, ...]
     ) -> tuple[Any, ...]:
         """The name of a trial's family."""
-        names = self._dividing.get(of_kind, ())
+        names = self._dividing.get((of_kind, bool(band)), ())
         return (*of_kind, *(widths.hparams.get(name) for name in names), *band)
 
     def _band(self, kind: tuple[Any, ...], widths: OtherModels) -> tuple[Any, ...]:
@@ -164,8 +173,10 @@ class WidthFamilies:
         if not self._bands:
             return ()
         bounds = _bounds(kind, widths)
-        bands = self._bands.get(bounds)
-        return () if bands is None else (bounds, *tops_of(bands, widths.hparams))
+        level, bands = self._bands.get(bounds, (0, None))
+        if bands is None or widths.level < level:
+            return ()
+        return (bounds, *tops_of(bands, widths.hparams))
 
     def _begin(
         self,
@@ -178,9 +189,10 @@ class WidthFamilies:
         """The family of its first trial, and what divides its kind; arguments as of ``admit``."""
         ranges, choices = widths.ranges(), widths.choices()
         bounds = _bounds(kind, widths)
-        if not ranges | choices or bounds in self._apart:
+        if not ranges | choices or self._apart.get(bounds, -1) >= widths.level:
             return None, ()
-        founding = Founding(traced, widths, steps, trace_sizes, self._bands.get(bounds))
+        _, bands = self._bands.get(bounds, (0, None))
+        founding = Founding(traced, widths, steps, trace_sizes, bands)
         try:
             # Its builds may freeze layers that the user's models share. A model that was built
             # before may draw its first values afterwards: once the data have told its inputs.
@@ -192,11 +204,11 @@ class WidthFamilies:
             return None, ()
         finally:
             if founding.bands is not None:  # another band may do where this one does not
-                self._bands.setdefault(bounds, founding.bands)
+                self._bands.setdefault(bounds, (widths.level, founding.bands))
         for why in founding.refused:
             self._tell(widths, f"choices are not all trained together: {why}")
         if family is None and founding.bands is None and not widths.always:
-            self._apart.add(bounds)
+            self._apart[bounds] = widths.level
         return family, tuple(founding.dividing)
 
     def _learn(self, of_laws: Any, traced: TracedModel, group: Any, constants: Any) -> None:

@@ -207,6 +207,21 @@ def state(name: str) -> str:
     return {"pruned": "stopped early"}.get(name, name)
 
 
+def reached(state: str, epochs: int, best_epoch: int | None) -> str:
+    """Return in which epoch a trial reached its value, and whether it has trained to its end.
+
+    Args:
+        state: The trial's.
+        epochs: Epochs that it has trained.
+        best_epoch: The epoch of its value, from 1; None where that is not known.
+    """
+    ends = {"pruned": ", stopped early", "running": ", unfinished", "paused": ", unfinished"}
+    text = count(epochs, "epoch")
+    if best_epoch and epochs > 1:
+        text = f"epoch {best_epoch} of {epochs}"
+    return text + ends.get(state, "")
+
+
 def strict(value: Any) -> Any:
     """Return ``value`` in the types of JSON; a number that is not finite becomes None.
 

@@ -192,8 +192,8 @@ class StudyPlots:
             best = self._trials.best
             if best is None:
                 raise StudyError(
-                    f"plot.lineage: no trial of study {self._study.study_name!r} is complete; name "
-                    "a trial, or search on."
+                    f"plot.lineage: no trial of study {self._study.study_name!r} has a value yet; "
+                    "name a trial, or search on."
                 )
             number = best.number
         return _shown(lineage_figure(self._trials, self._objective, number))

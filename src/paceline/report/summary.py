@@ -39,7 +39,8 @@ def search_summary(
     elif summary.get("front"):
         blocks.append(front_text(summary["front"], summary["objectives"]))
     else:
-        blocks.append(f"No trial is complete yet, so there is no best {objective}.")
+        said = "complete" if summary.get("objectives") else "validated for an epoch"
+        blocks.append(f"No trial is {said} yet, so there is no best {objective}.")
     blocks.append(_steps(next_steps))
     return "\n\n".join(blocks)
 
@@ -87,14 +88,12 @@ def best_text(best: Mapping[str, Any], objective: str) -> str:
     """Return the best configuration as a few lines.
 
     Args:
-        best: The best trial: number, value, hparams, epochs, best_epoch; with repeats or folds also
-            spread; where other trials have the same value also their numbers, ties.
+        best: The best trial: number, state, value, hparams, epochs, best_epoch; with repeats or
+            folds also spread; where other trials have the same value also their numbers, ties.
         objective: Name of the objective.
     """
     value = formats.metric(best["value"])
-    epochs = formats.count(best["epochs"], "epoch")
-    if best.get("best_epoch") and best["epochs"] > 1:
-        epochs = f"epoch {best['best_epoch']} of {best['epochs']}"
+    epochs = formats.reached(best.get("state", "complete"), best["epochs"], best.get("best_epoch"))
     if best.get("spread") is not None:
         value = f"mean {value} (spread {formats.metric(best['spread'])})"
     lines = [f"Best: {objective} {value}, trial {best['number']}, {epochs}{_ties(best)}"]

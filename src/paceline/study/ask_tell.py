@@ -26,7 +26,7 @@ from paceline.study.searcher import SearchStrategy
 from paceline.study.storage.events import EpochReported, TrialAnnotated, TrialFinished
 from paceline.study.storage.write_behind import WriteBehind
 from paceline.study.trial import INTERRUPTED, Trial, TrialState
-from paceline.study.trials import TrialTable
+from paceline.study.trials import TrialTable, expected_by_time
 from paceline.study.workers.shared_study import StudyPeers
 
 T = TypeVar("T")
@@ -45,6 +45,7 @@ class TrialAsker:
 
     Attributes:
         n_trials: The same; see ``limit_trials``.
+        by_time: Whether time may end the search before it has so many trials.
         n_counted: Trials that count for ``n_trials``: not those that are tried again, those that
             continue others, and those that are rejected before they train.
         draws_alone: Whether this worker draws from a seed of its own, since the study is shared.
@@ -64,7 +65,7 @@ class TrialAsker:
         self._sampler, self._strategy = sampler, strategy
         self._proposer, self._trials, self._peers = proposer, trials, peers
         self._adaptive = proposer.adaptive
-        self.n_trials, self.n_counted = n_trials, 0
+        self.n_trials, self.n_counted, self.by_time = n_trials, 0, False
         self.draws_alone = peers.shared
         self.draws_at_once = False
 
@@ -77,11 +78,24 @@ class TrialAsker:
         if self.draws_at_once or not self._adaptive:
             return self._strategy.max_open
         n_workers = self._peers.n_workers
-        return max(2 if n_workers > 1 else 4, (self.n_trials or 0) // 8 // n_workers)
+        return max(2 if n_workers > 1 else 4, (self.n_expected or 0) // 8 // n_workers)
 
-    def limit_trials(self, n_trials: int | None) -> None:
-        """Set how many trials are wanted in all; None when only time bounds the search."""
-        self.n_trials = n_trials
+    def limit_trials(self, n_trials: int | None, *, by_time: bool) -> None:
+        """Set how many trials are wanted in all, and whether time may end the search before.
+
+        Args:
+            n_trials: The trials; None when only time bounds the search.
+            by_time: See the class.
+        """
+        self.n_trials, self.by_time = n_trials, by_time
+
+    @property
+    def n_expected(self) -> int | None:
+        """How many trials to reckon with; None when that is not known."""
+        if not self.by_time:
+            return self.n_trials
+        expected = expected_by_time(self.n_counted)
+        return expected if self.n_trials is None else min(self.n_trials, expected)
 
     def n_trials_with(self, n_more: int | None) -> int | None:
         """Return how many trials the study shall have where only ``n_more`` may begin."""
@@ -120,7 +134,8 @@ class TrialAsker:
                 enqueued value or name that build does not know.
             SamplerError: The sampler failed.
         """
-        n_sure = None if self.n_trials is None else self.n_trials - self.n_counted
+        n = self.n_expected
+        n_sure = None if n is None else n - self.n_counted
         self._proposer.families.expect(self.max_open or 1, n_sure)
         return self._proposer.propose(run)
 
@@ -236,6 +251,7 @@ class TrialUpdates:
         for stored in restored.trials:
             trial = trial_codec.from_frozen(stored)
             if trial is not None:
+                trial_codec.note_best_so_far(trial, stored, trials.sign < 0)
                 self._take_over(trial, stored)
         if restored.resumed is not None:
             for number, was in restored.resumed["open"].items():
@@ -366,6 +382,7 @@ class TrialUpdates:
         """Learn of a trial of another program, which runs or has ended, and return it."""
         trial = trial_codec.from_frozen(stored)
         if trial is not None:
+            trial_codec.note_best_so_far(trial, stored, self._trials.sign < 0)
             self._trials.add(trial)
             self._proposer.learn_peer_trial(stored, self._trials.signs)
         return trial
@@ -416,6 +433,7 @@ class TrialUpdates:
         for number in self._left_running:
             trial = self._trials.by_number(number)
             trial.state, trial.error = "failed", INTERRUPTED
+            trial.value = trial.best_epoch = None
             self._writer.record(TrialFinished(number, "failed", None, {"error": INTERRUPTED}))
         self._left_running = []
 

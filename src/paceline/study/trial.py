@@ -11,6 +11,9 @@ from paceline.search_space import html
 
 TrialState = Literal["complete", "pruned", "rejected", "failed", "running", "paused"]
 
+#: The states of trials that have not ended.
+UNDER_WAY = ("running", "paused")
+
 #: The error of a trial that was running when its process ended.
 INTERRUPTED = "interrupted"
 

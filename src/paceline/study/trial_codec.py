@@ -310,6 +310,13 @@ def from_frozen(stored: FrozenTrial) -> Trial | None:
     return trial
 
 
+def note_best_so_far(trial: Trial, stored: FrozenTrial, maximize: bool) -> None:
+    """Give a trial under way its best epoch and the value then, of what it has reported."""
+    best = best_so_far(stored, maximize) if trial.state == "running" else None
+    if best is not None and trial.value is None:
+        trial.best_epoch, trial.value = best
+
+
 def best_so_far(stored: FrozenTrial, maximize: bool) -> tuple[int, float] | None:
     """Return the best epoch of a stored trial, from 1, and the first objective then.
 
@@ -446,6 +453,7 @@ def best_record(trial: Trial, ties: Sequence[int] = ()) -> dict[str, Any]:
     """
     return {
         "number": trial.number,
+        "state": trial.state,
         "value": trial.value,
         "hparams": trial.hparams,
         "epochs": trial.epochs,

@@ -82,7 +82,8 @@ class TrialTable(Sequence[Trial]):
     def front(self) -> list[Trial]:
         """The complete trials that no other one is better than throughout.
 
-        Those that are better by the first objective come first, of equals the earlier one.
+        Of one objective the best trials, complete or not. Those that are better by the first
+        objective come first, of equals the earlier one.
         """
         there = [t for t in self.ranked if len(t.values or [t.value]) == len(self.directions)]
         losses = [self.losses(t.values or [t.value or 0.0]) for t in there]
@@ -90,21 +91,22 @@ class TrialTable(Sequence[Trial]):
 
     @property
     def best(self) -> Trial | None:
-        """The complete trial with the best value, the first of equals; None when there is none.
+        """The trial with the best value at any epoch, the first of equals; None without a value.
 
-        As in Optuna, a trial that violates a constraint is never the best. Of several objectives
+        Complete, pruned, paused or still running: what it has reached stays reached. A failed trial
+        is never the best, and as in Optuna none that violates a constraint. Of several objectives
         the first one counts.
         """
         return self._first(t for t in self._trials.values() if self.may_be_best(t))
 
     @staticmethod
     def may_be_best(trial: Trial) -> bool:
-        """Whether a trial is complete, and violates no constraint."""
-        return trial.state == "complete" and not trial.violates
+        """Whether a trial's best epoch counts: it has not failed, and violates no constraint."""
+        return trial.state not in ("failed", "rejected") and not trial.violates
 
     @property
     def ties(self) -> list[int]:
-        """Numbers of the other complete trials whose value is the best one's.
+        """Numbers of the other trials whose value is the best one's.
 
         Trials of the best one's own line are none: with more epochs, or as copies of a population,
         they have its value until they reach a better one.
@@ -122,10 +124,7 @@ class TrialTable(Sequence[Trial]):
 
     @property
     def ranked(self) -> list[Trial]:
-        """The complete trials with a value, the best first; of equals the first comes first.
-
-        Without those that violate a constraint.
-        """
+        """The trials with a value that may be best, the best first; the first of equals first."""
         direction = self.direction
         if direction is None:
             return []
@@ -161,12 +160,6 @@ class TrialTable(Sequence[Trial]):
         while (source := self.repeated_by(trial)) is not None:
             trial = source
         return trial
-
-    @property
-    def leading(self) -> Trial | None:
-        """The trial with the best value so far, whatever its state; None when there is none."""
-        there = self._trials.values()
-        return self._first(t for t in there if t.state != "failed" and not t.violates)
 
     def _first(self, trials: Iterable[Trial]) -> Trial | None:
         """Return the trial with the best value; running searches ask for it ten times a second."""
@@ -239,6 +232,16 @@ class TrialTable(Sequence[Trial]):
             trial.value, trial.best_epoch = value, epoch
 
 
+def expected_by_time(n_begun: int) -> int:
+    """How many trials to reckon with where time ends a search: as many again, at first 24.
+
+    Nobody knows how many there will be. By this rule what is spent on trials to come is never much
+    more than what was spent on those that came. It asks no clock: a search that goes on from a
+    checkpoint decides the same.
+    """
+    return max(24, 2 * n_begun)
+
+
 def note_logs(history: dict[str, list[float]], epoch: int, logs: Mapping[str, float]) -> None:
     """Note the logs of an epoch, from 1, in a history; those of later epochs are dropped."""
     for name in dict.fromkeys([*history, *logs]):
@@ -273,7 +276,8 @@ def trials_to_continue(
     candidates: list[Trial] = []
     for trial in trials:
         over = trial.number in continued - going_on
-        if TrialTable.may_be_best(trial) and trial.value is not None and not over:
+        ended = trial.state == "complete" and not trial.violates
+        if ended and trial.value is not None and not over:
             candidates.append(trial)
     # The sort is stable: of equal trials the earlier one comes first.
     candidates.sort(key=lambda trial: rank(trial.value or 0.0, direction))

@@ -120,10 +120,7 @@ class StudyView:
                 trial = trial_codec.from_frozen(frozen)
                 if trial is None:
                     continue
-                if trial.state == "running" and trial.value is None:
-                    best = trial_codec.best_so_far(frozen, table.sign < 0)
-                    if best is not None:
-                        trial.best_epoch, trial.value = best
+                trial_codec.note_best_so_far(trial, frozen, table.sign < 0)
                 table.add(trial)
         return table
 
@@ -141,11 +138,16 @@ class StudyView:
     def best(self) -> Trial | None:
         """As ``trials.best``, without making all of ``trials``."""
         direction = self._stored.directions[0]
-        there = [(t.values[0], t) for t in self._stored.trials if t.values]
-        numbers = [pair for pair in there if not math.isnan(pair[0])]
+        maximize = direction == "maximize"
+        there = [(_best_value(t, maximize), t) for t in self._stored.trials]
+        numbers = [(value, t) for value, t in there if value is not None and not math.isnan(value)]
         numbers.sort(key=lambda pair: rank(pair[0], direction))
-        trials = (trial_codec.from_frozen(frozen) for _, frozen in numbers)
-        return next((t for t in trials if t is not None and TrialTable.may_be_best(t)), None)
+        for _, frozen in numbers:
+            trial = trial_codec.from_frozen(frozen)
+            if trial is not None and TrialTable.may_be_best(trial):
+                trial_codec.note_best_so_far(trial, frozen, maximize)
+                return trial
+        return None
 
     @classmethod
     def open(
@@ -178,3 +180,11 @@ class StudyView:
         check_pickles(name, stored.trials)
         stored_space(name, stored.meta)
         return cls(name, stored.meta, stored, directory / name / WORKERS)
+
+
+def _best_value(stored: FrozenTrial, maximize: bool) -> float | None:
+    """The value of a stored trial; of one under way, that of its best epoch so far."""
+    if stored.values:
+        return stored.values[0]
+    best = None if stored.state.is_finished() else trial_codec.best_so_far(stored, maximize)
+    return None if best is None else best[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -333,8 +334,13 @@ class TrialLauncher:
 
     def _submit_to_packs(self, packs: PackExecutor, number: int, jobs: list[Job]) -> None:
         to_come, size, most = self.to_come, self._members.size, self._asker.max_open
-        if to_come is not None:
-            left = to_come + len(self.to_continue)
+        expected = self._asker.n_expected
+        if to_come is not None or expected is not None:
+            left = min(
+                math.inf if to_come is None else to_come,
+                math.inf if expected is None else max(0, expected - self._trials.n_counted),
+            )
+            left = int(left) + len(self.to_continue)
             packs.demand.expected = packs.waiting + size * (1 + left)
             if most is not None:
                 packs.demand.expected = min(packs.demand.expected, size * most)

@@ -35,6 +35,7 @@ from paceline.pack.callbacks.per_trial import CallbackFactory
 from paceline.program.files import get_parts, put_parts
 from paceline.search_space import HyperParameters
 from paceline.search_space.parameter import Parameter
+from paceline.study.trials import expected_by_time
 from paceline.tuner.arguments import SearchArguments
 
 
@@ -189,6 +190,10 @@ def other_models(
     """
     if widths == "apart":
         return None
+    expected, level = rules.trials, 0
+    if not expected:
+        expected = expected_by_time(job or 0)
+        level = (expected // expected_by_time(0)).bit_length() - 1
     other = OtherModels(
         built.parameters,
         hparams,
@@ -197,6 +202,8 @@ def other_models(
         widths == "together",
         rules,
         job,
+        expected,
+        level,
     )
     any_width = any(type(value) is int for value in hparams.values())
     return other if any_width or other.choices() else None

@@ -83,7 +83,7 @@ class ProgressReporter:
     def progress(self, phase: str) -> Progress:
         """The search at this moment."""
         now, trials = time.perf_counter(), self._trials
-        best, packs = self._study.trials.best or self._study.trials.leading, self._packs
+        best, packs = self._study.trials.best, self._packs
         self._recent.append((now, trials.trial_epochs))
         rate, pace = self._rate(now), self._pace(now)
         left = None

@@ -443,7 +443,8 @@ def family_rules(
     """
     now = FAMILY_RULES
     if before is None:
-        return now._replace(trials=strategy.n_to_come(arguments.n_trials) or now.trials)
+        trials = strategy.n_to_come(arguments.n_trials) or now.trials
+        return now._replace(trials=0 if arguments.timeout is not None else trials)
     return FamilyRules(before.get("families", 1), before.get("family_trials", now.trials))
 
 

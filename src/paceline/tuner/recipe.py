@@ -108,6 +108,11 @@ class TrialRecipe:
             arguments.callbacks.ask(hp)
         built = BuiltTrial(model, spec.epochs, inputs, tuple(hp.parameters.values()))
         widths = other_models(
-            partial(build, seed=spec.seed), hparams, built, self.widths, self.family_rules
+            partial(build, seed=spec.seed),
+            hparams,
+            built,
+            self.widths,
+            self.family_rules,
+            spec.trial * arguments.n_members,
         )
         return job_of(spec, built, arguments, partial(build, hparams), widths=widths)

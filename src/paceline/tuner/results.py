@@ -69,7 +69,10 @@ class StudyResults:
 
     @property
     def best_trial(self) -> Trial:
-        """The best trial, of a study with one objective.
+        """The trial with the best value in any epoch, of a study with one objective.
+
+        Its ``state`` says whether it is complete: a trial that was stopped early, or had not ended
+        when the search did, is the best where no other has reached its value.
 
         Raises:
             StudyError: No trial has a value yet; or the study has several objectives, so that
@@ -85,13 +88,13 @@ class StudyResults:
             )
         best = study.trials.best
         if best is None:
-            if any(trial.violates and trial.state == "complete" for trial in study.trials):
+            if any(trial.violates and trial.value is not None for trial in study.trials):
                 raise StudyError(
-                    f"study: {self.name!r} has no best trial: each complete one violates a "
+                    f"study: {self.name!r} has no best trial: each one with a value violates a "
                     "constraint; search on, or loosen the constraint."
                 )
             raise StudyError(
-                f"study: {self.name!r} has no finished trial with a value yet; run search first."
+                f"study: no trial of {self.name!r} has been validated for an epoch yet; search on."
             )
         return best
 
@@ -230,12 +233,11 @@ class StudyResults:
             return self.best_trial
         trials = self._require_study().trials.ranked_models
         if rank > len(trials):
-            ranked = formats.count(len(trials), "complete trial")
+            ranked = formats.count(len(trials), "trial")
             raise StudyError(
                 f"study: {self.name!r} has {ranked} with a value of "
                 f"{'its' if len(trials) == 1 else 'their'} own, and the model of rank {rank} was "
-                "asked for. Ask for fewer, or train more trials; pruned trials have no rank and no "
-                "kept model, so a search without a pruner has more of them."
+                "asked for. Ask for fewer, or train more trials."
             )
         return trials[rank - 1]
 

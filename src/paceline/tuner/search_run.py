@@ -421,7 +421,7 @@ class SearchRun:
             arguments = arguments.settled(n_done)
         self._arguments = arguments
         limit = arguments.n_trials
-        study.asker.limit_trials(limit)
+        study.asker.limit_trials(limit, by_time=arguments.timeout is not None)
         study.asker.draws_at_once = isinstance(self._config.pruner, PBT)
         if limit is not None and n_done >= limit and not is_open and not arguments.continue_best:
             self._note(

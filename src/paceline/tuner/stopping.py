@@ -247,8 +247,7 @@ class StoppingCheck:
                 continue
             if not has_ended(trial) and trial.number not in self._running.paused:
                 return None
-            counts = self._trials.may_be_best(trial) or trial.state == "paused"
-            value = trial.value if counts else None
+            value = trial.value if self._trials.may_be_best(trial) else None
             if self._objective.better(value, None if best is None else best.value):
                 best, n_without = trial, 0
                 continue

@@ -147,6 +147,8 @@ class TrialEvents:
         trial = self._study.trials.by_number(number)
         if not self._study.trials.may_be_best(trial):
             self._models.best.forget(number)
+        elif state == "pruned":
+            self._models.best.complete(number)
         if self._pruner is not None:
             self._pruner.end_trial(trial)
         self._strategy.on_trial_complete(trial)

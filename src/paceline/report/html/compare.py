@@ -64,10 +64,11 @@ def _rows(
 
 
 def _results(subject: ReportSubject) -> Iterator[tuple[str, str]]:
-    best = subject.ranked[0] if subject.ranked else None
+    best = subject.reached[0] if subject.reached else None
     yield f"best {subject.objective}", formats.metric(None if best is None else best.value)
     if best is not None:
-        yield "best trial", f"{best.number}, epoch {best.best_epoch or best.epochs}"
+        where = formats.reached(best.state, best.epochs, best.best_epoch)
+        yield "best trial", f"{best.number}, {where}"
         if best.spread is not None:
             yield "spread over its members", formats.metric(best.spread)
     yield "trials", f"{len(subject.trials):,}"
@@ -80,6 +81,6 @@ def _results(subject: ReportSubject) -> Iterator[tuple[str, str]]:
 
 
 def _best(subject: ReportSubject) -> dict[str, str]:
-    best = subject.ranked[0] if subject.ranked else None
+    best = subject.reached[0] if subject.reached else None
     values = {} if best is None else best.hparams
     return {name: formats.hparam(value) for name, value in values.items()}

@@ -65,17 +65,20 @@ def headline(subject: ReportSubject) -> Iterator[str]:
 
 def trials_part(subject: ReportSubject) -> Iterator[str]:
     """Give the best trials as a table."""
-    ranked = subject.ranked[:MOST_TRIALS]
+    ranked = subject.reached[:MOST_TRIALS]
     if not ranked:
         return
+    states = any(trial.state != "complete" for trial in ranked)
     names = list(dict.fromkeys(name for trial in ranked for name in trial.hparams))
     spread = any(trial.spread is not None for trial in ranked)
-    head = ["trial", subject.objective, *(["spread"] if spread else []), "epoch", *names, "seconds"]
+    head = ["trial", subject.objective, *(["spread"] if spread else []), "epoch"]
+    head += [*(["state"] if states else []), *names, "seconds"]
     columns = [
         [trial.number for trial in ranked],
         formats.metrics([trial.value for trial in ranked]),
         *([formats.metrics([trial.spread for trial in ranked])] if spread else []),
         [_epoch_of_value(trial) for trial in ranked],
+        *([[_state(trial) for trial in ranked]] if states else []),
         *hparam_columns(ranked, names),
         formats.seconds_column([trial.seconds if trial.epochs else None for trial in ranked]),
     ]
@@ -84,6 +87,10 @@ def trials_part(subject: ReportSubject) -> Iterator[str]:
     yield table(head, rows, numbers={0, 1, *([2] if spread else []), len(head) - 1}, marked={0})
     if (left := len(subject.trials) - len(rows)) > 0:
         yield dim(f"{left:,} more trials: `paceline trials {subject.name} --all` lists all.")
+
+
+def _state(trial: Trial) -> str:
+    return "unfinished" if trial.state in ("running", "paused") else formats.state(trial.state)
 
 
 def _epoch_of_value(trial: Trial) -> str:

@@ -103,9 +103,9 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
 
 
 def _best(subject: ReportSubject) -> Iterator[str]:
-    if not subject.ranked:
+    if not subject.reached:
         return
-    best = subject.ranked[0]
+    best = subject.reached[0]
     which = f"Best by {subject.objective}" if subject.objectives else "Best configuration"
     yield f'<h2 id="best">{escape(which)}</h2><div class="two">'
     yield table(

@@ -81,9 +81,14 @@ class ReportSubject:
         return self.trials.direction == "maximize"
 
     @cached_property
-    def ranked(self) -> list[Trial]:
-        """The complete trials with a value, the best first."""
+    def reached(self) -> list[Trial]:
+        """The trials with a value, the best first, those that are not complete included."""
         return self.trials.ranked
+
+    @cached_property
+    def ranked(self) -> list[Trial]:
+        """The complete trials with a value, the best first: only these can be compared."""
+        return [trial for trial in self.reached if trial.state == "complete"]
 
     @cached_property
     def lines(self) -> list[Trial]:

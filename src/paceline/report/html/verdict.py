@@ -57,24 +57,27 @@ class Verdict:
 
 def verdict_of(subject: ReportSubject, importances: Importances) -> Verdict:
     """Judge a study."""
-    if not subject.ranked:
+    if not subject.reached:
         n = len(subject.trials)
-        said = "no trials yet" if not n else f"{n:,} trials, none of them complete"
+        said = "no trials yet" if not n else f"{n:,} trials, none of them validated for an epoch"
         return Verdict([f"The study has {said}."], [], [], list(_unfinished(subject)))
     return Verdict(
         list(_best(subject)),
-        [*_sure(subject), *_unequal_epochs(subject), *_better_but_stopped(subject)],
+        [*_sure(subject), *_unequal_epochs(subject)],
         list(_mattered(importances)),
         [*_edges(subject), *_still_improving(subject), *_repeats(subject), *_unfinished(subject)],
     )
 
 
 def _best(subject: ReportSubject) -> Iterator[str]:
-    best, name = subject.ranked[0], subject.objective
+    best, name = subject.reached[0], subject.objective
     value = formats.metric(best.value)
     if best.spread is not None:
         value = f"a mean of {value} over {len(best.members[-1])} members"
     where = f", in epoch {best.best_epoch} of {best.epochs}" if best.best_epoch else ""
+    where += {"pruned": "; it was stopped early", "complete": ""}.get(
+        best.state, "; it is unfinished"
+    )
     high = "highest" if subject.maximize else "lowest"
     yield f"Trial {best.number} has the {high} {name}: {value}{where}."
     if front := subject.front:
@@ -88,6 +91,14 @@ def _best(subject: ReportSubject) -> Iterator[str]:
 
 def _sure(subject: ReportSubject) -> Iterator[str]:
     lines, name = subject.lines, subject.objective
+    first = subject.reached[0]
+    if first.state != "complete" and lines:
+        better, than = formats.apart(first.value or 0.0, lines[0].value or 0.0)
+        yield (
+            f"It has trained {formats.count(first.epochs, 'epoch')}; the best complete trial, "
+            f"{lines[0].number}, has {than} after {lines[0].epochs:,}, against {better}."
+        )
+        return
     n_complete = len(subject.ranked)
     values = [trial.value for trial in lines if trial.value is not None]
     of_lines = len(lines) < n_complete
@@ -146,31 +157,17 @@ def _unequal_epochs(subject: ReportSubject) -> Iterator[str]:
     """Epochs as a function of hp, trials that were continued: who trains longer is often better."""
     epochs = [trial.epochs for trial in subject.ranked]
     top = epochs[: max(5, len(epochs) // 10)]
-    if len(epochs) < 2 * len(top) or any(t.continued_at is not None for t in subject.trials):
+    if (
+        not top
+        or len(epochs) < 2 * len(top)
+        or any(t.continued_at is not None for t in subject.trials)
+    ):
         return  # a copy in a population begins with the epochs of the trial that it continues
     of_top, of_all = statistics.median(top), statistics.median(epochs[len(top) :])
     if 0 < _LONGER * of_all <= of_top:  # trials of another program have no epochs
         yield (
             f"The best {len(top)} trials trained {of_top:g} epochs, the others {of_all:g} "
             "(medians), so part of their lead may be that they trained longer."
-        )
-
-
-def _better_but_stopped(subject: ReportSubject) -> Iterator[str]:
-    """A pruned trial whose best epoch was better than the best trial's."""
-    name, sign = subject.objective, -1 if subject.maximize else 1
-    found: tuple[float, int, int] | None = None
-    for trial in subject.trials:
-        if trial.state == "pruned" and trial.rejected is None:
-            losses = [sign * value for value in trial.history.get(name, ()) if value == value]
-            if losses and (found is None or min(losses) < found[0]):
-                found = min(losses), trial.number, trial.epochs
-    best = subject.ranked[0].value
-    if found is not None and best is not None and found[0] < sign * best:
-        better, than = formats.apart(sign * found[0], best)
-        yield (
-            f"Trial {found[1]}, which was stopped after {formats.count(found[2], 'epoch')}, had "
-            f"been better: {better}, against {than}."
         )
 
 

@@ -30,7 +30,7 @@ from paceline.search_space import HyperParameters
 from paceline.study.storage import schema
 from paceline.study.storage.folder import BEST as FOLDER
 from paceline.study.study import Study
-from paceline.study.trial import Trial
+from paceline.study.trial import UNDER_WAY, Trial
 from paceline.study.trials import rank
 from paceline.study.workers.worker import WORKERS
 from paceline.tuner.checkpoint.trial_variables import LastVariables, apply_weights
@@ -53,10 +53,11 @@ class _Held:
 
 
 class BestModels:
-    """Keeps the weights of the k best complete trials, each at its best epoch.
+    """Keeps the weights of the k best trials, each at its best epoch.
 
-    A trial that still trains may fail or be pruned, so its weights are held beside those of the
-    complete trials, not in their place. With several objectives the front stays, however large.
+    A trial under way, running or paused, may still fail, so its weights are held beside those of
+    the trials that have ended, not in their place. With several objectives the front stays, however
+    large.
 
     Args:
         folder: Where files go; made at the first save.
@@ -77,20 +78,23 @@ class BestModels:
         self._folder, self._keep, self._direction = folder, keep, direction
         self._front, self._study = front, study
         self._open: dict[int, _Held] = {}
-        self._complete: dict[int, _Held] = {}
+        self._ended: dict[int, _Held] = {}
         self._saved: dict[int, dict[str, Any]] = _read_manifest(folder, study())
         for number, entry in self._saved.items():
-            self._complete[number] = _Held(entry["value"], entry["epoch"], None)
+            self._ended[number] = _Held(entry["value"], entry["epoch"], None)
 
-    def expect(self, values: Mapping[int, float]) -> None:
+    def expect(self, trials: Mapping[int, Trial]) -> None:
         """Ignores saved models of no trial, as where a storage was cut, and they were not.
 
         Args:
-            values: Number -> value, of all complete trials of the study.
+            trials: Those of the study that may be the best.
         """
-        for number, held in list(self._complete.items()):
-            if held.weights is None and not _is_of(held.value, values.get(number)):
-                del self._complete[number]
+        for number, held in list(self._ended.items()):
+            trial = trials.get(number)
+            if trial is None or not _is_of(held.value, trial.value):
+                del self._ended[number]
+            elif trial.state in UNDER_WAY:
+                self._open[number] = self._ended.pop(number)
 
     def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Weights]) -> None:
         """Holds a running trial's weights when its new best value is among the k best.
@@ -106,47 +110,54 @@ class BestModels:
             self._open[number] = _Held(value, epoch, fetch())
 
     def complete(self, number: int) -> None:
-        """Counts a trial among the complete trials, of which the k best stay."""
+        """Counts a trial, complete or pruned, among those that have ended: the k best stay."""
         held = self._open.pop(number, None)
         if held is not None:
-            self._complete[number] = held
+            self._ended[number] = held
         if self._front is not None:
             kept = {trial.number for trial in self._front()}
-            self._complete = {n: held for n, held in self._complete.items() if n in kept}
+            self._ended = {n: held for n, held in self._ended.items() if n in kept}
         elif held is not None:
-            ranked = sorted(self._values(), key=lambda pair: self._rank(*pair))
-            self._complete = {n: self._complete[n] for n, _ in ranked[: self._keep]}
+            self._ended = self._best_of(self._ended)
+
+    @property
+    def _kept(self) -> dict[int, _Held]:
+        """The k best of all trials, under way or ended: those whose models are saved."""
+        return self._ended if self._front is not None else self._best_of(self._ended | self._open)
+
+    def _best_of(self, trials: Mapping[int, _Held]) -> dict[int, _Held]:
+        ranked = sorted(trials, key=lambda number: self._rank(number, trials[number].value))
+        return {number: trials[number] for number in ranked[: self._keep]}
 
     @property
     def least(self) -> float | None:
         """The value that a trial must reach to be among the k best; None: any will do."""
-        if len(self._complete) < self._keep:
+        if len(self._ended) < self._keep:
             return None
-        ranked = sorted(self._values(), key=lambda pair: self._rank(*pair))
-        return ranked[self._keep - 1][1]
+        return list(self._best_of(self._ended).values())[-1].value
 
     def drop(self, number: int) -> None:
         """Forgets the weights of a running trial, which has failed or begins again."""
         self._open.pop(number, None)
 
     def forget(self, number: int) -> None:
-        """Forgets a trial, whether it runs or is complete."""
+        """Forgets a trial, whether it is under way or has ended."""
         self._open.pop(number, None)
-        self._complete.pop(number, None)
+        self._ended.pop(number, None)
 
     def renumber(self, number: int, now: int) -> None:
         """Keeps what is held of a trial under its new number."""
-        tables: list[dict[int, Any]] = [self._open, self._complete, self._saved]
+        tables: list[dict[int, Any]] = [self._open, self._ended, self._saved]
         for table in tables:
             if number in table:
                 table[now] = table.pop(number)
 
     @property
     def unsaved(self) -> bool:
-        """Whether the weights of some complete trial are held and not on disk."""
+        """Whether the weights of some trial that has ended are held and not on disk."""
         return any(
             held.weights is not None and not self._is_saved(number, held)
-            for number, held in self._complete.items()
+            for number, held in self._ended.items()
         )
 
     def snapshot(self, arrays: dict[str, np.ndarray], without: Container[int]) -> dict[str, Any]:
@@ -160,7 +171,7 @@ class BestModels:
             JSON values for ``restore``.
         """
         facts: dict[str, Any] = {}
-        for where, trials in (("open", self._open), ("complete", self._complete)):
+        for where, trials in (("open", self._open), ("complete", self._ended)):
             facts[where] = {}
             for number, held in trials.items():
                 if held.weights is None or number in without:
@@ -171,7 +182,7 @@ class BestModels:
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Holds what was held when ``snapshot`` was called."""
-        for where, trials in (("open", self._open), ("complete", self._complete)):
+        for where, trials in (("open", self._open), ("complete", self._ended)):
             for number, (value, epoch, *sizes) in facts[where].items():
                 trainable, fixed = get_parts(f"best.{number}", sizes, arrays)
                 trials[int(number)] = _Held(value, epoch, (trainable, fixed))
@@ -184,8 +195,8 @@ class BestModels:
         return held.epoch, held.value, held.weights
 
     def weights(self, number: int) -> Weights | None:
-        """A complete trial's weights, where this process holds them."""
-        held = self._complete.get(number)
+        """A trial's weights, where this process holds them."""
+        held = self._ended.get(number) or self._open.get(number)
         return held.weights if held else None
 
     def path(self, number: int) -> Path | None:
@@ -195,7 +206,8 @@ class BestModels:
 
     def weights_path(self, number: int) -> Path | None:
         """The file to load a trial's weights from: a whole model, or weights alone; or None."""
-        entry = self._saved.get(number) if number in self._complete else None
+        there = number in self._ended or number in self._open
+        entry = self._saved.get(number) if there else None
         return None if entry is None else _checked(self._folder, entry)
 
     def save(
@@ -210,11 +222,12 @@ class BestModels:
         Raises:
             OSError: A file cannot be written.
         """
-        if not self._complete:
+        kept = self._kept
+        if not kept:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         entries: dict[int, dict[str, Any]] = {}
-        for number, held in self._complete.items():
+        for number, held in kept.items():
             if self._is_saved(number, held):
                 entries[number] = self._saved[number]
             elif held.weights is not None:
@@ -269,7 +282,7 @@ class BestModels:
         return old is not None and old["epoch"] == held.epoch and old["value"] == held.value
 
     def _values(self) -> list[tuple[int, float]]:
-        return [(number, held.value) for number, held in self._complete.items()]
+        return [(number, held.value) for number, held in self._ended.items()]
 
     def _rank(self, number: int, value: float) -> tuple[float, int]:
         """Sorts the best first; of equal trials the earlier one, as the study does."""
@@ -358,21 +371,17 @@ class TrainedModels:
         self._folder, self._study_folder = folder / FOLDER, study_folder or folder
         self._said: str | None = None
         self._last_save = time.perf_counter()
-        values = {
-            trial.number: trial.value
-            for trial in study.trials
-            if study.trials.may_be_best(trial) and trial.value is not None
-        }
         trials = study.trials
+        there = {t.number: t for t in trials if trials.may_be_best(t) and t.value is not None}
         front = (lambda: trials.front) if trials.several else None
         study_id = partial(getattr, study.metadata, "id")  # another worker may make the study first
         self.best: Any = BestModels(self._folder, keep, trials.direction, front, study_id)
-        if not study.resumed:  # otherwise some trials with models are under way again
-            self.best.expect(values)
+        self.best.expect(there)
         if (searchers := study.strategy.trial_weights()) is not None:
             self.best = searchers
         assert study.trials.direction is not None
         ranked = partial(rank, direction=study.trials.direction)
+        values = {n: trial.value or 0.0 for n, trial in there.items() if trial.state == "complete"}
         self.last_variables = LastVariables(folder / "ends", keep, ranked, values, study_id)
 
     def model(
