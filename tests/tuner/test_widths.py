@@ -19,6 +19,8 @@ from marks import slow_where
 from paceline.errors import UsageError
 from paceline.executor import accelerator_costs, founding
 from paceline.executor.base import EpochReport, FamilyRules
+from paceline.study import trials
+from paceline.study.trials import expected_by_time
 from paceline.tuner import provenance
 from shared_programs import (
     DATA,
@@ -282,6 +284,53 @@ def test_trials_in_bands_go_on_to_the_bit(
     whole, resumed = whole_and_resumed(in_bands, stop, monkeypatch)
     assert len(whole.results()) == 16
     assert bands_of(resumed) == bands_of(whole)
+
+
+def two_widths(hp: Any) -> Any:
+    widths = [hp.Int(name, 2, 128, step=2) for name in ("first", "second")]
+    adam = keras.optimizers.Adam(hp.Float("lr", 1e-3, 1e-1))
+    return compiled(*(keras.layers.Dense(n, "relu") for n in widths), optimizer=adam)
+
+
+def by_time(study: str) -> paceline.Tuner:
+    """A search that time may end; 24 trials of its space are worth bands of widths, 12 are not."""
+    tuner = paceline.Tuner(two_widths, "loss", study, sampler="random", seed=1)
+    tuner.search(X[:32], Y[:32], epochs=2, n_trials=18, timeout=1000.0, **DATA)
+    return tuner
+
+
+@pytest.fixture
+def worth_bands_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(founding, "_STRUCTURE", {"cpu": 9e6})
+    monkeypatch.setattr(trials, "_FIRST", 6)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("worth_bands_of_many")
+def test_where_time_ends_a_search_its_trials_share_once_many_have_come(fresh_folder: Path) -> None:
+    """What sharing costs is spent when as many trials have come as it is to save."""
+    tuner = by_time("s")
+    programs = [tuner.trial(number).program for number in range(18)]
+    assert len(set(programs[:12])) == 12
+    assert len(set(programs[12:])) == 2
+    assert not set(programs[12:]) & set(programs[:12])
+    assert tuner.optuna_study().user_attrs["paceline"]["family_trials"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("worth_bands_of_many", "hears_signals")
+@pytest.mark.parametrize("stop", [20, 30])
+def test_such_a_search_goes_on_to_the_bit(
+    stop: int, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials from before and after are under way when it is stopped."""
+    whole, resumed = whole_and_resumed(by_time, stop, monkeypatch)
+    for number in range(18):
+        assert resumed.trial(number).program == whole.trial(number).program
+
+
+def test_trials_to_come_are_reckoned_by_those_that_came() -> None:
+    assert [expected_by_time(n) for n in (0, 12, 13, 100)] == [24, 24, 26, 200]
 
 
 @pytest.mark.usefixtures("worth_two_bands")

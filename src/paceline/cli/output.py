@@ -64,7 +64,7 @@ def exit_codes() -> Iterator[None]:
 
 
 def leave(code: object) -> None:
-    """End this process at once if it was interrupted while XLA compiles in a thread.
+    """End this process at once while XLA compiles in a thread what no search needs any more.
 
     At its end Python waits for threads, and XLA may compile for minutes. If the thread were a
     daemon, Python would kill it in the middle of C++ code, which aborts the process.
@@ -73,10 +73,10 @@ def leave(code: object) -> None:
         code: The exit code of the command.
     """
     compiling = sys.modules.get("paceline.program.compile")  # None in commands that only read
-    if code == INTERRUPTED and compiling is not None and compiling.busy():
+    if isinstance(code, int | None) and compiling is not None and compiling.busy():
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(INTERRUPTED)
+        os._exit(code or 0)
 
 
 class _Closed(io.TextIOBase):

@@ -42,6 +42,7 @@ from paceline.executor.slots import Demand, RoundBegin, SlotAllocator
 from paceline.executor.snapshot import PackSnapshots, PausedStates
 from paceline.pack.callbacks.driver import abandon
 from paceline.program import keras_private
+from paceline.program.compile import drop_waiting
 from paceline.program.initial_weights import as_built
 from paceline.program.trace import State
 
@@ -455,6 +456,7 @@ class LocalExecutor:
     def close(self) -> None:
         """Ends the lanes' threads; all trials, packs and data are dropped."""
         self._grouper.save_laws()
+        drop_waiting()
         self._lanes.close(self._patience)
         trials = [trial for group in self._grouper.groups for trial in group.trials]
         for trial in [*trials, *self._paused.trials]:

@@ -164,6 +164,12 @@ def compile_in_background(
     return future
 
 
+def drop_waiting() -> None:
+    """Forgets what waits for a compiler: the search that asked for it has ended."""
+    for future in list(_under_way):
+        future.cancel()
+
+
 def busy() -> bool:
     """Whether XLA compiles something: nothing interrupts that, and the interpreter waits for it."""
     return bool(_under_way)

@@ -12,6 +12,10 @@ from paceline.study.objective import Direction, is_better
 from paceline.study.trial import Trial
 
 
+#: Trials to reckon with at the beginning of a search that time ends.
+_FIRST = 24
+
+
 class TrialTable(Sequence[Trial]):
     """The trials of a study, in the order of their numbers, those still running included.
 
@@ -239,7 +243,7 @@ def expected_by_time(n_begun: int) -> int:
     more than what was spent on those that came. It asks no clock: a search that goes on from a
     checkpoint decides the same.
     """
-    return max(24, 2 * n_begun)
+    return max(_FIRST, 2 * n_begun)
 
 
 def note_logs(history: dict[str, list[float]], epoch: int, logs: Mapping[str, float]) -> None:

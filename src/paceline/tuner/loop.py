@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from paceline.tuner.population import Population
 
 
+class TimeIsUp(BaseException):
+    """The timeout is over while the search waits for a compiler."""
+
+
+#: The end of a search whose timeout is over.
+TIMEOUT = SearchEnd("timeout", "the timeout is over")
+
+
 class SearchLoop:
     """The loop between the study, which decides, and the executors, which train.
 
@@ -111,6 +119,8 @@ class SearchLoop:
             self._note_stop(self._peers.stopped_by or "interrupted")
             self.ended = SearchEnd("interrupted")
             raise
+        except TimeIsUp:
+            self._end_early(TIMEOUT)
         except SearchStopped:
             self._note_stop("stopped by progress")
             self.ended = SearchEnd("progress", "progress returned False")
@@ -157,7 +167,7 @@ class SearchLoop:
             if self._population is not None:
                 self._population.look()
             if self._timeout.over:
-                end = SearchEnd("timeout", "the timeout is over")
+                end = TIMEOUT
         if end is not None:
             self._end_early(end)
             return False
@@ -212,27 +222,31 @@ class SearchLoop:
 
     def _train_packs(self, packs: PackExecutor) -> None:
         self._prefetch.begin_round(packs)
-        times = packs.timings.seconds
-        # Compiling does not count: a search waits for a program once.
-        before = times.train + times.validate
         packs.advance(self._reports.receive, self._ask_ahead, self._reports.failed)
         self._prefetch.end_round()
         self.timeline.collect()
-        if not packs.streaming:
-            self._timeout.round_took(times.train + times.validate - before)
+        self._note_round(packs)
+
+    def _note_round(self, packs: PackExecutor) -> None:
+        """Notes how long a round takes: compiling left out, a search waits for a program once."""
+        if packs.timings.rounds:
+            self._timeout.round_took(packs.timings.rounds[-1][0])
 
     def _ask_ahead(self) -> bool:
         """While the device works, gets one more trial ready; False when there is none to."""
         packs = self._packs
         assert packs is not None
-        if packs.streaming and packs.timings.rounds:
-            self._timeout.round_took(packs.timings.rounds[-1][0])
+        if packs.streaming:
+            self._note_round(packs)
         packs.hurried = self._stop.asked or self._timeout.over
         self._show("compiling" if packs.compiling else "training")
-        if self._stop.asked and packs.compiling:  # nothing trains: the round has not begun
-            self._prefetch.break_off()
-            self.checkpointer.save()
-            raise KeyboardInterrupt
+        if packs.compiling:  # nothing trains: the round has not begun
+            # Without any epoch the search would have no model, and waits for its first.
+            late = self._timeout.over and self._trials.trial_epochs > 0
+            if self._stop.asked or late:
+                self._prefetch.break_off()
+                self.checkpointer.save()
+                raise KeyboardInterrupt if self._stop.asked else TimeIsUp
         return self._prefetch.ask_ahead(packs)
 
     def _show(self, phase: str) -> None:

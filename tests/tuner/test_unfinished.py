@@ -1,0 +1,196 @@
+"""However a search ends, the best epoch of any trial counts: that of an unfinished trial, too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import optuna
+import pytest
+
+import paceline
+import toys
+from commands import command
+from epoch_reports import observe_reports
+from paceline.tuner.checkpoint.best_models import TrainedModels
+from stopping import hears_signals, stopped_after, times_out  # noqa: F401
+
+X, Y = toys.data()
+HELD_OUT = toys.data(23, seed=1)
+CALL: dict[str, Any] = {**toys.CALL, "validation_data": HELD_OUT, "epochs": 9, "verbose": 0}
+
+
+@pytest.fixture
+def make(fresh_folder: Path):
+    def tuner(**arguments: Any) -> paceline.Tuner:
+        settings: dict[str, Any] = {"study": "s", "slots": 4, "objective": "val_loss"}
+        return paceline.Tuner(toys.dense, notes=lambda text: None, **(settings | arguments))
+
+    return tuner
+
+
+def score(model: keras.Model) -> float:
+    return model.evaluate(*HELD_OUT, verbose=0, return_dict=True)["loss"]
+
+
+def is_best(tuner: paceline.Tuner, state: str) -> None:
+    """The best trial is the one with the lowest loss in any epoch, and its model is of that epoch.
+
+    1e-5: packed validation sums in another order than ``evaluate``.
+    """
+    table = tuner.results()
+    best = tuner.best_trial
+    assert best.state == state
+    assert best.value == table["value"].min()
+    assert best.number == table["value"].idxmin()
+    assert score(tuner.best_model()) == pytest.approx(best.value, rel=1e-5)
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])  # packs that stream, and rounds
+def test_a_search_that_ends_by_time_before_any_trial_does_has_a_model(make, monkeypatch, sampler):
+    with monkeypatch.context() as patch:
+        epochs = observe_reports(patch)
+        times_out(patch, lambda: len(epochs) >= 8)
+        tuner = make(sampler=sampler)
+        tuner.search(X, Y, n_trials=100_000, timeout=1000.0, **{**CALL, "epochs": 2000})
+    assert set(tuner.results()["state"]) == {"running"}
+    is_best(tuner, "running")
+    assert tuner.summary()["best"]["state"] == "running"
+    is_best(make(), "running")  # read from the storage, as another process does
+
+
+def test_a_search_in_fit_that_ends_by_time_has_a_model(make, monkeypatch):
+    with monkeypatch.context() as patch:
+        epochs = observe_reports(patch)
+        times_out(patch, lambda: len(epochs) >= 3)
+        tuner = make(executor="fit")
+        tuner.search(X, Y, n_trials=8, timeout=1000.0, **CALL)
+    is_best(tuner, "running")
+
+
+def test_so_has_one_that_its_progress_stops(make, monkeypatch):
+    epochs = observe_reports(monkeypatch)
+    tuner = make(sampler="tpe", progress=lambda now: len(epochs) < 8)
+    tuner.search(X, Y, n_trials=8, **{**CALL, "epochs": 2000})
+    is_best(tuner, "running")
+
+
+@pytest.mark.usefixtures("hears_signals")
+def test_so_has_one_that_is_interrupted(make, monkeypatch):
+    stopped_after(monkeypatch, 3)
+    tuner = make(sampler="tpe")
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        tuner.search(X, Y, n_trials=8, **{**CALL, "epochs": 2000})
+    is_best(tuner, "running")
+
+
+def test_trials_that_wait_for_their_promotion_count(make, monkeypatch):
+    """Each trial trains one epoch, and none is promoted before time is up."""
+    with monkeypatch.context() as patch:
+        epochs = observe_reports(patch)
+        times_out(patch, lambda: len(epochs) >= 4)
+        tuner = make(pruner="asha:1:9")
+        tuner.search(X, Y, n_trials=100_000, timeout=1000.0, **CALL)
+    assert "paused" in set(tuner.results()["state"])
+    is_best(tuner, "paused")
+
+
+def test_a_trial_that_was_pruned_after_its_best_epoch_is_the_best(make):
+    class Pruner(optuna.pruners.BasePruner):
+        """Prunes the first trial after its fourth epoch, and no other."""
+
+        def prune(self, study: Any, trial: Any) -> bool:
+            return trial.number == 0 and trial.last_step >= 4
+
+    tuner = make(pruner=Pruner(), sampler="random")
+    tuner.enqueue({"lr": 0.03, "dropout": 0.1})
+    for _ in range(3):
+        tuner.enqueue({"lr": 1e-3, "dropout": 0.5})
+    tuner.search(X, Y, n_trials=4, **CALL)
+    assert tuner.best_trial.number == 0
+    is_best(tuner, "pruned")
+
+
+def test_a_trial_that_fails_later_is_no_best(make):
+    """Its loss is not a number from some epoch on; what it had before is not counted."""
+    tuner = make(sampler="random", slots=1)
+    tuner.enqueue({"lr": 0.01, "dropout": 0.1})
+    tuner.enqueue({"lr": 0.02, "dropout": 0.1})
+
+    class Breaks(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 3 and float(self.model.optimizer.learning_rate) < 0.015:
+                self.model.layers[0].kernel.assign(self.model.layers[0].kernel * float("nan"))
+
+    tuner.search(X, Y, n_trials=2, callbacks=[Breaks()], **CALL)
+    assert list(tuner.results()["state"]) == ["failed", "complete"]
+    is_best(tuner, "complete")
+
+
+def test_what_was_reached_stays_when_the_search_goes_on(make, monkeypatch):
+    with monkeypatch.context() as patch:
+        epochs = observe_reports(patch)
+        times_out(patch, lambda: len(epochs) >= 8)
+        make().search(X, Y, n_trials=4, timeout=1000.0, **{**CALL, "epochs": 30})
+    whole = make(study="whole")
+    whole.search(X, Y, n_trials=4, **{**CALL, "epochs": 30})
+    tuner = make()
+    tuner.search(X, Y, n_trials=4, **{**CALL, "epochs": 30})
+    assert list(tuner.results()["value"]) == list(whole.results()["value"])
+    is_best(tuner, "complete")
+    names = [path.name for path in Path("runs/s/best").glob("trial-*")]
+    assert names == [f"trial-{tuner.best_trial.number}-epoch-{tuner.best_trial.best_epoch}.keras"]
+
+
+def test_without_any_epoch_there_is_no_best(make):
+    tuner = make()
+    tuner.search(X, Y, n_trials=4, timeout=1e-6, **CALL)
+    with pytest.raises(paceline.StudyError, match="no trial of 's' has been validated"):
+        tuner.best_trial  # noqa: B018
+    with pytest.raises(paceline.StudyError, match="no trial of 's' has been validated"):
+        tuner.best_model()
+
+
+def test_a_process_that_dies_leaves_the_model_that_was_saved(make, monkeypatch):
+    """Models are saved now and then while a search runs, those of running trials too."""
+    monkeypatch.setattr(TrainedModels, "EVERY", 0.0)
+    epochs = observe_reports(monkeypatch)
+
+    def saved() -> bool:
+        return len(epochs) > 8 and any(Path("runs/s/best").glob("*.keras"))
+
+    tuner = make(sampler="tpe", progress=lambda now: not saved())
+    monkeypatch.setattr("paceline.tuner.search_run.SearchRun._save", lambda self: None)
+    tuner.search(X, Y, n_trials=8, **{**CALL, "epochs": 2000})
+    found = json.loads(Path("runs/s/best/manifest.json").read_text())
+    ((number, entry),) = found.items()
+    model = keras.models.load_model(Path("runs/s/best") / entry["file"])
+    assert score(model) == pytest.approx(entry["value"], rel=1e-5)
+    assert tuner.trial(int(number)).history["val_loss"][entry["epoch"] - 1] == entry["value"]
+
+
+def test_commands_say_what_the_best_trial_is(make, monkeypatch, capsys):
+    def out(*words: str) -> str:
+        assert command(*words) == 0
+        return capsys.readouterr().out
+
+    with monkeypatch.context() as patch:
+        epochs = observe_reports(patch)
+        times_out(patch, lambda: len(epochs) >= 8)
+        tuner = make()
+        tuner.search(X, Y, n_trials=8, timeout=1000.0, **{**CALL, "epochs": 2000})
+    best = tuner.best_trial
+    where = f"epoch {best.best_epoch} of {best.epochs}, unfinished"
+    capsys.readouterr()
+    assert f"trial {best.number}, {where}" in out("best", "s")
+    assert json.loads(out("best", "s", "--json"))["state"] == "running"
+    assert where in out("export", "s", "-o", "best.keras")
+    assert score(keras.models.load_model("best.keras")) == pytest.approx(best.value, rel=1e-5)
+    assert "* best val_loss" in out("trials", "s")
+    out("report", "s")
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert f"Trial {best.number} has the lowest val_loss" in page
+    assert "it is unfinished" in page
+    assert "unfinished</td>" in page
