@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -14,6 +15,9 @@ import pytest
 
 import paceline
 import toys
+from paceline.compat import keras_tuner, talos
+from paceline.compat.keras_tuner import oracle_search
+from paceline.program.keras_backend import chosen_in_file, reason
 
 SHOW = "import os; print(os.environ.get('KERAS_BACKEND'))"
 
@@ -61,14 +65,48 @@ def test_options_of_xla_are_left_alone_on_another_backend() -> None:
 
 
 def said(text: str) -> None:
-    Path(".keras").mkdir()
+    Path(".keras").mkdir(exist_ok=True)
     Path(".keras/keras.json").write_text(text, encoding="utf-8")
+
+
+#: The keras.json that Keras writes at its first import (keras/src/backend/config.py of each wheel).
+_SINCE_3_10 = """{
+    "floatx": "float32",
+    "epsilon": 1e-07,
+    "backend": "tensorflow",
+    "image_data_format": "channels_last"
+}"""
+WRITTEN = dict.fromkeys(
+    "3.10.0 3.11.0 3.11.1 3.11.2 3.11.3 3.12.0 3.12.1 3.12.2 3.12.3 3.12.4 3.13.0 3.13.1 3.13.2 "
+    "3.14.0 3.14.1 3.15.0 3.15.1".split(),
+    _SINCE_3_10,
+)
+
+
+@pytest.mark.parametrize("release", WRITTEN)
+def test_the_file_that_keras_writes_is_no_choice(release, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)  # all are installed
+    monkeypatch.setenv("KERAS_HOME", str(Path.cwd() / ".keras"))
+    said(WRITTEN[release])
+    assert chosen_in_file() is None
+    defaults = json.loads(WRITTEN[release])
+    for change in ({"backend": "torch"}, {"backend": "jax"}, {"floatx": "float16"}):
+        Path(".keras/keras.json").write_text(json.dumps(defaults | change), encoding="utf-8")
+        assert chosen_in_file() == (str(Path.cwd() / ".keras/keras.json"), defaults | change)
 
 
 def test_jax_is_chosen_where_nobody_has_chosen():
     assert child(f"import paceline; {SHOW}; import keras; print(keras.backend.backend())") == (
         "jax\njax"
     )
+    written = Path(".keras/keras.json").read_bytes()  # by the release that is installed
+    Path("tensorflow").mkdir()
+    Path("tensorflow/__init__.py").touch()
+    assert child(f"import paceline; {SHOW}") == "jax"
+    assert child(f"import paceline; {SHOW}", KERAS_BACKEND="") == "jax"  # as Keras reads it
+    assert Path(".keras/keras.json").read_bytes() == written
+    said(json.dumps({"backend": "tensorflow"}))
+    assert child(f"import paceline; {SHOW}") == "None"
 
 
 def test_nothing_is_written():
@@ -110,30 +148,72 @@ def searching(monkeypatch, notes: list[str], **arguments) -> None:
         tuner.search(*toys.data(), n_trials=1)
 
 
-def test_a_backend_that_nobody_chose_is_said_in_a_box(monkeypatch):
+def test_a_backend_other_than_jax_is_said_in_a_box(monkeypatch):
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    monkeypatch.setenv("KERAS_HOME", "nowhere")
     notes: list[str] = []
     searching(monkeypatch, notes)
-    (box,) = notes
+    searching(monkeypatch, notes)
+    box, again = notes
+    assert box == again
     lines = box.splitlines()
-    assert "Keras runs on tensorflow" in lines[1]
+    assert "This search will be many times slower than it could be" in lines[1]
     assert max(map(len, lines)) <= 76
-    code = "\n".join(lines[lines.index("") + 1 :]).split("\n\n")[1]
-    here = types.ModuleType("here")
+    text = " ".join(line.removeprefix("\u2502 ") for line in lines[2 : lines.index("", 1)])
+    assert "Keras runs on tensorflow, because keras was imported before paceline (" in text
+    code = "\n".join(lines[lines.index("", 1) + 1 :]).split("\n\n")[0]
+    assert len(code.splitlines()) == 2
     before = dict(os.environ)
-    exec(code, vars(here))
+    exec(code, vars(types.ModuleType("here")))
     assert os.environ["KERAS_BACKEND"] == "jax"
     os.environ.clear()
     os.environ.update(before)
 
 
-def test_a_backend_that_somebody_chose_is_not(monkeypatch):
+def test_nothing_is_said_of_it_where_fit_was_asked_for(monkeypatch):
     notes: list[str] = []
-    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
-    searching(monkeypatch, notes)
-    monkeypatch.delenv("KERAS_BACKEND")
     searching(monkeypatch, notes, executor="fit")
     assert notes == []
+
+
+def test_why_keras_runs_on_another_backend(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setenv("KERAS_HOME", str(Path.cwd() / ".keras"))
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    assert reason("tensorflow") == "KERAS_BACKEND=tensorflow is set"
+    monkeypatch.setenv("KERAS_BACKEND", "jax")  # too late
+    assert reason("torch") == "keras was imported before paceline"
+    for change, key in (({"backend": "torch"}, "backend"), ({"floatx": "float16"}, "floatx")):
+        content = json.loads(_SINCE_3_10) | change
+        said(json.dumps(content))
+        assert reason(content["backend"]) == (
+            f"{Path.cwd() / '.keras/keras.json'} names it and differs from the file that Keras "
+            f'writes by itself, in "{key}"'
+        )
+    assert reason("numpy") == "keras was imported before paceline"  # and the file is not why
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_searches_of_keras_tuner_say_it_too(verbose, monkeypatch, capsys):
+    monkeypatch.setattr(oracle_search, "search", lambda *_, **__: None)
+    tuner = keras_tuner.RandomSearch(toys.dense, objective="val_accuracy", max_trials=1)
+    for backend, times in (("torch", 1), ("jax", 0)):
+        monkeypatch.setattr(keras.backend, "backend", lambda name=backend: name)
+        tuner.search(*toys.data(), verbose=verbose)
+        assert capsys.readouterr().err.count("Keras runs on torch, because") == times
+
+
+def test_scans_of_talos_say_it_too(monkeypatch, capsys):
+    def model(x, y, x_val, y_val, params):
+        made = toys.softmax()
+        return made.fit(x, y, validation_data=(x_val, y_val)), made
+
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    talos.Scan(*toys.data(), {"a": [1, 2]}, model, disable_progress_bar=True)
+    said = capsys.readouterr().err
+    assert said.count("Keras runs on torch, because") == 1
+    assert '\n\nimport os; os.environ["KERAS_BACKEND"] = "jax"\nimport paceline' in said
+    assert "one at a time" not in said  # the box is told in place of that
 
 
 def test_tensorboard_without_its_packages_is_an_error_before_the_search(monkeypatch):

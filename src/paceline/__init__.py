@@ -30,6 +30,7 @@ from paceline.errors import (
     TrialTimeoutError,
     UsageError,
 )
+from paceline.program.keras_backend import select_jax
 
 if TYPE_CHECKING:
     from paceline.benchmark.api import bench
@@ -87,36 +88,6 @@ _LAZY = {
 }
 
 
-def _select_jax() -> None:
-    """Has Keras run on JAX where nobody has chosen a backend, in this process alone.
-
-    Keras reads KERAS_BACKEND once, when it is imported, and else its file keras.json, which it
-    writes itself: a backend in there that is not installed was not chosen by anyone.
-    """
-    if "keras" in sys.modules or "KERAS_BACKEND" in os.environ:
-        return
-    home = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
-    try:
-        with open(os.path.join(home, "keras.json"), encoding="utf-8") as file:
-            text = file.read()
-    except (OSError, ValueError):
-        text = ""
-    if not text or not _names_installed_backend(text):
-        os.environ["KERAS_BACKEND"] = "jax"
-
-
-def _names_installed_backend(text: str) -> bool:
-    """Whether the text of a keras.json names a backend that is installed."""
-    import json
-    from importlib.util import find_spec
-
-    try:
-        chosen = json.loads(text).get("backend")
-        return isinstance(chosen, str) and find_spec(chosen) is not None
-    except (ValueError, AttributeError):
-        return False
-
-
 def _leave_loops() -> None:
     """Has XLA not unroll loops on a CPU, in this process: that is a third of compiling.
 
@@ -135,7 +106,7 @@ def _leave_loops() -> None:
         os.environ["XLA_FLAGS"] = f"{flags} {option}".strip()
 
 
-_select_jax()
+select_jax()
 _leave_loops()
 
 

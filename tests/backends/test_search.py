@@ -73,7 +73,40 @@ def test_jax_is_asked_nothing(child_environment, fresh_folder) -> None:
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    assert f"Keras runs on {BACKEND}; packs need KERAS_BACKEND=jax" in done.stderr
+    assert done.stderr.count(f"Keras runs on {BACKEND}, because KERAS_BACKEND={BACKEND} is") == 1
+    assert "one at a time" not in done.stderr
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="Keras writes its name, whatever is installed")
+def test_a_file_that_keras_has_written_leads_to_packs(child_environment, fresh_folder) -> None:
+    """Before: a session in which nothing packs, on each machine where Keras was ever imported."""
+    script = f"""
+import sys
+sys.path.insert(0, {str(Path(toys.__file__).parent)!r})
+import paceline, toys
+notes = []
+tuner = paceline.Tuner(toys.dense, study="s", sampler="random", fresh=True, notes=notes.append)
+tuner.search(*toys.data(), validation_split=0.25, batch_size=16, n_trials=2)
+print(set(tuner.results()["plan"]), notes)
+"""
+    environment = {**child_environment, "KERAS_HOME": "written", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment.pop("KERAS_BACKEND")
+    told = []
+    for code in ("import keras", script, f"import keras\n{script}"):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stderr
+        assert '"backend": "tensorflow"' in Path("written/keras.json").read_text()
+        told.append(done.stdout)
+    assert told[1].endswith("} []\n") and "'fit'" not in told[1]
+    assert told[2].startswith("{'fit'}")
+    assert told[2].count("Keras runs on tensorflow, because keras was imported before") == 1
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="replicas are TensorFlow's")

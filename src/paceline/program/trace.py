@@ -26,6 +26,7 @@ import numpy as np
 from paceline.errors import UsageError
 from paceline.program import keras_private
 from paceline.program.canonical import Canonical, Unpackable, canonicalise, lift
+from paceline.program.keras_backend import refusal
 
 #: Numbers of an array among the logs that are reported one by one, at most.
 _MOST_NUMBERS = 1000
@@ -93,10 +94,8 @@ def check_packable(model: Any, *, preprocessed: bool = False) -> None:
         Unpackable: The model cannot be packed. The message is the reason, to follow "trial 3 runs
             in fit: ".
     """
-    if keras.backend.backend() != "jax":
-        raise Unpackable(
-            f"Keras runs on {keras.backend.backend()}, and packs need KERAS_BACKEND=jax"
-        )
+    if (why := refusal()) is not None:
+        raise Unpackable(why)
     if model.run_eagerly:
         raise Unpackable("it is compiled with run_eagerly=True")
     if keras.distribution.distribution() is not None:

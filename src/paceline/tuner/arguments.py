@@ -25,6 +25,7 @@ from paceline.data.labels import weights_by_class
 from paceline.errors import UsageError
 from paceline.executor.base import PACKS_ONLY, SearchData
 from paceline.pack.callbacks.per_trial import CallbackFactory, StudyPaths
+from paceline.program.keras_backend import refusal
 from paceline.search_space import HyperParameters
 from paceline.tuner.stopping import StoppingRules, check_rules
 from paceline.tuner.timeouts import check_seconds
@@ -486,14 +487,12 @@ def _why_fit(
     """Why all trials must run in Keras' ``fit``; None when they can be packed."""
     if executor == "fit":
         return "executor='fit'"
-    why = None
-    if keras.backend.backend() != "jax":
-        why = f"Keras runs on {keras.backend.backend()}; packs need KERAS_BACKEND=jax"
-    elif others:
+    why = refusal()
+    if why is None and others:
         why = f"{', '.join(others)}: not supported in packs"
-    elif not isinstance(shuffle, (bool, np.bool_)):
+    elif why is None and not isinstance(shuffle, (bool, np.bool_)):
         why = f"shuffle={shuffle!r} is not supported in packs"
-    elif callbacks is not None:
+    elif why is None and callbacks is not None:
         why = callbacks.why_not_packed
     if why is not None and executor in PACKS_ONLY:
         raise UsageError(f"executor: {executor!r} cannot run this: {why}; use 'auto'.")

@@ -19,6 +19,7 @@ from paceline.errors import TrialRejected
 from paceline.executor.base import Job, OtherModels
 from paceline.executor.protocol import PackExecutor
 from paceline.program.canonical import Unpackable
+from paceline.program.keras_backend import refusal
 from paceline.search_space import HyperParameters
 from paceline.study.draft import BuildFailed, Draft
 from paceline.study.trial import Trial
@@ -52,7 +53,7 @@ class TrialLauncher:
         self._arguments, self._timeout = context.arguments, context.trial_timeout
         self._packs, self._fit = context.packs, context.fit
         self._trials, self._members = context.trials, context.members
-        self._said: set[str] = set()
+        self._said: set[str | None] = {refusal()}  # of the backend, the search itself has told
         self.seconds = 0.0
         self.over = False
         self.to_continue: deque[int] = deque()
@@ -327,7 +328,7 @@ class TrialLauncher:
         self.seconds += time.perf_counter() - began
         if self._packs is None:
             why = self._arguments.why_fit or "they are no arrays"
-            self._say_once(f"trials run in Keras' own fit, one at a time: {why}")
+            self._say_once(f"trials run in Keras' own fit, one at a time: {why}", key=why)
             self._submit_to_fit(number, jobs, why)
         else:
             self._submit_to_packs(self._packs, number, jobs)

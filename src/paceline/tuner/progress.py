@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from paceline.executor.reporting import Seconds
+from paceline.program.keras_backend import reason
 from paceline.report import formats
 from paceline.report.forecast import Pace, pace_of, rounds_left
 from paceline.report.progress import Progress, TrialRow, WorkerRow
@@ -285,12 +286,16 @@ def to_stderr(text: str) -> None:
     sys.stderr.write(f"paceline: {text}\n")
 
 
-def unpacked_backend(backend: str) -> str:
-    """What a user is told whose Keras runs on something else than JAX, in a box."""
+def unpacked_backend() -> str | None:
+    """What a user is told whose Keras runs on something else than JAX, in a box; None on JAX."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        return None
     text = (
-        "Trials train one after another in Keras' fit: packs, which train many trials at once, "
-        "need JAX. Restart Python (in a notebook: the kernel), and paste this above all other "
+        f"Keras runs on {backend}, because {reason(backend)}. Trials train one after another in "
+        "Keras' fit. On JAX, many trials train at once in one compiled program. To change this, "
+        "restart Python (in a notebook: the kernel), and put these two lines above all other "
         "imports:"
     )
-    code = ("import os", 'os.environ["KERAS_BACKEND"] = "jax"')
-    return formats.boxed(f"Keras runs on {backend}", text, code)
+    code = ('import os; os.environ["KERAS_BACKEND"] = "jax"', "import paceline  # before keras")
+    return formats.boxed("This search will be many times slower than it could be", text, code)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
-
-import keras
 
 from paceline.errors import BuildError, DataError, StudyError, UsageError
 from paceline.executor.model_builder import ModelBuilder
@@ -434,12 +431,10 @@ class Tuner(StudyResults):
             raise failed from failed.__cause__  # which may be why the data cannot be read
 
     def _warn_of_backend(self) -> None:
-        """Says how many trials can train at once, where Keras' backend is nobody's choice."""
-        backend = keras.backend.backend()
-        chosen = "KERAS_BACKEND" in os.environ or self._config.executor != "auto"
-        if backend == "jax" or chosen or not self._strategy.resumable:
-            return
-        self._tell(unpacked_backend(backend))
+        """Says it if Keras' backend keeps trials out of packs; a searcher's own tool says it."""
+        told = unpacked_backend()
+        if told is not None and self._config.executor != "fit" and self._strategy.resumable:
+            self._tell(told)
 
     @contextmanager
     def _view(self, arguments: SearchArguments, verbose: int | str) -> Iterator[None]:

@@ -21,6 +21,7 @@ from paceline.executor.base import EpochReport, Job
 from paceline.executor.local import LocalExecutor
 from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
+from paceline.tuner.progress import unpacked_backend
 
 
 @dataclass
@@ -113,9 +114,9 @@ class FitHandler:
         kwargs: dict[str, Any],
         why: str,
     ) -> Any:
-        number = self._thread.outcome.number
+        like = f"{self._noun} {self._thread.outcome.number} and its like"
         self._scheduler.say(
-            f"{self._noun} {number} and its like train in Keras' own fit, one at a time: {why}"
+            unpacked_backend() or f"{like} train in Keras' own fit, one at a time: {why}"
         )
         given = kwargs.get("callbacks")
         if isinstance(given, (list, tuple)) or (given is None and len(args) < 6):

@@ -8,7 +8,6 @@ once, so ``on_trial_begin`` of one trial may come before ``on_trial_end`` of ano
 from __future__ import annotations
 
 import inspect
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,6 +41,7 @@ from paceline.search_space import HyperParameters, Space
 from paceline.study.searcher import Searcher, TrialWeights
 from paceline.study.trial import Trial as Record
 from paceline.tuner.checkpoint.trial_variables import apply_weights
+from paceline.tuner.progress import to_stderr
 
 #: Number of models that are kept in order to save the weights of other trials with them.
 _KEPT_MODELS = 4
@@ -125,11 +125,6 @@ def _as_fit_reads(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, A
     found = dict(bound.arguments)
     del found[next(iter(found))]  # self
     return found
-
-
-def to_stderr(text: str) -> None:
-    """Writes a line for the user to stderr."""
-    sys.stderr.write(f"paceline: {text}\n")
 
 
 class OracleSearcher(Searcher):

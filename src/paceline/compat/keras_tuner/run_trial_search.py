@@ -14,8 +14,9 @@ from paceline.compat.interception import Call, Engine, Outcome
 from paceline.compat.keras_tuner.engine.hypermodel import own_code
 from paceline.compat.keras_tuner.engine.protocols import SearchTuner
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
-from paceline.compat.keras_tuner.oracle_search import EndingError, begin_trial, to_stderr
+from paceline.compat.keras_tuner.oracle_search import EndingError, begin_trial
 from paceline.study.samplers.values import trial_seed
+from paceline.tuner.progress import to_stderr
 
 #: Methods of tuners and hypermodels that are called while trials run.
 _CALLED = (

@@ -58,6 +58,7 @@ class Bar:
 
 
 def say(text: str, before: str = "") -> None:
-    """Prints a note on stderr."""
-    sys.stderr.write(f"{before}talos: {' '.join(text.split())}\n")  # errors may have many lines
+    """Prints a note on stderr, on one line unless it is a box."""
+    text = text if text.startswith("\n") else " ".join(text.split())  # errors may have many lines
+    sys.stderr.write(f"{before}talos: {text}\n")
     sys.stderr.flush()

@@ -36,6 +36,7 @@ from paceline.program import keras_private
 from paceline.program.initial_weights import noted_build
 from paceline.program.own_model import own_model
 from paceline.search_space import HyperParameters
+from paceline.tuner.progress import to_stderr, unpacked_backend
 
 #: Methods that train a trial or watch its training. A subclass that overrides one of them needs the
 #: search that runs ``run_trial`` of each trial.
@@ -110,7 +111,7 @@ class Tuner(BaseTuner):
                 "subclass with a `run_trial()` of its own can do without."
             )
         if distribution_strategy is not None and keras.backend.backend() != "tensorflow":
-            oracle_search.to_stderr(
+            to_stderr(
                 "distribution_strategy is for the TensorFlow backend and is not used: trials are "
                 "spread over all accelerators"
             )
@@ -198,6 +199,8 @@ class Tuner(BaseTuner):
         callbacks = fit_kwargs.get("callbacks")
         if callbacks:
             self._deepcopy_callbacks(callbacks)
+        if (told := unpacked_backend()) is not None:
+            to_stderr(told)
         try:
             with repeated_warnings_hidden(self._shown_warnings):
                 # Without x only a ``fit`` of the user's can train: of the model, or in run_trial.
@@ -221,7 +224,7 @@ class Tuner(BaseTuner):
             why = error
         # KerasTuner finds out trial by trial, and some trials may work: so does this search.
         if self.oracle.verbose:
-            oracle_search.to_stderr(f"trials run in Keras' own fit, one at a time: {why}")
+            to_stderr(f"trials run in Keras' own fit, one at a time: {why}")
         try:
             super()._search(*fit_args, **fit_kwargs)
         except RuntimeError as failed:
@@ -336,7 +339,7 @@ class Tuner(BaseTuner):
                 noted_build(build), lambda model: self._load_weights(model, trial.trial_id)
             )
         if not alone:
-            oracle_search.to_stderr(
+            to_stderr(
                 f"the model of trial {trial.trial_id} has layers in common with build, and Keras "
                 "cannot copy it: those layers hold its weights from now on"
             )
