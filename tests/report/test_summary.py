@@ -47,7 +47,10 @@ def test_a_search_without_a_value_says_so():
     result = {**RESULT, "best": None, "n_trials": {"complete": 0, "running": 0}}
     text = summary.search_summary(result, "val_loss", [("paceline trials d", "every trial")])
     assert text.startswith("digits: 0 trials (none) in 4.2 s")
-    assert "No trial is complete yet, so there is no best val_loss." in text
+    assert "No trial is validated for an epoch yet, so there is no best val_loss." in text
+    best = {**RESULT["best"], "state": "running", "epochs": 8, "best_epoch": 7}
+    text = summary.search_summary({**RESULT, "best": best}, "val_accuracy", [])
+    assert f"trial {best['number']}, epoch 7 of 8, unfinished" in text
 
 
 def test_a_finished_study_shown_again_took_no_time():

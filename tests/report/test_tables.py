@@ -33,7 +33,8 @@ def test_a_record_has_what_json_promises():
         "program": "a1b2",
         "plan": "stacked",
     }
-    assert list(best_record(TRIALS[2])) == ["number", "value", "hparams", "epochs", "best_epoch"]
+    names = ["number", "state", "value", "hparams", "epochs", "best_epoch"]
+    assert list(best_record(TRIALS[2])) == names
 
 
 def test_csv_has_the_columns_of_results_and_exact_numbers():

@@ -34,7 +34,7 @@ def test_the_best_trial_comes_first() -> None:
 def test_a_study_without_a_value_says_what_it_has() -> None:
     assert verdict(0).best == ["The study has no trials yet."]
     found = verdict(0, failed=2)
-    assert found.best == ["The study has 2 trials, none of them complete."]
+    assert found.best == ["The study has 2 trials, none of them validated for an epoch."]
     assert any("2 of 2 trials failed" in text for text in found.following)
 
 
@@ -234,23 +234,39 @@ def test_epochs_that_explain_no_lead_are_not_said(long: set[int]) -> None:
     assert "longer" not in " ".join(verdict_of(subject, importances_of(subject)).sure)
 
 
-@pytest.mark.parametrize("better", [True, False])
-def test_a_trial_that_was_stopped_and_had_been_better_is_named(better: bool) -> None:
+@pytest.mark.parametrize(
+    ("state", "what"), [("pruned", "it was stopped early"), ("paused", "it is unfinished")]
+)
+def test_a_best_trial_that_is_not_complete_is_beside_the_best_complete_one(state, what) -> None:
     subject = subject_of(20)
-    value = subject.ranked[0].value + (0.01 if better else -0.01)
-    history = {subject.objective: [0.1, float("nan"), value]}
-    subject.trials.add(Trial(20, "pruned", history=history, epochs=3))
-    said = " ".join(verdict_of(subject, importances_of(subject)).sure)
-    assert ("Trial 20, which was stopped after 3 epochs, had been better: " in said) is better
+    first = max(subject.trials, key=lambda trial: trial.value)
+    first.value = 0.98
+    subject.trials.add(Trial(20, state, 0.980001, epochs=3, best_epoch=2))
+    found = verdict_of(subject, importances_of(subject))
+    assert (
+        found.best[0]
+        == f"Trial 20 has the highest {subject.objective}: 0.9800, in epoch 2 of 3; {what}."
+    )
+    assert found.sure[0] == (
+        f"It has trained 3 epochs; the best complete trial, {first.number}, has 0.98 after "
+        f"{first.epochs}, against 0.980001."
+    )
 
 
-def test_a_lead_in_the_sixth_decimal_is_shown() -> None:
+def test_a_trial_that_was_stopped_and_was_not_better_is_not_named() -> None:
     subject = subject_of(20)
-    subject.ranked[0].value = 0.98
-    history = {subject.objective: [0.1, 0.980001]}
-    subject.trials.add(Trial(20, "pruned", history=history, epochs=2))
-    said = " ".join(verdict_of(subject, importances_of(subject)).sure)
-    assert "had been better: 0.980001, against 0.98." in said
+    subject.trials.add(Trial(20, "pruned", 0.01, epochs=3, best_epoch=2))
+    found = verdict_of(subject, importances_of(subject))
+    assert "Trial 20 " not in " ".join(found.best + found.sure)
+
+
+def test_without_a_complete_trial_there_is_a_best_one() -> None:
+    subject = subject_of(0)
+    subject.trials.set_direction("maximize")
+    subject.trials.add(Trial(0, "running", 0.8, epochs=3, best_epoch=2))
+    found = verdict_of(subject, importances_of(subject))
+    assert "it is unfinished" in found.best[0]
+    assert found.sure == ["With 0 complete trials nothing can be said of how sure that is."]
 
 
 # -- trials that continue or copy others -----------------------------------------------------------

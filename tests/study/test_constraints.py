@@ -247,7 +247,7 @@ def test_the_best_trial_is_the_one_that_optuna_names(amounts_: list[float]) -> N
         assert study.trials.best is view.best is view.trials.best is None
         return
     number = theirs.best_trial.number
-    for best in (study.trials.best, view.best, view.trials.best, study.trials.leading):
+    for best in (study.trials.best, view.best, view.trials.best):
         assert best is not None
         assert best.number == number
     assert [trial.number for trial in study.trials.ranked] == [2, 3, 0]
@@ -256,18 +256,30 @@ def test_the_best_trial_is_the_one_that_optuna_names(amounts_: list[float]) -> N
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
-def test_the_best_of_what_is_stored_is_complete_and_the_first_of_equals(direction: str) -> None:
+def test_the_best_of_what_is_stored_is_the_first_of_equals(direction: str) -> None:
     storage = "sqlite:///studies.db"
     theirs = optuna.create_study(study_name="s", storage=storage, direction=direction)
     sign = 1.0 if direction == "maximize" else -1.0
     pruned, complete = optuna.trial.TrialState.PRUNED, optuna.trial.TrialState.COMPLETE
-    for value, state in [(0.9, pruned), (0.1, complete), (0.5, complete), (0.5, complete)]:
+    failed = optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL)
+    theirs.add_trial(failed)
+    for value, state in [(0.1, complete), (0.5, complete), (0.5, pruned), (0.5, complete)]:
         theirs.add_trial(optuna.trial.create_trial(value=sign * value, state=state))
-    theirs.ask()
-    view = StudyView.open("s", storage=storage)
-    assert view is not None and view.best is not None
-    assert view.best == view.trials.best
-    assert view.best.number == 2
+    running = theirs.ask()
+
+    def best() -> tuple[int, str]:
+        view = StudyView.open("s", storage=storage)
+        assert view is not None and view.best is not None
+        assert view.best == view.trials.best
+        assert Study.open("s", storage=storage).trials.best == view.best
+        return view.best.number, view.best.state
+
+    assert best() == (2, "complete")
+    for epoch, value in enumerate((0.2, 0.7, 0.3), start=1):
+        running.report(sign * value, epoch)
+    assert best() == (running.number, "running")
+    theirs.add_trial(optuna.trial.create_trial(value=sign * 0.9, state=pruned))
+    assert best() == (6, "pruned")
 
 
 def test_constraints_beyond_all_numbers_are_stored_as_numbers() -> None:

@@ -144,7 +144,8 @@ def test_all_that_a_trial_is_comes_back(storage, run_trials):
             assert (after.hparams, after.epochs) == (before.hparams, 1)
         else:
             assert after == before
-    assert again.trials.best == study.trials.best
+    assert again.trials.best.number == study.trials.best.number
+    assert again.trials.best.value == study.trials.best.value
     assert again.metadata.space.to_json() == study.metadata.space.to_json()
     assert [list(trial.hparams) for trial in again.trials] == [
         list(trial.hparams) for trial in study.trials
@@ -260,12 +261,14 @@ def test_a_trial_without_a_number_for_a_value_has_failed(value):
     assert again.state == "failed" and math.isnan(again.history["loss"][0])
 
 
-def test_the_best_is_the_first_of_the_complete():
+def test_the_best_is_the_first_of_equals_and_has_not_failed():
     study = new()
-    for value, state in [(1.0, "complete"), (2.0, "complete"), (2.0, "complete"), (9.0, "pruned")]:
+    for value, state in [(1.0, "complete"), (2.0, "pruned"), (2.0, "complete"), (9.0, "failed")]:
         study.updates.finish(begin(study), state, value=value)
-    begin(study)
+    running = begin(study)
     assert study.trials.best.number == 1
+    study.updates.report(running, 1, {}, 3.0)
+    assert study.trials.best.number == running
 
 
 def test_what_is_over_cannot_be_told_again():

@@ -16,8 +16,8 @@ def table(*trials: Trial) -> TrialTable:
 
 def test_other_trials_with_the_best_value_are_ties() -> None:
     equal = [Trial(number, "complete", 0.9, epochs=3) for number in range(3)]
-    others = [Trial(3, "complete", 0.8), Trial(4, "pruned", 0.9), Trial(5, "running", 0.9)]
-    assert table(*equal, *others).ties == [1, 2]
+    others = [Trial(3, "complete", 0.8), Trial(4, "pruned", 0.9), Trial(5, "failed", 0.9)]
+    assert table(*equal, *others).ties == [1, 2, 4]
     assert table().ties == []
 
 

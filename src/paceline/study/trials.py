@@ -11,7 +11,6 @@ from paceline.study.front import front_of
 from paceline.study.objective import Direction, is_better
 from paceline.study.trial import Trial
 
-
 #: Trials to reckon with at the beginning of a search that time ends.
 _FIRST = 24
 
