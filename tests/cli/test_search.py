@@ -176,7 +176,7 @@ def test_a_search_without_a_best_exports_nothing(paceline, tuner, model):
     tuner.result.update(best=None, n_trials={"complete": 0, "failed": 0, "running": 3})
     done = paceline("search", "model.py")
     assert done.code == 0
-    assert "No trial is complete yet, so there is no best val_accuracy." in done.out
+    assert "No trial is validated for an epoch yet, so there is no best val_accuracy." in done.out
     assert "paceline export" not in done.out
 
 

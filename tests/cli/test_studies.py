@@ -67,7 +67,7 @@ def test_best_says_the_configuration(paceline, study):
 
 def test_best_as_json_is_one_object(paceline, study):
     best = paceline("best", study, "--json").json
-    assert list(best) == ["number", "value", "hparams", "epochs", "best_epoch"]
+    assert list(best) == ["number", "state", "value", "hparams", "epochs", "best_epoch"]
     assert (best["number"], best["value"], best["epochs"]) == (1, 0.75, 1)
     assert 1e-4 <= best["hparams"]["lr"] <= 1e-1
 
@@ -182,7 +182,8 @@ def test_a_study_without_a_complete_trial_says_how_to_go_on(paceline):
     study.close()
     done = paceline("best", "empty")
     assert done.code == 2
-    assert "no complete trial yet, of 0 in all; go on with: paceline resume empty" in done.err
+    said = "none of 0 trials has been validated for an epoch yet; go on with: paceline resume empty"
+    assert said in done.err
     assert paceline("trials", "empty").code == 0
     assert paceline("trials", "empty", "--json").json == []
 

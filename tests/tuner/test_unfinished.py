@@ -14,6 +14,7 @@ import paceline
 import toys
 from commands import command
 from epoch_reports import observe_reports
+from paceline.pack.plan import StackedProgram
 from paceline.tuner.checkpoint.best_models import TrainedModels
 from stopping import hears_signals, stopped_after, times_out  # noqa: F401
 
@@ -194,3 +195,37 @@ def test_commands_say_what_the_best_trial_is(make, monkeypatch, capsys):
     assert f"Trial {best.number} has the lowest val_loss" in page
     assert "it is unfinished" in page
     assert "unfinished</td>" in page
+
+
+def test_time_is_up_while_the_search_waits_for_a_compiler(make, monkeypatch):
+    """It ends at once, and the next search begins the round that waited anew."""
+
+    def two_programs(hp: Any) -> keras.Model:
+        return toys.dense_with(hp, hp.Choice("activation", ["relu", "tanh"]))
+
+    programs: list[int] = []
+    waited = [0]
+
+    def ready(program: StackedProgram) -> bool:
+        if id(program) not in programs:
+            programs.append(id(program))
+        waited[0] += (late := programs.index(id(program)) > 0)
+        return not late and is_ready(program)
+
+    call = {**CALL, "epochs": 3}
+    with monkeypatch.context() as patch:
+        is_ready = StackedProgram.ready
+        patch.setattr(StackedProgram, "ready", ready)
+        times_out(patch, lambda: waited[0] > 3)
+        tuner = paceline.Tuner(
+            two_programs, "val_loss", "s", widths="apart", notes=lambda text: None
+        )
+        for at, activation in enumerate(["relu"] * 4 + ["tanh"]):
+            tuner.enqueue({"activation": activation, "lr": 0.01 + at / 1000})
+        tuner.search(X, Y, n_trials=5, timeout=1000.0, **call)
+    assert list(tuner.results()["state"]) == [*["complete"] * 4, "running"]
+    assert tuner.summary()["ended"]["by"] == "timeout"
+    is_best(tuner, "complete")
+    again = paceline.Tuner(two_programs, "val_loss", "s", widths="apart", notes=lambda text: None)
+    again.search(X, Y, n_trials=5, timeout=1000.0, **call)
+    assert list(again.results()["state"]) == ["complete"] * 5

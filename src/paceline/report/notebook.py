@@ -114,7 +114,9 @@ def progress_html(progress: Progress) -> str:
         rows = _rows(progress.rows, progress.best_number, progress.others)
         parts.append(html.table(head, rows))
         if any(row.epochs for row in progress.rows):
-            parts.append(_line("Complete trials first, the best on top; then those that train."))
+            parts.append(
+                _line("The best trial first, then complete trials, then those that train.")
+            )
     return html.block(f"{progress.study}: {progress.doing}", *parts)
 
 

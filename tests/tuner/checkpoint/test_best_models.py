@@ -12,6 +12,7 @@ import pytest
 
 import toys
 from marks import slow_where
+from paceline.study.trial import Trial
 from paceline.tuner.checkpoint.best_models import MANIFEST, BestModels, find_saved
 from paceline.tuner.checkpoint.trial_variables import apply_weights
 
@@ -66,7 +67,9 @@ def test_a_running_trial_takes_no_place_of_a_complete_one(folder):
     best.complete(0)
     best.offer(1, 1, 0.1, weigh(0.1))
     assert best.weights(0) is not None
-    assert best.weights(1) is None
+    assert best.weights(1) == ([np.float32(0.1)], [])
+    best.save(rebuild)
+    assert names(folder) == [MANIFEST, "trial-1-epoch-1.keras"]
     best.drop(1)  # it failed later
     best.save(rebuild)
     assert names(folder) == [MANIFEST, "trial-0-epoch-1.keras"]
@@ -125,15 +128,31 @@ def test_models_of_another_study_take_nobodys_place(folder):
     assert find_saved(folder.parent, "", 0, 0.9) == folder / "trial-0-epoch-2.keras"
     assert find_saved(folder.parent, "", 0, 0.5) is None
     now = BestModels(folder, 1, "maximize")
-    now.expect({0: 0.9})
+    now.expect({0: Trial(0, "complete", 0.9)})
     assert now.path(0) is not None
-    now.expect({0: 0.5})
+    now.expect({0: Trial(0, "complete", 0.5)})
     assert now.path(0) is None
     now.offer(0, 1, 0.5, weigh(0.5))
     now.complete(0)
     now.save(rebuild)
     assert names(folder) == [MANIFEST, "trial-0-epoch-1.keras"]
     assert find_saved(folder.parent, "", 0, 0.5) == folder / "trial-0-epoch-1.keras"
+
+
+def test_models_of_trials_under_way_are_those_of_a_search_that_goes_on(folder):
+    """A saved model of an epoch that will come again is not kept for it."""
+    before = BestModels(folder, 2, "maximize")
+    for number, value in ((0, 0.9), (1, 0.8)):
+        before.offer(number, 2, value, weigh(value))
+    before.save(rebuild)
+    now = BestModels(folder, 2, "maximize")
+    now.expect({0: Trial(0, "running", 0.9), 1: Trial(1, "paused", 0.7)})
+    assert now.path(0) == folder / "trial-0-epoch-2.keras"
+    assert now.path(1) is None
+    now.forget(0)  # its process ended, and another trial takes its place
+    now.offer(1, 1, 0.7, weigh(0.7))
+    now.save(rebuild)
+    assert names(folder) == [MANIFEST, "trial-1-epoch-1.keras"]
 
 
 def test_a_model_of_another_study_of_the_same_value_is_not_taken(folder):

@@ -166,9 +166,9 @@ def ensemble_part(subject: ReportSubject) -> Iterator[str]:
 
 def line_part(subject: ReportSubject) -> Iterator[str]:
     """Give the trials that the best one continues, where it began as a copy."""
-    if not subject.ranked or subject.ranked[0].continued_at is None:
+    if not subject.reached or subject.reached[0].continued_at is None:
         return
-    head, rows = line_rows(line_of(subject.ranked[0], subject.trials.get), subject.objective)
+    head, rows = line_rows(line_of(subject.reached[0], subject.trials.get), subject.objective)
     yield '<h2 id="line">Line of the best trial</h2>'
     yield table(head, rows, numbers={0, 2})
     yield dim("Each trial continues the one above it, with its weights and other hyperparameters.")

@@ -74,7 +74,7 @@ def figures_of(subject: ReportSubject, importances: Importances) -> Iterator[Rep
     trained = [trial for trial in subject.trials if trial.epochs]
     if any(subject.objective in trial.history for trial in trained):
         yield _curves(subject, trained)
-    if subject.ranked and has_copies(subject.trials):
+    if subject.reached and has_copies(subject.trials):
         yield _lineage(subject)
     if any(search.stays or search.compiled for search in subject.timelines):
         yield _slots(subject)
@@ -240,7 +240,7 @@ def _thin_curve(trace: dict[str, Any]) -> None:
 
 
 def _lineage(subject: ReportSubject) -> ReportFigure:
-    best = subject.ranked[0].number
+    best = subject.reached[0].number
     figure = as_dict(lineage_figure(subject.trials, subject.objective, best))
     figure["layout"].pop("title", None)
     note = f"The line is that of trial {best}; a circle is where a copy begins."
@@ -248,7 +248,7 @@ def _lineage(subject: ReportSubject) -> ReportFigure:
 
 
 def _slots(subject: ReportSubject) -> ReportFigure:
-    best = subject.ranked[0].number if subject.ranked else None
+    best = subject.reached[0].number if subject.reached else None
     figure = as_dict(slots_figure(subject.timelines, best))
     title = figure["layout"].pop("title", {})
     text = title.get("text", "") if isinstance(title, dict) else ""
