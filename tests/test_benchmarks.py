@@ -355,3 +355,19 @@ def test_auto_is_searched_beside_others_with_one_objective_and_two(benchmark_mod
     assert auto.outline_of(auto.costly, 64).n_objectives == 2
     assert 0 < auto.auto_once(auto.costly, 0, 8, "random")["loss"] < 1
     assert auto.area([(3.0, 1.0), (2.0, 0.2), (3.5, 0.1)]) == pytest.approx(2 * 1.0 + 0.5 * 0.1)
+
+
+def test_what_an_open_ended_search_promises(benchmark_module):
+    open_ended = benchmark_module("open_ended")
+    row = {"seconds": 61.5, "complete": [10.0, 40.0, 59.0], "model": True, "untrained": 2}
+    fine = {case: dict(row) for case in open_ended.CASES}
+    assert open_ended.missed_claims(fine, 60.0) == []
+    # All trials of the bounded search were complete after 20 s: what came later does not count.
+    early = {"seconds": 20.0, "complete": [10.0, 15.0]}
+    assert open_ended.missed_claims({**fine, "bounded": {**row, **early}}, 60.0) == []
+    bad = {"seconds": 70.0, "complete": [], "model": False, "why_no_model": "none", "untrained": 3}
+    missed = open_ended.missed_claims({**fine, "asha": bad, "open": bad}, 60.0)
+    assert [line.partition(":")[0] for line in missed[:5]] == ["open"] * 2 + ["asha"] * 3
+    assert missed[5:] == [
+        "after 60 s 3 trials were complete with n_trials=24, and 0 with n_trials=100_000"
+    ]

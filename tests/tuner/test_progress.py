@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import paceline
 import toys
+from paceline.report.forecast import Pace
+from paceline.tuner.progress import ProgressReporter
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +60,29 @@ def test_at_the_end_nothing_is_left(said):
     assert said[-1].seconds_left == 0
 
 
+def reporter_of(timings: SimpleNamespace, trial_epochs: int = 0, *, in_fit: bool = False) -> Any:
+    context = SimpleNamespace(
+        study=None,
+        trials=SimpleNamespace(trial_epochs=trial_epochs),
+        fit=SimpleNamespace(used=in_fit),
+        packs=SimpleNamespace(timings=timings),
+        arguments=SimpleNamespace(n_trials=8),
+        objective=SimpleNamespace(name="loss"),
+        objectives=None,
+        progress=None,
+    )
+    return ProgressReporter(context)
+
+
+@pytest.mark.parametrize("in_fit", [False, True])
+def test_an_epoch_that_packs_report_is_no_round_yet(in_fit):
+    """A stream reports the first epoch of a pack before it has timed as many as there are lanes."""
+    reporter = reporter_of(SimpleNamespace(rounds=[], n_rounds=0), 1, in_fit=in_fit)
+    reporter._recent.append((0.0, 1))
+    pace = reporter._pace(reporter._began + 2.0)
+    assert pace == (Pace(1.0, 2.0) if in_fit else None)
+
+
 def test_a_pause_is_no_time_of_rounds(monkeypatch):
     """Two rounds of a second, a pause of an hour, two rounds of a second."""
     from paceline.tuner import progress as outlook
@@ -64,17 +90,7 @@ def test_a_pause_is_no_time_of_rounds(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(outlook.time, "perf_counter", lambda: now[0])
     timings = SimpleNamespace(rounds=[], n_rounds=0)
-    context = SimpleNamespace(
-        study=None,
-        trials=SimpleNamespace(trial_epochs=0),
-        fit=None,
-        packs=SimpleNamespace(timings=timings),
-        arguments=SimpleNamespace(n_trials=8),
-        objective=SimpleNamespace(name="loss"),
-        objectives=None,
-        progress=None,
-    )
-    reporter = outlook.ProgressReporter(context)
+    reporter = reporter_of(timings)
 
     def rounds(n: int) -> float:
         for _ in range(n):

@@ -32,10 +32,10 @@ MEASURING, MARGIN = 0.2, 0.1
 
 @dataclass(frozen=True)
 class BudgetPlan:
-    """A search that fits into a budget.
+    """A search for a budget, which is its timeout, too.
 
     Attributes:
-        n_trials: Trials.
+        n_trials: Trials: those that end in time, or some that are begun.
         epochs: Epochs of each trial.
         text: A sentence for the user.
     """
@@ -88,7 +88,8 @@ def plan_for_budget(
         **training: Further arguments of ``Tuner`` that the pace depends on: plan, widths, mesh.
 
     Raises:
-        UsageError: The data are no arrays, or not one trial fits into the budget or the total.
+        UsageError: The data are no arrays, not one trial fits into the total, or measuring has
+            taken all of the budget.
         BuildError, DataError: The model or the data cannot be trained.
     """
     began = time.perf_counter()
@@ -121,10 +122,10 @@ def plan_for_budget(
             **training,
         )
     remains = seconds - (time.perf_counter() - began)
-    if costs is None:
+    if remains <= 0:
         raise UsageError(
-            f"budget: no epoch ended within {formats.seconds(MEASURING * seconds)}, which is what "
-            "measuring may take of it; give more time, or --trials and --timeout instead."
+            f"budget: measuring has taken all of its {formats.seconds(seconds)}; give more time, "
+            "or --trials instead."
         )
 
     def share(n: int) -> float:
@@ -139,7 +140,7 @@ def plan_for_budget(
 
 
 def choose(
-    costs: Costs,
+    costs: Costs | None,
     seconds: float,
     epochs: int | None,
     share: Callable[[int], float],
@@ -150,8 +151,11 @@ def choose(
 ) -> BudgetPlan:
     """Chooses trials and epochs.
 
+    Where less than ``fewest`` trials are predicted to end in time, or too little was measured for
+    a prediction, a few are begun all the same: an epoch of one of them is a result, too.
+
     Args:
-        costs: What the search costs, as measured.
+        costs: What the search costs, as measured; None if no epoch ended in the measured time.
         seconds: What is left of the budget.
         epochs: Epochs of each trial; None: to be chosen.
         share: Returns the share of a trial's epochs that the pruner lets trials train.
@@ -159,9 +163,6 @@ def choose(
         fewest: Trials at least; more than one: those of a population, which all train to the end.
         max_epochs_total: Epochs of all trials at most, enough for ``least`` of ``fewest``; None
             without.
-
-    Raises:
-        UsageError: So few trials do not fit.
     """
     usable = seconds * (1.0 - MARGIN)
     most = MOST_EPOCHS
@@ -173,7 +174,7 @@ def choose(
         # Other searches begin no trial beyond the total, and count what pruning leaves of it.
         if max_epochs_total is not None and fewest > 1:
             limit = max_epochs_total // each
-        return most_trials(costs, limit, each, share(each), usable)
+        return most_trials(costs, limit, each, share(each), usable) if costs else 0
 
     chosen = epochs or min(max(EPOCHS, least), most)
     if epochs is None:
@@ -181,18 +182,30 @@ def choose(
             chosen -= 1
         while chosen < most and trials(chosen + 1) > MANY:
             chosen += 1
-    n = trials(chosen)
-    if n < fewest:
-        raise UsageError(
-            f"budget: {_what(fewest)} of {chosen} epochs takes longer than the "
-            f"{formats.seconds(usable)} that are left of it; give more time or fewer epochs."
+    n, of_epochs = trials(chosen), formats.count(chosen, "epoch")
+    measured = 0 if costs is None else costs.trial_epochs
+    # While programs are compiled, a few epochs say little of how long the next ones take.
+    meagre = costs is None or (costs.programs > 1 and measured < chosen)
+    if costs is not None and not meagre and n >= fewest:
+        text = (
+            f"the budget holds {formats.count(n, 'trial')} of {of_epochs}, by "
+            f"{formats.count(measured, 'epoch')} that were measured "
+            f"({formats.seconds(costs.pace.round)} for an epoch of "
+            f"{formats.count(round(costs.pace.at_once), 'trial')} at once)"
         )
+        return BudgetPlan(n, chosen, text)
+    some = max(FEW, fewest, n)
+    if max_epochs_total is not None and fewest > 1:
+        some = min(some, max_epochs_total // chosen)
+    why = f"{_what(fewest)} of {of_epochs} may take longer than the {formats.seconds(usable)} left"
+    if meagre:
+        why = f"{formats.count(measured, 'epoch')} ended while the beginning of the search was "
+        why += "measured, too few to plan it"
     text = (
-        f"the budget holds {n:,} trials of {chosen} epochs, by {costs.trial_epochs:,} epochs "
-        f"that were measured ({formats.seconds(costs.pace.round)} for an epoch of "
-        f"{costs.pace.at_once:.0f} trials at once)"
+        f"budget: {why}. So the search begins {formats.count(some, 'trial')} of {of_epochs}, stops "
+        "when the time is over, and keeps the best model by then, even of an unfinished trial"
     )
-    return BudgetPlan(n, chosen, text)
+    return BudgetPlan(some, chosen, text)
 
 
 def _what(fewest: int) -> str:

@@ -13,21 +13,14 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.benchmark.subject import Subject
-from paceline.program import keras_private
-from paceline.program.canonical import Unpackable
 from paceline.report.forecast import Costs, Pace, programs_of
 from paceline.report.progress import Progress
-from paceline.search_space import HyperParameters
 
 #: Waves of trials and seconds of training that tell the pace. There are two waves because trials
 #: are finished, stored and built between waves, and that takes time too.
 WAVES, SECONDS = 2, 4.0
 #: After LONG seconds of training, FEW rounds suffice.
 LONG, FEW = 15.0, 2
-#: Configurations that are traced to estimate the number of programs, and seconds for tracing them.
-TRIED, PATIENCE = 6, 10.0
-#: Configurations that are drawn for that at most: some are rejected, or cannot be built.
-DRAWN = 100
 
 
 class _PilotProgress:
@@ -41,45 +34,60 @@ class _PilotProgress:
     def __init__(self, left: Callable[[], float], epochs: int) -> None:
         self._left, self._epochs = left, epochs
         self._began = time.perf_counter()
+        self._longest = 0.0  # seconds between two looks
+        self.looked: float | None = None  # the last look, in seconds since the pilot began
         self.ready: float | None = None  # seconds until the first round began
-        self.last: Progress | None = None
-        self.at = 0.0  # when ``last`` was reported, in seconds since the pilot began
         self.trial_epochs = 0
-        # The end of the first rounds seen: seconds, rounds and trial-epochs until then.
-        self.first: tuple[float, int, int] | None = None
+        # The first report with a round, and the first one with the last round: seconds, and report.
+        self.first: tuple[float, Progress] | None = None
+        self.last: tuple[float, Progress] | None = None
 
     def __call__(self, progress: Progress) -> bool:
         """Whether the search must go on, as ``Tuner`` asks its ``progress``."""
-        if progress.pace is None or progress.trial_epochs == 0:
-            return self._left() > 0
-        now = time.perf_counter() - self._began
         self.trial_epochs = progress.trial_epochs
         if progress.phase == "done" and self.last is not None:
             return True  # the search ended between two reports: this interval is no round
-        pace = Pace(*progress.pace)
+        now = time.perf_counter() - self._began
+        if self.looked is not None:
+            self._longest = max(self._longest, now - self.looked)
+        self.looked = now
+        # Nothing interrupts a build, or the tracing of a family: there must be time for one more.
+        late = self._left() <= self._longest
+        if progress.pace is None or progress.trial_epochs == 0:
+            return not late
         if self.ready is None:
-            self.ready = max(0.0, now - progress.rounds * pace.round)
-        if self.last is None or progress.rounds > self.last.rounds:
-            self.last, self.at = progress, now
-        self.first = self.first or (now, progress.rounds, progress.trial_epochs)
+            self.ready = max(0.0, now - progress.rounds * progress.pace[1])
+        self.first = self.first or (now, progress)
+        if self.last is None or progress.rounds > self.last[1].rounds:
+            self.last = now, progress
         trained = now - self.ready
         enough = trained > SECONDS and progress.rounds >= WAVES * self._epochs
         slow = progress.rounds >= FEW and trained > LONG
-        slow = slow or self._left() <= 0
-        return not (enough or slow)
+        return not (enough or slow or late)
 
 
 def _pace(pilot: _PilotProgress) -> Pace | None:
     """The pace over all rounds that were reported; None if there was none."""
-    last = pilot.last
-    if last is None or last.pace is None:
+    if pilot.first is None or pilot.last is None:
         return None
-    at_once, seconds = last.pace
-    then, rounds, epochs = pilot.first or (0.0, last.rounds, 0)
-    if last.rounds > rounds:
-        at_once = (last.trial_epochs - epochs) / (last.rounds - rounds)
-        seconds = (pilot.at - then) / (last.rounds - rounds)
-    return Pace(at_once, seconds)
+    (then, first), (now, last) = pilot.first, pilot.last
+    rounds = last.rounds - first.rounds
+    if rounds:
+        return Pace((last.round_epochs - first.round_epochs) / rounds, (now - then) / rounds)
+    return None if last.pace is None else Pace(*last.pace)
+
+
+def _program_apart(pilot: _PilotProgress, pace: Pace) -> tuple[Pace, float]:
+    """The pace without the time in which programs were compiled, and the seconds of a program.
+
+    Building and tracing its first trial are part of these seconds.
+    """
+    assert pilot.first is not None and pilot.last is not None
+    (_, first), (now, last) = pilot.first, pilot.last
+    if last.rounds == first.rounds or last.compiles[0] > first.compiles[0]:
+        alone = pace.at_once * last.trial_seconds / last.trial_epochs
+        pace = Pace(pace.at_once, min(pace.round, alone))
+    return pace, max(0.0, now - last.rounds * pace.round) / max(1, last.compiles[0])
 
 
 def run_pilot(
@@ -147,57 +155,14 @@ def run_pilot(
             n_trials=n_trials,
         )
         seconds = time.perf_counter() - began
-        parts = {k: float(v) for k, v in tuner.summary().get("seconds", {}).items()}
-    last, ready = pilot.last, pilot.ready
+        found = tuner.summary()
     pace = _pace(pilot)
-    if last is None or ready is None or pace is None:
+    if pace is None or pilot.ready is None or pilot.looked is None:
         return None
-    finish = max(0.0, seconds - pilot.at)  # after the last epoch the best model was saved
-    programs, compiling = 1.0, 0.0
-    if executor != "fit":
-        programs = _programs(subject, batch_size, n_trials, left, constraints)
+    finish = max(0.0, seconds - pilot.looked)  # after the last epoch the best model was saved
+    n_begun = sum(found["n_trials"].values())
+    programs, compiling = programs_of(found["programs"]["distinct"], n_begun, n_trials), 0.0
     if programs > 1:
-        compiling = parts.get("compile", 0.0)
-    return Costs(batch_size, ready, pace, finish, programs, compiling, parts, pilot.trial_epochs)
-
-
-def _programs(
-    subject: Subject,
-    batch_size: int,
-    n_trials: int,
-    left: Callable[[], float],
-    constraints: Any = None,
-) -> float:
-    """Estimates how many programs the search needs, from a few configurations that are traced."""
-    import numpy as np
-
-    from paceline.executor.model_builder import ModelBuilder
-    from paceline.tuner.constraints import Constraints
-
-    allowed = Constraints(constraints)
-    shapes = subject.data.batch_shapes(batch_size)
-    builder, rng = ModelBuilder(subject.build), np.random.default_rng(subject.seed)
-    began, names = time.perf_counter(), set[str]()
-    tried = 0
-    for _ in range(DRAWN):
-        if tried == min(TRIED, n_trials) or time.perf_counter() - began > PATIENCE or left() <= 0:
-            break
-
-        def choose(parameter: Any) -> Any:
-            values = parameter.values()
-            return values[int(rng.integers(len(values)))]
-
-        try:
-            hp = HyperParameters(chooser=choose)
-            model = builder(hp, subject.seed)
-            if allowed:
-                if not model.built:
-                    keras_private.symbolic_build(model, shapes)
-                allowed.check(model, hp.hparams)
-            names.add(subject.fingerprint(model, batch_size))
-        except Unpackable:
-            return 1.0
-        except Exception:  # rejected, or failed in the user's code: the search does not train it
-            continue
-        tried += 1
-    return programs_of(len(names), tried, n_trials)
+        pace, compiling = _program_apart(pilot, pace)
+    parts, trained = {k: float(v) for k, v in found["seconds"].items()}, pilot.trial_epochs
+    return Costs(batch_size, pilot.ready, pace, finish, programs, compiling, parts, trained)

@@ -120,19 +120,6 @@ class Subject:
             role.settle(group.n_seen)
         return Traced(group, state, built - began, time.perf_counter() - built)
 
-    def fingerprint(self, model: Any, batch_size: int) -> str:
-        """Returns the fingerprint of a model's program at a batch size.
-
-        Models with equal fingerprints share one compiled program.
-
-        Raises:
-            Unpackable: The model cannot be packed.
-        """
-        trace.check_packable(model)
-        state = trace.build_state(model, self.data.batch_shapes(batch_size))
-        step = trace.trace_train(model, state, self.data.step_shapes(batch_size))
-        return step.canonical.fingerprint
-
     def on_device(self, layout: MeshLayout | None) -> Any:
         """Returns the training data on the default device, or on the devices of a layout."""
         if layout not in self._placed:

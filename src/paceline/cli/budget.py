@@ -68,8 +68,8 @@ def planned_search(
         view: Shows what is being done.
 
     Raises:
-        UsageError: The study is there already, the search would be refused, or not one trial fits
-            into the budget.
+        UsageError: The study is there already, the search would be refused, or measuring has taken
+            all of the budget.
         StudyError, StorageError: The storage cannot be opened, or nothing be learnt from a study.
         BuildError, DataError: The model or the data cannot be trained.
     """

@@ -76,6 +76,8 @@ class Progress:
         others: The names of the objectives beside the first; empty for one objective.
         n_front: With several objectives, the number of trials on the front.
         workers: The workers of a cluster; empty without one.
+        round_epochs: Epochs trained in ``rounds``, summed over trials.
+        trial_seconds: Seconds that ``trial_epochs`` took: each trial's share of its packs' time.
     """
 
     study: str
@@ -103,6 +105,8 @@ class Progress:
     others: tuple[str, ...] = ()
     n_front: int = 0
     workers: tuple[WorkerRow, ...] = ()
+    round_epochs: int = 0
+    trial_seconds: float = 0.0
 
     @property
     def doing(self) -> str:

@@ -404,6 +404,7 @@ class EpochReports:
         running, logs = self._trials.running[report.number], report.logs
         value = self._value_of(logs)
         self._trials.trial_epochs += 1
+        self._trials.trial_seconds += report.seconds
         running.seconds += report.seconds
         running.wall += report.wall
         running.epoch = report.epoch

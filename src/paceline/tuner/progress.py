@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from paceline.executor.reporting import Seconds
+from paceline.executor.reporting import ExecutorTimings, Seconds
 from paceline.program.keras_backend import reason
 from paceline.report import formats
 from paceline.report.forecast import Pace, pace_of, rounds_left
@@ -85,6 +85,7 @@ class ProgressReporter:
         """The search at this moment."""
         now, trials = time.perf_counter(), self._trials
         best, packs = self._study.trials.best, self._packs
+        timed = self._timed_rounds
         self._recent.append((now, trials.trial_epochs))
         rate, pace = self._rate(now), self._pace(now)
         left = None
@@ -113,7 +114,7 @@ class ProgressReporter:
             best_number=best.number if best else None,
             best_value=best.value if best else None,
             best_hparams=best.hparams if best else {},
-            rounds=trials.trial_epochs if packs is None else packs.timings.n_rounds,
+            rounds=trials.trial_epochs if timed is None else timed.n_rounds,
             pace=None if pace is None else (pace.at_once, pace.round),
             rows=self._table(now, phase, best),
             busy=packs.timings.busy_share if packs is not None else None,
@@ -122,6 +123,8 @@ class ProgressReporter:
             others=self._objectives[1:],
             n_front=self._front(),
             workers=self._worker_rows(),
+            round_epochs=trials.trial_epochs if timed is None else timed.slot_epochs[1],
+            trial_seconds=trials.trial_seconds,
         )
 
     def _front(self) -> int:
@@ -175,18 +178,27 @@ class ProgressReporter:
         workers = () if self._packs is None else self._packs.workers
         return tuple(WorkerRow(w.host, w.device, w.jobs, w.slots, w.rate) for w in workers)
 
+    @property
+    def _timed_rounds(self) -> ExecutorTimings | None:
+        """What packs have spent; None if all that has trained until now has trained in ``fit``."""
+        if self._packs is None or (self._fit.used and not self._packs.timings.rounds):
+            return None
+        return self._packs.timings
+
     def _pace(self, now: float) -> Pace | None:
         """The trials at once and the seconds of the last rounds; None before the first round."""
-        spent = None if self._packs is None else self._packs.timings
-        if spent is None or not spent.rounds:
+        spent = self._timed_rounds
+        if spent is None:
             rate = self._rate(now)  # in fit one trial trains after another
             return None if rate is None else Pace(1.0, 1.0 / rate)
+        pace = pace_of(spent.rounds)
+        if pace is None:
+            return None
         if spent.n_rounds != self._n_rounds:
             self._round_ends.append((now, spent.n_rounds))
             self._n_rounds = spent.n_rounds
-        pace = pace_of(spent.rounds)
         (then, first), (last, count) = self._round_ends[0], self._round_ends[-1]
-        if pace is None or count == first:
+        if count == first:
             return pace
         # From end to end, so that the time between rounds counts too: asking, reporting, waiting
         # for another program.

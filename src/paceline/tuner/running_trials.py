@@ -54,6 +54,7 @@ class RunningTrials:
         paused: Number -> trial that waits for the pruner's verdict.
         ended: State -> number of trials, earlier sessions included.
         trial_epochs: Epochs trained in this search, of all trials together.
+        trial_seconds: Seconds that they took in this process: trials' shares of their packs' time.
         n_begun: Trials that began in this search.
         n_extra: Trials of this session and earlier ones that continue other trials: they do not
             count for ``n_trials``.
@@ -66,7 +67,7 @@ class RunningTrials:
         trials = [trial for trial in past if has_ended(trial)]
         self.ended = Counter(trial.state for trial in trials)
         self.n_extra = sum(trial.continues is not None for trial in trials)
-        self.trial_epochs = 0
+        self.trial_epochs, self.trial_seconds = 0, 0.0
         self.n_begun = 0
         self.n_theirs = 0
 
