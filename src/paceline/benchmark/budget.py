@@ -118,6 +118,7 @@ def plan_for_budget(
         costs = run_pilot(
             *(subject, size, n_measured, tried, left, executor, pruner, objective),
             constraints=constraints,
+            timeout=seconds,
             slots=slots,
             **training,
         )

@@ -100,6 +100,7 @@ def run_pilot(
     pruner: str | None = None,
     objective: Any = None,
     constraints: Any = None,
+    timeout: float | None = None,
     **training: Any,
 ) -> Costs | None:
     """Measures what a search costs.
@@ -115,6 +116,7 @@ def run_pilot(
             which have to be built.
         objective: What the search optimizes, as ``Tuner`` takes it.
         constraints: What its models must satisfy, as ``Tuner`` takes it.
+        timeout: Seconds after which the search ends, which decides how it plans; None without.
         **training: Further arguments of ``Tuner`` that the pace depends on: slots, plan, widths,
             mesh.
 
@@ -153,6 +155,7 @@ def run_pilot(
             batch_size=batch_size,
             epochs=epochs,
             n_trials=n_trials,
+            timeout=timeout,
         )
         seconds = time.perf_counter() - began
         found = tuner.summary()
