@@ -14,6 +14,8 @@ import paceline
 import toys
 from commands import command
 from epoch_reports import observe_reports
+from paceline.executor.planner import cores
+from paceline.executor.rounds import PackRounds
 from paceline.pack.plan import StackedProgram
 from paceline.tuner.checkpoint.best_models import TrainedModels
 from stopping import hears_signals, stopped_after, times_out  # noqa: F401
@@ -195,6 +197,34 @@ def test_commands_say_what_the_best_trial_is(make, monkeypatch, capsys):
     assert f"Trial {best.number} has the lowest val_loss" in page
     assert "it is unfinished" in page
     assert "unfinished</td>" in page
+
+
+def test_where_time_may_end_a_search_few_programs_wait_for_their_turn(make, monkeypatch):
+    """ASHA asks for a new trial whenever one pauses, and each has a structure of its own."""
+
+    def structures(hp: Any) -> keras.Model:
+        width = hp.Int("width", 2, 200)
+        hidden = keras.layers.Dense(width, activation="relu")
+        softmax = keras.layers.Dense(toys.CLASSES, activation="softmax")
+        model = keras.Sequential([keras.Input((toys.FEATURES,)), hidden, softmax])
+        return toys.compiled(model)
+
+    waiting: list[int] = []
+    train = PackRounds.train
+
+    def watched(self: PackRounds, *arguments: Any, **named: Any) -> None:
+        train(self, *arguments, **named)
+        groups = self._grouper.groups
+        asked = [g for g in groups if g.active and g.program is not None and not g.n_live]
+        waiting.append(sum(not any(t.epoch for t in group.queue) for group in asked))
+
+    monkeypatch.setattr(PackRounds, "train", watched)
+    tuner = paceline.Tuner(
+        structures, "val_loss", "s", widths="apart", pruner="asha", notes=lambda text: None
+    )
+    tuner.search(X, Y, n_trials=12, timeout=1000.0, **CALL)
+    assert tuner.summary()["programs"]["distinct"] > 8
+    assert max(waiting) <= max(2, cores())
 
 
 def test_time_is_up_while_the_search_waits_for_a_compiler(make, monkeypatch):

@@ -178,6 +178,8 @@ class LocalExecutor:
         for group in self._grouper.groups:
             if group.program is not None or group.restored_program is not None or not group.queue:
                 continue  # a group that is restored goes on with the program that it had
+            if demand.by_time and planner.is_ahead(self._grouper.groups):
+                return
             if demand.is_sure(group):
                 planner.compile(group, max(demand.expected, len(group.queue)), demand.expected)
             elif demand.is_known(group, alone=planner.trains_alone(group)):

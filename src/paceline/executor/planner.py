@@ -23,6 +23,8 @@ from paceline.program.compile import Effort, Executable
 #: Slots of a stacked pack when the user says "auto". On two cores throughput is flat from 8 slots
 #: on, and a GRU is slower with 16 (docs/decisions/0003); accelerators take more.
 AUTO_SLOTS = {"cpu": 8, "gpu": 32, "tpu": 32}
+#: Programs that are compiled at once: threads of ``program/compile.py``.
+_COMPILERS = 2
 #: Most lanes on a CPU: more packs than these compete for memory bandwidth.
 _CPU_LANES = 8
 
@@ -97,6 +99,12 @@ class Planner:
         if self._rule(group) == "sequential" or self.trains_alone(group):
             return 1
         return self._pack_slots
+
+    def is_ahead(self, groups: list[Group]) -> bool:
+        """Whether as many programs wait for their turn to train as can train, or be compiled."""
+        asked = [g for g in groups if g.program is not None or g.restored_program is not None]
+        waiting = sum(group.active and not group.n_live for group in asked)
+        return waiting >= max(_COMPILERS, self.lanes)
 
     # -- compiling ---------------------------------------------------------------------------------
 

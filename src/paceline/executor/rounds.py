@@ -168,6 +168,7 @@ class PackRounds:
         self.begun = begun = again or RoundBegin.of(active, self._demand.all_asked)
         self.number += 1
         self._compile(active, widens=again is None)
+        active = [group for group in active if group.program is not None]
         ready = self._slots.groups_in_turn(active, self.number)
         for group in ready:
             self._wait_for(program_of(group), meanwhile)
@@ -195,10 +196,17 @@ class PackRounds:
                 self._reporter.end_group(group)
 
     def _compile(self, groups: Sequence[Group], *, widens: bool) -> None:
-        """Compiles groups that have no program and, where it widens, those that lack an input."""
+        """Compiles groups that have no program and, where it widens, those that lack an input.
+
+        Where time may end the search, a program waits until fewer others wait for their turn: what
+        is compiled and never trained is lost.
+        """
         for group in groups:
             if group.program is None and group.restored_program is not None:
                 self._planner.compile_again(group)
+            if group.program is None and self._demand.by_time:
+                if self._planner.is_ahead(self._grouper.groups):
+                    continue
             if group.program is None or (widens and lacks_input(group)):
                 if group.program is None:
                     group.asked_round = self.number

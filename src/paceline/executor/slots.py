@@ -318,6 +318,7 @@ class Demand:
         uniform: Whether the space has no choice that could make another program.
         continuous: Whether each floating-point number of the space is of a range, so that no two
             trials have the same.
+        by_time: Whether time may end the search, so that what is compiled may never be trained.
         unasked: Of the trials still to come, the number of those that have not been taken in.
         stream: What trains trials as they come, and knows how many it wants; None: rounds do.
     """
@@ -327,7 +328,7 @@ class Demand:
     ) -> None:
         self._planner, self._grouper, self._in_order = planner, grouper, in_order
         self.family = self.expected = 1
-        self.all_asked = self.uniform = self.continuous = False
+        self.all_asked = self.uniform = self.continuous = self.by_time = False
         self.unasked = 0
         self.stream: TakesTrials | None = None
 
