@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,21 @@ def test_what_was_reached_stays_when_the_search_goes_on(make, monkeypatch):
     is_best(tuner, "complete")
     names = [path.name for path in Path("runs/s/best").glob("trial-*")]
     assert names == [f"trial-{tuner.best_trial.number}-epoch-{tuner.best_trial.best_epoch}.keras"]
+
+
+def test_models_of_trials_that_begin_again_as_others_take_no_place(make, monkeypatch):
+    """Without a checkpoint nothing goes on with them: they have failed."""
+    with monkeypatch.context() as patch:
+        epochs = observe_reports(patch)
+        times_out(patch, lambda: len(epochs) >= 40)
+        make().search(X, Y, n_trials=4, timeout=1000.0, **{**CALL, "epochs": 2000})
+    assert list(Path("runs/s/best").glob("trial-*"))
+    shutil.rmtree("runs/s/checkpoints")
+    tuner = make()
+    tuner.search(X, Y, n_trials=4, **{**CALL, "epochs": 2})
+    assert set(tuner.results()["state"]) == {"failed", "complete"}
+    is_best(tuner, "complete")
+    is_best(make(), "complete")
 
 
 def test_without_any_epoch_there_is_no_best(make):

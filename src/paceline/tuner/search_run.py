@@ -259,6 +259,7 @@ class SearchRun:
             if config.sampler_reason is not None:
                 kept["sampler_reason"] = config.sampler_reason
             study.persist({**meta, **kept})
+            self.models.forget_failed()
             if context.trackers is not None:
                 context.trackers.begin(self._tracked())
             stack.callback(self._finish, search, began)

@@ -384,6 +384,12 @@ class TrainedModels:
         values = {n: trial.value or 0.0 for n, trial in there.items() if trial.state == "complete"}
         self.last_variables = LastVariables(folder / "ends", keep, ranked, values, study_id)
 
+    def forget_failed(self) -> None:
+        """Forgets the models of trials that have failed, such as those that a dead process left."""
+        for trial in self._study.trials:
+            if not self._study.trials.may_be_best(trial):
+                self.best.forget(trial.number)
+
     def model(
         self, trial: Trial, note: Callable[[str], None] = lambda _: None, rank: int = 1
     ) -> Any:
