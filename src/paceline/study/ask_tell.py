@@ -33,25 +33,7 @@ T = TypeVar("T")
 
 
 class TrialAsker:
-    """Asks for a study's trials, as many at once as its sampler can learn from.
-
-    Args:
-        sampler: random, qmc, tpe, gp, grid or an object of ``optuna.samplers``.
-        strategy: Who decides what is tried.
-        proposer: Runs builds under the sampler.
-        trials: The study's trials.
-        peers: The other workers of the study.
-        n_trials: Trials wanted in all; None when only time bounds the search.
-
-    Attributes:
-        n_trials: The same; see ``limit_trials``.
-        by_time: Whether time may end the search before it has so many trials.
-        n_counted: Trials that count for ``n_trials``: not those that are tried again, those that
-            continue others, and those that are rejected before they train.
-        draws_alone: Whether this worker draws from a seed of its own, since the study is shared.
-        draws_at_once: Whether all trials may be open at once, whatever the sampler: the members of
-            a population begin before any of them has ended.
-    """
+    """Asks for a study's trials, as many at once as its sampler can learn from."""
 
     def __init__(
         self,
@@ -65,8 +47,15 @@ class TrialAsker:
         self._sampler, self._strategy = sampler, strategy
         self._proposer, self._trials, self._peers = proposer, trials, peers
         self._adaptive = proposer.adaptive
+        # ``n_trials``: trials wanted in all; None when only time bounds the search. ``n_counted``:
+        # those of them that are there, without those that are tried again, those that continue
+        # others, and those that are rejected before they train. ``by_time``: time may end the
+        # search before it has so many.
         self.n_trials, self.n_counted, self.by_time = n_trials, 0, False
+        # Whether this worker draws from a seed of its own, since the study is shared.
         self.draws_alone = peers.shared
+        # Whether all trials may be open at once, whatever the sampler: the members of a population
+        # begin before any of them has ended.
         self.draws_at_once = False
 
     @property
@@ -81,11 +70,9 @@ class TrialAsker:
         return max(2 if n_workers > 1 else 4, (self.n_expected or 0) // 8 // n_workers)
 
     def limit_trials(self, n_trials: int | None, *, by_time: bool) -> None:
-        """Set how many trials are wanted in all, and whether time may end the search before.
+        """Set how many trials are wanted, and whether time may end the search before.
 
-        Args:
-            n_trials: The trials; None when only time bounds the search.
-            by_time: See the class.
+        None: only time bounds the search.
         """
         self.n_trials, self.by_time = n_trials, by_time
 
@@ -118,15 +105,9 @@ class TrialAsker:
         """Return the next configuration, one not tried before, and what ``run`` made of it.
 
         First come the trials that an earlier process left unfinished and those enqueued, then the
-        sampler's. Have the study ``accept`` the draft before the next call, or it is dropped.
-
-        Args:
-            run: Calls the user's build with hp and returns what it made; called again for each
-                attempt.
-
-        Returns:
-            Draft, hp and the result of ``run``; None when nothing is left to try: then the
-            proposer's ``exhausted`` is true.
+        sampler's. The study must ``accept`` the draft before the next call, or it is dropped.
+        ``run`` calls the user's build with hp, again for each attempt. None: nothing is left to
+        try, and the proposer's ``exhausted`` is true.
 
         Raises:
             BuildFailed: ``run`` raised, for a configuration that has not failed before.
@@ -144,12 +125,7 @@ class TrialAsker:
     ) -> tuple[Draft, HyperParameters, T]:
         """Return a draft that continues a trial that has ended, with its hparams and its seed.
 
-        Args:
-            number: The trial's.
-            run: As for ``propose``.
-
-        Raises:
-            BuildFailed, SpaceError, SamplerError: As from ``propose``.
+        ``run`` and errors are those of ``propose``.
         """
         trial = self._trials.by_number(number)
         return self._proposer.propose_continuation(number, trial.hparams, trial.seed, run)
@@ -162,17 +138,9 @@ class TrialAsker:
         seed: int,
         run: Callable[[HyperParameters, Draft], T],
     ) -> tuple[Draft, HyperParameters, T]:
-        """Return a draft that continues a trial under way with other hparams.
+        """Return a draft that continues a trial under way with other hparams, after ``epoch``.
 
-        Args:
-            number: The trial's.
-            epoch: The epoch after which the copy goes on.
-            hparams: Plain name -> real value.
-            seed: The seed of the copy.
-            run: As for ``propose``.
-
-        Raises:
-            BuildFailed, SpaceError, SamplerError: As from ``propose``.
+        ``seed`` is the copy's. ``run`` and errors are those of ``propose``.
         """
 
         def run_copy(hp: HyperParameters, draft: Draft) -> T:
@@ -182,14 +150,11 @@ class TrialAsker:
         return self._proposer.propose_continuation(number, hparams, seed, run_copy)
 
     def enqueue(self, hparams: Mapping[str, Any]) -> None:
-        """Have a configuration tried next; the sampler chooses what it does not name.
+        """Try a configuration next; the sampler chooses what it does not name.
 
-        Args:
-            hparams: Plain name -> real value. A name or value that build does not know is an
-                error of the next ``propose``.
-
-        Raises:
-            SpaceError: No names, or values that no hyperparameter can have.
+        ``hparams`` are plain name -> real value. Raises SpaceError for no names, or values that no
+        hyperparameter can have. A name or value that build does not know is an error of the next
+        ``propose``.
         """
         values = {name: trial_codec.plain(value) for name, value in dict(hparams).items()}
         for name, value in values.items():
@@ -205,9 +170,8 @@ class TrialAsker:
     def share(self, seed: int, sampler: str | None = None) -> None:
         """Draw from another seed: others were found to search the study before its first trial.
 
-        Args:
-            seed: This worker's own; see ``shared_study.sampling_seed``.
-            sampler: The name of another sampler to draw with; None for the one that was given.
+        ``seed`` is this worker's own, of ``sampling_seed``. ``sampler`` is the name of another
+        sampler to draw with; None keeps the one that was given.
         """
         self.draws_alone = True
         self._sampler = sampler or self._sampler
@@ -220,18 +184,7 @@ def _counts(trial: Trial) -> bool:
 
 
 class TrialUpdates:
-    """Reports, ends, pauses and annotates the trials of a study.
-
-    Args:
-        trials: The trials, for users.
-        asker: Counts the trials that were there before.
-        proposer: Has samplers learn from the trials.
-        writer: Has the changes written to the storage.
-        peers: The other workers of the study.
-        restored: The trials that the search begins with.
-        metadata: What the storage holds of the study beside its trials.
-        outside: What other programs change in the study.
-    """
+    """Reports, ends, pauses and annotates the trials of a study."""
 
     def __init__(
         self,
@@ -263,12 +216,7 @@ class TrialUpdates:
         return len(self._left_running)
 
     def learn_program(self, number: int, program: str) -> None:
-        """Note the program of a trial, which tells which hyperparameters are structural.
-
-        Args:
-            number: The trial's.
-            program: The program's name.
-        """
+        """Note the program of a trial, which tells which hyperparameters are structural."""
         self._trials.by_number(number).program = program
         self._proposer.families.learn_program(number, program)
 
@@ -282,12 +230,9 @@ class TrialUpdates:
     ) -> None:
         """Note an epoch of a running trial.
 
-        Args:
-            number: The trial's.
-            epoch: Counted from 1; one reported again, after a restart, replaces what was.
-            logs: Metric name -> value.
-            value: The objective; None when there is none this time.
-            members: The objective of each member, where ``value`` is their mean.
+        Epochs are counted from 1; one reported again, after a restart, replaces what was. ``value``
+        is the objective, None when there is none this time; ``members`` are the values whose mean
+        it is.
         """
         value = None if value is None else float(value)
         self._trials.note_epoch(self._running(number), epoch, logs, value, members)
@@ -304,7 +249,9 @@ class TrialUpdates:
         values: Sequence[float] = (),
         attrs: Mapping[str, Any] | None = None,
     ) -> TrialState:
-        """End a trial.
+        """End a trial, and return its state.
+
+        A trial that comes again after a checkpoint keeps its first end.
 
         Args:
             number: The trial's.
@@ -313,9 +260,6 @@ class TrialUpdates:
             values: With several objectives, all of them at that epoch, for a complete trial.
             attrs: Fields of ``Trial`` (seconds, program, plan, error, history, ...) and anything
                 else worth storing, JSON values.
-
-        Returns:
-            The trial's state. A trial that comes again after a checkpoint keeps its first end.
 
         Raises:
             SamplerError: The sampler failed to learn from the trial.
@@ -356,9 +300,7 @@ class TrialUpdates:
     def end_as_told(self, stored: FrozenTrial) -> Trial:
         """End a trial of this search as another program has ended it in the storage.
 
-        Args:
-            stored: The trial. Its history stays here; the storage, which has its end, does not take
-                it any more.
+        Its history stays here: the storage, which has its end, does not take it any more.
 
         Raises:
             SamplerError: The sampler failed to learn from the trial.
@@ -398,22 +340,14 @@ class TrialUpdates:
         self.annotate(number, paused=False)
 
     def annotate(self, number: int, **attrs: Any) -> None:
-        """Store attributes of a running trial; storages accept none once it has ended.
-
-        Args:
-            number: The trial's.
-            **attrs: As those of ``finish``.
-        """
+        """Store attributes of a running trial, those of ``finish``; an ended trial accepts none."""
         trial_codec.set_fields(self._running(number), attrs)
         self._writer.record(TrialAnnotated(number, trial_codec.plain(attrs)))
 
     def copy_epochs(self, number: int, history: Mapping[str, Sequence[float]], epochs: int) -> None:
         """Report the epochs of a trial that has just begun and continues another.
 
-        Args:
-            number: The trial's.
-            history: Metric name -> values, one for each epoch.
-            epochs: How many were trained before.
+        ``history`` has a value of each metric for each epoch; ``epochs`` were trained before.
         """
         objective = self._metadata.meta["objective"]
         for epoch in range(1, epochs + 1):
@@ -449,8 +383,7 @@ class TrialUpdates:
     def under_way(self, afresh: Container[int]) -> dict[str, Any]:
         """Return the trials that have not ended, by number, as JSON values.
 
-        Args:
-            afresh: Numbers of those that would begin again from their first epoch.
+        ``afresh`` has the numbers of those that would begin again from their first epoch.
         """
         return {
             str(trial.number): trial_codec.to_json(trial, afresh=trial.number in afresh)

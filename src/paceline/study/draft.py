@@ -18,12 +18,9 @@ from paceline.study.samplers.values import Chooser
 
 
 class BuildFailed(Exception):
-    """A build raised. ``accept`` the draft and ``finish`` it as failed.
+    """A build raised ``cause``. ``accept`` the draft and ``finish`` it as failed.
 
-    Attributes:
-        draft: The trial that was to be.
-        hp: What the build had met.
-        cause: What it raised.
+    ``hp`` has what the build had met.
     """
 
     def __init__(self, draft: Draft, hp: HyperParameters, cause: Exception) -> None:
@@ -33,43 +30,26 @@ class BuildFailed(Exception):
 
 @dataclass(eq=False)
 class Draft:
-    """A configuration that is being proposed; ``Study.accept`` makes it a trial.
+    """A configuration that is being proposed; ``Study.accept`` makes it a trial."""
 
-    Attributes:
-        number: The number that the trial will have.
-        seed: The seed that the trial will have: 31 bits, from the study's seed and the number.
-        attempt: How many proposals for this number were turned down before.
-        values: Values given by the user: plain name -> real value.
-        chooser: Returns the real value of a parameter.
-        sampled_number: Its number in the study in memory that samplers learn from.
-        chosen: Storage name -> parameter and real value chosen, in the order met.
-        draw: The number of its draw, in random search; None for other samplers.
-        failed: Whether the build raised.
-        continues: The number of the trial that it continues, or None.
-        continued_at: The epoch after which it does so as a copy, or None.
-        hp: The hp that a ``Searcher`` has suggested; None where a sampler chooses.
-        waited: Whether another program has added the trial, so that the storage has it.
-        constraints: Name of a constraint -> by how much it is violated; 0 or less where it holds.
-        rejected: Why the trial is not trained; None where it is.
-        enqueued: Whether the user asked for its values, or for some of them.
-    """
-
-    number: int
-    seed: int
-    attempt: int
-    values: dict[str, Any]
-    chooser: Chooser
-    sampled_number: int
+    number: int  # the trial's
+    seed: int  # the trial's: 31 bits, from the study's seed and the number
+    attempt: int  # how many proposals for this number were turned down before
+    values: dict[str, Any]  # given by the user: plain name -> real value
+    chooser: Chooser  # returns the real value of a parameter
+    sampled_number: int  # its number in the study in memory that samplers learn from
+    # Storage name -> parameter and real value chosen, in the order met.
     chosen: dict[str, tuple[Parameter, Any]] = field(default_factory=dict)
-    draw: int | None = None
-    failed: bool = False
-    continues: int | None = None
-    continued_at: int | None = None
-    hp: HyperParameters | None = None
-    waited: bool = False
+    draw: int | None = None  # the number of its draw, in random search only
+    failed: bool = False  # whether the build raised
+    continues: int | None = None  # the number of the trial that it continues
+    continued_at: int | None = None  # the epoch after which it does so as a copy
+    hp: HyperParameters | None = None  # what a ``Searcher`` has suggested
+    waited: bool = False  # whether another program has added the trial, so that the storage has it
+    # Name of a constraint -> by how much it is violated; 0 or less where it holds.
     constraints: dict[str, float] = field(default_factory=dict)
-    rejected: str | None = None
-    enqueued: bool = False
+    rejected: str | None = None  # why the trial is not trained; None where it is
+    enqueued: bool = False  # whether the user asked for its values, or for some of them
 
     def choose(self, parameter: Parameter) -> Any:
         """Return the real value of a parameter; the same one however often it is asked for."""
@@ -81,18 +61,14 @@ class Draft:
 class EnqueuedTrials:
     """A queue of values that are tried before those that a sampler chooses.
 
-    Args:
-        resumed: Of ``state``, in a session that continues another; empty otherwise.
-        asked_for: Hparams of earlier trials that the user had asked for.
-
-    Attributes:
-        refused: The last values of a user that were an error.
+    ``resumed`` is of ``state``, in a session that continues another, or empty; ``asked_for`` are
+    the hparams of earlier trials that the user had asked for.
     """
 
     def __init__(
         self, resumed: Mapping[str, Any], asked_for: Iterable[Mapping[str, Any]] = ()
     ) -> None:
-        self.refused: dict[str, Any] | None = None
+        self.refused: dict[str, Any] | None = None  # the last values of a user that were an error
         # Each: plain name -> real value, and whether the user asked for these values.
         self._queue: collections.deque[tuple[dict[str, Any], bool]] = collections.deque(
             (dict(values), users) for values, users in resumed.get("queue", ())
@@ -106,12 +82,10 @@ class EnqueuedTrials:
         return bool(self._queue)
 
     def enqueue(self, values: Mapping[str, Any], *, users: bool) -> None:
-        """Have values tried after those that wait already.
+        """Add values, plain name -> real value, behind those that wait already.
 
-        Args:
-            values: Plain name -> real value; the sampler chooses the others.
-            users: Whether the user asked for them: then a value or name that build does not know is
-                an error; otherwise it is left out.
+        The sampler chooses the others. ``users``: the user asked for them, so that a value or name
+        that build does not know is an error; otherwise it is left out.
         """
         if users:
             key = key_of(values)
@@ -206,14 +180,9 @@ class TriedConfigurations:
 
 
 def real_values(stored: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, Any]:
-    """Return plain name -> real value of values as another program has them.
+    """Return plain name -> real value of values as another program has them, by storage names.
 
-    Args:
-        stored: Name, as storages have it, -> stored value.
-        parameters: The parameters that are known, by those names.
-
-    Raises:
-        SpaceError: A value that its hyperparameter cannot have.
+    Raises SpaceError for a value that its hyperparameter cannot have.
     """
     found = {}
     for name, value in stored.items():

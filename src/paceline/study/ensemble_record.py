@@ -18,43 +18,27 @@ _MOST_READ = 1_000_000
 
 
 class EnsembleRecord(Struct, frozen=True):
-    """Of which trials an ensemble is, and what it is worth.
+    """Of which trials an ensemble is, and what it is worth."""
 
-    Attributes:
-        trials: Their numbers in the order in which they were added, the best single one first; one
-            that comes twice counts twice.
-        objective: The name of the value.
-        value: The objective of the ensemble, on examples that took no part in the selection.
-        alone: That of the best single model on the same examples.
-        n_examples: How many these are.
-    """
-
+    # Numbers in the order in which they were added, the best single one first; one that comes twice
+    # counts twice.
     trials: Annotated[list[Count], Meta(min_length=1)]
-    objective: str
-    value: Real
-    alone: Real
-    n_examples: Count
+    objective: str  # the name of the value
+    value: Real  # of the ensemble, on examples that took no part in the selection
+    alone: Real  # of the best single model on the same examples
+    n_examples: Count  # how many these are
 
 
 def write_ensemble(folder: Path, record: EnsembleRecord) -> None:
-    """Keep a record in place of the one before.
+    """Keep a record, in the study's folder, in place of the one before.
 
-    Args:
-        folder: The study's folder.
-        record: What is kept.
-
-    Raises:
-        OSError: The file cannot be written.
+    Raises OSError where the file cannot be written.
     """
     write_atomically(folder / _FILE, msgspec.json.encode(record))
 
 
 def read_ensemble(folder: Path) -> EnsembleRecord | None:
-    """Return what was kept last; None where there is nothing, or nothing that can be read.
-
-    Args:
-        folder: The study's folder.
-    """
+    """Return what was kept last in a study's folder; None where nothing can be read."""
     try:
         with (folder / _FILE).open("rb") as file:
             return msgspec.json.decode(file.read(_MOST_READ), type=EnsembleRecord)

@@ -14,10 +14,7 @@ def front_of(losses: Sequence[Sequence[float]]) -> list[int]:
     """Return the positions of the points that no other point dominates, in their order.
 
     A point dominates another where no loss of it is higher and one is lower. Points that are equal
-    do not dominate each other: all of them are of the front.
-
-    Args:
-        losses: f64[N, M], numbers without NaN.
+    do not dominate each other: all of them are of the front. ``losses`` are f64[N, M], without NaN.
     """
     points = np.asarray(losses, dtype=np.float64)
     if not len(points):
@@ -36,9 +33,8 @@ def front_of(losses: Sequence[Sequence[float]]) -> list[int]:
 def best_of(losses: Sequence[Sequence[float]], n: int) -> list[int]:
     """Return the positions of at least ``n`` points: the front, the front of the others, and so on.
 
-    Args:
-        losses: f64[N, M], numbers without NaN.
-        n: How many; all where there are fewer. The last front is taken as a whole.
+    The last front is taken as a whole; all points where there are fewer. ``losses`` are as for
+    ``front_of``.
     """
     left = list(range(len(losses)))
     found: list[int] = []

@@ -15,25 +15,17 @@ from paceline.study.trial import Trial
 
 @dataclass(frozen=True)
 class Stretch:
-    """The epochs of a line that one trial has trained.
-
-    Attributes:
-        trial: The trial.
-        first: The first of these epochs, from 1.
-        last: The last of them; ``first - 1`` where the trial has trained none yet.
-    """
+    """The epochs of a line that one trial has trained."""
 
     trial: Trial
-    first: int
-    last: int
+    first: int  # of these epochs, from 1
+    last: int  # of them; ``first - 1`` where the trial has trained none yet
 
 
 def line_of(trial: Trial, by_number: Callable[[int], Trial | None]) -> list[Stretch]:
     """Return the line of a trial, its oldest ancestor first; of most trials, the trial alone.
 
-    Args:
-        trial: The last one.
-        by_number: Returns a trial of the study; None where there is none.
+    ``by_number`` returns a trial of the study; None where there is none.
     """
     found: list[Stretch] = []
     last = trial.epochs

@@ -40,27 +40,18 @@ _NAME_BYTES = 240
 
 @dataclass
 class StoredStudy:
-    """What a storage holds of a study.
+    """What a storage holds of a study."""
 
-    Attributes:
-        directions: maximize or minimize, one for each objective.
-        meta: The study's attribute ``paceline``; empty for a study made by other means.
-        trials: All its trials, by number.
-        attrs: The attributes that programs write for one another: heartbeats, requests.
-    """
-
-    directions: tuple[Direction, ...]
+    directions: tuple[Direction, ...]  # one for each objective
+    # The study's attribute ``paceline``; empty for a study made by other means.
     meta: dict[str, Any] = field(default_factory=dict)
-    trials: list[FrozenTrial] = field(default_factory=list)
+    trials: list[FrozenTrial] = field(default_factory=list)  # all, by number
+    # The attributes that programs write for one another: heartbeats, requests.
     attrs: dict[str, Any] = field(default_factory=dict)
 
 
 def check_name(name: Any) -> None:
-    """Refuse a study name that is no plain name of a folder.
-
-    Raises:
-        StudyError: Empty, too long, hidden, or with a path or control characters in it.
-    """
+    """Refuse a study name that is no plain name of a folder: StudyError."""
     if not isinstance(name, str) or not name.strip():
         raise StudyError(f"study name is {name!r}; give a name, such as fashion.")
     if "/" in name or "\\" in name or ".." in name or name.startswith("."):
@@ -82,8 +73,7 @@ def check_name(name: Any) -> None:
 def check_meta(meta: Any) -> None:
     """Refuse an attribute ``paceline`` that is not of the schema; one of a newer version passes.
 
-    Raises:
-        ValueError: The message names the field and what it holds.
+    Raises ValueError, which names the field and what it holds.
     """
     newer = meta.get("format", FORMAT) if isinstance(meta, dict) else None
     if isinstance(newer, int) and newer > FORMAT:
@@ -101,12 +91,7 @@ def check_meta(meta: Any) -> None:
 def stored_space(name: str, meta: Mapping[str, Any]) -> Space:
     """Return the space that a study's meta holds, an empty one where it holds none.
 
-    Args:
-        name: The study's name, for messages.
-        meta: Its attribute ``paceline``.
-
-    Raises:
-        StudyError: It was written by a newer version, or cannot be read.
+    Raises StudyError where a newer version wrote it, or it cannot be read.
     """
     found = meta.get("format", FORMAT)
     if not isinstance(found, int) or found > FORMAT:
@@ -143,26 +128,16 @@ def _said(error: Exception) -> str:
 class StudyMetadata:
     """The attribute ``paceline`` of a study, which grows with the study's space.
 
-    Args:
-        study: Its name, for messages.
-        stored: What the storage holds of the study; None for a new one.
-        session: Tells this search from all others.
-
-    Attributes:
-        meta: The attribute, JSON values.
-        space: What is known of the search space.
-        learnt: What it has learnt of earlier studies, as JSON values; see ``samplers/learnt.py``.
-        id: Tells the study from all others of its name; empty where an earlier version made it.
-        session: The same; a search that continues from a snapshot has the session of the snapshot.
-
-    Raises:
-        StudyError: The attribute was written by a newer version, or cannot be read.
+    ``stored`` is None for a new study; ``session`` tells this search from all others. Raises
+    StudyError where the attribute was written by a newer version, or cannot be read.
     """
 
     def __init__(self, study: str, stored: StoredStudy | None, session: str) -> None:
         self.meta: dict[str, Any] = stored.meta if stored is not None else {}
+        # Tells the study from all others of its name; empty where an earlier version made it.
         self.id = secrets.token_hex(8) if stored is None else str(self.meta.get("id", ""))
         self.session = session
+        # What the study has learnt of earlier ones, as JSON values; see ``samplers/learnt.py``.
         self.learnt: list[dict[str, Any]] = list(self.meta.get("learnt", ()))
         self.space: Space = stored_space(study, self.meta)
         self._n_parameters = len(self.space.parameters)
@@ -189,24 +164,18 @@ class StudyMetadata:
 class RestoredStudy:
     """The trials that a search begins with.
 
-    Args:
-        stored: What the storage holds of the study; None for a new one.
-        resumed: Of ``Study.state``, or None.
-
-    Attributes:
-        resumed: The snapshot, where the storage allows to continue from it; None otherwise.
-        stored: The trials, by number, as the storage holds them.
-        trials: The trials, by number: as stored, or as the snapshot has them.
-        foretold: The hparams and the seed of trials that will come again, by number.
-        of_others: Numbers of trials that other programs have added since the snapshot.
+    ``stored`` is None for a new study, ``resumed`` of ``Study.state``, or None.
     """
 
     def __init__(self, stored: StoredStudy | None, resumed: Mapping[str, Any] | None) -> None:
+        # By number: ``stored`` as the storage holds them, ``trials`` so or as the snapshot does.
         self.stored: list[FrozenTrial] = stored.trials if stored is not None else []
         self.trials = self.stored
+        # The snapshot, where the storage allows to continue from it.
         self.resumed: Mapping[str, Any] | None = None
+        # The hparams and the seed of trials that will come again, by number.
         self.foretold: dict[int, tuple[dict[str, Any], int | None]] = {}
-        self.of_others: set[int] = set()
+        self.of_others: set[int] = set()  # trials that other programs have added since
         # Trials that are to come again, and have ended in the storage: their stored ends stand.
         self._ended: dict[int, FrozenTrial] = {}
         session = "" if stored is None else stored.meta.get("session", "")
@@ -278,14 +247,10 @@ def rolled_back(
 ) -> tuple[list[FrozenTrial], dict[int, tuple[dict[str, Any], int | None]]] | None:
     """Return the trials of a study as they were when a snapshot was taken.
 
-    Args:
-        trials: All that the storage holds now, by number.
-        facts: The snapshot, of ``Study.state``.
-
-    Returns:
-        The trials of the snapshot, those under way running again; and the hparams and seeds of the
-        search's trials that began since, by number. None where the storage does not hold the
-        snapshot's trials. Those that other programs added stay as they are.
+    ``trials`` are all that the storage holds now, by number; ``facts`` is the snapshot, of
+    ``Study.state``. Returns the trials of the snapshot, those under way running again; and the
+    hparams and seeds of the search's trials that began since, by number. None where the storage
+    does not hold the snapshot's trials. Those that other programs added stay as they are.
     """
     n, opened = facts["next"], facts["open"]
     if len(trials) < n:

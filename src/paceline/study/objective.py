@@ -40,23 +40,13 @@ _DIRECTIONS: dict[str, Direction] = {
 
 @dataclass(frozen=True)
 class Objective:
-    """The number that a search improves.
+    """The number that a search improves."""
 
-    Attributes:
-        name: Name in an epoch's logs, such as ``val_accuracy``.
-        direction: maximize or minimize.
-    """
-
-    name: str
+    name: str  # in an epoch's logs, such as ``val_accuracy``
     direction: Direction
 
     def better(self, value: float | None, than: float | None) -> bool:
-        """Return whether ``value`` beats ``than``.
-
-        Args:
-            value: The new value; None and NaN beat nothing.
-            than: The value to beat; None and NaN are beaten by any number.
-        """
+        """Return whether ``value`` beats ``than``; see ``is_better``."""
         return is_better(value, than, self.direction)
 
 
@@ -82,8 +72,7 @@ def resolve_objective(
         metric_names: Names of an epoch's logs, in the order of ``compile``; None when not known
             yet, then nothing is checked against them and ``objective`` must name a metric.
 
-    Raises:
-        ObjectiveError: No such metric, an unknown direction, or two that contradict each other.
+    Raises ObjectiveError: no such metric, an unknown direction, or two that contradict each other.
     """
     wanted = None if direction is None else _direction(direction)
     name, own = named_objective(objective)
@@ -112,11 +101,10 @@ def resolve_objective(
 def infer_direction(name: str, metric_names: Sequence[str] | None = None) -> Direction | None:
     """Return the direction of one of Keras' metrics or losses; None for a name not known.
 
-    Args:
-        name: Name in the logs: with ``val_``, with the number that tells equal metrics apart
-            (``auc_1``), with the name of an output before it.
-        metric_names: All names of the logs. A name is taken for that of an output when it has a
-            loss of its own among them, as Keras gives every output of several.
+    ``name`` is that in the logs: with ``val_``, with the number that tells equal metrics apart
+    (``auc_1``), with the name of an output before it. A name is taken for that of an output when it
+    has a loss of its own among ``metric_names``, all names of the logs, as Keras gives every output
+    of several.
     """
     bare = re.sub(r"_\d+$", "", name.removeprefix("val_")).removeprefix("weighted_")
     if bare.endswith("_loss"):
@@ -138,8 +126,7 @@ def infer_direction(name: str, metric_names: Sequence[str] | None = None) -> Dir
 def named_objective(objective: Any) -> tuple[str | None, Direction | None]:
     """Return the name and the direction that ``objective`` gives; None for what it does not.
 
-    Raises:
-        ObjectiveError: It is neither a name nor an object with a name.
+    Raises ObjectiveError where it is neither a name nor an object with a name.
     """
     if objective is None:
         return None, None

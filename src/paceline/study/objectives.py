@@ -21,13 +21,9 @@ COSTS = {
 
 @dataclass(frozen=True)
 class Objectives:
-    """The objectives of a search that has several.
+    """The objectives of a search that has several."""
 
-    Attributes:
-        all: In the order in which they were given; the first one is a metric of an epoch.
-    """
-
-    all: tuple[Objective, ...]
+    all: tuple[Objective, ...]  # in the order given; the first one is a metric of an epoch
 
     @property
     def first(self) -> Objective:
@@ -50,14 +46,9 @@ class Objectives:
         return [name for name in self.names if name in COSTS]
 
     def check_study(self, study: str, meta: Mapping[str, Any]) -> None:
-        """Refuse a study that was begun with other objectives.
+        """Refuse a study that was begun with other objectives, or with these in another order.
 
-        Args:
-            study: Its name.
-            meta: Its attribute ``paceline``; empty for a new study, and one of another program.
-
-        Raises:
-            StudyError: It has others, or these in another order.
+        ``meta`` is its attribute ``paceline``; empty for a new study, and one of another program.
         """
         known = meta.get("objectives") or [meta.get("objective")]
         if meta and known != self.names:
@@ -79,13 +70,9 @@ class Objectives:
     ) -> list[float]:
         """Return the values of a trial, one for each objective.
 
-        Args:
-            history: Metric name -> one value for each epoch.
-            epoch: The best epoch of the first objective, from 1.
-            costs: Name -> cost of the trial's model.
-
-        Raises:
-            ObjectiveError: A metric has no number in that epoch, or the name of a cost.
+        ``history`` has one value of a metric for each epoch, ``epoch`` is the best one of the first
+        objective, from 1, and ``costs`` are of the trial's model. Raises ObjectiveError where a
+        metric has no number in that epoch, or the name of a cost.
         """
         found = []
         for name in self.names:
@@ -106,11 +93,9 @@ class Objectives:
 
 
 def objective_names(meta: Mapping[str, Any], n: int) -> list[str]:
-    """Return the names of a study's objectives; empty for one.
+    """Return the names of a study's ``n`` objectives; empty for one.
 
-    Args:
-        meta: The study's attribute ``paceline``; empty for a study of another program.
-        n: How many objectives the study has.
+    ``meta`` is its attribute ``paceline``; empty for a study of another program.
     """
     names = meta.get("objectives")
     if n < 2:
@@ -135,8 +120,7 @@ def resolve_objectives(
         metric_names: Names of an epoch's logs; None when not known yet.
         callbacks: Whether trials have callbacks, which may add metrics to the logs.
 
-    Raises:
-        ObjectiveError: They cannot be searched for together, or one of them is unknown.
+    Raises ObjectiveError where they cannot be searched for together, or one of them is unknown.
     """
     if direction is not None:
         raise ObjectiveError(

@@ -39,30 +39,19 @@ Request = Literal["stop", "pause", "continue"]
 
 @dataclass
 class WaitingTrial:
-    """A trial that another program has added, to be run here.
-
-    Attributes:
-        number: Its number.
-        values: Name, as the storage has it, -> stored value; the sampler chooses the others.
-    """
+    """A trial that another program has added, to be run here."""
 
     number: int
-    values: dict[str, Any]
+    values: dict[str, Any]  # by names of the storage, stored; the sampler chooses the others
 
 
 @dataclass
 class OutsideChanges:
-    """What other programs have changed since the last look.
+    """What other programs have changed since the last look."""
 
-    Attributes:
-        begun: Trials that other programs train now.
-        ended: Trials of other programs that have ended.
-        ended_here: Trials of this search that others have ended.
-    """
-
-    begun: list[FrozenTrial] = field(default_factory=list)
-    ended: list[FrozenTrial] = field(default_factory=list)
-    ended_here: list[FrozenTrial] = field(default_factory=list)
+    begun: list[FrozenTrial] = field(default_factory=list)  # other programs train them now
+    ended: list[FrozenTrial] = field(default_factory=list)  # trials of other programs
+    ended_here: list[FrozenTrial] = field(default_factory=list)  # of this search, by others
 
     def __bool__(self) -> bool:
         return bool(self.begun or self.ended or self.ended_here)
@@ -73,15 +62,6 @@ class OutsideWatch:
 
     One thread calls ``look``, another the rest; neither waits for the other for longer than a
     dictionary is changed.
-
-    Args:
-        store: Where the study is.
-
-    Attributes:
-        mine: Numbers of this search's trials under way.
-        runs_waiting: Whether trials that other programs add are run here.
-        request: What another program last asked this search to do; None where nothing was asked
-            since ``begin``, but that a study which was paused before stays paused.
     """
 
     def __init__(self, store: StudyStorage) -> None:
@@ -103,8 +83,10 @@ class OutsideWatch:
         self._looking = threading.Lock()
         # Trials that have ended here, and how: another program may have ended them before.
         self._ending: dict[int, TrialFinished] = {}
-        self.mine: set[int] = set()
-        self.runs_waiting = True
+        self.mine: set[int] = set()  # this search's trials under way
+        self.runs_waiting = True  # whether trials that other programs add are run here
+        # What another program last asked this search to do; None where nothing was asked since
+        # ``begin``, but that a study which was paused before stays paused.
         self.request: Request | None = None
 
     def begin(
@@ -116,11 +98,8 @@ class OutsideWatch:
     ) -> None:
         """Watch from now on.
 
-        Args:
-            study: The storage's id of the study.
-            token: This worker's.
-            restored: The study's trials.
-            is_gone: Whether a worker of this token trains no longer.
+        ``study`` is the storage's id, ``token`` this worker's; ``is_gone`` tells whether the worker
+        of a token trains no longer.
         """
         resumed = restored.resumed
         under_way = {} if resumed is None else resumed["open"]
@@ -154,8 +133,7 @@ class OutsideWatch:
     def look(self) -> None:
         """Read what has changed in the storage; ``take_changes`` and ``request`` tell it.
 
-        Raises:
-            StorageError: The storage does not answer.
+        Raises StorageError where the storage does not answer.
         """
         with self._looking:
             self._look()
@@ -185,21 +163,15 @@ class OutsideWatch:
     def began(self, number: int, *, confirmed: bool) -> None:
         """Note that a trial of this search runs.
 
-        Args:
-            number: The trial's.
-            confirmed: Whether the storage has it under this number. Where not, nothing of other
-                programs' trials is taken in before ``renumber``.
+        ``confirmed``: the storage has it under this number. Where not, nothing of other programs'
+        trials is taken in before ``renumber``.
         """
         with self._mutex:
             self._held |= not confirmed
             self.mine.add(number)
 
     def renumber(self, moved: Mapping[int, int]) -> None:
-        """Note that the storage has confirmed all numbers, but for those that have moved.
-
-        Args:
-            moved: Number until now -> new number.
-        """
+        """Note that the storage has confirmed all numbers, but for ``moved``: old -> new number."""
         if not self._held:
             return
         with self._mutex:
@@ -218,9 +190,8 @@ class OutsideWatch:
     def take_waiting(self) -> WaitingTrial | None:
         """Begin to run the first trial that waits, unless another program is quicker.
 
-        Returns:
-            The trial, which runs in the storage now; None where none waits, or the storage does not
-            answer, or has not confirmed the numbers of this search's trials.
+        Returns the trial, which runs in the storage now; None where none waits, or the storage does
+        not answer, or has not confirmed the numbers of this search's trials.
         """
         while self._waiting and not self._held:
             with self._mutex:
@@ -253,7 +224,7 @@ class OutsideWatch:
                 self._changes.ended.append(ended)
 
     def _take(self, number: int) -> bool:
-        """Have a trial that waits run in the storage; return whether it is this search's now."""
+        """Begin to run a waiting trial in the storage; return whether it is this search's now."""
         with self._store.writing():
             storage, found = self._store.storage, self._id(number)
             trial = storage.get_trial(found)
@@ -341,15 +312,9 @@ class OutsideWatch:
 
 
 def ask(store: StudyStorage, study: int, request: Request) -> None:
-    """Ask the search of a study to stop, to pause, or to continue.
+    """Ask the search of a study (the storage's id) to stop, to pause, or to continue.
 
-    Args:
-        store: Where the study is.
-        study: The storage's id of it.
-        request: What is asked.
-
-    Raises:
-        StorageError: The storage does not answer.
+    Raises StorageError where the storage does not answer.
     """
     with store.writing():
         record = {"do": request, "id": secrets.token_hex(8)}
@@ -357,11 +322,7 @@ def ask(store: StudyStorage, study: int, request: Request) -> None:
 
 
 def is_paused(store: StudyStorage, study: int) -> bool:
-    """Whether a study is paused.
-
-    Raises:
-        StorageError: The storage does not answer.
-    """
+    """Whether a study is paused; StorageError where the storage does not answer."""
     with store.errors("read"), store.turn:
         return asks_to_pause(store.storage.get_study_system_attrs(study))
 
@@ -372,20 +333,11 @@ def asks_to_pause(attrs: Mapping[str, Any]) -> bool:
 
 
 def enqueue(store: StudyStorage, study: int, name: str, values: Mapping[str, Any]) -> int:
-    """Add a trial that waits to be run.
+    """Add a trial that waits to be run, and return its number.
 
-    Args:
-        store: Where the study is.
-        study: The storage's id of it.
-        name: Its name.
-        values: Plain name -> real value; the sampler chooses the others.
-
-    Returns:
-        The trial's number.
-
-    Raises:
-        SpaceError: A name that no trial of the study has had, or a value that it cannot have.
-        StorageError: The storage does not answer.
+    ``study`` is the storage's id; ``values`` are plain name -> real value, and the sampler chooses
+    the others. Raises SpaceError for a name that no trial of the study has had, or a value that it
+    cannot have, and StorageError where the storage does not answer.
     """
     with store.errors("read"), store.turn:
         meta = store.storage.get_study_user_attrs(study).get(META) or {}
@@ -409,18 +361,10 @@ def enqueue(store: StudyStorage, study: int, name: str, values: Mapping[str, Any
 
 
 def stop_trial(store: StudyStorage, study: int, name: str, number: int, reason: str) -> None:
-    """End a trial that runs or waits as pruned.
+    """End a trial that runs or waits as pruned, and store the reason with it.
 
-    Args:
-        store: Where the study is.
-        study: The storage's id of it.
-        name: Its name.
-        number: The trial's.
-        reason: Stored with it.
-
-    Raises:
-        StudyError: There is no such trial, or it has ended.
-        StorageError: The storage does not answer.
+    ``study`` is the storage's id. Raises StudyError where there is no such trial, or it has ended,
+    and StorageError where the storage does not answer.
     """
     ended = f"trial {number} of {name!r} has ended already"
     with store.writing():

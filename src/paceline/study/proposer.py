@@ -41,17 +41,7 @@ OWN_ATTEMPTS, RANDOM_ATTEMPTS = 10, 20
 
 
 class Proposer:
-    """Runs builds under a sampler until one shows a configuration that is new.
-
-    Attributes:
-        space: What is known of the search space.
-        exhausted: Whether the last ``propose`` found nothing new.
-        families: Decides which trials have the structure of the one before.
-        sampled: The trials that the sampler learns from.
-        enqueued: Values that are tried before those that the sampler chooses.
-        tried: The configurations that need not be tried again.
-        note: Called with a line of text that users may want to see.
-    """
+    """Runs builds under a sampler until one shows a configuration that is new."""
 
     def __init__(
         self,
@@ -64,14 +54,11 @@ class Proposer:
     ) -> None:
         """Propose a study's first trials, or its next ones.
 
-        Args:
-            sampler: Chooses values.
-            seed: The study's.
-            space: What is known of the search space.
-            restored: The trials that the study had before, and the ``state`` of a resumed search.
-            signs: 1 where low values are good, -1 where high ones are, one for each objective.
-            note: Called with a line of text that users may want to see.
+        ``restored`` has the trials that the study had before, and the ``state`` of a resumed
+        search; ``signs`` are 1 where low values are good, -1 where high ones are, one for each
+        objective; ``note`` is called with a line of text that users may want to see.
         """
+        # ``exhausted``: whether the last ``propose`` found nothing new.
         self.space, self.note, self.exhausted = space, note, False
         self._sampler, self._seed, self._signs = sampler, seed, signs
         past, resumed = restored.trials, restored.resumed or {}
@@ -179,16 +166,11 @@ class Proposer:
         chooser: Chooser | None = None,
         waited: int | None = None,
     ) -> Draft:
-        """Begin a draft.
+        """Begin a draft; SamplerError where the sampler failed.
 
-        Args:
-            attempt: How many proposals for this number were turned down before.
-            values: Given values: plain name -> real value.
-            chooser: Chooses instead of the sampler.
-            waited: Number of a trial that another program has added; None for a new trial.
-
-        Raises:
-            SamplerError: The sampler failed.
+        ``attempt`` is how many proposals for this number were turned down before; ``values`` are
+        given ones, plain name -> real value; ``chooser`` chooses instead of the sampler; ``waited``
+        is the number of a trial that another program has added (None: a new trial).
         """
         if self._draft is not None:  # the caller was interrupted between propose and accept
             self._drop(self._draft)
@@ -230,11 +212,7 @@ class Proposer:
         return draft
 
     def stored_values(self, draft: Draft, hp: HyperParameters) -> dict[str, Any]:
-        """Return the values to store of a draft, which is accepted or rejected afterwards.
-
-        Returns:
-            Storage name -> stored value.
-        """
+        """Return the stored values by name of a draft, which is accepted or rejected afterwards."""
         self._check(draft)
         if draft.hp is None:
             self.space.learn(hp)
@@ -257,13 +235,7 @@ class Proposer:
         return values
 
     def accept(self, draft: Draft, stored: FrozenTrial, hparams: Mapping[str, Any]) -> None:
-        """Make a draft a trial that runs; see ``Study.accept``.
-
-        Args:
-            draft: The draft, with the number that its trial has.
-            stored: The trial's stored form.
-            hparams: Plain name -> real value.
-        """
+        """Make a draft, which has its trial's number, a trial that runs; see ``Study.accept``."""
         self._check(draft)
         self._draft, number = None, draft.number
         self._first_free = max(self._first_free, number + 1)
@@ -299,8 +271,7 @@ class Proposer:
     def tell(self, number: int, state: OptunaState, losses: Sequence[float] | None) -> None:
         """Tell samplers how a trial ended; the losses for a complete one only.
 
-        Raises:
-            SamplerError: The sampler failed.
+        Raises SamplerError where the sampler failed.
         """
         if self.sampled.is_open(number):
             self.families.end_trial(number, state)
@@ -336,13 +307,7 @@ class Proposer:
             self.tried.note(hparams)
 
     def adopt_peer_trial(self, number: int, trial: FrozenTrial, hparams: Mapping[str, Any]) -> None:
-        """Begin a trial that another worker had begun.
-
-        Args:
-            number: Its number now.
-            trial: Its stored form, running.
-            hparams: Plain name -> real value.
-        """
+        """Begin a trial that another worker had begun, under the number that it has now."""
         self.sampled.adopt_peer_trial(number, trial)
         self.families.begin_trial(number, trial.params, None, given=True)
         self.tried.note(hparams)

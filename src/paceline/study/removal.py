@@ -25,36 +25,23 @@ _OURS = (JOURNAL, ".lock", BEST, "checkpoints", "trials", WORKERS)
 
 @dataclass(frozen=True)
 class Removal:
-    """What is to be removed of a study.
-
-    Attributes:
-        name: The study's name.
-        folder: Its folder; None where there is none, or where it is another study's.
-        n_files: The number of files in the folder.
-        n_bytes: Their size in bytes.
-        store: The storage that holds rows of the study beside those of others; None where the study
-            is in its folder alone.
-    """
+    """What is to be removed of a study."""
 
     name: str
-    folder: Path | None
-    n_files: int
+    folder: Path | None  # None where there is none, or where it is another study's
+    n_files: int  # in the folder
     n_bytes: int
+    # The storage that holds rows of the study beside those of others; None where the study is in
+    # its folder alone.
     store: StudyStorage | None
 
     @classmethod
     def of(cls, name: str, storage: str | None, directory: Path) -> Removal:
         """Look what there is of a study; removes nothing.
 
-        Args:
-            name: The study's name.
-            storage: URL of a storage; None for the journal in the study's folder.
-            directory: Folder of the studies.
-
-        Raises:
-            StudyError: An impossible name, there is no such study, or its folder is none of a
-                study.
-            StorageError: The storage cannot be read.
+        ``storage`` is the URL of a storage; None for the journal in the study's folder. Raises
+        StudyError for an impossible name, where there is no such study, or where its folder is none
+        of a study.
         """
         check_name(name)
         check_storage_text(storage)
@@ -93,9 +80,7 @@ class Removal:
     ) -> None:
         """Remove the study, its rows first.
 
-        Args:
-            sleep: Waits so many seconds.
-            note: Called with what takes a while.
+        ``sleep`` waits so many seconds, and ``note`` is called with what takes a while.
 
         Raises:
             StudyError: The study is being searched.
@@ -155,16 +140,12 @@ def _size(folder: Path) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def begun_anew(name: str, directory: Path, *, fresh: bool) -> Iterator[None]:
-    """Put a study's folder aside while a new one begins.
+    """Put a study's folder aside while a new one begins; its storage is the journal in its folder.
 
     When the block ends, the earlier study is removed if the new one has a trial that came to an end
     without failing. It comes back if the new one has no trial, or failed ones only. Where trials of
-    the new one are under way both stay, until a later block ends.
-
-    Args:
-        name: The study's name; its storage is the journal in its folder.
-        directory: Folder of the studies.
-        fresh: Whether the study begins anew now; otherwise an earlier search began it so.
+    the new one are under way both stay, until a later block ends. ``fresh``: the study begins anew
+    now; otherwise an earlier search began it so.
 
     Raises:
         StudyError: The study is being searched.
@@ -220,11 +201,7 @@ def _move(name: str, folder: Path, to: Path) -> None:
 
 
 def _check_free(name: str, stack: contextlib.ExitStack, folder: Path) -> None:
-    """Hold a study's folder until the stack ends.
-
-    Raises:
-        StudyError: The study is being searched.
-    """
+    """Hold a study's folder until the stack ends; StudyError where the study is being searched."""
     searched = StudyError(f"study {name!r} is being searched; stop the search first.")
     if not stack.enter_context(study_lock(folder)):
         raise searched

@@ -20,13 +20,9 @@ class TrialWeights(Protocol):
     """Holds the weights of trials under way, and gives those of trials that have ended."""
 
     def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Any]) -> None:
-        """Take a trial's weights at its best epoch so far, if they are worth holding.
+        """Take a trial's weights at its best epoch so far, from 1, if they are worth holding.
 
-        Args:
-            number: The trial.
-            epoch: The epoch of ``value``, from 1.
-            value: The objective.
-            fetch: Copies the weights from the device.
+        ``value`` is the objective then; ``fetch`` copies the weights from the device.
         """
         ...
 
@@ -52,22 +48,17 @@ class TrialWeights(Protocol):
 
 
 class SearchStrategy(ABC):
-    """Decides which configurations a study tries, and learns what became of them.
+    """Decides which configurations a study tries, and learns what became of them."""
 
-    Attributes:
-        resumable: Whether the study's storage holds all that decides, so that other processes may
-            search the study too, and a later one may continue it.
-        ends_by_itself: Whether configurations come in an order of its own until there are no more,
-            as those of a grid: the search then needs no ``n_trials`` and no timeout, and the first
-            trials say little of the next ones.
-        limits_failures: Whether it has a rule of its own on how many trials may fail.
-        scores_infinity: Whether an infinite objective is a score like others, and no failure.
-    """
-
+    # Whether the study's storage holds all that decides, so that other processes may search the
+    # study too, and a later one may continue it.
     resumable: bool
+    # Whether configurations come in an order of its own until there are no more, as those of a
+    # grid: the search then needs no ``n_trials`` and no timeout, and the first trials say little
+    # of the next ones.
     ends_by_itself: bool
-    limits_failures: bool
-    scores_infinity: bool
+    limits_failures: bool  # whether it has a rule of its own on how many trials may fail
+    scores_infinity: bool  # whether an infinite objective is a score like others, and no failure
 
     @property
     @abstractmethod
@@ -78,33 +69,26 @@ class SearchStrategy(ABC):
     def n_to_come(self, n_left: int | None) -> int | None:
         """Return how many trials will still be asked for; None where that is not known.
 
-        Args:
-            n_left: Trials missing to the number that the user wants; None without such a number.
+        ``n_left`` is how many are missing to the number that the user wants; None without one.
         """
 
     @abstractmethod
     def first_look(self) -> HyperParameters | None:
-        """Return an hp with what is known of the space, for a first look at a model; None for an
-        empty one.
-        """
+        """Return an hp with what is known of the space for a first look at a model; None: empty."""
 
     @abstractmethod
     def on_search_begin(self, space: Space, hp: HyperParameters, batch: Any) -> None:
         """Note that a search begins.
 
-        Args:
-            space: The study's search space.
-            hp: After the first look at a model.
-            batch: Shapes of a batch, as a step sees them; None where the data does not tell.
+        ``hp`` is as after the first look at a model; ``batch`` has the shapes of a batch, as a step
+        sees them, and is None where the data does not tell.
         """
 
     @abstractmethod
     def hp_again(self, number: int, hparams: Mapping[str, Any]) -> HyperParameters:
         """Return the hp of a trial under way, as a copy: its model is built once more.
 
-        Args:
-            number: The trial's.
-            hparams: Plain name -> real value.
+        ``hparams`` are plain name -> real value.
         """
 
     @abstractmethod
@@ -119,18 +103,15 @@ class SearchStrategy(ABC):
     def on_member_result(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:
         """Note that one member of a trial has ended an epoch.
 
-        Args:
-            number: The trial's.
-            value: The member's objective; None in an epoch without validation.
-            fetch: Copies its weights from the device.
+        ``value`` is its objective, None in an epoch without validation; ``fetch`` copies its
+        weights from the device.
         """
 
     @abstractmethod
     def on_trial_error(self, number: int, error: BaseException) -> bool:
         """Note that a trial has failed and is about to end; what is raised here ends the search.
 
-        Returns:
-            Whether the user has been told of the failure.
+        Returns whether the user has been told of the failure.
         """
 
     @abstractmethod
@@ -152,12 +133,8 @@ class Searcher(SearchStrategy):
 
     @abstractmethod
     def suggest(self, number: int) -> HyperParameters | None:
-        """Return the next configuration to build and train.
+        """Return the next configuration to build and train; the study's trial will have ``number``.
 
-        Args:
-            number: The number that the study's trial will have.
-
-        Returns:
-            The hp that ``build`` is called with, changed by nobody else; None while the searcher
-            waits for results, and after its last configuration.
+        It is the hp that ``build`` is called with, changed by nobody else; None while the searcher
+        waits for results, and after its last configuration.
         """

@@ -63,22 +63,7 @@ from paceline.study.workers.worker import Worker
 
 
 class Study:
-    """Trials over one search space, for one objective or several, kept in one storage.
-
-    Attributes:
-        name: The study's name.
-        exists: Whether the study was in the storage when it was opened.
-        resumed: Whether it continues from a snapshot.
-        trials: Its trials, as users see them, and its direction.
-        metadata: What the storage holds of it beside the trials: ``meta`` and ``space``.
-        strategy: Who decides what is tried: a sampler or a ``Searcher``.
-        proposer: Drafts the next trials.
-        asker: Limits how many trials are open.
-        updates: Notes the epochs and ends of trials.
-        peers: The other workers that search it.
-        writer: Writes it to the storage.
-        outside: What other programs change in it.
-    """
+    """Trials over one search space, for one objective or several, kept in one storage."""
 
     def __init__(
         self,
@@ -99,9 +84,9 @@ class Study:
         """Make a study of what a storage holds; use ``Study.open``."""
         self.name, self.writer, self.outside = name, writer, outside
         self._store = store
-        self.exists = stored is not None
+        self.exists = stored is not None  # in the storage, when it was opened
         self._restored = restored = RestoredStudy(stored, resumed)
-        self.resumed = restored.resumed is not None
+        self.resumed = restored.resumed is not None  # it continues from a snapshot
         # Every search that begins has a session of its own; one that is resumed keeps its session.
         session = secrets.token_hex(8) if worker is None else worker.token
         if self.resumed and stored is not None:
@@ -188,8 +173,7 @@ class Study:
             StudyError: An impossible name, another direction than the stored one, or a study that
                 this version cannot read.
             StorageError: The storage cannot be opened or read.
-            SamplerError: An unknown sampler.
-            MissingExtraError: A sampler whose package is not installed.
+            SamplerError, MissingExtraError: The sampler is unknown, or its package not installed.
             UsageError: A seed that is no whole number from 0.
         """
         check_name(name)
@@ -235,16 +219,10 @@ class Study:
         }
 
     def accept(self, draft: Draft, hp: HyperParameters, n_may_begin: int | None = None) -> int:
-        """Make a draft a running trial.
+        """Make the draft that was proposed last a running trial, and return its number.
 
-        Args:
-            draft: The last one proposed or asked for.
-            hp: After build.
-            n_may_begin: How many more trials may begin, as far as this worker knows; None for any
-                number. Those that other workers have begun since are counted.
-
-        Returns:
-            The trial's number.
+        ``hp`` is as build left it. ``n_may_begin`` is how many more trials may begin, as far as
+        this worker knows (None: any number); those that other workers have begun since are counted.
 
         Raises:
             ClaimLost: Another worker was quicker, or the storage, which would have to number the
@@ -303,15 +281,8 @@ class Study:
 
         A study that has begun goes on with what it learnt at its beginning, so that it decides the
         same whatever became of the earlier studies. Call it after the space of the first build is
-        known, and before the first trial.
-
-        Args:
-            names: Of ``learnt.check_learn_from``.
-            directory: Folder of the studies.
-            storage: As of ``open``.
-
-        Raises:
-            UsageError, StudyError, StorageError: As from ``learnt.read_learnt``.
+        known, and before the first trial. ``names`` have passed ``learnt.check_learn_from``; errors
+        are those of ``learnt.read_learnt``.
         """
         told, stored = self.proposer.sampled.told, self.metadata
         if not stored.learnt and (not names or told is None):
@@ -335,13 +306,9 @@ class Study:
     def state(self, afresh: Container[int] = ()) -> dict[str, Any]:
         """Return what the storage does not hold of the study, as JSON values.
 
-        The trials that have ended are in the storage when this returns.
-
-        Args:
-            afresh: Numbers of trials under way that would begin again from their first epoch.
-
-        Raises:
-            StorageError: It could not be written.
+        The trials that have ended are in the storage when this returns; StorageError where it does
+        not answer. ``afresh`` has the numbers of trials that would begin again from their first
+        epoch.
         """
         self.writer.flush()
         under_way = self.updates.under_way(afresh)
@@ -350,8 +317,7 @@ class Study:
     def take_renumbered(self) -> dict[int, int]:
         """Take up the storage's numbers of trials that were begun while it did not answer.
 
-        Returns:
-            Number until now -> new number. Those under way are as at their beginning.
+        Returns number until now -> new number. Those under way are as at their beginning.
         """
         moved = self.writer.take_renumbered()
         for number, now in sorted(moved.items(), reverse=True):  # they only grow
@@ -371,9 +337,8 @@ class Study:
     def sync_workers(self) -> PeerChanges | None:
         """Learn of other workers' trials, and take over those that dead workers left.
 
-        Returns:
-            What the search has to act on; None where no other worker has been here, or the storage
-            does not answer.
+        Returns what the search has to act on; None where no other worker has been here, or the
+        storage does not answer.
         """
         if not self.peers.shared:
             return None
@@ -387,11 +352,8 @@ class Study:
         """Make the study's folder and storage at the first call, and describe the study there.
 
         Trials that were accepted before are written as well. Trials that a dead process left
-        running become failed, with the error "interrupted".
-
-        Args:
-            meta: Replaces ``metadata.meta``, JSON values: objective, direction, sampler, seed,
-                origin, search arguments. The format's version and the space are added here.
+        running become failed, with the error "interrupted". ``meta`` replaces ``metadata.meta``:
+        JSON values without the format's version and the space, which are added here.
 
         Raises:
             StorageError: It cannot be written.
@@ -442,11 +404,7 @@ class Study:
         return {**meta, "sampler": sampler, "sampler_reason": reason}
 
     def optuna_study(self) -> optuna.Study:
-        """Return the study as Optuna's own object, over this study's storage.
-
-        Raises:
-            StorageError: The storage does not answer.
-        """
+        """Return the study as Optuna's own object; StorageError if the storage does not answer."""
         if self.writer.started:
             self.writer.flush()
         with self._store.errors("read"), self._store.turn:
@@ -455,8 +413,7 @@ class Study:
     def close(self) -> None:
         """Write the records left and end the writer; safe to call again. Reading still works.
 
-        Raises:
-            StorageError: Something could not be written: the storage has not answered for a minute.
+        Raises StorageError where the storage has not answered for a minute.
         """
         self.writer.close()
         self._store.compact()

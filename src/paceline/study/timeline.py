@@ -103,22 +103,15 @@ TimelineRecord = SearchBegun | SlotStay | PackMade | Compiled | Forecast | Spent
 
 @dataclass
 class SearchTimeline:
-    """What one search did.
-
-    Attributes:
-        begun: When it began.
-        stays, packs, compiled, forecasts: Its records, in the order of the file.
-        spent: What it had spent at the last time that it said so; None where it never did.
-        cut: Whether something is missing: a damaged line, or a search that wrote no more.
-    """
+    """What one search did; its records are in the order of the file."""
 
     begun: SearchBegun
     stays: list[SlotStay] = field(default_factory=list)
     packs: list[PackMade] = field(default_factory=list)
     compiled: list[Compiled] = field(default_factory=list)
     forecasts: list[Forecast] = field(default_factory=list)
-    spent: Spent | None = None
-    cut: bool = False
+    spent: Spent | None = None  # at the last time that it said so
+    cut: bool = False  # something is missing: a damaged line, or a search that wrote no more
 
     @property
     def seconds(self) -> float:
@@ -142,12 +135,9 @@ class SearchTimeline:
 
 
 def read_timelines(folder: Path) -> list[SearchTimeline]:
-    """Return what the searches of a study did, the first search first.
+    """Return what the searches of a study did, by its folder, the first search first.
 
     Files that cannot be read are left out, and so are lines that are no records.
-
-    Args:
-        folder: The study's folder.
     """
     decoder = msgspec.json.Decoder(TimelineRecord)
     found, n_bytes = [], 0

@@ -72,8 +72,7 @@ _CONSTRAINTS = "constraints"  # with a colon and a name from 5.0 on, a list of a
 def constraint_attributes(amounts: Mapping[str, float]) -> dict[str, Any]:
     """Return constraints as the system attributes that the installed Optuna reads.
 
-    Args:
-        amounts: Name of a constraint -> by how much it is violated; 0 or less where it holds.
+    ``amounts``: by how much each constraint is violated; 0 or less where it holds.
     """
     if NAMED:
         return {f"{_CONSTRAINTS}:{name}": amount for name, amount in amounts.items()}
@@ -94,13 +93,10 @@ def has_evaluated(stored: FrozenTrial) -> bool:
 def evaluated_constraints(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attribute in which Optuna's samplers keep what a ``constraints_func`` returned.
 
-    Args:
-        attrs: System attributes, of Optuna's trial or of one of Paceline's study in memory.
-
-    Returns:
-        The same as JSON values, above 0 where a constraint is violated; empty where no sampler has
-        evaluated any. Optuna's samplers keep a tuple, and what Paceline writes before Optuna 5 is a
-        list.
+    ``attrs`` are system attributes, of Optuna's trial or of one of Paceline's study in memory. The
+    amounts are JSON values, above 0 where a constraint is violated; none where no sampler has
+    evaluated any. Optuna's samplers keep a tuple, and what Paceline writes before Optuna 5 is a
+    list.
     """
     found = attrs.get(_CONSTRAINTS)
     if not isinstance(found, tuple):
@@ -152,13 +148,10 @@ def to_frozen(
 ) -> FrozenTrial:
     """Return the stored form of a trial that begins to run.
 
-    Args:
-        trial: Its hparams, its seed and why it is rejected are stored as attributes.
-        values: Storage name -> stored value.
-        distributions: Storage name -> distribution.
-        draw: Which draw of random search it tries; None with other samplers.
-        owner: The token of the worker that trains it.
-        attributes: System attributes: its constraints, and what its sampler noted.
+    Its hparams, its seed and why it is rejected are stored as attributes; ``values`` are stored
+    values. ``draw`` is the draw of random search that it tries (None with other samplers),
+    ``owner`` the token of the worker that trains it, and ``attributes`` are system attributes: its
+    constraints, and what its sampler noted.
     """
     attrs: dict[str, Any] = {"hparams": plain(trial.hparams), "seed": trial.seed}
     if draw is not None:
@@ -208,10 +201,7 @@ def end_of(
 ) -> tuple[list[float] | None, dict[str, Any]]:
     """Return the values and the attributes to store at the end of a trial.
 
-    Args:
-        trial: The trial, ended.
-        other: Attributes that are no fields of it.
-        n: How many objectives its study has.
+    ``other`` are attributes that are no fields of it, ``n`` the objectives of its study.
     """
     attrs: dict[str, Any] = {
         name: getattr(trial, name) for name in _ATTRIBUTES if name not in ("seed", *other)
@@ -229,11 +219,7 @@ def end_of(
 
 
 def check_attributes(attrs: Mapping[str, Any]) -> None:
-    """Refuse attributes of one of Paceline's trials that are not of the schema.
-
-    Raises:
-        ValueError: The message names the attribute and what it holds.
-    """
+    """Refuse attributes of one of Paceline's trials that are not of the schema, by a ValueError."""
     try:
         msgspec.convert(attrs, TrialAttributes)
     except UNREADABLE as error:
@@ -246,16 +232,7 @@ def is_ours(attrs: Mapping[str, Any]) -> bool:
 
 
 def check_values(state: OptunaState, values: Sequence[float] | None, n: int) -> None:
-    """Refuse values that a trial cannot have.
-
-    Args:
-        state: The trial's.
-        values: Its values.
-        n: How many objectives its study has.
-
-    Raises:
-        ValueError: A complete trial has no numbers, or another number of them.
-    """
+    """Refuse values that a trial in a study of ``n`` objectives cannot have, by a ValueError."""
     known = values is not None and len(values) == n and not any(map(math.isnan, values))
     if not known and (state == OptunaState.COMPLETE or values):
         raise ValueError(f"a trial of {n} objective{'s'[: n > 1]} has the values {values}")
@@ -320,8 +297,7 @@ def note_best_so_far(trial: Trial, stored: FrozenTrial, maximize: bool) -> None:
 def best_so_far(stored: FrozenTrial, maximize: bool) -> tuple[int, float] | None:
     """Return the best epoch of a stored trial, from 1, and the first objective then.
 
-    Returns:
-        None where no epoch has a number.
+    None where no epoch has a number.
     """
     known = [(e, v) for e, v in stored.intermediate_values.items() if not math.isnan(v)]
     sign = -1 if maximize else 1
@@ -331,9 +307,7 @@ def best_so_far(stored: FrozenTrial, maximize: bool) -> tuple[int, float] | None
 def to_json(trial: Trial, *, afresh: bool) -> dict[str, Any]:
     """Return a trial under way as JSON values; ``update_from_json`` takes them.
 
-    Args:
-        trial: The trial.
-        afresh: Whether it begins again, from its first epoch.
+    ``afresh``: it begins again, from its first epoch.
     """
     if afresh:
         trial = Trial(trial.number, hparams=trial.hparams, seed=trial.seed)
@@ -379,8 +353,7 @@ def journal_fields(trial: FrozenTrial) -> dict[str, Any]:
 def external_value(kind: BaseDistribution, stored: float) -> Any:
     """Return a parameter's value of the number that stands for it in a journal.
 
-    Raises:
-        ValueError: The number stands for no value of the distribution.
+    Raises ValueError where the number stands for no value of the distribution.
     """
     n = len(kind.choices) if isinstance(kind, CategoricalDistribution) else math.inf
     if not (0 if n < math.inf else -math.inf) <= stored < n:  # false for NaN
@@ -447,9 +420,7 @@ def folded(batch: list[Record]) -> list[Record]:
 def best_record(trial: Trial, ties: Sequence[int] = ()) -> dict[str, Any]:
     """Return the best trial as summaries have it: with repeats or folds also its spread.
 
-    Args:
-        trial: The trial.
-        ties: The numbers of other trials with the same value.
+    ``ties`` are the numbers of other trials with the same value.
     """
     return {
         "number": trial.number,
@@ -464,10 +435,5 @@ def best_record(trial: Trial, ties: Sequence[int] = ()) -> dict[str, Any]:
 
 
 def front_record(trial: Trial, objectives: Sequence[str]) -> dict[str, Any]:
-    """Return a trial of the front as summaries have it: as ``best_record``, and all its values.
-
-    Args:
-        trial: The trial, complete.
-        objectives: The names of the objectives.
-    """
+    """Return a complete trial of the front as summaries have it: ``best_record`` and its values."""
     return {**best_record(trial), "values": dict(zip(objectives, trial.values, strict=True))}

@@ -265,12 +265,8 @@ def trials_to_continue(
     trial that another worker continues at this moment still counts among the best: of the best two
     trials, two workers continue one each.
 
-    Args:
-        trials: All of the study.
-        best: How many of the best complete trials are to be continued.
-        epochs: Epochs that they are to have; those that have as many are left out. None: not known
-            yet.
-        direction: Whether high or low values are good.
+    ``trials`` are all of the study, of which the ``best`` complete ones are to be continued up to
+    ``epochs``; those that have as many are left out. None: not known yet.
     """
     # A copy has other hyperparameters from some epoch on: its source can still go on as it is.
     longer = [trial for trial in trials if trial.continued_at is None]

@@ -37,17 +37,9 @@ _OF_TRIALS = tuple(b'{"op_code":%d,' % operation for operation in range(4, 10))
 def meta_in_journal(name: str, *, storage: str | None, directory: Path) -> dict[str, Any] | None:
     """Return the attribute ``paceline`` of a study in a journal, without reading its trials.
 
-    Args:
-        name: The study's name.
-        storage: ``journal:PATH``, or None for the journal in ``directory``.
-        directory: Folder of the studies.
-
-    Returns:
-        The attribute; None where the study is in another storage, or not there.
-
-    Raises:
-        StudyError: An impossible name.
-        StorageError: The journal cannot be read.
+    ``storage`` is ``journal:PATH``, or None for the journal in ``directory``, the folder of the
+    studies. None where the study is in another storage, or not there. Raises StudyError for an
+    impossible name, and StorageError where the journal cannot be read.
     """
     check_name(name)
     check_storage_text(storage)
@@ -73,15 +65,10 @@ def meta_in_journal(name: str, *, storage: str | None, directory: Path) -> dict[
 
 @dataclass(frozen=True)
 class StudyView:
-    """What is stored of a study.
-
-    Attributes:
-        name: Its name.
-        meta: The attribute ``paceline``; empty for a study of another program.
-    """
+    """What is stored of a study."""
 
     name: str
-    meta: dict[str, Any]
+    meta: dict[str, Any]  # the attribute ``paceline``; empty for a study of another program
     _stored: StoredStudy
     _workers: Path
 
@@ -91,11 +78,7 @@ class StudyView:
         return is_searched(self._stored.attrs, self._workers)
 
     def check_searched(self) -> None:
-        """Refuses a study that no search works on, as far as one can tell.
-
-        Raises:
-            StudyError: Nobody would hear what it is asked.
-        """
+        """Refuses a study that no search works on, as far as one can tell: nobody would hear."""
         known = any(key.startswith(BEAT) for key in self._stored.attrs)
         if not known or self.searched is False:
             raise StudyError(f"no search of {self.name!r} runs now")
@@ -153,15 +136,10 @@ class StudyView:
     def open(
         cls, name: str, *, storage: str | None = None, directory: Path = Path("runs")
     ) -> StudyView | None:
-        """Read a study, and write nothing.
+        """Read a study, and write nothing; None where there is none of this name.
 
-        Args:
-            name: Its name.
-            storage: ``journal:PATH``, an Optuna URL, or None for the journal in ``directory``.
-            directory: Folder of the studies.
-
-        Returns:
-            The study; None where there is none of this name.
+        ``storage`` is ``journal:PATH``, an Optuna URL, or None for the journal in ``directory``,
+        the folder of the studies.
 
         Raises:
             StudyError: An impossible name, or a study that this version cannot read.

@@ -100,15 +100,11 @@ class ASHA:
 
 @dataclass
 class _Rung:
-    """The trials that have reached one rung.
+    """The trials that have reached one rung."""
 
-    Attributes:
-        losses: (loss, trial), best first; of equal losses the earlier trial.
-        paused: Trial -> loss, of those that wait here.
-    """
-
+    # (loss, trial), best first; of equal losses the earlier trial.
     losses: list[tuple[float, int]] = field(default_factory=list)
-    paused: dict[int, float] = field(default_factory=dict)
+    paused: dict[int, float] = field(default_factory=dict)  # trial -> loss, of those that wait
 
     def rank(self, number: int, loss: float) -> int:
         """Return how many trials are better."""
@@ -118,9 +114,7 @@ class _Rung:
 class RungLadder:
     """The rungs of one study: judges trials that reach one, and promotes paused ones.
 
-    Args:
-        settings: Where the rungs are, and how many trials continue.
-        n_trials: The study's total; None when only time bounds it.
+    ``n_trials`` is the study's total; None when only time bounds it.
     """
 
     def __init__(self, settings: ASHA, n_trials: int | None) -> None:
@@ -133,14 +127,10 @@ class RungLadder:
     ) -> Verdict:
         """Return what becomes of a trial after an epoch; "pause" lasts until ``promoted`` names it.
 
-        Args:
-            number: The trial's.
-            epoch: From 1.
-            epochs: Epochs that it would train in all.
-            loss: Its best so far; low is good.
-            can_pause: Whether the trial could be continued later. If not, trials that are not
-                among the best are pruned; the very best one continues even where 1/eta of the
-                trials is less than one.
+        ``epoch`` counts from 1, of the ``epochs`` that the trial would train in all; ``loss`` is
+        its best so far. ``can_pause``: the trial could be continued later. If not, trials that are
+        not among the best are pruned; the very best one continues even where 1/eta of the trials is
+        less than one.
         """
         if epoch not in self._settings.rungs(epochs):
             return "go"
@@ -227,11 +217,8 @@ class RungLadder:
 class AshaPruner:
     """ASHA over a study's trials.
 
-    Args:
-        settings: The user's.
-        direction: Of the objective.
-        n_trials: The study's total; None when only time bounds it.
-        past: Trials that have ended, each with its values: they keep their places in the rungs.
+    ``n_trials`` is the study's total (None when only time bounds it); trials of ``past``, which
+    have ended, keep their places in the rungs.
     """
 
     pauses = True

@@ -40,29 +40,19 @@ _ANYWHERE, _NEAR, _NEARNESS = 512, 128, 0.1
 
 @dataclass(frozen=True)
 class Leg:
-    """What a trial gained from one exchange to the next.
+    """What a trial gained from one exchange to the next."""
 
-    Attributes:
-        epoch: The epoch at its end.
-        reached: The loss at its beginning.
-        gain: By how much the loss fell.
-        hparams: Plain name -> real value.
-    """
-
-    epoch: int
-    reached: float
-    gain: float
-    hparams: Mapping[str, Any]
+    epoch: int  # at its end
+    reached: float  # the loss at its beginning
+    gain: float  # by how much the loss fell
+    hparams: Mapping[str, Any]  # plain name -> real value
 
 
 def legs_of(trials: Iterable[Trial], metric: str, sign: float, ends: Sequence[int]) -> list[Leg]:
-    """Return the legs of all trials.
+    """Return the legs of all trials; a copy's epochs of the trial that it continues count once.
 
-    Args:
-        trials: The trials; a copy has the epochs of the trial that it continues, which count once.
-        metric: The log that is compared.
-        sign: 1 where it falls, -1 where it rises.
-        ends: The epochs of exchanges, in order.
+    ``metric`` is the log that is compared; ``sign`` is 1 where it falls, -1 where it rises;
+    ``ends`` are the epochs of exchanges, in order.
     """
     found = []
     for trial in trials:

@@ -19,10 +19,7 @@ _RESAMPLE, _FACTOR, _VALUE, _SEED, _COMPARED = range(1, 6)
 def copy_seed(seed: int, replaced: int, epoch: int) -> int:
     """Return the seed of a copy, 31 bits: its dropout and the order of its examples.
 
-    Args:
-        seed: The study's.
-        replaced: The trial whose place the copy takes.
-        epoch: The epoch after which it does.
+    ``seed`` is the study's; the copy takes the place of the trial ``replaced`` after ``epoch``.
     """
     return seeded_bits(seed, STREAM, _SEED, replaced, epoch) >> 1
 
@@ -30,9 +27,7 @@ def copy_seed(seed: int, replaced: int, epoch: int) -> int:
 def exploration_rng(seed: int, *stream: int) -> np.random.Generator:
     """Return a generator of the values that a Gaussian process compares for one copy.
 
-    Args:
-        seed: The study's.
-        *stream: Numbers that tell this copy from all others.
+    ``seed`` is the study's; the numbers of ``stream`` tell this copy from all others.
     """
     return np.random.default_rng(
         np.random.SeedSequence(seed, spawn_key=(STREAM, _COMPARED, *stream))
@@ -40,17 +35,10 @@ def exploration_rng(seed: int, *stream: int) -> np.random.Generator:
 
 
 def explored(parameter: Parameter, value: Any, settings: PBT, seed: int, *stream: int) -> Any:
-    """Return the value of a hyperparameter in a copy of a trial.
+    """Return the real value of a hyperparameter in a copy of a trial.
 
-    Args:
-        parameter: The hyperparameter.
-        value: Its real value in the trial that is copied.
-        settings: The probability of a new draw, and the factors.
-        seed: The study's.
-        *stream: Numbers that tell this draw from all others.
-
-    Returns:
-        A real value of ``parameter``.
+    ``value`` is the real value in the trial that is copied, ``seed`` the study's; the numbers of
+    ``stream`` tell this draw from all others.
     """
     name = stream_of(parameter)
     bits = seeded_bits(seed, STREAM, _RESAMPLE, *stream, name)

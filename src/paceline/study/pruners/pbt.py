@@ -151,11 +151,7 @@ class PBT:
 
 
 def read_pbt(text: str) -> PBT:
-    """Return the settings that ``pruner="pbt..."`` means.
-
-    Raises:
-        UsageError: The text is not understood.
-    """
+    """Return the settings that ``pruner="pbt..."`` means."""
     rest = text.partition(":")[2]
     parts = rest.split("," if "=" in rest else ":") if rest else []
     try:
@@ -194,26 +190,15 @@ def _is_number(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One trial that takes over another.
+    """One trial that takes over another."""
 
-    Attributes:
-        source: The trial that is copied.
-        replaced: The trial whose place the copy takes: it ends, or has failed.
-        epoch: The epoch that both have trained.
-    """
-
-    source: int
-    replaced: int
-    epoch: int
+    source: int  # the trial that is copied
+    replaced: int  # the trial whose place the copy takes: it ends, or has failed
+    epoch: int  # the epoch that both have trained
 
 
 class PopulationPruner:
-    """Population based training of one search's trials.
-
-    Args:
-        settings: The user's.
-        direction: Of the objective.
-    """
+    """Population based training of one search's trials."""
 
     pauses = True
 
@@ -245,13 +230,10 @@ class PopulationPruner:
         return bool(self._waiting)
 
     def exchange(self, seed: int) -> list[Exchange]:
-        """Return which trials are copied where, all members being there.
+        """Return which trials are copied where, all members being there; ``seed`` is the study's.
 
         The trials that are replaced end afterwards, and all others go on: see ``given_up`` and
         ``promoted``.
-
-        Args:
-            seed: The study's.
         """
         ranked = sorted(self._waiting, key=lambda number: (self._waiting[number], number))
         n = len(ranked)

@@ -33,13 +33,9 @@ FORMS = (
 
 
 class Pruner(Protocol):
-    """Judges trials after each epoch.
+    """Judges trials after each epoch."""
 
-    Attributes:
-        pauses: Whether it ever says "pause".
-    """
-
-    pauses: bool
+    pauses: bool  # whether it ever says "pause"
 
     def judge(
         self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
@@ -75,10 +71,8 @@ class Pruner(Protocol):
     def learn_trial(self, trial: Trial, values: Mapping[int, float]) -> None:
         """Learn from a trial that was judged elsewhere and has ended.
 
-        Args:
-            trial: The trial.
-            values: Epoch -> the objective's value, NaN where there was none. Other programs may
-                count epochs from 0, and leave some out.
+        ``values`` are epoch -> the objective's value, NaN where there was none. Other programs may
+        count epochs from 0, and leave some out.
         """
         ...
 
@@ -96,11 +90,7 @@ class Pruner(Protocol):
 
 
 def check_pruner(given: Any) -> str | ASHA | PBT | BasePruner | None:
-    """Return the pruner that ``pruner=`` or ``--pruner`` means; None for none.
-
-    Raises:
-        UsageError: No such pruner.
-    """
+    """Return the pruner that ``pruner=`` or ``--pruner`` means; None for none."""
     if given is None or given == "none":
         return None
     if isinstance(given, str):
@@ -143,7 +133,7 @@ def make_pruner(
     freq: int | Collection[int] = 1,
     note: Callable[[str], None] = lambda text: None,
 ) -> Pruner | None:
-    """Return the pruner of one search.
+    """Return the pruner of one search; None for none.
 
     Args:
         checked: From ``check_pruner``.
@@ -155,8 +145,7 @@ def make_pruner(
         freq: The epochs that have a value, as ``fit`` takes ``validation_freq``.
         note: Called with a line of text that users may want to see.
 
-    Raises:
-        UsageError: It cannot work with these epochs, or with so few members.
+    Raises UsageError where the pruner cannot work with these epochs, or with so few members.
     """
     if checked is None:
         return None

@@ -28,16 +28,9 @@ _P = 0.1
 class PairedWilcoxon:
     """Stops a trial whose members are worse than those of the best one, by a signed-rank test.
 
-    Args:
-        pruner: Optuna's.
-        direction: Of the objective.
-        past: Trials that have ended; their members tell the values.
-        n_members: Members of each trial.
-        note: Called with a line of text when there are too few members for the test ever to stop a
-            trial.
-
-    Raises:
-        UsageError: Trials have one member, so there is nothing to pair.
+    The members of ``past`` trials tell the values; ``n_members`` are those of each trial. ``note``
+    is called with a line of text when there are too few members for the test ever to stop a trial.
+    Raises UsageError where trials have one member, so that there is nothing to pair.
     """
 
     pauses = False

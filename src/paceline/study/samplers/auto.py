@@ -25,27 +25,16 @@ _COARSE = 10
 
 @dataclass(frozen=True)
 class SearchOutline:
-    """What is known of a search before its first trial.
+    """What is known of a search before its first trial."""
 
-    Attributes:
-        parameters: The parameters of all models built so far.
-        conditional: Whether some of them are there under a condition alone.
-        n_trials: Trials wanted in all; None where something else ends the search.
-        n_objectives: How many objectives there are.
-        constrained: Whether trials may be rejected.
-        learns: Whether the search learns from earlier studies.
-        may_end_early: Whether a time limit or a rule may end it before ``n_trials``.
-        population: Whether all trials begin before one has ended, as the members of PBT do.
-    """
-
-    parameters: Collection[Parameter]
-    conditional: bool = False
-    n_trials: int | None = None
+    parameters: Collection[Parameter]  # of all models built so far
+    conditional: bool = False  # whether some of them are there under a condition alone
+    n_trials: int | None = None  # wanted in all; None where something else ends the search
     n_objectives: int = 1
-    constrained: bool = False
-    learns: bool = False
-    may_end_early: bool = False
-    population: bool = False
+    constrained: bool = False  # whether trials may be rejected
+    learns: bool = False  # whether the search learns from earlier studies
+    may_end_early: bool = False  # whether a time limit or a rule may end it before ``n_trials``
+    population: bool = False  # whether all trials begin before one has ended, as those of PBT do
 
 
 class SamplerChoice(NamedTuple):
@@ -105,9 +94,7 @@ def is_name(sampler: Any) -> bool:
 def _n_configurations(parameters: Collection[Parameter], most: int) -> int | None:
     """Return how many configurations a grid tries; None where it leaves some out, or tries more.
 
-    Args:
-        parameters: All hyperparameters; those under a condition are counted as if they had none.
-        most: The number to count up to.
+    It counts up to ``most``; hyperparameters under a condition are counted as if they had none.
     """
     size = 1
     for parameter in parameters:

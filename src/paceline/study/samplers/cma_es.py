@@ -46,10 +46,6 @@ class CmaEs(BaseSampler):
 
     Where a population has converged, the next one begins at a random place with twice as many
     trials (Auger and Hansen 2005).
-
-    Args:
-        seed: The study's.
-        told: The trials that it learns from.
     """
 
     def __init__(self, seed: int, told: ToldTrials) -> None:
@@ -108,13 +104,8 @@ class CmaEs(BaseSampler):
 class _Replay:
     """CMA-ES after the trials that have ended, told from the first one on.
 
-    Args:
-        space: Name -> distribution of the numbers.
-        seed: Of the places where populations begin again.
-        learnt: Trials of earlier studies: the best of them is where the search begins.
-
-    Attributes:
-        space: The same.
+    ``space`` are the numbers, ``seed`` is of the places where populations begin again, and the best
+    of the ``learnt`` trials is where the search begins.
     """
 
     def __init__(
@@ -189,9 +180,7 @@ def _best_of(
 def _share(kind: BaseDistribution, value: Any) -> float:
     """Return where a stored value lies in its range, the middle of what ``value_at`` makes of it.
 
-    Args:
-        kind: A range of numbers.
-        value: None for the middle of the range.
+    ``kind`` is a range of numbers; the value None is for the middle of the range.
     """
     if value is None:
         return 0.5

@@ -34,11 +34,6 @@ class Families:
     Random search tries its draws in another order, which does not change the configurations that it
     tries in all. TPE is asked in waves: it chooses the first trial of a wave freely, and in the
     others the structural values are fixed to those of the first. Other samplers keep their order.
-
-    Attributes:
-        slots: Trials that train at once; with one there are no families.
-        open: How many trials of an adaptive sampler may be open at once.
-        sure: How many further trials are certain to be run, so that their order is free.
     """
 
     def __init__(
@@ -51,15 +46,14 @@ class Families:
     ) -> None:
         """Begin, or go on.
 
-        Args:
-            sampler: The study's.
-            seed: The study's.
-            space: What is known of the search space; it grows.
-            past: Trials of earlier sessions, as the storage holds them.
-            resumed: Of ``state``: the session that it was taken in is continued.
+        ``past`` are trials of earlier sessions, as the storage holds them. ``resumed`` is of
+        ``state``: the session that it was taken in is continued.
         """
+        # Trials that train at once (with one there are no families); how many of an adaptive
+        # sampler may be open at once; how many more are certain to be run, so that their order is
+        # free.
         self.slots = self.open = self.sure = 1
-        self._space = space
+        self._space = space  # it grows
         self._structure = StructuralParameters()
         self._waves = sampler.name == "tpe"
         self._n_ended = 0
@@ -125,17 +119,15 @@ class Families:
     def fill(self, slots: int) -> None:
         """Propose trials that share a program one after another, where the sampler allows it.
 
-        Args:
-            slots: Trials that train at once; 1 is the sampler's own order.
+        ``slots`` is how many trials train at once; 1 is the sampler's own order.
         """
         self.slots = slots
 
     def expect(self, n_open: int, n_sure: int | None) -> None:
         """Set what the next proposal may count on.
 
-        Args:
-            n_open: How many trials of an adaptive sampler may be open at once.
-            n_sure: How many further trials are certain to be run; None leaves that as it is.
+        ``n_open`` trials of an adaptive sampler may be open at once, and ``n_sure`` further trials
+        are certain to be run; None leaves that as it is.
         """
         self.open = n_open
         if n_sure is not None:
@@ -150,10 +142,7 @@ class Families:
         """Return the values that TPE does not choose: storage name -> stored value; often none.
 
         A wave also ends when all its trials have ended: a trial that trains alone may have any
-        structure.
-
-        Args:
-            attempt: How many proposals for this trial were turned down before.
+        structure. ``attempt`` is how many proposals for this trial were turned down before.
         """
         if not self._in_wave() or attempt >= FIXED_ATTEMPTS:
             return {}
@@ -183,13 +172,9 @@ class Families:
     def begin_trial(
         self, number: int, values: Mapping[str, Any], draw: int | None, *, given: bool
     ) -> None:
-        """Note a trial that was accepted.
+        """Note a trial that was accepted, with its stored values and, in random search, its draw.
 
-        Args:
-            number: The trial's.
-            values: Storage name -> stored value.
-            draw: Its draw, in random search.
-            given: Whether some values were given: it leads no wave, and is in none.
+        ``given``: some values were given, so that it leads no wave, and is in none.
         """
         in_wave, self._rejected = self._in_wave(), False
         if not in_wave:
@@ -204,13 +189,7 @@ class Families:
         self.reject_draw(draw)
 
     def note_rejected(self, number: int, values: Mapping[str, Any], draw: int | None) -> None:
-        """Note a trial that is not trained: it is of no family, and ends a wave.
-
-        Args:
-            number: The trial's.
-            values: Storage name -> stored value.
-            draw: Its draw, in random search.
-        """
+        """Note a trial that is not trained: it is of no family, and ends a wave."""
         self._leader, self._rejected = None, True
         self._values[number] = dict(values)
         self.reject_draw(draw)
@@ -285,13 +264,10 @@ class StructuralParameters:
         self._finite: dict[str, None] = {}  # a set in the order met
 
     def learn(self, program: str, values: Mapping[str, Any], finite: Iterable[str]) -> None:
-        """Learn from a trial.
+        """Learn from a trial of a program, by the stored values of its active parameters.
 
-        Args:
-            program: Name of its program.
-            values: Storage name -> stored value, only of the active parameters.
-            finite: Those of them that have finitely many values; a continuous number is taken to
-                be none of the structure.
+        ``finite`` are those of them that have finitely many values; a continuous number is taken to
+        be none of the structure.
         """
         self._finite |= dict.fromkeys(finite)
         first = self._first.get(program)
@@ -353,10 +329,7 @@ def _split(
 ) -> list[list[dict[str, Any]]]:
     """Split lists of trials by their values of one parameter.
 
-    Args:
-        alike: The lists.
-        name: The parameter.
-        absent: Whether a list is split where some trials do not have it.
+    ``absent``: a list is split also where some trials do not have the parameter.
     """
     parts: list[list[dict[str, Any]]] = []
     for trials in alike:

@@ -20,13 +20,10 @@ _FREE = object()
 
 
 class FixedValues:
-    """What a sampler fixes.
+    """What a user's sampler fixes; only a ``PartialFixedSampler`` fixes anything.
 
     Optuna has no public name for it. So the sampler is asked again and again over a study without
     trials, from which no sampler can have learnt: it always answers alike for what it fixes.
-
-    Args:
-        sampler: The user's; only a ``PartialFixedSampler`` fixes anything.
     """
 
     def __init__(self, sampler: BaseSampler) -> None:

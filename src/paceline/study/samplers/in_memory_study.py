@@ -101,14 +101,9 @@ class InMemoryStudy:
         self._id = self._storage.get_study_id_from_name("mirror")
 
     def add_trial(self, trial: FrozenTrial, signs: Sequence[int]) -> int:
-        """Add a trial of an earlier session, finished or still running.
+        """Add a trial of an earlier session, finished or still running, and return its number here.
 
-        Args:
-            trial: As the storage holds it.
-            signs: 1 where low values are good, -1 where high ones are, one for each objective.
-
-        Returns:
-            Its number here.
+        ``signs`` are 1 where low values are good, -1 where high ones are, one for each objective.
         """
         losses = _losses(trial, signs)
         steps = {
@@ -156,8 +151,7 @@ class InMemoryStudy:
     def ask(self, sampler: BaseSampler | None) -> optuna.Trial:
         """Begin a trial whose values ``sampler`` chooses; None where no Optuna sampler does.
 
-        Raises:
-            SamplerError: The sampler failed.
+        Raises SamplerError where the sampler failed.
         """
         sampler = sampler or self._nobody
         with _named_errors(sampler):
@@ -170,8 +164,8 @@ class InMemoryStudy:
     def suggest(self, trial: optuna.Trial, name: str, distribution: BaseDistribution) -> Any:
         """Return the stored value that the sampler chooses; the same one when asked again.
 
-        Raises:
-            SamplerError: The sampler failed, maybe since earlier trials have another distribution.
+        Raises SamplerError where the sampler failed, maybe since earlier trials have another
+        distribution.
         """
         try:
             with _named_errors(self._study.sampler):
@@ -204,13 +198,7 @@ class InMemoryStudy:
         values: Mapping[str, Any],
         distributions: Mapping[str, BaseDistribution],
     ) -> None:
-        """Set the values of a trial, also those that its sampler did not choose.
-
-        Args:
-            number: The trial's, here.
-            values: Name -> stored value.
-            distributions: Name -> distribution, for each of ``values``.
-        """
+        """Set stored values of a trial by name, also those that its sampler did not choose."""
         known = self.params(number)
         for name, value in values.items():
             if name not in known or known[name] != value:
@@ -244,32 +232,21 @@ class InMemoryStudy:
     def parents(self, numbers: Mapping[int, int]) -> dict[str, Any]:
         """Return what genetic samplers have noted of their generations, as JSON values.
 
-        Args:
-            numbers: Number of a trial here -> the number to return.
+        ``numbers``: number of a trial here -> the number to return.
         """
         attrs = self._storage.get_study_system_attrs(self._id)
         return parents_noted(attrs, numbers) if attrs else {}
 
     def note_parents(self, noted: Mapping[str, Any], numbers: Mapping[int, int]) -> None:
-        """Note again what ``parents`` returned.
-
-        Args:
-            noted: The same.
-            numbers: Number of a trial in ``noted`` -> its number here.
-        """
+        """Note again what ``parents`` returned; ``numbers``: number in it -> number here."""
         for key, note in parents_noted(noted, numbers).items():
             self._storage.set_study_system_attr(self._id, key, note)
 
     def tell(self, number: int, state: OptunaState, losses: Sequence[float] | None = None) -> None:
-        """End a trial.
+        """End a trial as COMPLETE, PRUNED or FAIL.
 
-        Args:
-            number: The trial's, here.
-            state: COMPLETE, PRUNED or FAIL.
-            losses: Low is good, one for each objective; for COMPLETE only.
-
-        Raises:
-            SamplerError: The sampler failed at learning of it.
+        ``losses`` are for COMPLETE only: low is good, one for each objective. Raises SamplerError
+        where the sampler failed to learn from the trial.
         """
         if self._learns:
             with _named_errors(self._study.sampler):
@@ -331,19 +308,10 @@ def _named_errors(sampler: BaseSampler) -> Iterator[None]:
 class SampledTrials:
     """The trials that a sampler learns from, by the study's numbers.
 
-    Args:
-        learns: As of ``InMemoryStudy``.
-        past: Trials of earlier sessions, as the storage holds them.
-        signs: 1 where low values of ``past`` are good, -1 where high ones are, one for each
-            objective.
-        open_again: Numbers of those of ``past`` that are under way again.
-        constrained: As of ``InMemoryStudy``.
-        told: As of ``InMemoryStudy``.
-        parents: Of ``state``, of the search that goes on.
-
-    Attributes:
-        stopwatch: Time spent in samplers.
-        told: Shows the sampler its trials; None: it sees all of them.
+    ``past`` are trials of earlier sessions, as the storage holds them; ``signs`` are 1 where low
+    values of ``past`` are good, -1 where high ones are, one for each objective. ``open_again`` has
+    the numbers of those that are under way again; ``parents`` is of the ``state`` of the search
+    that goes on. The rest is as for ``InMemoryStudy``.
     """
 
     def __init__(
@@ -358,7 +326,7 @@ class SampledTrials:
         parents: Mapping[str, Any] | None = None,
     ) -> None:
         self.told, self._parents = told, parents or {}
-        self.stopwatch = Stopwatch()
+        self.stopwatch = Stopwatch()  # time spent in samplers
         self._learns, self._past, self._signs = learns, past, tuple(signs)
         self._constrained = constrained
         self._open_again = open_again
@@ -380,13 +348,7 @@ class SampledTrials:
         return number in self._numbers
 
     def accept(self, number: int, draft_number: int, stored: FrozenTrial) -> None:
-        """Note the number that a draft has as a trial.
-
-        Args:
-            number: The study's.
-            draft_number: The draft's in the study in memory.
-            stored: Its stored form.
-        """
+        """Note the number, in the study in memory, of a draft that is a trial now."""
         self._numbers[number] = self._places[number] = draft_number
         self.study.constrain(draft_number, stored)
 
@@ -409,8 +371,7 @@ class SampledTrials:
     def tell(self, number: int, state: OptunaState, losses: Sequence[float] | None) -> None:
         """Note how an open trial ended; the losses for a complete one only.
 
-        Raises:
-            SamplerError: The sampler failed.
+        Raises SamplerError where the sampler failed.
         """
         self._told.add(number)
         with self.stopwatch.running():
@@ -429,8 +390,7 @@ class SampledTrials:
     def learn_peer_trial(self, trial: FrozenTrial, signs: Sequence[int]) -> bool:
         """Note a trial of another worker, as the storage holds it: it runs, or has ended.
 
-        Returns:
-            Whether it has ended since it was last noted.
+        Returns whether it has ended since it was last noted.
         """
         number = trial.number
         with self.stopwatch.running():

@@ -41,33 +41,24 @@ _REVERSED = "[reversed]"
 
 @dataclass(frozen=True)
 class LearntTrial:
-    """A complete trial of an earlier study.
+    """A complete trial of an earlier study."""
 
-    Attributes:
-        rank: Its place among the complete trials of its study: above 0 for the best, below 1 for
-            the worst. Those that violate a constraint come behind all others, as in Optuna.
-        params: Storage name -> stored value.
-    """
-
+    # Its place among the complete trials of its study: above 0 for the best, below 1 for the worst.
+    # Those that violate a constraint come behind all others, as in Optuna.
     rank: float
-    params: Mapping[str, Any]
+    params: Mapping[str, Any]  # storage name -> stored value
 
 
 @dataclass(frozen=True)
 class LearntStudy:
-    """What is learnt of one earlier study.
+    """What is learnt of one earlier study."""
 
-    Attributes:
-        study: Its name.
-        kinds: Storage name -> distribution, of the parameters that its trials share in one form.
-        trials: Its trials, in the order of their numbers.
-        n_objectives: Its objectives, of which the first ranks its trials. Not stored with the study
-            that learns: only the note at its beginning tells it.
-    """
-
-    study: str
+    study: str  # its name
+    # Storage name -> distribution, of the parameters that its trials share in one form.
     kinds: Mapping[str, BaseDistribution]
-    trials: Sequence[LearntTrial]
+    trials: Sequence[LearntTrial]  # in the order of their numbers
+    # Its objectives, of which the first ranks its trials. Not stored with the study that learns:
+    # only the note at its beginning tells it.
     n_objectives: int = 1
 
     @classmethod
@@ -98,11 +89,7 @@ class LearntStudy:
         return cls(name, kinds, [trial for _, trial in kept], len(stored.directions))
 
     def differs(self, parameters: Mapping[str, Parameter]) -> list[str]:
-        """Return the names of those parameters that are of another kind here.
-
-        Args:
-            parameters: Storage name -> parameter of the new study.
-        """
+        """Return the storage names of the new study's parameters that are of another kind here."""
         return [
             name
             for name, parameter in parameters.items()
@@ -119,15 +106,10 @@ class LearntStudy:
     def values(
         self, trial: LearntTrial, space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any] | None:
-        """Return a trial's values of a space, which may be some of them.
+        """Return a trial's values of a space, which may be some of them: name -> stored value.
 
-        Args:
-            trial: One of ``trials``.
-            space: Storage name -> distribution in the new study.
-
-        Returns:
-            Storage name -> stored value in the new study; None where a value is out of its bounds
-            there.
+        ``space`` is storage name -> distribution in the new study, and so are the values. None
+        where a value is out of its bounds there.
         """
         found = {}
         for name, now in space.items():
@@ -155,11 +137,7 @@ class LearntStudy:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> LearntStudy:
-        """Return what ``to_json`` made.
-
-        Raises:
-            ValueError: It holds something else.
-        """
+        """Return what ``to_json`` made; ValueError where ``stored`` holds something else."""
         kinds = {name: json_to_distribution(json.dumps(k)) for name, k in stored["kinds"].items()}
         trials = [LearntTrial(float(rank), params) for rank, params in stored["trials"]]
         for trial in trials:
@@ -187,16 +165,10 @@ def _fits(kind: BaseDistribution, value: Any) -> bool:
 
 
 def check_learn_from(learn_from: Any, sampler: Any) -> tuple[str, ...]:
-    """Check the argument of ``Tuner``; ``read_learnt`` reads what it names.
+    """Check the argument of ``Tuner`` beside its sampler; ``read_learnt`` reads what it names.
 
-    Args:
-        learn_from: None, or one or several of: the name of a study, the path of a study's folder or
-            of its journal, the URL of a storage, with ``#NAME`` behind it where it holds several
-            studies.
-        sampler: The argument of ``Tuner``.
-
-    Raises:
-        UsageError: It is none of these, or the sampler does not learn from earlier studies.
+    It is None, or one or several of: the name of a study, the path of a study's folder or of its
+    journal, the URL of a storage, with ``#NAME`` behind it where it holds several studies.
     """
     if learn_from is None:
         return ()
@@ -221,12 +193,9 @@ def check_learn_from(learn_from: Any, sampler: Any) -> tuple[str, ...]:
 def read_learnt(
     learn_from: Sequence[str], directory: Path, own: tuple[str, Any]
 ) -> list[LearntStudy]:
-    """Read earlier studies, and write nothing.
+    """Read earlier studies, of ``check_learn_from``, and write nothing.
 
-    Args:
-        learn_from: Of ``check_learn_from``.
-        directory: Folder of the studies.
-        own: Name and storage of the study that learns.
+    ``own`` are name and storage of the study that learns.
 
     Raises:
         UsageError: It names no study, or the one that learns.
@@ -318,9 +287,7 @@ def notes_on(
 ) -> tuple[list[LearntStudy], list[str]]:
     """Return those studies that say something of a space, and notes on what they do not say.
 
-    Args:
-        learnt: The studies.
-        parameters: Storage name -> parameter of the new study, as far as they are known.
+    ``parameters`` are those of the new study by storage name, as far as they are known.
     """
     kept, notes = [], []
     for each in learnt:
@@ -347,10 +314,7 @@ def notes_on(
 def names_others(learn_from: Sequence[str], directory: Path, learnt: Sequence[LearntStudy]) -> bool:
     """Whether an argument names other studies than those that were learnt, as far as names tell.
 
-    Args:
-        learn_from: Of ``check_learn_from``.
-        directory: Folder of the studies.
-        learnt: What was learnt when the study began.
+    ``learn_from`` has passed ``check_learn_from``; ``learnt`` is of the study's beginning.
     """
     if len(learn_from) != len(learnt):
         return bool(learn_from)
@@ -360,14 +324,9 @@ def names_others(learn_from: Sequence[str], directory: Path, learnt: Sequence[Le
 
 
 def stored_learnt(study: str, stored: Sequence[Mapping[str, Any]]) -> list[LearntStudy]:
-    """Return what a study has learnt from earlier ones.
+    """Return what a study has learnt from earlier ones, of its attribute ``paceline``.
 
-    Args:
-        study: Its name, for messages.
-        stored: Of its attribute ``paceline``.
-
-    Raises:
-        StudyError: It cannot be read.
+    Raises StudyError where it cannot be read.
     """
     try:
         return [LearntStudy.from_json(each) for each in stored]

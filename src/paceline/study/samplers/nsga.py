@@ -28,8 +28,7 @@ _PARENTS = (":parent:", ":population:")
 def read_nsga(text: str) -> tuple[str, int] | None:
     """Return the name and the population of ``nsga2[:POPULATION]``; None for other samplers.
 
-    Raises:
-        SamplerError: The population is below 2.
+    Raises SamplerError where the population is below 2.
     """
     match = _NAME.fullmatch(text)
     if match is None:
@@ -55,12 +54,10 @@ def nsga_maker(name: str, population: int) -> Callable[[int], BaseSampler]:
 
 
 def parents_noted(attrs: Mapping[str, Any], renumber: Mapping[int, int]) -> dict[str, Any]:
-    """Return the attributes of a study that name the parents of generations.
+    """Return those system attributes of a study in memory that name the parents of generations.
 
-    Args:
-        attrs: System attributes of a study in memory.
-        renumber: Number of a trial -> its number in what is returned. A note of trials that are not
-            among them is left out: it is made again.
+    ``renumber``: number of a trial -> its number in what is returned. A note of trials that are not
+    among them is left out: it is made again.
     """
     found = {}
     for key, note in attrs.items():

@@ -36,28 +36,18 @@ NAMES = ("random", "qmc", "tpe", "cmaes", "gp", "grid", *NSGA)
 
 @dataclass(frozen=True)
 class Sampler:
-    """What a study needs to know of its sampler.
+    """What a study needs to know of its sampler."""
 
-    Attributes:
-        name: One of ``NAMES``, or the class of an Optuna sampler.
-        adaptive: Whether it learns from the trials' values: then few trials may be open at once.
-        make: Trial number and attempt -> the Optuna sampler that chooses; None where Optuna does
-            not choose.
-        users: Whether it is an object of the user's, which wants to be told of ended trials.
-        points: The Sobol sequence that chooses instead of a sampler of ``make``; None for others.
-        searcher: Decides instead of any sampler; None for all of ``NAMES`` and Optuna's.
-        told: The trials that it chooses from; None where it sees all of the study, or none.
-        fixed: The values that nobody else may choose otherwise; None where there are none.
-    """
-
-    name: str
-    adaptive: bool
+    name: str  # one of ``NAMES``, or the class of an Optuna sampler
+    adaptive: bool  # it learns from the trials' values: then few trials may be open at once
+    # Trial number and attempt -> the Optuna sampler that chooses; None where Optuna does not.
     make: Callable[[int, int], BaseSampler] | None
-    users: bool = False
-    points: Sobol | None = None
-    searcher: Searcher | None = None
+    users: bool = False  # an object of the user's, which wants to be told of ended trials
+    points: Sobol | None = None  # chooses instead of a sampler of ``make``
+    searcher: Searcher | None = None  # decides instead of any sampler
+    # The trials that it chooses from; None where it sees all of the study, or none.
     told: ToldTrials | None = None
-    fixed: FixedValues | None = None
+    fixed: FixedValues | None = None  # the values that nobody else may choose otherwise
 
     def stand_in(self, chooser: Chooser) -> Chooser:
         """Return a chooser that may choose in its place: it keeps what the sampler fixes."""
@@ -79,11 +69,7 @@ class Sampler:
 
 
 class SamplerStrategy(SearchStrategy):
-    """The strategy of every sampler: the study itself asks the sampler, and tells it the results.
-
-    Args:
-        sampler: As ``resolve_sampler`` takes it.
-    """
+    """The strategy of all samplers: the study itself asks them, and tells them the results."""
 
     def __init__(self, sampler: Any) -> None:
         self.resumable = True
@@ -139,10 +125,8 @@ def strategy_of(sampler: Any) -> SearchStrategy:
 def resolve_sampler(sampler: Any, seed: int) -> Sampler:
     """Return the sampler meant.
 
-    Args:
-        sampler: One of ``NAMES``, ``nsga2:POPULATION``, an Optuna sampler object (seed it
-            yourself), or a ``Searcher``.
-        seed: The study's seed.
+    ``sampler`` is one of ``NAMES``, ``nsga2:POPULATION``, an Optuna sampler object (its user seeds
+    it), or a ``Searcher``; ``seed`` is the study's.
 
     Raises:
         SamplerError: An unknown name, or a sampler that cannot be used here.
@@ -183,11 +167,7 @@ def resolve_sampler(sampler: Any, seed: int) -> Sampler:
 
 
 def check_several(sampler: Any) -> None:
-    """Refuse a sampler that cannot choose for several objectives.
-
-    Raises:
-        SamplerError: It learns from one value, or decides by itself.
-    """
+    """Refuse a sampler that cannot choose for several objectives."""
     name = sampler if isinstance(sampler, str) else type(sampler).__name__
     of_one = isinstance(sampler, optuna.samplers.CmaEsSampler | Searcher)
     if of_one or name in ("cmaes", "gp"):
@@ -210,11 +190,7 @@ _GOES_ON = {optuna.samplers.CmaEsSampler: "cmaes", optuna.samplers.QMCSampler: "
 
 
 def note_on_state(sampler: Any) -> str | None:
-    """Return what to say of a study that goes on, where a sampler's own state does not; often None.
-
-    Args:
-        sampler: As ``resolve_sampler`` takes it.
-    """
+    """Return what to say of a study that goes on where its sampler's state does not; often None."""
     if not isinstance(sampler, BaseSampler) or isinstance(sampler, _BY_TRIALS):
         return None
     name = next((ours for kind, ours in _GOES_ON.items() if isinstance(sampler, kind)), None)
@@ -226,12 +202,7 @@ def note_on_state(sampler: Any) -> str | None:
 
 
 def fixed(values: Mapping[str, Any], sampler: BaseSampler) -> BaseSampler:
-    """Return a sampler that chooses as another one does, but for what is given.
-
-    Args:
-        values: Storage name -> stored value.
-        sampler: Chooses the others.
-    """
+    """Return a sampler that chooses as another one, but for the stored values that are given."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         return optuna.samplers.PartialFixedSampler(dict(values), sampler)

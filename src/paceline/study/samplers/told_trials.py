@@ -35,31 +35,18 @@ _LEARNT_FROM = (OptunaState.COMPLETE, OptunaState.PRUNED)
 
 @dataclass(slots=True, eq=False)
 class SeenTrial:
-    """What samplers read of a trial that has ended, in attributes that cost nothing to read.
+    """What samplers read of a trial that has ended, in attributes that cost nothing to read."""
 
-    Attributes:
-        number: Its number in the study in memory.
-        state: COMPLETE or PRUNED.
-        values: Its losses; None for a pruned one.
-        value: Its first loss, or its rank where studies are compared; None for a pruned one.
-        params: Name -> stored value.
-        distributions: Name -> distribution.
-        intermediate_values: Epoch -> loss.
-        system_attrs: As stored.
-        constraints: Name -> by how much it is violated.
-        violation: The sum of what is violated.
-    """
-
-    number: int
-    state: OptunaState
-    values: list[float] | None
-    value: float | None
-    params: dict[str, Any]
+    number: int  # in the study in memory
+    state: OptunaState  # COMPLETE or PRUNED
+    values: list[float] | None  # losses; None for a pruned one
+    value: float | None  # the first loss, or the rank where studies are compared
+    params: dict[str, Any]  # stored values
     distributions: dict[str, BaseDistribution]
-    intermediate_values: dict[int, float]
+    intermediate_values: dict[int, float]  # epoch -> loss
     system_attrs: dict[str, Any]
-    constraints: dict[str, float]
-    violation: float = 0.0
+    constraints: dict[str, float]  # by how much each is violated
+    violation: float = 0.0  # the sum of what is violated
     order: tuple[float, ...] = field(default=(), repr=False)
 
     @classmethod
@@ -93,17 +80,12 @@ class SeenTrial:
 class ToldTrials:
     """The trials that a sampler chooses from.
 
-    Args:
-        seed: Of the values that trials of earlier studies do not have.
-
-    Attributes:
-        shown: Whether the study in memory shows these trials in place of its own.
-        learnt: What is learnt of earlier studies; see ``learn``.
+    ``seed`` is that of the values that trials of earlier studies do not have.
     """
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self.shown = False
+        self.shown = False  # whether the study in memory shows these in place of its own
         self.learnt: Sequence[LearntStudy] = ()
         self._open: dict[int, int] = {}  # number -> id in the storage of the study in memory
         self._ended: list[SeenTrial] = []  # by number
@@ -180,13 +162,11 @@ class ToldTrials:
     def showing(
         self, space: Mapping[str, BaseDistribution], *, filled: bool = True
     ) -> Iterator[None]:
-        """Have the study in memory show these trials.
+        """Show these trials in place of those of the study in memory, inside a block.
 
-        Args:
-            space: The hyperparameters that are chosen. A trial of an earlier study is shown where
-                it has allowed values of them.
-            filled: Whether a value that such a trial does not have is drawn at random, so that it
-                can be shown all the same.
+        ``space`` are the hyperparameters that are chosen: a trial of an earlier study is shown
+        where it has allowed values of them. ``filled``: a value that such a trial does not have is
+        drawn at random, so that it can be shown all the same.
         """
         self._beside = self._earlier(space, filled) if self.learnt else []
         self.shown = True

@@ -38,9 +38,6 @@ class Tpe(BaseSampler):
 
     A new TPE sampler would go through all trials to find the parameters that they share; this one
     remembers them. (At 1,000 trials that is a third of the time of a proposal.)
-
-    Args:
-        told: The trials that it chooses from.
     """
 
     def __init__(self, told: ToldTrials) -> None:
@@ -100,9 +97,7 @@ class Tpe(BaseSampler):
 class _Neighbours:
     """The trials that have ended, as points between 0 and 1 on each axis.
 
-    Args:
-        trials: They share the axes.
-        space: Name -> distribution: the axes.
+    They share the axes, which are the distributions of ``space``.
     """
 
     def __init__(self, trials: Sequence[SeenTrial], space: dict[str, BaseDistribution]) -> None:

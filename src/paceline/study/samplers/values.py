@@ -34,11 +34,7 @@ TRIAL, SAMPLER, SHIFT, VALUE, WAITED, LEARNT, RESTART = range(7)
 
 
 def check_seed(seed: Any) -> int:
-    """Return a study's seed as an int.
-
-    Raises:
-        UsageError: It is no whole number from 0.
-    """
+    """Return a study's seed as an int; UsageError where it is no whole number from 0."""
     try:
         found = -1 if isinstance(seed, bool) else operator.index(seed)
     except TypeError:
@@ -51,11 +47,8 @@ def check_seed(seed: Any) -> int:
 def trial_seed(seed: int, number: int, *, waited: bool = False) -> int:
     """Return the seed of a trial, 31 bits: the same for the same study seed and number, always.
 
-    Args:
-        seed: The study's.
-        number: The trial's.
-        waited: Whether another program has added the trial: a trial of the search's own may have
-            been drawn for its number.
+    ``waited``: another program has added the trial. A trial of the search's own may have been drawn
+    for its number.
     """
     return seeded_bits(seed, WAITED if waited else TRIAL, number) >> 1
 
@@ -65,16 +58,11 @@ MISSING_AT_ONCE = 16
 
 
 def n_missing(seed: Any, number: int, attrs: Mapping[str, Any]) -> int:
-    """Return how many trials are missing before a stored one.
+    """Return how many trials are missing before a stored one, whose place is ``number``.
 
     A trial's seed follows from the study's seed and the number that the trial was to have. Other
     workers may have taken that number and the next ones, so a trial may have a higher number than
-    its seed says, and never a lower one.
-
-    Args:
-        seed: The study's.
-        number: The trial's place in the storage.
-        attrs: The trial's attributes, as stored.
+    its seed says, and never a lower one. ``attrs`` are as stored.
     """
     if not isinstance(seed, int) or "seed" not in attrs or "continues" in attrs:
         return 0
@@ -108,9 +96,7 @@ def random_chooser(seed: int, *stream: int) -> Chooser:
 def value_at(distribution: BaseDistribution, share: float) -> Any:
     """Return the stored value at ``share`` of a distribution's range.
 
-    Args:
-        distribution: What Optuna sees.
-        share: In [0, 1); equal intervals of it are equally probable values.
+    The share is in [0, 1); equal intervals of it are equally probable values.
     """
     match distribution:
         case CategoricalDistribution(choices=choices):
@@ -150,12 +136,7 @@ class RandomDraws:
     """
 
     def __init__(self, seed: int, used: Iterable[int]) -> None:
-        """Begin, or go on.
-
-        Args:
-            seed: The study's.
-            used: Numbers of draws that earlier sessions have tried.
-        """
+        """Begin, or go on: ``used`` are numbers of draws that earlier sessions have tried."""
         taken = frozenset(used)
         self.used = set(taken)  # those that have been tried, or rejected
         self._seed = seed
@@ -199,11 +180,8 @@ class RandomDraws:
     ) -> int:
         """Return the first draw of the pool's largest family; of equal ones the first to come.
 
-        Args:
-            known: The structures of earlier trials. They show which parameters build would not
-                ask for: draws that differ only in those are of one family.
-            names: The structural parameters.
-            parameters: Storage name -> parameter.
+        ``names`` are the structural parameters. ``known``, the structures of earlier trials, show
+        which parameters build would not ask for: draws that differ only in those are of one family.
         """
         families: dict[tuple[Any, ...], list[int]] = {}
         for number in self._pool:

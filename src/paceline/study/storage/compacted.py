@@ -29,21 +29,13 @@ _LONGEST_HEADER = 1000  # bytes
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The first line.
+    """The first line."""
 
-    Attributes:
-        format: 1; what another version writes is passed over.
-        n_lines: How many lines of the journal the file covers.
-        n_bytes: How many bytes they take.
-        journal: SHA-256 of those bytes.
-        body: SHA-256 of what follows the header.
-    """
-
-    format: int
-    n_lines: Count
-    n_bytes: Count
-    journal: str
-    body: str
+    format: int  # 1; what another version writes is passed over
+    n_lines: Count  # of the journal, which the file covers
+    n_bytes: Count  # that these lines take
+    journal: str  # SHA-256 of those bytes
+    body: str  # SHA-256 of what follows the header
 
 
 @contextlib.contextmanager
@@ -51,10 +43,8 @@ def reading(journal: JournalFile) -> Iterator[tuple[Header, Iterator[Any]]]:
     """Open what lies beside a journal, for a block: the header, and the lines that follow it.
 
     Lines that are read together come as records. The digests are compared before the first line.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It does not fit the journal, or is no such file.
+    Raises OSError where it cannot be read, and ValueError where it does not fit the journal, or is
+    no such file.
     """
     with journal.compacted.open("rb") as file:
         try:
@@ -73,14 +63,9 @@ def reading(journal: JournalFile) -> Iterator[tuple[Header, Iterator[Any]]]:
 
 
 def write(journal: JournalFile, records: Iterable[dict[str, Any]]) -> None:
-    """Write the file.
+    """Write the file, of what the lines of a journal that was read come to, as records.
 
-    Args:
-        journal: The journal; it has been read.
-        records: What the lines that were read come to, as records of a journal.
-
-    Raises:
-        OSError: It cannot be written; the one that was there is as it was.
+    Raises OSError where it cannot be written; the one that was there is as it was.
     """
     n_lines, n_bytes = journal.position
     with journal.path.open("rb") as file:

@@ -16,8 +16,7 @@ class TrialOwner(Protocol):
     def still_mine(self) -> bool:
         """Whether no other worker has taken this one for dead.
 
-        Raises:
-            StorageError: The storage does not answer.
+        Raises StorageError where the storage does not answer.
         """
         ...
 

@@ -34,11 +34,7 @@ _PICKLED = ("cma:", "sepcma:", "cmawm:")
 def study_lock(folder: Path) -> Iterator[bool]:
     """Hold a study's folder locked while it is searched; a process that dies frees its lock.
 
-    Args:
-        folder: The study's; made if need be.
-
-    Yields:
-        Whether this search holds the folder; if not, another search does.
+    The folder is made if need be. Yields whether this search holds it; if not, another search does.
     """
     new = not folder.exists()
     try:
@@ -76,8 +72,7 @@ def aside_of(folder: Path) -> Path:
 def at_home(storage: Any) -> Any:
     """Return a storage with the path of its file made absolute: the working directory may change.
 
-    Args:
-        storage: As a user gives it; what names no file by a relative path is returned as it is.
+    What names no file by a relative path is returned as it is.
     """
     if not isinstance(storage, str):
         return storage
@@ -92,11 +87,7 @@ def at_home(storage: Any) -> Any:
 def check_folder(folder: Path) -> None:
     """Refuse a study's folder that holds a link to a place outside, a pipe, a socket or a device.
 
-    Args:
-        folder: The study's; it need not exist.
-
-    Raises:
-        StudyError: The message names it.
+    The folder need not exist.
     """
     inside = folder.resolve()
     for where, folders, files in os.walk(folder):
@@ -120,13 +111,7 @@ def check_unowned(folder: Path, storage: Any) -> None:
     """Refuse a new study the folder of one of its name in another storage.
 
     Its models would be taken for stale ones, and its times and the new study's be added up.
-
-    Args:
-        folder: The new study's.
-        storage: Where the new study will be; None for the journal in its folder.
-
-    Raises:
-        StudyError: The folder holds what another study has left.
+    ``storage`` is where the new study will be; None for the journal in its folder.
     """
     what = "a journal" if storage is not None and (folder / JOURNAL).exists() else None
     if what is None and any((folder / BEST).glob("trial-*")):
@@ -154,11 +139,7 @@ def check_writable(folder: Path, label: str) -> None:
 
 
 def check_storage_text(storage: Any) -> None:
-    """Refuse control characters in the name of a storage.
-
-    Raises:
-        StorageError: There are some.
-    """
+    """Refuse control characters in the name of a storage."""
     if isinstance(storage, str) and not storage.isprintable():
         raise StorageError(
             f"storage is {ascii(storage)[:200]}, with control characters in it; give journal:PATH "
@@ -169,10 +150,7 @@ def check_storage_text(storage: Any) -> None:
 def journal_path(storage: str | None, study: str, directory: Path) -> Path | None:
     """Return the journal that a study is kept in; None where it is in another storage.
 
-    Args:
-        storage: ``journal:PATH``, an Optuna URL, or None for the journal in the study's folder.
-        study: The study's name.
-        directory: Folder of the studies.
+    ``storage`` is ``journal:PATH``, an Optuna URL, or None for the journal in the study's folder.
     """
     if storage is None:
         return directory / study / "journal.log"
@@ -182,11 +160,7 @@ def journal_path(storage: str | None, study: str, directory: Path) -> Path | Non
 
 
 def check_pickles(study: str, trials: Iterable[FrozenTrial]) -> None:
-    """Refuse pickles in the attributes of stored trials.
-
-    Raises:
-        StorageError: There are some.
-    """
+    """Refuse pickles in the attributes of stored trials."""
     for trial in trials:
         if any(key.startswith(_PICKLED) for key in trial.system_attrs):
             raise StorageError(
@@ -198,11 +172,7 @@ def check_pickles(study: str, trials: Iterable[FrozenTrial]) -> None:
 
 
 def raise_renamed(study: str, directory: Path, others: Sequence[str]) -> None:
-    """Refuse a folder whose own journal holds other studies only: the folder was renamed.
-
-    Raises:
-        StudyError: The message names the folder's name before.
-    """
+    """Refuse a folder whose own journal holds other studies only: the folder was renamed."""
     raise StudyError(
         f"study {study!r}: the journal in {as_shown(directory / study)} holds no study of "
         f"that name, but {others[0]!r}: was the folder renamed? Call it {others[0]!r} again, and "

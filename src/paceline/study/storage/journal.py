@@ -36,9 +36,7 @@ _RECORD = msgspec.json.Decoder(schema.JournalRecord)
 class DamagedLineError(ValueError):
     """A line of a journal that cannot be read.
 
-    Args:
-        reason: What is wrong with it.
-        line: Its number, from 1; None where only the line is known.
+    ``line`` is its number, from 1; None where only the line is known.
     """
 
     def __init__(self, reason: str, line: int | None = None) -> None:
@@ -51,23 +49,16 @@ class JournalFile:
 
     A process that was killed while writing leaves half a line at the end. Half a line is not read,
     and it is cut off before the next write, because it would make that unreadable; a file beside
-    the journal keeps it.
-
-    Attributes:
-        path: The file.
-        compacted: The file beside it that says in short what it comes to; a long one has it.
-        turn: A lock for the thread that reads or writes. Hold it around calls of a
-            ``JournalStorage``, so that no thread adds records to the batch of another.
+    the journal keeps it. Methods raise OSError where the file cannot be read or written.
     """
 
     def __init__(self, path: Path) -> None:
-        """Name the file.
-
-        Args:
-            path: The journal; its folder must exist when something is written.
-        """
+        """Name the file; its folder must exist when something is written."""
         self.path = path
+        # The file beside it that says in short what it comes to; a long one has it.
         self.compacted = Path(f"{path}.compact")
+        # A lock for the thread that reads or writes. Hold it around calls of a ``JournalStorage``,
+        # so that no thread adds records to the batch of another.
         self.turn = threading.RLock()
         self._lock = FileLock(path)
         # How many lines and bytes of the file have been read or written here.
@@ -80,19 +71,11 @@ class JournalFile:
         self._fresh = False
 
     def read_lines(self, start: int) -> Iterator[bytes]:
-        """Yield the lines from number ``start`` on, from 0, an open batch's included.
-
-        Raises:
-            OSError: The file cannot be read.
-        """
+        """Yield the lines from number ``start`` on, from 0, an open batch's included."""
         return self._read(start, lines_of)
 
     def read_records(self, start: int) -> Iterator[Any]:
-        """Yield lines as ``read_lines`` does, those that are read together as records.
-
-        Raises:
-            OSError: The file cannot be read.
-        """
+        """Yield lines as ``read_lines`` does, those that are read together as records."""
         return self._read(start, records_of)
 
     def _read(self, start: int, cut: Callable[[bytes], list[Any]]) -> Iterator[Any]:
@@ -117,11 +100,7 @@ class JournalFile:
         self._count, self._size, self._fresh = n_lines, n_bytes, False
 
     def append(self, record: dict[str, Any]) -> None:
-        """Append a record: to the open batch, or else to the file at once.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Append a record: to the open batch, or else to the file at once."""
         if self._batch is None:
             with self.batch():
                 self.append(record)
@@ -132,15 +111,11 @@ class JournalFile:
     def batch(self, written: Callable[[], None] | None = None) -> Iterator[None]:
         """Hold the lock and write what is appended inside at once, when the block ends.
 
-        Where the block or the write fails, nothing is written. A ``JournalStorage`` over this file
-        may have read records of the failed batch, so it has to be made anew.
-
-        Args:
-            written: Called when everyone can read the lines, which the disk may have later still:
-                it takes milliseconds, and a drive of a network far longer.
-
-        Raises:
-            OSError: The file cannot be written, or was cut or removed by someone else.
+        Where the block or the write fails (also since someone else has cut or removed the file),
+        nothing is written. A ``JournalStorage`` over this file may have read records of the failed
+        batch, so it has to be made anew. ``written`` is called when everyone can read the lines,
+        which the disk may have later still: it takes milliseconds, and a drive of a network far
+        longer.
         """
         if self._holder == threading.get_ident():
             yield  # this thread holds the lock already
@@ -234,11 +209,7 @@ def records_of(text: bytes) -> list[Any]:
 
 
 def record_of(line: bytes) -> Any:
-    """Return a line as one of ``schema.JournalRecord``.
-
-    Raises:
-        DamagedLineError: It is no record of a journal.
-    """
+    """Return a line as one of ``schema.JournalRecord``; DamagedLineError where it is none."""
     try:
         # msgspec does not look into what it skips: bad bytes there would end Optuna's own reader.
         return _RECORD.decode(line if line.isascii() else line.decode())
@@ -281,11 +252,7 @@ class FileLock:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Wait for the lock and hold it.
-
-        Raises:
-            OSError: The lock file cannot be made.
-        """
+        """Wait for the lock and hold it; OSError where the lock file cannot be made."""
         wait, seen, since = 0.001, 0, 0.0
         while True:
             try:

@@ -54,23 +54,14 @@ class TakenError(RuntimeError):
 
 
 class StudyRecord:
-    """A study as the lines of a journal tell it.
-
-    Attributes:
-        study_name: Its name; Optuna calls it so.
-        directions: One for each objective.
-        user_attrs: Attributes, such as ``paceline``.
-        system_attrs: Attributes that programs write for one another.
-        trials: Ids of its trials; the place is the trial's number.
-        is_ours: Whether Paceline has described it.
-    """
+    """A study as the lines of a journal tell it."""
 
     def __init__(self, name: str, directions: list[StudyDirection]) -> None:
-        self.study_name, self.directions = name, directions
+        self.study_name, self.directions = name, directions  # Optuna names them so
         self.user_attrs: dict[str, Any] = {}
-        self.system_attrs: dict[str, Any] = {}
-        self.trials: list[int] = []
-        self.is_ours = False
+        self.system_attrs: dict[str, Any] = {}  # what programs write for one another
+        self.trials: list[int] = []  # ids; the place is the trial's number
+        self.is_ours = False  # whether Paceline has described it
 
 
 class JournalReplay:
@@ -79,18 +70,12 @@ class JournalReplay:
     Studies and trials have no ids in the file: the place of the line that creates them is the id.
     Records of studies that were deleted, and of trials that have ended, change nothing: two
     processes wrote at the same time, and the first one's record stands.
-
-    Attributes:
-        studies: Id -> study.
-        n_studies: How many were created; some may be deleted.
-        trials: By id, as Optuna has them.
-        n_lines: How many lines were applied.
     """
 
     def __init__(self) -> None:
-        self.studies: dict[int, StudyRecord] = {}
-        self.trials: list[FrozenTrial] = []
-        self.n_lines = self.n_studies = 0
+        self.studies: dict[int, StudyRecord] = {}  # by id
+        self.trials: list[FrozenTrial] = []  # by id, as Optuna has them
+        self.n_lines = self.n_studies = 0  # applied; created, also those that were deleted
         self._study_of: list[StudyRecord] = []  # by the trial's id
         # Ids of trials that no reader has: they may be changed in place.
         self._unshared: set[int] = set()
@@ -99,11 +84,9 @@ class JournalReplay:
     def apply(self, line: Any) -> tuple[str, Exception | None]:
         """Apply a line, or a record that was read from one.
 
-        Returns:
-            Which process wrote it; and why it changes nothing, None where it does change something.
-
-        Raises:
-            DamagedLineError: It cannot be read, or says what cannot be; nothing has changed then.
+        Returns which process wrote it; and why it changes nothing, None where it does change
+        something. Raises DamagedLineError where it cannot be read, or says what cannot be; nothing
+        has changed then.
         """
         try:
             record = record_of(line) if type(line) is bytes else line
@@ -124,8 +107,7 @@ class JournalReplay:
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield records that make the same studies and trials, one for each trial.
 
-        Raises:
-            LookupError: A study was deleted; the ids of others are known by its lines.
+        Raises LookupError where a study was deleted: the ids of others are known by its lines.
         """
         by = {"worker_id": ""}
         for study_id in range(self.n_studies):
@@ -303,8 +285,7 @@ class JournalReplay:
 class JournalStorage(BaseStorage):
     """Optuna's interface of a storage, over a journal file.
 
-    Args:
-        file: The journal. A batch of it that fails leaves this object wrong: make another one.
+    A batch of the file that fails leaves this object wrong: make another one.
     """
 
     def __init__(self, file: JournalFile) -> None:
@@ -322,8 +303,7 @@ class JournalStorage(BaseStorage):
     def compact(self) -> None:
         """Write what the lines so far come to beside a long journal: the next reader is quicker.
 
-        Raises:
-            OSError, LookupError: It cannot be written; or a study was deleted.
+        Raises OSError where it cannot be written, and LookupError where a study was deleted.
         """
         with self._file.turn:
             self._sync()
@@ -465,9 +445,8 @@ class JournalStorage(BaseStorage):
     def _write(self, operation: int, **fields: Any) -> None:
         """Append a record, and apply it.
 
-        Raises:
-            KeyError, RuntimeError, ValueError, DuplicatedStudyError: It changes nothing: what it is
-                about does not exist or has ended, or exists already.
+        Raises KeyError, RuntimeError, ValueError or DuplicatedStudyError where it changes nothing:
+        what it is about does not exist or has ended, or exists already.
         """
         with self._file.turn:
             self._sync()

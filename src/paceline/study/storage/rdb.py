@@ -53,11 +53,7 @@ def label_of(url: str) -> str:
 
 
 class Hider:
-    """Shows the password of one URL as stars, wherever a driver repeats it.
-
-    Args:
-        url: Any storage URL.
-    """
+    """Shows the password of one storage URL as stars, wherever a driver repeats it."""
 
     def __init__(self, url: str) -> None:
         found = [match[2] for match in _PASSWORD_OF_URL.finditer(url)]
@@ -83,8 +79,7 @@ class Hider:
 def check_url(url: str) -> str:
     """Return the label of a database URL: itself, without a password.
 
-    Raises:
-        StorageError: It is no URL, or one for which Optuna needs a storage object.
+    Raises StorageError for what is no URL, or one for which Optuna needs a storage object.
     """
     label = label_of(url)
     scheme, separator, _ = url.partition("://")
@@ -128,11 +123,7 @@ def _is_true(text: str) -> bool:
 def has_tables(url: str) -> bool:
     """Whether a database holds Optuna's tables; makes none, as opening it would.
 
-    Args:
-        url: The database; of SQLite, its file is there.
-
-    Raises:
-        Exception: What the driver raises where the database does not answer.
+    Of SQLite, the file is there. Raises what the driver raises where the database does not answer.
     """
     from sqlalchemy import create_engine, inspect  # loads late: a journal does not need it
 

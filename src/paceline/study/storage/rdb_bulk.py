@@ -128,16 +128,13 @@ class _Changes:
 
 
 class BulkWriter:
-    """Writes batches of records to the tables of one database; use ``BulkWriter.of``.
-
-    Attributes:
-        given: Of the last batch, by the numbers of the records: the numbers of new trials.
-    """
+    """Writes batches of records to the tables of one database; use ``BulkWriter.of``."""
 
     def __init__(self, engine: sa.Engine, tables: Mapping[str, sa.Table]) -> None:
         """Write to these tables."""
         self._engine, self._tables = engine, tables
         self._insert = _INSERTS[engine.dialect.name]
+        # Of the last batch, by the numbers of the records: the numbers of new trials.
         self.given: dict[int, int] = {}
         # Study and name -> a stored distribution; further ones of that name must be compatible.
         self._known: dict[tuple[int, str], BaseDistribution] = {}
@@ -169,16 +166,11 @@ class BulkWriter:
     ) -> dict[int, int]:
         """Write records, all of them or none.
 
-        Records of a trial that another process has ended are left out: that end stands.
-
-        Args:
-            study: The storage's id of the study.
-            records: In their order; those of trials that begin here within their first ones.
-            ids: Trials' numbers -> the storage's ids, as far as they are known.
-
-        Returns:
-            The ids of all trials met that have not ended, by the numbers of the records; ``given``
-            has the numbers that the storage gave to those that begin.
+        Records of a trial that another process has ended are left out: that end stands. ``study``
+        is the storage's id. ``records`` are in their order; those of a trial that begins here are
+        part of its first one (``folded``). ``ids`` are trials' numbers -> the storage's ids, as far
+        as they are known. Returns the ids of all trials met that have not ended, by the numbers of
+        the records; ``given`` has the numbers that the storage gave to those that begin.
 
         Raises:
             KeyError: There is no such study or trial any more.
@@ -208,9 +200,7 @@ class BulkWriter:
     def open_trials(self, study: int, known: int) -> dict[int, str]:
         """Return the states of a study's trials that have not ended, or are new, by number.
 
-        Args:
-            study: The storage's id of the study.
-            known: Trials from this number on are new.
+        ``study`` is the storage's id; trials from the number ``known`` on are new.
         """
         trials = self._tables["trials"]
         ended = [state.name for state in optuna.trial.TrialState if state.is_finished()]
@@ -266,9 +256,8 @@ class BulkWriter:
     ) -> tuple[dict[int, int], int]:
         """Make trials, in their order.
 
-        Returns:
-            The ids of those that have not ended, by the numbers of the records; and the storage's
-            number of the first one, which the others follow.
+        Returns the ids of those that have not ended, by the numbers of the records; and the
+        storage's number of the first one, which the others follow.
         """
         if not created:
             return {}, 0

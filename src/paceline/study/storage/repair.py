@@ -47,41 +47,25 @@ LOST = "lost: the line of the journal that began this trial was damaged"
 
 @dataclass(frozen=True)
 class Loss:
-    """What a journal no longer holds.
+    """What a journal no longer holds."""
 
-    Attributes:
-        line: Number of the line in the damaged file, from 1.
-        what: What was lost.
-        reason: What is wrong with the line.
-    """
-
-    line: int
-    what: str
-    reason: str
+    line: int  # its number in the damaged file, from 1
+    what: str  # was lost
+    reason: str  # what is wrong with the line
 
 
 @dataclass
 class Repaired:
-    """A journal without what was damaged.
+    """A journal without what was damaged."""
 
-    Attributes:
-        lines: What is whole, and what stands for lost beginnings.
-        losses: What was lost, in the order of the file.
-        n_kept: How many lines of the file were kept.
-    """
-
+    # What is whole, and what stands for lost beginnings.
     lines: list[bytes] = field(default_factory=list)
-    losses: list[Loss] = field(default_factory=list)
-    n_kept: int = 0
+    losses: list[Loss] = field(default_factory=list)  # in the order of the file
+    n_kept: int = 0  # lines of the file
 
 
 def examine(data: bytes, study: str) -> Repaired:
-    """Return what is whole in a journal, and what was lost; writes nothing.
-
-    Args:
-        data: The journal's bytes.
-        study: Name of the study.
-    """
+    """Return what is whole in a study's journal, and what was lost; writes nothing."""
     lines = data.split(b"\n")
     half = lines.pop()
     examination = _Examination(lines, study)
@@ -189,8 +173,7 @@ class _Examination:
     def _begin_study(self, number: int, reason: str) -> None:
         """Begin the study again, by its name and by what describes it later.
 
-        Raises:
-            _UndecidedError: Nothing later tells whether high or low values are good.
+        Raises _UndecidedError where nothing later tells whether high or low values are good.
         """
         if self._replay.n_studies:
             raise _UndecidedError("it began another study")
@@ -246,11 +229,7 @@ class _Examination:
 
 
 def _kind_of(piece: bytes) -> int:
-    """Return which kind of record a damaged line was.
-
-    Raises:
-        _UndecidedError: That cannot be told.
-    """
+    """Return which kind of record a damaged line was; _UndecidedError where that cannot be told."""
     match = _OPERATION.search(piece)
     said = int(match[1][:3]) if match is not None else None
     fits = [

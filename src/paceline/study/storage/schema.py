@@ -5,7 +5,7 @@ what a type cannot say (that a trial's study exists) is checked where values are
 
 | what | type | checked by |
 |---|---|---|
-| a line of a journal | ``JournalRecord`` | ``journal.JournalReplay`` |
+| a line of a journal | ``JournalRecord`` | ``journal_storage.JournalReplay`` |
 | the attribute ``paceline`` of a study | ``StudyMeta`` | ``metadata.check_meta`` |
 | the attributes of a trial | ``TrialAttributes`` | ``trial_codec.check_attributes`` |
 | the list of saved models | ``ManifestEntry`` | ``tuner/checkpoint/best_models.py`` |

@@ -12,10 +12,8 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 def why(error: Exception, value: Any = None, what: str = "it") -> str:
     """Return what msgspec found wrong: the field, what it holds, what was expected.
 
-    Args:
-        error: Of msgspec, or another one of reading.
-        value: What was compared with a type, to show the part that is wrong.
-        what: Name of the value, for messages.
+    ``value`` was compared with a type, and the part of it that is wrong is shown; ``what`` is its
+    name in messages. The error may be another one of reading.
     """
     match = _AT.match(str(error))
     said, path = (match["what"], match["path"]) if match is not None else (str(error), None)

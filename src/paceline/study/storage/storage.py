@@ -43,7 +43,10 @@ if TYPE_CHECKING:
 
 
 class StudyStorage:
-    """One storage, opened when something is to be read, made when something is to be written."""
+    """One storage, opened when something is to be read, made when something is to be written.
+
+    Methods raise StorageError where the storage cannot be opened, read, made or written.
+    """
 
     def __init__(
         self,
@@ -92,14 +95,8 @@ class StudyStorage:
     def of(cls, storage: str | BaseStorage | None, study: str, directory: Path) -> StudyStorage:
         """Return the storage that a user's argument means.
 
-        Args:
-            storage: ``journal:PATH``, an Optuna URL, a storage object, or None for
-                ``<directory>/<study>/journal.log``.
-            study: Name of the study.
-            directory: Folder of the studies.
-
-        Raises:
-            StorageError: It names no storage.
+        That is ``journal:PATH``, an Optuna URL, a storage object, or None for the file
+        ``<directory>/<study>/journal.log``.
         """
         if storage is None:
             return _journal(directory / study / "journal.log")
@@ -119,11 +116,7 @@ class StudyStorage:
 
     @property
     def storage(self) -> BaseStorage:
-        """The storage, opened.
-
-        Raises:
-            StorageError: It cannot be opened.
-        """
+        """The storage, opened."""
         if self._storage is None:
             with self.errors("opened"), quiet_optuna(), uncollected():
                 self._storage = self._opener()
@@ -138,8 +131,7 @@ class StudyStorage:
     def rows(self) -> BulkWriter | None:
         """The writer of whole batches to a database; None where the storage's own calls write.
 
-        Raises:
-            SQLAlchemyError: The database does not answer.
+        Raises SQLAlchemyError where the database does not answer.
         """
         if self._has_rows is None:
             storage = self.storage
@@ -153,18 +145,13 @@ class StudyStorage:
     def batch(self, written: Callable[[], None] | None = None) -> AbstractContextManager[None]:
         """A block inside which one thread reads and writes; its writes go out when it ends.
 
-        Args:
-            written: Called when others can read them, where the disk may have them later.
+        ``written`` is called when others can read them, where the disk may have them later.
         """
         return contextlib.nullcontext() if self._batch is None else self._batch(written)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """A batch of one thread: its reads see the storage as it is, its writes go out at the end.
-
-        Raises:
-            StorageError: The storage does not answer.
-        """
+        """A batch of one thread: reads see the storage as it is, writes go out at the end."""
         with self.errors("written"), self.turn:
             try:
                 with self.batch():
@@ -194,11 +181,7 @@ class StudyStorage:
             self._closer(self._storage)
 
     def find(self, name: str) -> int | None:
-        """Return the storage's id of a study; None when there is no such study. Writes nothing.
-
-        Raises:
-            StorageError: The storage cannot be read; or it does not exist and could not be made.
-        """
+        """Return the storage's id of a study; None when there is no such study. Writes nothing."""
         if not self._exists():
             return None
         storage = self.storage
@@ -211,9 +194,7 @@ class StudyStorage:
     def load(self, name: str) -> StoredStudy | None:
         """Return what is stored of a study; None when there is no such study. Writes nothing.
 
-        Raises:
-            StorageError: The storage cannot be read, or holds what Paceline does not write; or it
-                does not exist and could not be made.
+        Raises StorageError also where the storage holds what Paceline does not write.
         """
         if not self._exists():
             return None
@@ -239,8 +220,7 @@ class StudyStorage:
     def _check_numbers(self, name: str, meta: Any, trials: Sequence[FrozenTrial]) -> None:
         """Refuse a journal that has lost lines which began trials: later trials moved down.
 
-        Raises:
-            StorageError: The seeds of the last trials are those of higher numbers.
+        The seeds of its last trials are those of higher numbers.
         """
         seed = (meta or {}).get("seed")
         for trial in trials[-3:]:
@@ -257,11 +237,7 @@ class StudyStorage:
                 )
 
     def _check_stored(self, name: str, meta: Any, trials: Sequence[FrozenTrial], n: int) -> None:
-        """Refuse what Paceline would not have written.
-
-        Raises:
-            StorageError: The message names the trial, the attribute and what it holds.
-        """
+        """Refuse what Paceline would not have written."""
         where = ""
         try:
             if meta is not None:
@@ -278,11 +254,7 @@ class StudyStorage:
             ) from None
 
     def names(self) -> list[str]:
-        """Names of all studies in it. Writes nothing.
-
-        Raises:
-            StorageError: It cannot be read.
-        """
+        """Names of all studies in it. Writes nothing."""
         if not self._exists():
             return []
         storage = self.storage
@@ -290,11 +262,7 @@ class StudyStorage:
             return sorted(study.study_name for study in storage.get_all_studies())
 
     def _exists(self) -> bool:
-        """Whether the storage exists.
-
-        Raises:
-            StorageError: It does not, and could not be made.
-        """
+        """Whether the storage exists; StorageError where it does not, and could not be made."""
         with self.errors("opened"):
             if self._is_there():
                 return True
@@ -304,9 +272,7 @@ class StudyStorage:
     def create(self, name: str, directions: Sequence[Direction], meta: dict[str, Any]) -> None:
         """Make a study, with the folder and the storage that it needs.
 
-        Raises:
-            StorageError: They cannot be made.
-            StudyError: Another process has just made a study of this name.
+        Raises StudyError where another process has just made a study of this name.
         """
         with self.errors("written"), quiet_optuna():
             self._prepare()
@@ -330,11 +296,7 @@ class StudyStorage:
                     optuna.load_study(study_name=name, storage=storage).set_metric_names(names)
 
     def study_id(self, name: str) -> int:
-        """Return the storage's id of a study.
-
-        Raises:
-            StorageError: There is no such study any more, or it cannot be read.
-        """
+        """Return the storage's id of a study; StorageError also where there is none any more."""
         with self.errors("read"), self.turn:
             return self.storage.get_study_id_from_name(name)
 
@@ -342,8 +304,7 @@ class StudyStorage:
     def errors(self, done: str) -> Iterator[None]:
         """Turn what goes wrong inside into a StorageError that shows no password.
 
-        Args:
-            done: opened, read or written.
+        ``done`` is opened, read or written.
         """
         try:
             yield
@@ -477,11 +438,7 @@ def _database(url: str) -> StudyStorage:
 
 
 class Stopwatch:
-    """Adds up the time of blocks, those that raise included.
-
-    Attributes:
-        seconds: So far.
-    """
+    """Adds up the time of blocks, those that raise included, in ``seconds``."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

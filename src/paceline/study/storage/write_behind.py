@@ -49,10 +49,6 @@ class WriteBehind:
         owner: Asked before a trial is written that the storage has not numbered; None where no
             other worker can take this one for dead.
         look: Called now and then by the thread; what it raises is no trouble of the records.
-
-    Attributes:
-        stopwatch: Time of the calling threads.
-        cpu_seconds: Processor time of the thread so far.
     """
 
     # Records of a batch: a journal's lock is then held for a tenth of a second at most.
@@ -74,6 +70,7 @@ class WriteBehind:
         owner: TrialOwner | None = None,
         look: Callable[[], None] | None = None,
     ) -> None:
+        # Time of the calling threads; processor time of the writing thread so far.
         self.stopwatch, self.cpu_seconds = Stopwatch(), 0.0
         self._store, self._note, self._owner, self._look = store, note, owner, look
         self._next_look, self._study = 0.0, 0
@@ -132,8 +129,7 @@ class WriteBehind:
     def check_storage(self) -> bool:
         """Tell the user when the storage stops taking records and when it takes them again.
 
-        Returns:
-            Whether it takes them.
+        Returns whether it takes them.
         """
         trouble = self.trouble
         if trouble is not None and not self._noted_trouble:
@@ -147,13 +143,9 @@ class WriteBehind:
         return trouble is None
 
     def start(self, study: str) -> None:
-        """Begin to write, also the records handed over before.
+        """Begin to write to a study that the storage has, also the records handed over before.
 
-        Args:
-            study: Name of the study, which exists in the storage.
-
-        Raises:
-            StorageError: The storage cannot be read.
+        Raises StorageError where the storage cannot be read.
         """
         with self.stopwatch.running():
             self._study = self._store.study_id(study)
@@ -175,13 +167,9 @@ class WriteBehind:
     def create(self, number: int, template: FrozenTrial) -> int:
         """Hand over a trial that begins to run; wait a moment for the number that it gets.
 
-        Args:
-            number: The one that it has unless another program has added trials.
-            template: The trial in its stored form.
-
-        Returns:
-            The storage's number. Where the storage does not answer, ``number``: ``take_renumbered``
-            tells of another one later.
+        ``number`` is the one that it has unless another program has added trials. Returns the
+        storage's number. Where the storage does not answer, ``number``: ``take_renumbered`` tells
+        of another one later.
         """
         record = TrialCreated(number, template)
         self.record(record)
@@ -205,9 +193,8 @@ class WriteBehind:
     def take_renumbered(self) -> dict[int, int]:
         """The trials that were begun while the storage did not answer and now have other numbers.
 
-        Returns:
-            Number that ``create`` returned -> the storage's number, of all of them at once, when
-            the storage answers again. Records handed over from then on are of the latter.
+        Returns number that ``create`` returned -> the storage's number, of all of them at once,
+        when the storage answers again. Records handed over from then on are of the latter.
         """
         if not self._unnumbered or not all(n.done() for n in self._unnumbered.values()):
             return {}
@@ -238,19 +225,13 @@ class WriteBehind:
                 self._hurry -= 1
 
     def know_trial_id(self, number: int, trial: int) -> None:
-        """Write further records to a trial that is in the storage already.
-
-        Args:
-            number: The trial's.
-            trial: The storage's id of it.
-        """
+        """Write further records to a trial that is in the storage already, by the storage's id."""
         self._ids[number] = trial
 
     def flush(self) -> None:
         """Wait until everything handed over is in the storage.
 
-        Raises:
-            StorageError: It could not be written; the thread goes on trying.
+        Raises StorageError where it could not be written; the thread goes on trying.
         """
         with self.stopwatch.running(), self._change:
             if not self.started:
@@ -265,9 +246,8 @@ class WriteBehind:
     def close(self, seconds: float | None = None) -> None:
         """Write the records left and end the thread, waiting for at most ``seconds``.
 
-        Raises:
-            StorageError: The storage has not answered for ``PATIENCE`` seconds; the message says
-                how many records are not in it.
+        Raises StorageError, with how many records are not in the storage, where the storage has not
+        answered for ``PATIENCE`` seconds.
         """
         with self.stopwatch.running():
             with self._change:

@@ -27,41 +27,28 @@ from paceline.study.workers.worker import Worker
 
 @dataclass
 class TrialChanges:
-    """How a study's trials have changed since the storage was last read.
+    """How a study's trials have changed since the storage was last read."""
 
-    Attributes:
-        begun: Trials that other workers train now.
-        ended: Trials that other workers have ended.
-        withdrawn: Numbers of trials that their workers have withdrawn.
-        lost: Trials of this worker that other workers have ended.
-        left: Trials that nobody trains, since their workers left or died: to be replaced.
-    """
-
-    begun: list[FrozenTrial] = field(default_factory=list)
-    ended: list[FrozenTrial] = field(default_factory=list)
-    withdrawn: list[int] = field(default_factory=list)
-    lost: list[FrozenTrial] = field(default_factory=list)
+    begun: list[FrozenTrial] = field(default_factory=list)  # other workers train them now
+    ended: list[FrozenTrial] = field(default_factory=list)  # by other workers
+    withdrawn: list[int] = field(default_factory=list)  # by their workers
+    lost: list[FrozenTrial] = field(default_factory=list)  # this worker's, which others have ended
+    # Trials that nobody trains, since their workers left or died: to be replaced.
     left: list[FrozenTrial] = field(default_factory=list)
 
 
 class TrialClaims:
     """One worker's view of whose the trials in the storage are.
 
-    Args:
-        store: Where the study is.
-        study: The storage's id of the study.
-        worker: The worker.
-
-    Attributes:
-        mine: Numbers of the trials that this worker trains.
-        of_peers: Numbers of the trials that other workers train.
+    ``study`` is the storage's id. Methods that read or write raise StorageError where the storage
+    does not answer.
     """
 
     def __init__(self, store: StudyStorage, study: int, worker: Worker) -> None:
         self._store, self._study, self._worker = store, study, worker
         self._reader: tuple[BaseStorage, BaseStorage] | None = None
-        self.mine: set[int] = set()
-        self.of_peers: set[int] = set()
+        self.mine: set[int] = set()  # numbers of the trials that this worker trains
+        self.of_peers: set[int] = set()  # and of those that other workers train
         self._own: set[int] = set()  # numbers of trials that were ever this worker's
         self._n_known = 0  # trials below this number are known
         self._keys: dict[int, str] = {}  # number -> configuration, of the trials that stand
@@ -75,10 +62,8 @@ class TrialClaims:
     def set_known(self, mine: Iterable[int], own: Iterable[int], known: Iterable[int]) -> None:
         """Set what this worker knows when it begins to share; ``changes`` returns the rest.
 
-        Args:
-            mine: Numbers of the trials that it trains.
-            own: Numbers of the trials that it began, and of those that had ended before.
-            known: Numbers of further trials that it knows to have ended.
+        By number: ``mine`` are the trials that it trains, ``own`` those that it began and those
+        that had ended before, ``known`` further ones that it knows to have ended.
         """
         self.mine.update(mine)
         self._own.update(own)
@@ -89,19 +74,13 @@ class TrialClaims:
     ) -> tuple[int, int] | None:
         """Make a trial, for this worker to train.
 
-        Args:
-            template: The trial, running, its configuration in the attribute ``hparams``, with this
-                worker as its owner.
-            limit: How many trials the study shall have; None for no end.
-            replaces: Number of a trial that this one is trained in place of.
+        ``template`` is the trial, running, its configuration in the attribute ``hparams``, with
+        this worker as its owner. ``limit`` is how many trials the study shall have (None: no end),
+        and ``replaces`` the number of a trial that this one is trained in place of.
 
-        Returns:
-            The trial's number and the storage's id of it; None where another worker was quicker:
-            then it is withdrawn.
-
-        Raises:
-            StorageError: The storage does not answer. Where it has made the trial all the same,
-                ``changes`` lists it as left.
+        Returns the trial's number and the storage's id of it; None where another worker was
+        quicker: then it is withdrawn. Where a storage that raises has made the trial all the same,
+        ``changes`` lists it as left.
         """
         with self._store.writing():
             storage = self._store.storage
@@ -131,19 +110,10 @@ class TrialClaims:
     def replace(self, trial: FrozenTrial, template: FrozenTrial) -> tuple[int, int] | None:
         """Take over a trial that nobody trains: make another for it, and end it as interrupted.
 
-        The new trial is made first: should this worker die in between, the next one finds both.
-        Where two workers take over the same trial, their new ones are equal, so the later one is
-        withdrawn.
-
-        Args:
-            trial: One of ``TrialChanges.left``.
-            template: What is trained in its place.
-
-        Returns:
-            As from ``claim``; None also where the trial has ended meanwhile: ``changes`` tells how.
-
-        Raises:
-            StorageError: The storage does not answer.
+        The new trial, of ``template``, is made first: should this worker die in between, the next
+        one finds both. Where two workers take over the same trial, their new ones are equal, so the
+        later one is withdrawn. Returns what ``claim`` does; None also where the trial has ended
+        meanwhile: ``changes`` tells how.
         """
         owner = owner_of(trial)
         if owner is not None and owner != self._worker.token:
@@ -168,11 +138,7 @@ class TrialClaims:
         return found
 
     def changes(self) -> TrialChanges:
-        """Read the storage, and return what has changed since it was last read.
-
-        Raises:
-            StorageError: The storage does not answer.
-        """
+        """Read the storage, and return what has changed since it was last read."""
         changes = TrialChanges()
         with self._store.errors("read"), self._store.turn:
             trials = self._trials()

@@ -47,39 +47,22 @@ Mode = Literal["joining", "alone", "shared", "left"]
 
 @dataclass
 class Peer:
-    """Another worker of the study, as this one sees it.
+    """Another worker of the study, as this one sees it."""
 
-    Attributes:
-        beat: The last number seen.
-        mode: What it says of itself.
-        every: Seconds between its beats, as it says; 0.0: an earlier version says nothing of them.
-        silence: Seconds of watching in which the number has not grown.
-        alive: Whether it is known to live: its number has grown, or it holds its lock file.
-    """
-
-    beat: Any
-    mode: Mode
-    every: float = 0.0
-    silence: float = 0.0
-    alive: bool = False
+    beat: Any  # the last number seen
+    mode: Mode  # what it says of itself
+    every: float = 0.0  # seconds between its beats; 0.0: an earlier version does not say them
+    silence: float = 0.0  # seconds of watching in which the number has not grown
+    alive: bool = False  # known to live: its number has grown, or it holds its lock file
 
 
 class Heartbeats:
     """The workers of one study, seen by one of them.
 
-    Args:
-        store: Where the study is kept.
-        study: The storage's id of it.
-        token: This worker's; no other worker has it.
-        folder: Where this process holds the file ``lock_name(token)`` locked while it works; None
-            where it cannot.
-        every: Seconds between beats.
-        clock: Returns seconds that only grow.
-
-    Attributes:
-        token: This worker's.
-        mode: What this worker says of itself.
-        declared_dead: Whether another worker has declared this one dead.
+    ``study`` is the storage's id; no other worker has ``token``. This process holds the file
+    ``lock_name(token)`` in ``folder`` locked while it works; None where it cannot. ``every`` is
+    seconds between beats; ``clock`` returns seconds that only grow. Methods that read or write
+    raise StorageError where the storage does not answer.
     """
 
     def __init__(
@@ -92,8 +75,8 @@ class Heartbeats:
         every: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.token, self.mode = token, "joining"
-        self.declared_dead = False
+        self.token, self.mode = token, "joining"  # the mode is what this worker says of itself
+        self.declared_dead = False  # by another worker
         self.every = every
         self._store, self._study, self._clock = store, study, clock
         self._place = _place(folder)
@@ -105,30 +88,18 @@ class Heartbeats:
         self._mutex = threading.Lock()  # two threads look: the one that beats, and the search
 
     def beat(self) -> None:
-        """Write this worker's heartbeat and read those of others.
-
-        Raises:
-            StorageError: The storage does not answer.
-        """
+        """Write this worker's heartbeat and read those of others."""
         with self._store.writing():
             self._write()
             self._read()
 
     def set_mode(self, mode: Mode) -> None:
-        """Change what this worker says of itself, at once.
-
-        Raises:
-            StorageError: The storage does not answer.
-        """
+        """Change what this worker says of itself, at once."""
         self.mode = mode
         self.beat()
 
     def look(self) -> None:
-        """Read the heartbeats of others, without writing one.
-
-        Raises:
-            StorageError: The storage does not answer.
-        """
+        """Read the heartbeats of others, without writing one."""
         with self._store.writing():
             self._read()
 
@@ -155,17 +126,12 @@ class Heartbeats:
     def gone(self, token: str | None) -> bool:
         """Whether a worker has left or is dead: nobody trains its trials any more.
 
-        Args:
-            token: The worker's. None, for a trial of a program that names no worker, is gone.
+        None, for a trial of a program that names no worker, is gone.
         """
         return token != self.token and token not in self.others
 
     def declare_dead(self, token: str) -> None:
-        """Write that a worker is dead, so that it learns of that should it come back.
-
-        Raises:
-            StorageError: The storage does not answer.
-        """
+        """Write that a worker is dead, so that it learns of that should it come back."""
         with self._store.writing():
             self._declare_dead(token)
 
@@ -229,15 +195,10 @@ class Heartbeats:
 def _works(
     place: Mapping[str, str | None], token: str, record: Mapping[str, Any], *, remove: bool = True
 ) -> bool | None:
-    """Whether a worker of this machine and folder holds its file; None for others.
+    """Whether a worker of this machine and folder (``place``) holds its file; None for others.
 
     The path is made of what is known here, since a storage from a stranger could name any file.
-
-    Args:
-        place: This machine and folder, as ``_place`` has them.
-        token: The worker's.
-        record: Its heartbeat.
-        remove: As of ``is_held``.
+    ``record`` is the worker's heartbeat.
     """
     folder = place["folder"]
     if folder is None or place["place"] is None or not place.items() <= record.items():
@@ -265,8 +226,7 @@ def _place(folder: Path | None) -> dict[str, str | None]:
 def make_place(folder: Path) -> None:
     """Make the file by which the workers of one folder know one another, where there is none.
 
-    Raises:
-        OSError: It cannot be written.
+    Raises OSError where it cannot be written.
     """
     with contextlib.suppress(FileExistsError), (folder / PLACE).open("x") as file:
         file.write(secrets.token_hex(8))
@@ -284,13 +244,9 @@ def _place_id(folder: Path) -> str | None:
 def is_searched(attrs: Mapping[str, Any], folder: Path) -> bool | None:
     """Whether some worker of a study works, told without writing or waiting.
 
-    Args:
-        attrs: The attributes that the study's programs write for one another.
-        folder: Where workers of this machine hold their files locked.
-
-    Returns:
-        None where that is not known: a worker of another machine has not left, or the study's
-        programs write no heartbeats.
+    ``attrs`` are those that the study's programs write for one another; workers of this machine
+    hold their files in ``folder`` locked. None where it is not known: a worker of another machine
+    has not left, or the study's programs write no heartbeats.
     """
     place, found = _place(folder), set[bool | None]()
     for key, record in attrs.items():
@@ -322,9 +278,7 @@ def boot() -> str:
 def is_held(path: Path, *, remove: bool = True) -> bool | None:
     """Whether a process holds a lock file; None where that cannot be known.
 
-    Args:
-        path: The file.
-        remove: Whether the file of a process that died is removed.
+    ``remove`` removes the file of a process that died.
     """
     if not path.is_file():
         return None
@@ -343,11 +297,7 @@ def is_held(path: Path, *, remove: bool = True) -> bool | None:
 
 
 def seconds_between() -> float:
-    """Seconds between beats.
-
-    Raises:
-        UsageError: The environment holds no number above 0 and up to ``LONGEST``.
-    """
+    """Seconds between beats; UsageError where the environment has none in (0, ``LONGEST``]."""
     text = os.environ.get(_VARIABLE)
     try:
         seconds = 5.0 if text is None else float(text)

@@ -39,34 +39,21 @@ class ClaimLost(Exception):
 
 @dataclass
 class PeerChanges:
-    """What the other workers have changed, as far as a search has to act on it.
+    """What the other workers have changed, as far as a search has to act on it."""
 
-    Attributes:
-        lost: Numbers of trials that this worker no longer trains.
-        told: Trials of this worker that another program has ended.
-        ended: Trials that have ended in other workers.
-        adopted: Numbers of this worker's new trials, which replace trials that nobody trains: the
-            search has to begin them.
-        n_theirs: How many trials other workers train now.
-    """
-
-    lost: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)  # trials that this worker no longer trains
+    # Trials of this worker that another program has ended.
     told: list[FrozenTrial] = field(default_factory=list)
-    ended: list[Trial] = field(default_factory=list)
+    ended: list[Trial] = field(default_factory=list)  # in other workers
+    # This worker's new trials, which replace trials that nobody trains: the search begins them.
     adopted: list[int] = field(default_factory=list)
-    n_theirs: int = 0
+    n_theirs: int = 0  # trials that other workers train now
 
 
 class StudyPeers:
     """The other workers of a study: whether there are any, and what is shared with them.
 
-    Args:
-        store: Where the study is.
-        study: Its name.
-        worker: This worker; None for a study that is only read, or that nobody else may search.
-        trials: The study's trials.
-        proposer: Learns from other workers' trials.
-        writer: Has this worker's records.
+    ``worker`` is None for a study that is only read, or that nobody else may search.
     """
 
     def __init__(
@@ -123,13 +110,9 @@ class StudyPeers:
     ) -> StoredStudy | None:
         """Make the study in the storage, or join the worker that has made it a moment ago.
 
-        Returns:
-            What that worker has stored; None where the study was made here.
-
-        Raises:
-            StorageError: It cannot be written.
-            StudyError: It was made meanwhile, and there is no worker to join with, or it has
-                another direction.
+        Returns what that worker has stored; None where the study was made here. Raises StudyError
+        where it was made meanwhile, and there is no worker to join with, or it has another
+        direction; StorageError where it cannot be written.
         """
         made = True
         try:
@@ -153,12 +136,8 @@ class StudyPeers:
         """Return the id of a study that is in the storage without a trial of Paceline's.
 
         Another worker may have begun it a moment ago, after it was read here: its id stands.
-
-        Args:
-            made: The id that the study gets where it has none.
-
-        Raises:
-            StorageError: The storage does not answer.
+        ``made`` is the id of a study that has none. Raises StorageError where the storage does not
+        answer.
         """
         study = self._store.study_id(self._study)
         with self._store.writing():
@@ -171,15 +150,10 @@ class StudyPeers:
             return storage.get_study_user_attrs(study)[META]["id"]
 
     def claim(self, template: FrozenTrial, limit: int | None) -> int | None:
-        """Have the storage number a trial of a study that is shared.
+        """Number a trial of a shared study in the storage.
 
-        Args:
-            template: The trial's stored form.
-            limit: How many trials the study shall have; None for no end.
-
-        Returns:
-            The trial's number; None where it is not begun: another worker was quicker, or the
-            storage does not answer.
+        ``limit`` is how many trials the study shall have (None: no end). Returns None where the
+        trial is not begun: another worker was quicker, or the storage does not answer.
         """
         assert self._sharing is not None
         try:
@@ -215,16 +189,7 @@ class StudyPeers:
 
 
 class SharedStudy:
-    """One worker's part in a study.
-
-    Args:
-        store: Where the study is.
-        study: Its name.
-        worker: The worker, which has joined.
-        trials: The study's trials, as this worker knows them.
-        proposer: Learns from other workers' trials.
-        writer: Has this worker's records.
-    """
+    """The part of one worker, which has joined, in a study; ``trials`` are those that it knows."""
 
     def __init__(
         self,
@@ -250,17 +215,10 @@ class SharedStudy:
         return set() if self._claims is None else self._claims.of_peers
 
     def claim(self, template: FrozenTrial, limit: int | None) -> int | None:
-        """Make a trial in the storage, for this worker.
+        """Make a trial in the storage, for this worker, and return its number.
 
-        Args:
-            template: The trial's stored form.
-            limit: How many trials the study shall have; None for no end.
-
-        Returns:
-            The trial's number; None where another worker was quicker.
-
-        Raises:
-            StorageError: The storage does not answer.
+        None where another worker was quicker. ``limit`` is how many trials the study shall have
+        (None: no end). Raises StorageError where the storage does not answer.
         """
         claims = self._begun_claims()
         claimed = claims.claim(template, limit)
@@ -285,8 +243,7 @@ class SharedStudy:
     def sync(self) -> PeerChanges:
         """Learn of other workers' trials, and take over those that dead workers left.
 
-        Raises:
-            StorageError: The storage does not answer.
+        Raises StorageError where the storage does not answer.
         """
         found = PeerChanges()
         if self._worker.n_deaths > self._n_deaths:
@@ -418,19 +375,11 @@ def join_and_load(
     resumed: Mapping[str, Any] | None,
     is_left: Callable[[FrozenTrial], bool] | None,
 ) -> tuple[Mapping[str, Any] | None, StoredStudy | None]:
-    """Have a worker join the others of a study, if the study is in the storage, and read it.
+    """Join the other workers of a study, if it is in the storage, and read it.
 
-    Args:
-        worker: The worker; None where the study is only read.
-        store: Where the study is.
-        study: Its name.
-        writer: Has the worker's records.
-        resumed: A snapshot of the study, or None.
-        is_left: As ``Study.open`` takes it.
-
-    Returns:
-        The snapshot, where the study continues from it; None where other workers have searched on.
-        And the study; None where there is none of this name.
+    ``worker`` is None where the study is only read; ``is_left`` is as ``Study.open`` takes it.
+    Returns the snapshot, or None where other workers have searched on; and the study, or None where
+    there is none of this name.
     """
     while True:
         if worker is not None:
@@ -449,7 +398,7 @@ def _join(
     resumed: Mapping[str, Any] | None,
     is_left: Callable[[FrozenTrial], bool] | None,
 ) -> Mapping[str, Any] | None:
-    """Have a worker join, and return the snapshot where the study continues from it."""
+    """Join the other workers, and return the snapshot where the study continues from it."""
     found = store.find(study)
     if found is None:
         return resumed

@@ -45,16 +45,7 @@ class Worker:
         beats: Whether a thread beats from ``join`` to ``leave``; otherwise ``beat`` has to be
             called.
 
-    Attributes:
-        token: Tells this worker from all others.
-        shared: Whether others search the study, or have since this worker joined: then trials are
-            numbered by the storage.
-        numbering_lock: Held while a trial gets its number, and while ``shared`` changes.
-        n_deaths: How often others have declared this worker dead since it joined. Each time it
-            goes on under another token, and its trials under way are no longer its own.
-
-    Raises:
-        UsageError: PACELINE_HEARTBEAT_SECONDS is no number above 0 and up to 3600.
+    Raises UsageError where PACELINE_HEARTBEAT_SECONDS is no number above 0 and up to 3600.
     """
 
     def __init__(
@@ -67,9 +58,14 @@ class Worker:
         pause: Callable[[float], None] = time.sleep,
         beats: bool = True,
     ) -> None:
-        self.token = secrets.token_hex(8)
+        self.token = secrets.token_hex(8)  # tells this worker from all others
+        # Whether others search the study, or have since this worker joined: then trials are
+        # numbered by the storage.
         self.shared = False
+        # Held while a trial gets its number, and while ``shared`` changes.
         self.numbering_lock = threading.RLock()
+        # How often others have declared this worker dead since it joined. Each time it goes on
+        # under another token, and its trials under way are no longer its own.
         self.n_deaths = 0
         self._folder, self._note = folder, note
         self._every = seconds_between() if every is None else every
@@ -110,7 +106,8 @@ class Worker:
         """Become one of a study's workers; waits until all the others are known.
 
         A worker begins at once where all others have left, or have died on this machine. Otherwise
-        it watches their heartbeats for as long as it takes to tell the living from the dead.
+        it watches their heartbeats for as long as it takes to tell the living from the dead. Raises
+        StorageError where the storage does not answer.
 
         Args:
             store: Where the study is.
@@ -122,9 +119,6 @@ class Worker:
 
         Returns:
             Whether it has become the worker ``session``: that one was gone, and no other is there.
-
-        Raises:
-            StorageError: The storage does not answer.
         """
         self._writer = writer
         self._lock_file()
@@ -159,8 +153,7 @@ class Worker:
     def beat(self) -> None:
         """Write one heartbeat, read those of others, and act on what they show.
 
-        Raises:
-            StorageError: The storage does not answer.
+        Raises StorageError where the storage does not answer.
         """
         beats = self.heartbeats
         beats.beat()
@@ -185,8 +178,7 @@ class Worker:
     def still_mine(self) -> bool:
         """Whether nobody has declared this worker dead, so that its trials are still its own.
 
-        Raises:
-            StorageError: The storage does not answer.
+        Raises StorageError where the storage does not answer.
         """
         if self._heartbeats is None:
             return True
