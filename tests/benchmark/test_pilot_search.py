@@ -58,7 +58,7 @@ def test_a_long_search_is_stopped_once_its_pace_is_known(monkeypatch):
     found = rehearsed(n_trials=4, epochs=1000)
     assert 2 < found.trial_epochs < 4 * 1000
     assert 2 <= found.pace.at_once <= 4
-    assert predict(found, 4, 1000).n_rounds * found.pace.at_once == pytest.approx(4 * 1000)
+    assert 1000 <= predict(found, 4, 1000).n_rounds <= 2 * 1000
 
 
 def told(rounds, pace=(4.0, 1.0), phase="training"):
