@@ -19,7 +19,7 @@ import keras
 import numpy as np
 
 from paceline.data.refused import refuse_masked, refuse_text
-from paceline.errors import DataError
+from paceline.errors import DataError, UsageError
 
 
 class NotArrays(Exception):
@@ -198,10 +198,11 @@ def split(data: ArrayData, fraction: float) -> tuple[ArrayData, ArrayData]:
         The training data and the validation data.
 
     Raises:
-        DataError: The fraction is not inside (0, 1), or one part would be empty.
+        UsageError: The fraction is not inside (0, 1).
+        DataError: One part would be empty.
     """
-    if not 0 < fraction < 1:
-        raise DataError(f"validation_split: {fraction!r} is not between 0 and 1.")
+    if not isinstance(fraction, (int, float, np.number)) or not 0 < fraction < 1:
+        raise UsageError(f"validation_split: {fraction!r} is not between 0 and 1.")
     at = math.floor(data.n * (1.0 - fraction))
     if at in (0, data.n):
         raise DataError(

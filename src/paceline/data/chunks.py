@@ -69,7 +69,7 @@ class EpochData(Protocol):
         ...
 
     def order(
-        self, seed: int, epoch: int, shuffle: bool, given: GivenOrder | None = None
+        self, seed: int, epoch: int, shuffle: bool | str, given: GivenOrder | None = None
     ) -> np.ndarray:
         """The order of one slot's examples in an epoch: i32[examples of the epoch].
 
@@ -78,7 +78,7 @@ class EpochData(Protocol):
         Args:
             seed: The trial's seed.
             epoch: Number of the epoch, from 0.
-            shuffle: False: the order of the data.
+            shuffle: False: the order of the data; "batch": random within each batch.
             given: Decides the order in place of the seed, of resident data; data that are sent in
                 chunks cannot follow it, and ignore it.
         """
@@ -116,7 +116,7 @@ class ResidentArrays:
         """Does nothing: the device holds the examples of every epoch."""
 
     def order(
-        self, seed: int, epoch: int, shuffle: bool, given: GivenOrder | None = None
+        self, seed: int, epoch: int, shuffle: bool | str, given: GivenOrder | None = None
     ) -> np.ndarray:
         """The order of one slot's examples in an epoch: i32[examples of the epoch].
 
@@ -124,8 +124,11 @@ class ResidentArrays:
         its part of that order.
         """
         number, start, stop = _examples_of(self.epochs, epoch, self.batch_size, self.n)
-        whole = epoch_order(seed, number, self.n, shuffle) if given is None else given(number)
-        return whole[start:stop]
+        if given is not None:
+            return given(number)[start:stop]
+        if shuffle == "batch":
+            return chunked_order(seed, number, self.n, True, self.batch_size)[start:stop]
+        return epoch_order(seed, number, self.n, bool(shuffle))[start:stop]
 
     def chunks(self, order: np.ndarray) -> Iterator[Chunk]:
         """One chunk.
@@ -163,14 +166,15 @@ class ChunkedArrays:
         """Does nothing: the numbers of an epoch's examples say where it begins."""
 
     def order(
-        self, seed: int, epoch: int, shuffle: bool, given: GivenOrder | None = None
+        self, seed: int, epoch: int, shuffle: bool | str, given: GivenOrder | None = None
     ) -> np.ndarray:
         """The order of one slot's examples in an epoch: i32[examples of the epoch].
 
         Examples are shuffled within a chunk only; ``given`` is ignored.
         """
         _, start, stop = _examples_of(self.epochs, epoch, self.batch_size, self.n)
-        return chunked_order(seed, epoch, stop - start, shuffle, self.size) + np.int32(start)
+        size = self.batch_size if shuffle == "batch" else self.size
+        return chunked_order(seed, epoch, stop - start, bool(shuffle), size) + np.int32(start)
 
     def chunks(self, order: np.ndarray) -> Iterator[Chunk]:
         """One epoch; a chunk is sent when asked for, while the device trains on the one before.
@@ -267,7 +271,7 @@ class ChunkedBatches:
         return self.source.epochs
 
     def order(
-        self, seed: int, epoch: int, shuffle: bool, given: GivenOrder | None = None
+        self, seed: int, epoch: int, shuffle: bool | str, given: GivenOrder | None = None
     ) -> np.ndarray:
         """The order of an epoch's batches for one trial: i32[batches of the epoch].
 

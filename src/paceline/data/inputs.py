@@ -8,6 +8,7 @@ trial trains with beside its model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -284,12 +285,8 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
             if given.preprocessing is None:  # else no step sees batches like the first one
                 loaded.sample, x = _first_batch(x)
             loaded.fit = {"x": x, "class_weight": _fixed(given.class_weight)}
-        elif not (isinstance(x, (list, tuple, Mapping)) or hasattr(x, "shape")):
-            raise UsageError(
-                f"x: {reason}; pass arrays, or lists and dicts of arrays, a tf.data.Dataset, a "
-                "keras.utils.PyDataset, a PyTorch DataLoader, a Grain data set or a generator."
-            ) from None
         else:
+            _check_nests(x, y, weight)
             if is_sparse(x):
                 rows: Any = x
                 loaded.sample = prepare(rows.tocsr()[:1], None if y is None else y[:1])
@@ -304,6 +301,22 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
             }
         loaded.fit["validation_data"] = validation
     return loaded
+
+
+def _check_nests(x: Any, y: Any, sample_weight: Any) -> None:
+    """Refuses what not even ``fit`` reads, such as a number.
+
+    Raises:
+        UsageError: A part is no array and no nest of arrays.
+    """
+    for name, part in (("x", x), ("y", y), ("sample_weight", sample_weight)):
+        if part is None or isinstance(part, (list, tuple, Mapping)) or hasattr(part, "shape"):
+            continue
+        more = ", a tf.data.Dataset, a keras.utils.PyDataset, a PyTorch DataLoader, a Grain data "
+        raise UsageError(
+            f"{name}: {name} is a {type(part).__name__}; pass arrays, or lists and dicts of arrays"
+            f"{more + 'set or a generator' if name == 'x' else ''}."
+        )
 
 
 def _preprocess(given: DataArguments, values: Mapping[str, Any]) -> Samples | None:
@@ -390,9 +403,10 @@ def _steps(values: Mapping[str, Any], name: str) -> int | None:
     value = values[name]
     if value is None:
         return None
-    if isinstance(value, (bool, str)) or value != int(value) or value < 1:
-        raise UsageError(f"{name}: {value!r} is not a positive whole number.")
-    return int(value)
+    with suppress(TypeError, ValueError, OverflowError):
+        if not isinstance(value, (bool, str)) and value == int(value) > 0:
+            return int(value)
+    raise UsageError(f"{name}: {value!r} is not a positive whole number.")
 
 
 def _fixed(class_weight: Any) -> Mapping[int, float] | None:
