@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import paceline
-from paceline.data.arrays import ArrayData, EpochBatches, epoch_order
+from paceline.data.adapters import EpochBatches
+from paceline.data.arrays import ArrayData, epoch_order
 from paceline.data.chunks import ChunkedArrays, chunked_order
 from paceline.executor import memory
 from paceline.pack.plan import Workload

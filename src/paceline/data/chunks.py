@@ -16,13 +16,14 @@ Notation
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 
-from paceline.data.arrays import ArrayData, EpochBatches, epoch_order
+from paceline.data.adapters import EpochBatches
+from paceline.data.arrays import ArrayData, epoch_order
 from paceline.data.batched import BatchedDataset, difference, size_of
 from paceline.errors import DataError
 
@@ -201,9 +202,8 @@ class ChunkedArrays:
                 return array
             return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
 
-        return ArrayData(jax.tree.map(full, part.inputs), self.size).on_device(
-            sharding=self.sharding
-        )
+        whole = replace(part, inputs=jax.tree.map(full, part.inputs), n=self.size)
+        return whole.on_device(sharding=self.sharding)
 
 
 def _examples_of(epochs: EpochBatches, epoch: int, batch_size: int, n: int) -> tuple[int, int, int]:
@@ -375,7 +375,7 @@ class ChunkedBatches:
                 f"x: batch {self._at} of the {source.kind} {why}; make all batches alike, or pass "
                 'executor="fit".'
             )
-        return batch
+        return source.as_sent(batch, self._at)
 
     def _chunk(self, batches: list[Any], order: np.ndarray) -> Chunk:
         """Joins batches, the last perhaps the smaller one; order is i32[S, len(batches)]."""

@@ -16,10 +16,11 @@ import keras
 import numpy as np
 
 from paceline.data.adapters import is_data_set, is_read_once
-from paceline.data.arrays import ArrayData, NotArrays, is_sparse, prepare, split
+from paceline.data.arrays import ArrayData, NotArrays, beyond, is_sparse, prepare, split
 from paceline.data.batched import BatchedDataset, as_fit_reads, inspect_dataset, read_all
 from paceline.data.folds import Fold, make_folds
 from paceline.data.labels import check_class_weight
+from paceline.data.wide_integers import error_of
 from paceline.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -289,6 +290,8 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
             _check_nests(x, y, weight)
             if is_sparse(x):
                 rows: Any = x
+                if (value := beyond(rows.data)) is not None:
+                    raise error_of(("x", value), "training data", "x is sparse") from None
                 loaded.sample = prepare(rows.tocsr()[:1], None if y is None else y[:1])
             if given.preprocessing is not None:
                 x, y, weight = given.preprocessing.as_read(x, y, weight)
@@ -353,7 +356,8 @@ def _divide(loaded: LoadedData, given: DataArguments, data: ArrayData) -> None:
                 "class_weight and sample_weight were both given; Keras takes one of them: multiply "
                 "the class weights into sample_weight."
             )
-        data = prepare(*data.inputs, class_weight=weights, allow_nan=given.allow_nan)
+        weighed = prepare(*data.inputs, class_weight=weights, allow_nan=given.allow_nan)
+        data = replace(weighed, wide=data.wide)
     loaded.data = data
     loaded.fit |= dict(zip(("x", "y", "sample_weight"), data.inputs, strict=False))
     if loaded.validation is not None:
