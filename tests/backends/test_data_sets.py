@@ -62,6 +62,25 @@ def test_a_data_set_of_another_library(make):
         same(tuner, number, history)
 
 
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # of Keras, at each end of Grain's
+@pytest.mark.parametrize("executor", ["local", "fit"])
+@pytest.mark.parametrize("make", [tensorflow_set, torch_set, grain_set])
+def test_targets_beyond_32_bits_count_as_floats_do(make, executor):
+    def build(hp: Any) -> Any:
+        model = keras.Sequential([keras.Input((toys.FEATURES,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(hp.Float("lr", 1e-8, 1e-7)), "mae")
+        return model
+
+    found = []
+    for dtype in ("int64", "float32"):
+        settings: Any = {"notes": len, "objective": "min:loss", "executor": executor}
+        tuner = paceline.Tuner(build, study=dtype, **settings)
+        tuner.search(make(X, (Y + 3_000_000_000).astype(dtype)), epochs=2, n_trials=1)
+        found.append(tuner.trial(0).history["loss"])
+    assert found[0] == found[1]
+    assert found[0][0] > 2.9e9
+
+
 def test_tf_data_that_shuffles_once_and_weighs_classes():
     data, weights = tensorflow_set(shuffled=True), {0: 2.0, 2: 0.5}
     tuner = search(data, class_weight=weights)

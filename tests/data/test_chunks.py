@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import paceline
-from paceline.data.arrays import ArrayData, EpochBatches, epoch_order
+from paceline.data.adapters import EpochBatches
+from paceline.data.arrays import ArrayData, epoch_order
 from paceline.data.chunks import ChunkedArrays, chunked_order
 from paceline.executor import memory
 from paceline.pack.plan import Workload
@@ -126,6 +127,18 @@ def test_the_order_follows_from_the_seed_and_stays_within_chunks() -> None:
     assert not np.array_equal(order, chunked_order(3, 2, 100, True, 32))
     np.testing.assert_array_equal(order // 32, np.arange(100) // 32)
     np.testing.assert_array_equal(chunked_order(3, 1, 100, False, 32), np.arange(100))
+
+
+@pytest.mark.parametrize("chunk_bytes", [None, 128])  # 32 examples of 4 bytes
+def test_batches_may_keep_their_examples(chunk_bytes: float | None) -> None:
+    """As Keras' ``shuffle="batch"``: each batch has its own examples, in another order."""
+    data = ArrayData((np.arange(50, dtype="int32"),), 50)
+    found = Workload(data, None, 16, 16, chunk_bytes=chunk_bytes).epoch_data(data.on_device())
+    assert isinstance(found, ChunkedArrays) == (chunk_bytes is not None)
+    order = found.order(3, 1, "batch")
+    np.testing.assert_array_equal(order // 16, np.arange(50) // 16)
+    assert sorted(order) == list(range(50)) != order.tolist()
+    assert not np.array_equal(order, found.order(3, 2, "batch"))
 
 
 def test_the_epochs_of_a_pass_are_parts_of_one_order() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.data.arrays import EpochBatches
+from paceline.data.adapters import EpochBatches
 from paceline.data.chunks import ResidentArrays
 from paceline.executor.grouping import Group
 from paceline.pack.pack import Pack, SlotTrial

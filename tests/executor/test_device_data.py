@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from executor.fakes import FakeProgram, group
+from paceline.data.adapters import EpochBatches
 from paceline.data.arrays import ArrayData
-from paceline.data.batched import BatchedDataset, EpochBatches
+from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import ChunkedArrays, ChunkedBatches
 from paceline.executor import memory
 from paceline.executor.base import Notes

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from paceline.errors import StudyError
 from paceline.search_space import HyperParameters
 from paceline.study.metadata import StoredStudy, StudyMetadata
 
@@ -27,3 +30,12 @@ def test_a_session_that_is_shared_is_told_from_itself_alone():
     found.end_session()
     found.write({})
     assert found.meta["session"] == "shared-a1"
+
+
+def test_what_no_reader_would_take_is_not_written():
+    found = StudyMetadata("s", None, "a1")
+    found.write({"objective": "val"})
+    before = found.meta
+    with pytest.raises(StudyError, match=r"study 's' cannot be written: .*search\.epochs is 'two'"):
+        found.write({"search": {"epochs": "two"}})
+    assert found.meta is before

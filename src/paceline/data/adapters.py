@@ -12,13 +12,14 @@ import math
 import types
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import keras
 import numpy as np
 
-from paceline.data.arrays import NotArrays, class_weights, device_dtype
+from paceline.data.arrays import NotArrays, beyond, class_weights, device_dtype
 from paceline.data.refused import refuse_masked, refuse_text
 from paceline.errors import DataError
 
@@ -26,6 +27,61 @@ from paceline.errors import DataError
 _LARGE = 2**26
 #: What ``fit`` calls at the beginning and at the end of an epoch.
 _EPOCH_CALLS = ("on_epoch_begin", "on_epoch_end")
+
+
+@dataclass(frozen=True)
+class EpochBatches:
+    """Which batches of which pass an epoch has: as with ``fit``, never batches of two passes.
+
+    Attributes:
+        n_batches: Batches of a pass; None: a pass never ends.
+        steps: ``steps_per_epoch``; None: an epoch is a pass.
+        once: The data can be read once only (a generator): no pass begins again.
+        changes: The data may change from epoch to epoch.
+    """
+
+    n_batches: int | None
+    steps: int | None = None
+    once: bool = False
+    changes: bool = False
+
+    @property
+    def period(self) -> int | None:
+        """Epochs of a pass; None: no epoch has the batches of an earlier one."""
+        if self.once or self.steps is None:
+            return 1
+        return None if self.n_batches is None else math.ceil(self.n_batches / self.steps)
+
+    def of(self, epoch: int) -> tuple[int, int, int]:
+        """Which batches an epoch has.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        Returns:
+            The pass that the epoch belongs to and its first batch in that pass, both from 0, and
+            its number of batches.
+        """
+        if self.steps is None:
+            assert self.n_batches is not None
+            return epoch, 0, self.n_batches
+        if self.period is None or self.once:
+            return 0, epoch * self.steps, self.steps
+        assert self.n_batches is not None
+        number, at = divmod(epoch, self.period)
+        first = at * self.steps
+        return number, first, min(self.steps, self.n_batches - first)
+
+    def meet(self, epoch: int, other: int) -> bool:
+        """Whether two trials read the same batches next.
+
+        Args:
+            epoch: Epochs that one of them has trained.
+            other: Epochs that the other one has trained.
+        """
+        if self.period is None or self.changes:
+            return epoch == other
+        return (epoch - other) % self.period == 0
 
 
 def is_data_set(x: Any) -> bool:
@@ -40,6 +96,8 @@ def is_read_once(x: Any) -> bool:
 
 def batches_of(x: Any, kind: str, weights: Mapping[int, float] | None, what: str) -> Iterator[Any]:
     """One pass of batches, or the rest of it, as nests of NumPy arrays [examples, ...].
+
+    Arrays have the dtype that they have on the device; those of integers beyond 32 bits have 64.
 
     Args:
         x: The data set.
@@ -121,7 +179,8 @@ def _arrays(value: Any, kind: str, what: str) -> Any:
             f"{what}: the {kind} yields single numbers; its elements must be batches, with the "
             "examples along the first axis."
         )
-    return np.array(array, device_dtype(array))  # a copy: the data set may fill its arrays anew
+    dtype = device_dtype(array) if beyond(array) is None else array.dtype
+    return np.array(array, dtype)  # a copy: the data set may fill its arrays anew
 
 
 def _is_nest(value: Any) -> bool:

@@ -11,15 +11,16 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import jax
 import keras
 import numpy as np
 
 from paceline.data.refused import refuse_masked, refuse_text
-from paceline.errors import DataError
+from paceline.errors import DataError, UsageError
 
 
 class NotArrays(Exception):
@@ -33,6 +34,10 @@ class NotArrays(Exception):
     unread: Any = None
 
 
+#: What integers are on the device that need more than 32 bits, as TensorFlow casts them.
+FLOAT = np.dtype(np.float32)
+#: Where the integer of an array is that is farthest from zero (``x['a'], column 'ms',``); itself.
+Wide = tuple[str, int]
 #: Bytes of an array that is made of a sparse matrix, at most.
 _MOST_DENSE = 2**30
 
@@ -47,11 +52,14 @@ class ArrayData:
         n: N.
         wrapped: Whether a step is given ``(x,)`` where x is all there is, as by data sets that
             yield it; else x itself, as by ``fit(x)``.
+        wide: The arrays, by leaf number, that are floats on the device, since they hold integers
+            beyond 32 bits.
     """
 
     inputs: tuple[Any, ...]
     n: int
     wrapped: bool = False
+    wide: Mapping[int, Wide] = field(default_factory=dict)
 
     def batch_shapes(self, size: int) -> Any:
         """Shapes and dtypes of a batch ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
@@ -63,7 +71,9 @@ class ArrayData:
             A nest of [size, ...].
         """
         return jax.tree.map(
-            lambda a: jax.ShapeDtypeStruct((size, *a.shape[1:]), device_dtype(a)), self.inputs
+            lambda a, dtype: jax.ShapeDtypeStruct((size, *a.shape[1:]), dtype),
+            self.inputs,
+            self._dtypes(),
         )
 
     def step_shapes(self, size: int) -> Any:
@@ -83,15 +93,19 @@ class ArrayData:
         """
         there = {} if there is None else there
 
-        def put(array: np.ndarray) -> Any:
+        def put(array: np.ndarray, dtype: np.dtype) -> Any:
             if id(array) not in there:
                 # Cast on the host: a cast on the device would be one more program to compile.
-                there[id(array)] = jax.device_put(
-                    array.astype(device_dtype(array), copy=False), sharding
-                )
+                there[id(array)] = jax.device_put(array.astype(dtype, copy=False), sharding)
             return there[id(array)]
 
-        return jax.tree.map(put, self.inputs)
+        return jax.tree.map(put, self.inputs, self._dtypes())
+
+    def _dtypes(self) -> Any:
+        """The nest ``inputs`` with the dtype of each array on the device."""
+        leaves, nest = jax.tree.flatten(self.inputs)
+        dtypes = [FLOAT if i in self.wide else device_dtype(a) for i, a in enumerate(leaves)]
+        return jax.tree.unflatten(nest, dtypes)
 
     @property
     def nbytes(self) -> int:
@@ -120,7 +134,7 @@ class ArrayData:
     def slice(self, start: int, stop: int) -> ArrayData:
         """Examples from ``start`` up to ``stop``, as views of these arrays [stop - start, ...]."""
         parts = jax.tree.map(lambda a: a[start:stop], self.inputs)
-        return ArrayData(parts, stop - start, self.wrapped)
+        return replace(self, inputs=parts, n=stop - start)
 
 
 def step_form(batch: tuple[Any, ...], *, wrapped: bool) -> Any:
@@ -152,6 +166,7 @@ def prepare(
         NotArrays: x is a dataset, a generator or another thing without arrays.
         DataError: Lengths differ, the data are empty, or numbers are not finite.
     """
+    given = (x, y, sample_weight)
     x = _arrays(x, "x", what)
     y = None if y is None else _arrays(y, "y", what)
     if class_weight is not None:
@@ -184,7 +199,7 @@ def prepare(
     if not allow_nan:
         for name, part in zip(("x", "y", "sample_weight"), inputs, strict=False):
             _check_finite(name, part, what)
-    return ArrayData(inputs, n)
+    return ArrayData(inputs, n, wide=find_wide(inputs, given))
 
 
 def split(data: ArrayData, fraction: float) -> tuple[ArrayData, ArrayData]:
@@ -198,10 +213,11 @@ def split(data: ArrayData, fraction: float) -> tuple[ArrayData, ArrayData]:
         The training data and the validation data.
 
     Raises:
-        DataError: The fraction is not inside (0, 1), or one part would be empty.
+        UsageError: The fraction is not inside (0, 1).
+        DataError: One part would be empty.
     """
-    if not 0 < fraction < 1:
-        raise DataError(f"validation_split: {fraction!r} is not between 0 and 1.")
+    if not isinstance(fraction, (int, float, np.number)) or not 0 < fraction < 1:
+        raise UsageError(f"validation_split: {fraction!r} is not between 0 and 1.")
     at = math.floor(data.n * (1.0 - fraction))
     if at in (0, data.n):
         raise DataError(
@@ -214,6 +230,45 @@ def split(data: ArrayData, fraction: float) -> tuple[ArrayData, ArrayData]:
 def device_dtype(array: np.ndarray) -> np.dtype:
     """The dtype of an array on the device, where JAX makes 32 bits of 64 unless told otherwise."""
     return jax.dtypes.canonicalize_dtype(array.dtype)
+
+
+def beyond(array: Any) -> int | None:
+    """The integer farthest from zero of an array that JAX would wrap around; None: it would not."""
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "iu" or not array.size:
+        return None
+    kept = device_dtype(array)
+    if kept == array.dtype or keras.backend.backend() != "jax":
+        return None
+    ends, limits = (int(array.min()), int(array.max())), np.iinfo(kept)
+    return None if limits.min <= ends[0] and ends[1] <= limits.max else max(ends, key=abs)
+
+
+def find_wide(parts: tuple[Any, ...], given: tuple[Any, ...] = ()) -> dict[int, Wide]:
+    """The arrays of ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)`` that JAX would wrap around.
+
+    Args:
+        parts: Nests of arrays.
+        given: The same as the user gave them, for the names of columns.
+    """
+    values = [beyond(array) for array in jax.tree.leaves(parts)]
+    found: dict[int, Wide] = {}
+    if not any(values):  # as for nearly all data, batch by batch
+        return found
+    paths = jax.tree_util.tree_leaves_with_path(parts)
+    for number, (value, (path, array)) in enumerate(zip(values, paths, strict=True)):
+        if value is None:
+            continue
+        where, source = ("x", "y", "sample_weight")[path[0].idx], cast(Any, given)
+        for step in path:
+            with suppress(LookupError, TypeError):
+                source = source[getattr(step, "idx", getattr(step, "key", None))]
+        where += jax.tree_util.keystr(path[1:])
+        columns = getattr(source, "columns", range(array.shape[-1] if array.ndim > 1 else 1))
+        if len(columns) > 1:
+            at = np.unravel_index(np.argmax(array == value), array.shape)[-1]
+            where += f", column {columns[at]!r},"
+        found[number] = where, value
+    return found
 
 
 def shapes_to_json(batch: Any) -> Any:
@@ -426,63 +481,8 @@ def class_weights(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
             f"class_weight: y of shape {y.shape} has several classes in each example; pass "
             "sample_weight of that shape instead."
         )
-    classes = np.round(classes).astype("int32")
+    classes = np.round(classes).astype("int64")
     weights = np.ones(len(y), dtype=keras.config.floatx())
     for index, weight in class_weight.items():
         weights[classes.reshape(len(y), -1)[:, 0] == int(index)] = weight
     return weights
-
-
-@dataclass(frozen=True)
-class EpochBatches:
-    """Which batches of which pass an epoch has: as with ``fit``, never batches of two passes.
-
-    Attributes:
-        n_batches: Batches of a pass; None: a pass never ends.
-        steps: ``steps_per_epoch``; None: an epoch is a pass.
-        once: The data can be read once only (a generator): no pass begins again.
-        changes: The data may change from epoch to epoch.
-    """
-
-    n_batches: int | None
-    steps: int | None = None
-    once: bool = False
-    changes: bool = False
-
-    @property
-    def period(self) -> int | None:
-        """Epochs of a pass; None: no epoch has the batches of an earlier one."""
-        if self.once or self.steps is None:
-            return 1
-        return None if self.n_batches is None else math.ceil(self.n_batches / self.steps)
-
-    def of(self, epoch: int) -> tuple[int, int, int]:
-        """Which batches an epoch has.
-
-        Args:
-            epoch: Number of the epoch, from 0.
-
-        Returns:
-            The pass that the epoch belongs to and its first batch in that pass, both from 0, and
-            its number of batches.
-        """
-        if self.steps is None:
-            assert self.n_batches is not None
-            return epoch, 0, self.n_batches
-        if self.period is None or self.once:
-            return 0, epoch * self.steps, self.steps
-        assert self.n_batches is not None
-        number, at = divmod(epoch, self.period)
-        first = at * self.steps
-        return number, first, min(self.steps, self.n_batches - first)
-
-    def meet(self, epoch: int, other: int) -> bool:
-        """Whether two trials read the same batches next.
-
-        Args:
-            epoch: Epochs that one of them has trained.
-            other: Epochs that the other one has trained.
-        """
-        if self.period is None or self.changes:
-            return epoch == other
-        return (epoch - other) % self.period == 0

@@ -23,6 +23,7 @@ import keras
 import numpy as np
 
 from paceline.data.adapters import (
+    EpochBatches,
     RecordingIterator,
     as_generator,
     batches_of,
@@ -35,7 +36,8 @@ from paceline.data.adapters import (
     length_of,
     of_one_size,
 )
-from paceline.data.arrays import ArrayData, EpochBatches, NotArrays, device_dtype, step_form
+from paceline.data.arrays import ArrayData, NotArrays, Wide, device_dtype, find_wide, step_form
+from paceline.data.wide_integers import as_floats, widest
 from paceline.errors import DataError, UsageError
 
 #: Bytes of a generator's batches that are held while its first epoch is inspected.
@@ -76,6 +78,19 @@ class BatchedDataset:
     _own: Iterator[Any] | None = field(default=None)  # the one pass of data that are read once
     wrapped: bool = True
     counted: bool = False
+
+    @property
+    def wide(self) -> Mapping[int, Wide]:
+        """As ``ArrayData.wide``."""
+        return self.sample.wide
+
+    def as_sent(self, batch: Any, number: int) -> Any:
+        """A batch that was read as the device is given it.
+
+        Raises:
+            DataError: It holds integers beyond 32 bits where no batch did at first.
+        """
+        return as_floats(batch, self.wide, f"x: batch {number} of the {self.kind}")
 
     @property
     def n(self) -> int:
@@ -230,7 +245,7 @@ def inspect_dataset(
         kind=kind,
         batch_size=full,
         rest=rest,
-        shapes=stats.shapes(full),
+        shapes=stats.sample().batch_shapes(full),
         epochs=EpochBatches(None if endless else stats.n_batches, steps, once, changes(x)),
         shuffles=isinstance(x, keras.utils.PyDataset) and not endless and stats.regular,
         sample=stats.sample(),
@@ -280,7 +295,7 @@ def read_all(x: Any, steps: int | None, *, allow_nan: bool, what: str) -> tuple[
     if not stats.regular:
         raise NotArrays(f"{what} has a smaller batch among others")
     inputs = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
-    return ArrayData(inputs, jax.tree.leaves(inputs)[0].shape[0], is_wrapped(x)), full
+    return ArrayData(inputs, size_of(inputs), is_wrapped(x), stats.wide), full
 
 
 class _BatchStats:
@@ -292,6 +307,7 @@ class _BatchStats:
         self._counts: dict[int, int] = {}
         self._last = 0
         self._labels: tuple[Any, Any] | None = None
+        self.wide: dict[int, Wide] = {}
         self.n_batches = self.bytes = 0
 
     def add(self, batch: Any) -> None:
@@ -303,6 +319,7 @@ class _BatchStats:
             why = difference(self._first, batch)
             if why is not None:
                 raise NotArrays(f"batch {self.n_batches} of {self._what} {why}")
+        self.wide = widest(self.wide, find_wide(batch))
         self._last = size_of(batch)
         self._counts[self._last] = self._counts.get(self._last, 0) + 1
         if not self._allow_nan:
@@ -337,13 +354,8 @@ class _BatchStats:
         _, rest = self.sizes()
         return not rest or (self._counts[rest] == 1 and self._last == rest)
 
-    def shapes(self, size: int) -> Any:
-        return jax.tree.map(
-            lambda a: jax.ShapeDtypeStruct((size, *a.shape[1:]), device_dtype(a)), self._first
-        )
-
     def sample(self) -> ArrayData:
-        return ArrayData(self._first, size_of(self._first))
+        return ArrayData(self._first, size_of(self._first), wide=self.wide)
 
     def labels(self) -> ArrayData | None:
         if self._labels is None:
@@ -375,7 +387,7 @@ def difference(first: Any, batch: Any) -> str | None:
         return "is another nest of arrays than the first"
     ours, theirs = jax.tree_util.tree_leaves_with_path(first), jax.tree.leaves(batch)
     for (path, a), b in zip(ours, theirs, strict=True):
-        if a.shape[1:] != b.shape[1:] or a.dtype != b.dtype:
+        if a.shape[1:] != b.shape[1:] or device_dtype(a) != device_dtype(b):
             where = ("x", "y", "sample_weight")[path[0].idx] + jax.tree_util.keystr(path[1:])
             return (
                 f"has {where} of shape {b.shape} and type {b.dtype}, where the first batch has "

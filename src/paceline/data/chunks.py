@@ -16,13 +16,14 @@ Notation
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 
-from paceline.data.arrays import ArrayData, EpochBatches, epoch_order
+from paceline.data.adapters import EpochBatches
+from paceline.data.arrays import ArrayData, epoch_order
 from paceline.data.batched import BatchedDataset, difference, size_of
 from paceline.errors import DataError
 
@@ -69,7 +70,7 @@ class EpochData(Protocol):
         ...
 
     def order(
-        self, seed: int, epoch: int, shuffle: bool, given: GivenOrder | None = None
+        self, seed: int, epoch: int, shuffle: bool | str, given: GivenOrder | None = None
     ) -> np.ndarray:
         """The order of one slot's examples in an epoch: i32[examples of the epoch].
 
@@ -78,7 +79,7 @@ class EpochData(Protocol):
         Args:
             seed: The trial's seed.
             epoch: Number of the epoch, from 0.
-            shuffle: False: the order of the data.
+            shuffle: False: the order of the data; "batch": random within each batch.
             given: Decides the order in place of the seed, of resident data; data that are sent in
                 chunks cannot follow it, and ignore it.
         """
@@ -116,7 +117,7 @@ class ResidentArrays:
         """Does nothing: the device holds the examples of every epoch."""
 
     def order(
-        self, seed: int, epoch: int, shuffle: bool, given: GivenOrder | None = None
+        self, seed: int, epoch: int, shuffle: bool | str, given: GivenOrder | None = None
     ) -> np.ndarray:
         """The order of one slot's examples in an epoch: i32[examples of the epoch].
 
@@ -124,8 +125,11 @@ class ResidentArrays:
         its part of that order.
         """
         number, start, stop = _examples_of(self.epochs, epoch, self.batch_size, self.n)
-        whole = epoch_order(seed, number, self.n, shuffle) if given is None else given(number)
-        return whole[start:stop]
+        if given is not None:
+            return given(number)[start:stop]
+        if shuffle == "batch":
+            return chunked_order(seed, number, self.n, True, self.batch_size)[start:stop]
+        return epoch_order(seed, number, self.n, bool(shuffle))[start:stop]
 
     def chunks(self, order: np.ndarray) -> Iterator[Chunk]:
         """One chunk.
@@ -163,14 +167,15 @@ class ChunkedArrays:
         """Does nothing: the numbers of an epoch's examples say where it begins."""
 
     def order(
-        self, seed: int, epoch: int, shuffle: bool, given: GivenOrder | None = None
+        self, seed: int, epoch: int, shuffle: bool | str, given: GivenOrder | None = None
     ) -> np.ndarray:
         """The order of one slot's examples in an epoch: i32[examples of the epoch].
 
         Examples are shuffled within a chunk only; ``given`` is ignored.
         """
         _, start, stop = _examples_of(self.epochs, epoch, self.batch_size, self.n)
-        return chunked_order(seed, epoch, stop - start, shuffle, self.size) + np.int32(start)
+        size = self.batch_size if shuffle == "batch" else self.size
+        return chunked_order(seed, epoch, stop - start, bool(shuffle), size) + np.int32(start)
 
     def chunks(self, order: np.ndarray) -> Iterator[Chunk]:
         """One epoch; a chunk is sent when asked for, while the device trains on the one before.
@@ -197,9 +202,8 @@ class ChunkedArrays:
                 return array
             return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
 
-        return ArrayData(jax.tree.map(full, part.inputs), self.size).on_device(
-            sharding=self.sharding
-        )
+        whole = replace(part, inputs=jax.tree.map(full, part.inputs), n=self.size)
+        return whole.on_device(sharding=self.sharding)
 
 
 def _examples_of(epochs: EpochBatches, epoch: int, batch_size: int, n: int) -> tuple[int, int, int]:
@@ -267,7 +271,7 @@ class ChunkedBatches:
         return self.source.epochs
 
     def order(
-        self, seed: int, epoch: int, shuffle: bool, given: GivenOrder | None = None
+        self, seed: int, epoch: int, shuffle: bool | str, given: GivenOrder | None = None
     ) -> np.ndarray:
         """The order of an epoch's batches for one trial: i32[batches of the epoch].
 
@@ -371,7 +375,7 @@ class ChunkedBatches:
                 f"x: batch {self._at} of the {source.kind} {why}; make all batches alike, or pass "
                 'executor="fit".'
             )
-        return batch
+        return source.as_sent(batch, self._at)
 
     def _chunk(self, batches: list[Any], order: np.ndarray) -> Chunk:
         """Joins batches, the last perhaps the smaller one; order is i32[S, len(batches)]."""

@@ -8,6 +8,7 @@ trial trains with beside its model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,11 @@ import keras
 import numpy as np
 
 from paceline.data.adapters import is_data_set, is_read_once
-from paceline.data.arrays import ArrayData, NotArrays, is_sparse, prepare, split
+from paceline.data.arrays import ArrayData, NotArrays, beyond, is_sparse, prepare, split
 from paceline.data.batched import BatchedDataset, as_fit_reads, inspect_dataset, read_all
 from paceline.data.folds import Fold, make_folds
 from paceline.data.labels import check_class_weight
+from paceline.data.wide_integers import error_of
 from paceline.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -284,14 +286,12 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
             if given.preprocessing is None:  # else no step sees batches like the first one
                 loaded.sample, x = _first_batch(x)
             loaded.fit = {"x": x, "class_weight": _fixed(given.class_weight)}
-        elif not (isinstance(x, (list, tuple, Mapping)) or hasattr(x, "shape")):
-            raise UsageError(
-                f"x: {reason}; pass arrays, or lists and dicts of arrays, a tf.data.Dataset, a "
-                "keras.utils.PyDataset, a PyTorch DataLoader, a Grain data set or a generator."
-            ) from None
         else:
+            _check_nests(x, y, weight)
             if is_sparse(x):
                 rows: Any = x
+                if (value := beyond(rows.data)) is not None:
+                    raise error_of(("x", value), "training data", "x is sparse") from None
                 loaded.sample = prepare(rows.tocsr()[:1], None if y is None else y[:1])
             if given.preprocessing is not None:
                 x, y, weight = given.preprocessing.as_read(x, y, weight)
@@ -304,6 +304,22 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
             }
         loaded.fit["validation_data"] = validation
     return loaded
+
+
+def _check_nests(x: Any, y: Any, sample_weight: Any) -> None:
+    """Refuses what not even ``fit`` reads, such as a number.
+
+    Raises:
+        UsageError: A part is no array and no nest of arrays.
+    """
+    for name, part in (("x", x), ("y", y), ("sample_weight", sample_weight)):
+        if part is None or isinstance(part, (list, tuple, Mapping)) or hasattr(part, "shape"):
+            continue
+        more = ", a tf.data.Dataset, a keras.utils.PyDataset, a PyTorch DataLoader, a Grain data "
+        raise UsageError(
+            f"{name}: {name} is a {type(part).__name__}; pass arrays, or lists and dicts of arrays"
+            f"{more + 'set or a generator' if name == 'x' else ''}."
+        )
 
 
 def _preprocess(given: DataArguments, values: Mapping[str, Any]) -> Samples | None:
@@ -340,7 +356,8 @@ def _divide(loaded: LoadedData, given: DataArguments, data: ArrayData) -> None:
                 "class_weight and sample_weight were both given; Keras takes one of them: multiply "
                 "the class weights into sample_weight."
             )
-        data = prepare(*data.inputs, class_weight=weights, allow_nan=given.allow_nan)
+        weighed = prepare(*data.inputs, class_weight=weights, allow_nan=given.allow_nan)
+        data = replace(weighed, wide=data.wide)
     loaded.data = data
     loaded.fit |= dict(zip(("x", "y", "sample_weight"), data.inputs, strict=False))
     if loaded.validation is not None:
@@ -390,9 +407,10 @@ def _steps(values: Mapping[str, Any], name: str) -> int | None:
     value = values[name]
     if value is None:
         return None
-    if isinstance(value, (bool, str)) or value != int(value) or value < 1:
-        raise UsageError(f"{name}: {value!r} is not a positive whole number.")
-    return int(value)
+    with suppress(TypeError, ValueError, OverflowError):
+        if not isinstance(value, (bool, str)) and value == int(value) > 0:
+            return int(value)
+    raise UsageError(f"{name}: {value!r} is not a positive whole number.")
 
 
 def _fixed(class_weight: Any) -> Mapping[int, float] | None:

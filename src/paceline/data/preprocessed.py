@@ -25,7 +25,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from paceline.data.arrays import NotArrays
+from paceline.data.arrays import NotArrays, beyond
 from paceline.errors import DataError
 
 #: Examples that are preprocessed twice, to see whether the same comes out.
@@ -257,7 +257,7 @@ def _read(leaf: Any) -> np.ndarray:
         raise NotArrays("x holds rows of different lengths") from None
     if not hasattr(leaf, "dtype"):  # Python's numbers, as TensorFlow reads them
         narrow = {"f": np.float32, "i": np.int32}.get(array.dtype.kind)
-        array = array if narrow is None else array.astype(narrow)
+        array = array if narrow is None or beyond(array) is not None else array.astype(narrow)
     return array
 
 

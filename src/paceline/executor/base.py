@@ -37,7 +37,8 @@ class SearchData:
         validation_batch_size: Examples per validation step; None: the job's batch size, like Keras.
         validation_freq: Epochs between two validations, or the numbers of the epochs, from 1, that
             are validated, as ``fit`` takes it.
-        shuffle: Whether each epoch has an order of examples of its own, from the job's seed.
+        shuffle: Whether each epoch has an order of examples of its own, from the job's seed;
+            "batch": within each batch.
         fold: How many examples a job's folds train on and validate on; None where jobs have no
             folds.
     """
@@ -46,7 +47,7 @@ class SearchData:
     validation: ArrayData | None = None
     validation_batch_size: int | None = None
     validation_freq: int | Collection[int] = 1
-    shuffle: bool = True
+    shuffle: bool | str = True
     fold: tuple[int, int] | None = None
 
     def inputs(self, batch_size: int) -> TrialInputs:

@@ -25,6 +25,7 @@ from paceline.executor.base import (
 )
 from paceline.executor.fit_state import Arrays, FitState
 from paceline.executor.tf_replicas import Replicas, find
+from paceline.executor.wide_integers import checked
 from paceline.pack.callbacks.per_trial import numbers
 from paceline.pack.callbacks.state import release
 from paceline.program import keras_private
@@ -168,7 +169,7 @@ class FitExecutor:
         callbacks = [*state.among(own), _Reporter(job, report, state)]
         epochs = first + job.epochs
         try:
-            with values_kept(model):
+            with values_kept(model), checked(model):
                 model.fit(**arguments, epochs=epochs, callbacks=callbacks, verbose=0)
         except BaseException:
             release(callbacks)  # their ``on_train_end`` was not called

@@ -21,6 +21,7 @@ from paceline.data.inputs import TrialInputs
 from paceline.errors import BuildError, UsageError
 from paceline.executor.base import OtherModels
 from paceline.executor.process import host_bytes
+from paceline.executor.wide_integers import check_casts
 from paceline.pack.plan import Workload
 from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
@@ -372,6 +373,9 @@ def traced_model(
     """A model's steps on full batches, and from what its optimizer starts."""
     batch = work.train.batch_shapes(work.batch_size)
     state, start = trace.optimizer_start(model, trace.weighed_shapes(batch, table))
+    if work.train.wide or getattr(work.validation, "wide", None):
+        sizes = work.batch_size, work.validation_batch_size
+        check_casts(model, work.train, sizes[0], work.validation, sizes[1], table)
     shapes = work.train.step_shapes(work.batch_size)
     train, test = trace.trace_train(model, state, shapes, table), None
     if work.validation is not None:

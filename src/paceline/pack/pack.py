@@ -91,7 +91,7 @@ class Pack:
         program: The compiled program of the trials' group.
         data: Training data.
         validation: Validation data on the device, a nest of arrays [examples, ...], or None.
-        shuffle: Whether the examples of each epoch are shuffled.
+        shuffle: Whether the examples of each epoch are shuffled; "batch": within each batch.
         log_names, val_log_names: Names of the logs of the train step and of the test step.
         n_own: V where trials have folds; None where all trials validate on all of ``validation``.
         validation_freq: The epochs to validate after, as ``fit`` takes them.
@@ -108,7 +108,7 @@ class Pack:
         program: CompiledPlan,
         data: EpochData,
         validation: Any | None,
-        shuffle: bool,
+        shuffle: bool | str,
         log_names: tuple[str, ...],
         val_log_names: tuple[str, ...],
         n_own: int | None = None,

@@ -27,6 +27,9 @@ TensorFlow's table of gradients
 The array of a variable
     is one attribute that Keras reads and writes, ``VALUE``. ``bind`` puts a property in its place,
     so that a callback of a trial in a pack finds the variables of its slot (``pack/callbacks``).
+``get_data_adapter``
+    returns what ``fit`` and ``evaluate`` read batches from. ``batches_through`` looks at each batch
+    there: later its integers of 64 bits have lost half of them (``executor/wide_integers.py``).
 
 ``RefCountedPatch`` is how this package replaces functions of Keras and JAX: once, for as long as
 any search needs the change.
@@ -173,6 +176,12 @@ def all_layers(model: Any) -> list[Any]:
     """A model and all its layers, with those that layers hold; the model where Keras hides them."""
     layers = getattr(model, "_flatten_layers", None)
     return [model] if layers is None else list(layers())
+
+
+def is_built(model: Any) -> bool:
+    """Whether ``symbolic_build`` would add nothing; else ``fit`` looks at a batch first."""
+    parts = [getattr(model, n, None) for n in ("_compile_metrics", "_compile_loss", "optimizer")]
+    return all(part is None or part.built for part in [*all_layers(model), *parts])
 
 
 def supports_jit(model: Any) -> bool:
@@ -425,3 +434,50 @@ class RefCountedPatch:
                 self._n_users -= 1
                 if self._n_users == 0:
                     self._remove()
+
+
+_here = threading.local()
+_adapter_before: Any = None
+
+
+@contextmanager
+def batches_through(function: Callable[[Any], Any]) -> Iterator[None]:
+    """A block in which this thread's ``fit`` and ``evaluate`` on JAX take batches from a function.
+
+    Args:
+        function: Is given a batch of NumPy arrays before JAX is, and returns one.
+    """
+    before = getattr(_here, "function", None)
+    with _adapter_patch.applied():
+        _here.function = function
+        try:
+            yield
+        finally:
+            _here.function = before
+
+
+def _hook_adapters() -> None:
+    global _adapter_before
+    from keras.src.trainers import data_adapters
+
+    _adapter_before = original = data_adapters.get_data_adapter
+
+    @functools.wraps(original)
+    def adapter_of(*args: Any, **kwargs: Any) -> Any:
+        adapter: Any = original(*args, **kwargs)
+        function = getattr(_here, "function", None)
+        if function is not None:
+            read = adapter.get_jax_iterator
+            adapter.get_jax_iterator = lambda: map(function, read())
+        return adapter
+
+    data_adapters.get_data_adapter = adapter_of
+
+
+def _unhook_adapters() -> None:
+    from keras.src.trainers import data_adapters
+
+    data_adapters.get_data_adapter = _adapter_before
+
+
+_adapter_patch = RefCountedPatch(_hook_adapters, _unhook_adapters)

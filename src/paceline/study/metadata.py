@@ -133,6 +133,7 @@ class StudyMetadata:
     """
 
     def __init__(self, study: str, stored: StoredStudy | None, session: str) -> None:
+        self.name = study
         self.meta: dict[str, Any] = stored.meta if stored is not None else {}
         # Tells the study from all others of its name; empty where an earlier version made it.
         self.id = secrets.token_hex(8) if stored is None else str(self.meta.get("id", ""))
@@ -143,13 +144,23 @@ class StudyMetadata:
         self._n_parameters = len(self.space.parameters)
 
     def write(self, meta: Mapping[str, Any]) -> None:
-        """Replace the attribute's contents; what this object holds beside them is added."""
+        """Replace the attribute's contents; what this object holds beside them is added.
+
+        Raises:
+            StudyError: No reader would take the contents; nothing has changed.
+        """
         space = self.space.to_json()
         self._n_parameters = len(space)
         more = {"format": FORMAT, "space": space, "session": self.session}
         some = {"learnt": self.learnt, "id": self.id}
         more |= {name: value for name, value in some.items() if value}
-        self.meta = trial_codec.plain({**meta, **more})
+        described = trial_codec.plain({**meta, **more})
+        try:
+            check_meta(described)
+        except ValueError as error:  # of an argument that ``Tuner.search`` has not refused
+            name = self.name
+            raise StudyError(f"study {name!r} cannot be written: {error}; change it.") from None
+        self.meta = described
 
     @property
     def outgrown(self) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import keras
 import numpy as np
@@ -74,7 +74,7 @@ class SearchArguments:
     validation_batch_size: int | Callable[[Any], int] | None
     validation_freq: int | list[int]
     class_weight: Callable[[Any], Any] | None
-    shuffle: Any
+    shuffle: bool | str
     wanted: int | str | None
     n_trials: int | None
     timeout: float | None
@@ -153,7 +153,7 @@ class SearchArguments:
             self.data,
             self.validation,
             validation_freq=self.validation_freq,
-            shuffle=bool(self.shuffle),
+            shuffle=self.shuffle,
             fold=self.fold,
         )
 
@@ -321,13 +321,15 @@ def read_arguments(
     if continue_best is not None:
         continue_best, needs_end = whole_number(continue_best, "continue_best"), False
     needs_end = needs_end and stop_after is None and max_epochs_total is None
-    wanted = _check_numbers(n_trials, timeout, epochs, batch_size, validation_batch_size, needs_end)
-    if stop_after is not None:
-        stop_after = whole_number(stop_after, "stop_after")
-    if max_epochs_total is not None:
-        max_epochs_total = whole_number(max_epochs_total, "max_epochs_total")
-    if not callable(initial_epoch):
-        initial_epoch = whole_number(initial_epoch or 0, "initial_epoch", least=0)
+    check_seconds(timeout, "timeout")
+    wanted = _check_n_trials(n_trials, needs_end and timeout is None)
+    epochs = epochs if callable(epochs) else whole_number(epochs, "epochs")
+    batch_size = _number(batch_size, "batch_size")
+    validation_batch_size = _number(validation_batch_size, "validation_batch_size")
+    stop_after = _number(stop_after, "stop_after")
+    max_epochs_total = _number(max_epochs_total, "max_epochs_total")
+    initial_epoch = _number(initial_epoch, "initial_epoch", least=0) or 0
+    shuffle = _check_shuffle(shuffle)
     rules, stopping = (target, stop_after, max_epochs_total), None
     if any(rule is not None for rule in rules):
         stopping = check_rules(*rules, epochs, initial_epoch, continue_best)
@@ -337,7 +339,7 @@ def read_arguments(
     if callbacks is not None and not isinstance(callbacks, CallbackFactory):
         data_held = (x, y, validation_data)
         callbacks = CallbackFactory(callbacks, StudyPaths(folder), note, data=data_held)
-    why_fit = _why_fit(others, shuffle, executor, callbacks)
+    why_fit = _why_fit(others, executor, callbacks)
     if callbacks is not None and why_fit is None:
         callbacks.note_turns()
     repeats = whole_number(repeats, "repeats")
@@ -382,7 +384,7 @@ def read_arguments(
         validated=validation_data is not None or bool(validation_split) or bool(loaded.folds),
         epochs=epochs,
         batch_size=batch_size,
-        initial_epoch=cast(Any, initial_epoch),
+        initial_epoch=initial_epoch,
         validation_batch_size=validation_batch_size,
         validation_freq=validation_freq,
         class_weight=class_weight if is_function(class_weight) else None,
@@ -414,10 +416,10 @@ def whole_number(value: Any, name: str, least: int = 1, most: int | None = None)
         UsageError: The value is no whole number, below ``least`` or above ``most``.
     """
     try:
-        number = -1 if isinstance(value, (bool, str)) else int(value)
+        number = -1 if isinstance(value, (bool, str)) or int(value) != value else int(value)
     except (TypeError, ValueError, OverflowError):
         number = -1
-    if number != value or number < least:
+    if number < least:
         what = "a positive whole number" if least == 1 else f"a whole number of at least {least}"
         raise UsageError(f"{name}: {value!r} is not {what}.")
     if most is not None and number > most:
@@ -425,29 +427,29 @@ def whole_number(value: Any, name: str, least: int = 1, most: int | None = None)
     return number
 
 
-def _check_numbers(
-    n_trials: Any,
-    timeout: Any,
-    epochs: Any,
-    batch_size: Any,
-    validation_batch_size: Any,
-    needs_end: bool,
-) -> int | str | None:
-    """Checks arguments that are plain numbers; returns ``n_trials`` as it was given."""
-    if not callable(epochs):
-        whole_number(epochs, "epochs")
-    if batch_size is not None and not callable(batch_size):
-        whole_number(batch_size, "batch_size")
-    if validation_batch_size is not None and not callable(validation_batch_size):
-        whole_number(validation_batch_size, "validation_batch_size")
-    check_seconds(timeout, "timeout")
+def _number(value: Any, name: str, least: int = 1) -> Any:
+    """A number that was given, checked; functions of hp and None as they are."""
+    return value if value is None or callable(value) else whole_number(value, name, least)
+
+
+def _check_shuffle(shuffle: Any) -> bool | str:
+    """Checks ``shuffle``: "batch" has examples change places within their batch, as in Keras."""
+    if isinstance(shuffle, (bool, np.bool_)):
+        return bool(shuffle)
+    if not isinstance(shuffle, str) or shuffle != "batch":
+        raise UsageError(f"shuffle: {shuffle!r} is not one of True, False, 'batch'.")
+    return shuffle
+
+
+def _check_n_trials(n_trials: Any, needed: bool) -> int | str | None:
+    """Returns ``n_trials`` as it was given."""
     if isinstance(n_trials, str):
         if not re.fullmatch(r"\+[1-9][0-9]*", n_trials):
             raise UsageError(f"n_trials: {n_trials!r} is neither a number nor '+N'.")
         return n_trials
     if n_trials is not None:
         return whole_number(n_trials, "n_trials")
-    if timeout is None and needs_end:
+    if needed:
         raise UsageError(
             "n_trials: say how many trials the study shall have, or give timeout, stop_after or "
             "max_epochs_total."
@@ -482,7 +484,7 @@ def _check_others(others: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _why_fit(
-    others: Mapping[str, Any], shuffle: Any, executor: str, callbacks: CallbackFactory | None
+    others: Mapping[str, Any], executor: str, callbacks: CallbackFactory | None
 ) -> str | None:
     """Why all trials must run in Keras' ``fit``; None when they can be packed."""
     if executor == "fit":
@@ -490,8 +492,6 @@ def _why_fit(
     why = refusal()
     if why is None and others:
         why = f"{', '.join(others)}: not supported in packs"
-    elif why is None and not isinstance(shuffle, (bool, np.bool_)):
-        why = f"shuffle={shuffle!r} is not supported in packs"
     elif why is None and callbacks is not None:
         why = callbacks.why_not_packed
     if why is not None and executor in PACKS_ONLY:

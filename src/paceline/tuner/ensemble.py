@@ -22,6 +22,7 @@ from keras import tree
 
 from paceline.data.arrays import ArrayData
 from paceline.errors import UsageError
+from paceline.executor.wide_integers import cast_for
 from paceline.program.keras_private import all_layers
 from paceline.program.trace import each_number, flat_logs
 from paceline.report import formats
@@ -433,7 +434,7 @@ def make_ensemble(
     parts = [Part(number, model) for number, model in models]
     if metric == "loss":
         check_penalties(parts, data)
-    selecting, other = _halves(data, seed)
+    selecting, other = _halves(cast_for([model for _, model in models], data), seed)
     chosen = select(len(parts), Predictions(parts, selecting, metric).value, objective, k)
     # The best single model comes first: the selection begins with it.
     value_alone = measured(joined([parts[chosen[0]]]), other, metric)

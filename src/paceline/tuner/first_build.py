@@ -38,6 +38,7 @@ from paceline.errors import (
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import search_process
 from paceline.executor.protocol import PackExecutor
+from paceline.executor.wide_integers import check_casts
 from paceline.program import keras_private, trace
 from paceline.search_space import HyperParameters, Parameter
 from paceline.study.objective import Objective, resolve_objective
@@ -196,10 +197,13 @@ def probe(
     if arguments.callbacks is not None and names is not None:
         arguments.callbacks.check_logs(hp, names)
     validation = validation or arguments.loaded.validation_sample
+    n = inputs.validation_batch_size
     if validation is not None:
-        n = min(inputs.validation_batch_size, validation.n)
+        n = min(n, validation.n)
         _check_validation(model, batch, validation.batch_shapes(n), wrapped=validation.wrapped)
         check_labels(model, validation, "validation data", outputs)
+    if data.wide or getattr(validation, "wide", None):
+        check_casts(model, inputs.data or data, size, validation, n, inputs.class_weight)
     results = trace.flat_logs(model.get_metrics_result())
     sizes = {name: math.prod(np.shape(value)) for name, value in results.items()}
     arrays = {name: size for name, size in sizes.items() if size > 1}

@@ -36,6 +36,7 @@ def main() -> None:
     except (OSError, ValueError, KeyError) as error:
         sys.exit(f"{options.data}: {error}")
     check(x, model, options.data)
+    x = as_floats(x, model)
     predictions = model.predict(x, batch_size=options.batch_size, verbose=0)
     write(options.output, predictions)
 
@@ -87,6 +88,15 @@ def check(x: Any, model: Any, path: Path) -> None:
         sizes = zip(found, wanted, strict=False)
         if not alike or any(want is not None and have != want for have, want in sizes):
             sys.exit(f"{path}: examples have the shape {found}, and the model takes {wanted}")
+
+
+def as_floats(x: Any, model: Any) -> Any:
+    """Cast integers where the model takes floats: of 64 bits, JAX would keep 32."""
+    if not all("float" in str(each.dtype) for each in model.inputs):
+        return x
+    if isinstance(x, dict):
+        return {name: as_floats(array, model) for name, array in x.items()}
+    return x.astype("float32") if x.dtype.kind in "iu" else x
 
 
 def write(path: Path, predictions: Any) -> None:

@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 _NOTES = 30
 
 
-def one_of(name: str, value: Any, known: Sequence[str]) -> None:
+def one_of(name: str, value: Any, known: Sequence[Any]) -> None:
     """Checks an argument that names a choice.
 
     Raises:
         UsageError: The value is none of those known.
     """
     if value not in known:
-        raise UsageError(f"{name}: {value!r} is not one of {', '.join(known)}.")
+        raise UsageError(f"{name}: {value!r} is not one of {', '.join(map(str, known))}.")
 
 
 EXECUTORS = ("auto", "local", "fit", "ray")

@@ -207,7 +207,7 @@ class Tuner(StudyResults):
         continue_best: int | None = None,
         repeats: int = 1,
         folds: int | None = None,
-        shuffle: bool = True,
+        shuffle: bool | str = True,
         class_weight: Mapping[int, float] | Callable[[Any], Mapping[int, float]] | None = None,
         sample_weight: Any = None,
         validation_batch_size: int | Callable[[Any], int] | None = None,
@@ -235,8 +235,7 @@ class Tuner(StudyResults):
                 which are read once for the whole search.
             validation_split: Fraction of the end of x and y to validate on instead.
             epochs: Epochs per trial.
-            batch_size: Examples per step; 32 by default, as in Keras. Where there are fewer
-                examples, they are one smaller batch.
+            batch_size: Examples per step; 32 by default, as in Keras. Fewer are one smaller batch.
             n_trials: The study's total, failed trials included and rejected ones not, or ``"+N"``
                 for N more.
             timeout: Stop after this many seconds; the next search goes on with trials under way.
@@ -260,7 +259,7 @@ class Tuner(StudyResults):
                 examples that it leaves out (k-fold cross-validation), instead of validation data;
                 value, history and spread as for ``repeats``. Every fold has its share of each
                 class.
-            shuffle: A new order each epoch, decided by the trial's seed.
+            shuffle: A new order each epoch, by the trial's seed; "batch": within each batch only.
             class_weight: As in Keras: class, from 0 -> factor of its examples' losses.
             sample_weight: As in Keras: factors of the examples' losses [N].
             validation_batch_size: Examples per validation step; the batch size by default.
@@ -269,11 +268,10 @@ class Tuner(StudyResults):
             validation_steps: Batches to validate on; all of the validation data by default.
             validation_freq: Validate every so many epochs, or after these epochs, from 1.
             allow_nan: Accept NaN and infinity in the data, for models that mask them.
-            verbose: 0 shows notes only.
-            **fit_arguments: Other arguments of ``model.fit``. ``callbacks``, or a function of hp
-                that returns them: each trial has copies of its own, and trials stay in packs unless
-                callbacks act within an epoch. With other arguments trials run in Keras' own
-                ``fit``.
+            verbose: 0 shows notes only; "auto", 1 and 2 show how the search goes.
+            **fit_arguments: ``callbacks`` of ``model.fit``, or a function of hp that returns them:
+                each trial has copies of its own, and trials stay in packs unless callbacks act
+                within an epoch.
 
         Raises:
             UsageError, DataError: An argument cannot work, or the data; nothing has been trained.
@@ -288,6 +286,7 @@ class Tuner(StudyResults):
         with ExitStack() as stack:
             stop = stack.enter_context(StopSignal.of_process())
             stop.check()  # of the command, while it loaded file and data
+            one_of("verbose", verbose, ("auto", 0, 1, 2))
             arguments = self._read(
                 x,
                 y,

@@ -72,6 +72,16 @@ def test_what_does_not_exist_or_has_ended_is_refused_and_not_written():
     assert len(PATH.read_bytes().splitlines()) == n_lines
 
 
+def test_a_record_that_no_reader_takes_is_not_written():
+    storage = JournalStorage(JournalFile(PATH))
+    study = storage.create_new_study([StudyDirection.MINIMIZE], "s")
+    with pytest.raises(StorageError, match=r"search\.epochs is 'two'"):
+        storage.set_study_user_attr(study, "paceline", {"search": {"epochs": "two"}})
+    assert len(PATH.read_bytes().splitlines()) == 1
+    storage.set_study_user_attr(study, "paceline", {"search": {"epochs": 2}})
+    assert JournalStorage(JournalFile(PATH)).get_study_user_attrs(study)["paceline"]
+
+
 def test_a_trial_that_somebody_has_does_not_change():
     storage = JournalStorage(JournalFile(PATH))
     study = storage.create_new_study([StudyDirection.MINIMIZE], "s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -154,7 +154,8 @@ def _data(given: Mapping[str, Any]) -> tuple[ArrayData, ArrayData | None]:
     elif given["validation_split"]:
         data, validation = split(data, given["validation_split"])
     if class_weight is not None:  # after the split, because Keras does not weigh validation data
-        data = prepare(*data.inputs, class_weight=class_weight, allow_nan=True)
+        weighed = prepare(*data.inputs, class_weight=class_weight, allow_nan=True)
+        data = replace(weighed, wide=data.wide)
     return data, validation
 
 
@@ -168,4 +169,4 @@ def _digest(data: ArrayData) -> bytes:
 
 def copied(data: ArrayData) -> ArrayData:
     """Returns a copy of the data: users may write into their arrays while packs train."""
-    return ArrayData(jax.tree.map(np.array, data.inputs), data.n)
+    return replace(data, inputs=jax.tree.map(np.array, data.inputs))

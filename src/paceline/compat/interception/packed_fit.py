@@ -19,6 +19,7 @@ from paceline.compat.interception.function_thread import FunctionThread, watched
 from paceline.compat.interception.model_variables import ModelVariables
 from paceline.executor.base import EpochReport, Job
 from paceline.executor.local import LocalExecutor
+from paceline.executor.wide_integers import checked
 from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
 from paceline.tuner.progress import unpacked_backend
@@ -122,7 +123,8 @@ class FitHandler:
         if isinstance(given, (list, tuple)) or (given is None and len(args) < 6):
             kwargs = {**kwargs, "callbacks": [*(given or ()), watched_by(self._thread)]}
         began = time.perf_counter()
-        history = original(model, *args, **kwargs)
+        with checked(model):
+            history = original(model, *args, **kwargs)
         seconds = time.perf_counter() - began
         epochs = len(getattr(history, "epoch", ()))
         self._thread.outcome.fits.append(FitRecord(epochs, seconds, None, "fit", why))

@@ -12,6 +12,7 @@ from paceline.compat.talos.columns import column
 from paceline.compat.talos.errors import TalosModelError, TalosParamsError
 from paceline.compat.talos.results import ScanResults
 from paceline.compat.talos.splits import check_inputs, kfold
+from paceline.data.wide_integers import as_model_casts
 
 _CONTINUOUS = ("continuous", "regression")
 _MULTI_CLASS = ("multi_class", "multiclass")
@@ -210,7 +211,7 @@ def outputs(model: Any, x: Any, **options: Any) -> Any:
         TalosModelError: The model cannot predict.
     """
     if isinstance(model, keras.Model):
-        return model.predict(x, **{"verbose": 0, **options})
+        return model.predict(as_model_casts(x, model), **{"verbose": 0, **options})
     if hasattr(model, "predict"):
         return model.predict(x, **options)
     if any(kind.__module__.partition(".")[0] == "torch" for kind in type(model).__mro__):

@@ -25,7 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from paceline.data.arrays import ArrayData, EpochBatches
+from paceline.data.adapters import EpochBatches
+from paceline.data.arrays import ArrayData
 from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import ChunkedArrays, ChunkedBatches, EpochData, ResidentArrays
 from paceline.pack.slot_rows import RowLeaf

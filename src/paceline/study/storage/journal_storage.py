@@ -443,12 +443,12 @@ class JournalStorage(BaseStorage):
         return f"{self._process}-{threading.get_ident()}"
 
     def _write(self, operation: int, **fields: Any) -> None:
-        """Append a record, and apply it.
+        """Append a record, and apply it; one that no reader would take is not written.
 
         Raises KeyError, RuntimeError, ValueError or DuplicatedStudyError where it changes nothing:
         what it is about does not exist or has ended, or exists already.
         """
-        with self._file.turn:
+        with self._file.batch():
             self._sync()
             trial, study = fields.get("trial_id", -1), fields.get("study_id")
             if trial >= len(self._replay.trials):

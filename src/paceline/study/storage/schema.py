@@ -193,7 +193,7 @@ class StoredSearch(Struct):
     epochs: Count | None = None
     batch_size: Count | None = None
     n_trials: Count | None = None
-    shuffle: bool = True
+    shuffle: bool | Literal["batch"] = True
     repeats: Count | None = None
     folds: Count | None = None
     trial_timeout: Annotated[float, Meta(gt=0)] | None = None

@@ -1,0 +1,78 @@
+"""Integers beyond the 32 bits that JAX keeps of 64: found, and sent to the device as floats.
+
+JAX makes int32 of int64 without a word, and -1,294,967,296 of 3,000,000,000. On TensorFlow such
+integers reach the model, which mostly casts them to floats at once: losses cast the targets, a
+``keras.Input`` the features. So JAX is given these floats. ``executor/wide_integers.py`` makes sure
+that a model does cast them. Arrays with such integers are called wide; ``find_wide`` of
+``data/arrays.py`` finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import keras
+
+from paceline.data.arrays import FLOAT, Wide, find_wide
+from paceline.errors import DataError
+
+
+def error_of(wide: Wide, what: str, why: str | None = None) -> DataError:
+    """The error where an integer cannot be sent as a float.
+
+    Args:
+        wide: The integer.
+        what: Name of the data.
+        why: Why it cannot; None: the model does not cast it.
+    """
+    where, value = wide
+    return DataError(
+        f"{what}: {where} holds {value:,}, which needs more than the 32 bits that JAX keeps of an "
+        f"integer, and {why or 'the model does not cast it to a float at once'}. Pass floats, as "
+        "by .astype('float32'), or smaller integers, such as those of "
+        "np.unique(values, return_inverse=True)[1]."
+    )
+
+
+def widest(one: Mapping[int, Wide], other: Mapping[int, Wide]) -> dict[int, Wide]:
+    """What is known of both, of each array the integer farthest from zero."""
+    each = {**other, **one}
+    return {
+        number: max(found, other.get(number, found), key=lambda wide: abs(wide[1]))
+        for number, found in each.items()
+    }
+
+
+def as_floats(batch: Any, wide: Iterable[int], what: str) -> Any:
+    """A batch whose wide arrays are floats.
+
+    Args:
+        batch: A nest of arrays.
+        wide: Leaf numbers of the arrays to cast.
+        what: Name of the data in the error.
+
+    Raises:
+        DataError: Another array is wide, too.
+    """
+    leaves, nest = jax.tree.flatten(batch)
+    for number in wide:
+        leaves[number] = leaves[number].astype(FLOAT)
+    cast = jax.tree.unflatten(nest, leaves)
+    for found in find_wide(cast).values():
+        raise error_of(found, what, "what was read of the data before training needs no more")
+    return cast
+
+
+def as_model_casts(x: Any, model: Any) -> Any:
+    """Features as ``predict`` of a model may be given them, wide arrays as floats.
+
+    Raises:
+        DataError: There are such, and it is not known that the model casts them.
+    """
+    wide = find_wide((x,))
+    inputs = keras.tree.flatten(getattr(model, "inputs", None) or [])
+    if wide and not (inputs and all("float" in str(each.dtype) for each in inputs)):
+        raise error_of(next(iter(wide.values())), "predict")
+    return as_floats(x, wide, "predict") if wide else x

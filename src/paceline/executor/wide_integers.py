@@ -1,0 +1,127 @@
+"""Makes sure that models cast integers beyond 32 bits to floats before they do anything with them.
+
+``data/wide_integers.py`` says why. Packs are given such data as floats from the beginning; in
+Keras' own ``fit`` each batch is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+
+from paceline.data.arrays import ArrayData, find_wide
+from paceline.data.batched import BatchedDataset, size_of
+from paceline.data.wide_integers import as_floats, error_of
+from paceline.program import keras_private, trace
+from paceline.program.integer_casts import casts_at_once
+from paceline.program.trace import State, Step
+
+
+def check_casts(
+    model: Any,
+    train: ArrayData | BatchedDataset | None,
+    size: int,
+    validation: ArrayData | None,
+    validation_size: int,
+    table: np.ndarray | None = None,
+) -> None:
+    """Checks that the steps of a model cast the wide arrays of their data at once.
+
+    Args:
+        model: A compiled model with all its variables.
+        train: Training data; None: they are not looked at.
+        size: Examples of a batch.
+        validation: Validation data, or None.
+        validation_size: Examples of a batch to validate on.
+        table: As of ``trace.trace_train``.
+
+    Raises:
+        DataError: They do not, or cannot be traced.
+    """
+    steps = partial(trace.trace_train, class_weight=table), trace.trace_test
+    sizes, names = (size, validation_size), ("training data", "validation data")
+    for step, data, n, what in zip(steps, (train, validation), sizes, names, strict=True):
+        if data is None or not data.wide:
+            continue
+        sample = data.sample if isinstance(data, BatchedDataset) else data
+        sample = replace(sample, wrapped=data.wrapped)
+        shapes = [replace(sample, wide=cast).step_shapes(n) for cast in ({}, data.wide)]
+        number = _first_that_is_not_cast(model, [step], shapes, data.wide)
+        if number is not None:
+            raise error_of(data.wide[number], what)
+
+
+def cast_for(models: Iterable[Any], data: ArrayData) -> ArrayData:
+    """Validation data as ``evaluate`` and ``predict`` of models take them, without wide arrays.
+
+    Raises:
+        DataError: A model does not cast the wide arrays at once.
+    """
+    if not data.wide:
+        return data
+    for model in models:
+        keras_private.symbolic_build(model, data.batch_shapes(1))
+        check_casts(model, None, 1, data, 1)
+    return replace(data, inputs=as_floats(data.inputs, data.wide, "validation data"), wide={})
+
+
+def _first_that_is_not_cast(
+    model: Any, steps: Iterable[Callable[..., Step]], shapes: Sequence[Any], wide: Iterable[int]
+) -> int | None:
+    """The number of the first array that steps do not cast at once; None: they cast all.
+
+    Args:
+        model: A compiled model with all its variables.
+        steps: ``trace.trace_train``, ``trace.trace_test``.
+        shapes: Shapes and dtypes of a batch, with integers and with floats.
+        wide: Numbers of the arrays.
+    """
+    parts = model.trainable_variables, model.non_trainable_variables
+    parts = *parts, model.optimizer.variables, model.metrics_variables
+    state = State(*([jax.ShapeDtypeStruct(v.shape, v.dtype) for v in part] for part in parts))
+    for step in steps:
+        try:
+            whole, floats = (step(model, state, each) for each in shapes)
+        except Exception:  # as a user's step may raise anything: it cannot be shown to cast
+            return next(iter(wide))
+        for number in wide:
+            if not casts_at_once(whole, floats, number - len(jax.tree.leaves(shapes[0]))):
+                return number
+    return None
+
+
+@contextmanager
+def checked(model: Any) -> Iterator[None]:
+    """A block in which ``fit`` of a model sees integers beyond 32 bits as floats.
+
+    ``fit`` raises a DataError where the model does not cast these at once.
+    """
+    if keras.backend.backend() != "jax":
+        yield
+        return
+    known: set[Any] = set()
+
+    def seen(batch: Any) -> Any:
+        parts = tuple(batch) if type(batch) in (tuple, list) else (batch,)
+        wide = find_wide(parts)
+        if not wide or not keras_private.is_built(model):  # else ``fit`` looks at shapes alone
+            return batch
+        key = jax.tree.structure(batch), *wide
+        if key not in known:
+            steps, n = (trace.trace_train, trace.trace_test), size_of(batch)
+            shapes = [ArrayData(batch, n, wide=cast).batch_shapes(n) for cast in ({}, wide)]
+            number = _first_that_is_not_cast(model, steps, shapes, wide)
+            if number is not None:
+                raise error_of(wide[number], "a batch of the data")
+            known.add(key)
+        return as_floats(batch, wide, "a batch of the data")
+
+    with keras_private.batches_through(seen):
+        yield
