@@ -46,13 +46,9 @@ class WidthLaws:
     ) -> None:
         """Learns from a traced trial.
 
-        Args:
-            kind: Whatever its steps depend on besides the model.
-            structure: The structure of its model.
-            group: What trials share that are predicted from one another; None: the trial rides
-                nowhere.
-            steps: The constants of its train step and, with validation data, of its test step,
-                without extents.
+        ``kind`` is whatever its steps depend on besides the model. Trials with the same ``group``
+        are predicted from one another; None: the trial rides nowhere. ``steps`` are the constants
+        of its train step and, with validation data, of its test step, without extents.
         """
         if structure.any_width:
             known = self._skeletons.setdefault((kind, structure.skeleton), _Skeleton())
@@ -74,13 +70,9 @@ class _Row:
 
 @dataclass
 class _Skeleton:
-    """The laws of a skeleton.
+    """The laws of a skeleton."""
 
-    Attributes:
-        rows: The trials that were traced.
-    """
-
-    rows: list[_Row] = field(default_factory=list)
+    rows: list[_Row] = field(default_factory=list)  # the trials that were traced
     _differ: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # [columns]
     # The first column that equals an extent -> those that have been equal to it in all rows.
     _widths: dict[int, np.ndarray] = field(default_factory=dict)

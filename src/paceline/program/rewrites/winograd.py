@@ -78,15 +78,10 @@ def _is_plain(params: Mapping[str, Any]) -> bool:
 
 
 def filtered(x: Any, kernel: Any, pads: Pads) -> Any:
-    """The convolution of images with a kernel of few taps.
+    """The convolution of images with a kernel of few taps: float[N, H', W', K].
 
-    Args:
-        x: float[N, H, W, C].
-        kernel: float[R, r, C, K].
-        pads: Zeros before and after the height and the width.
-
-    Returns:
-        float[N, H', W', K].
+    ``x``: float[N, H, W, C]. ``kernel``: float[R, r, C, K]. ``pads``: zeros before and after the
+    height and the width.
     """
     taps, width = kernel.shape[1], x.shape[2] + sum(pads[1]) - kernel.shape[1] + 1
     data, results, filters, n = _matrices(taps, x.shape[2], pads[1][0], width)
@@ -111,15 +106,8 @@ def filtered(x: Any, kernel: Any, pads: Pads) -> Any:
 def correlated(x: Any, window: Any, pads: Pads) -> Any:
     """A convolution whose kernel is as large as the images: the gradient of a kernel.
 
-    The transpose of ``filtered`` with respect to its kernel.
-
-    Args:
-        x: float[C, H, W, N].
-        window: float[H', W', N, K].
-        pads: Zeros before and after the height and the width.
-
-    Returns:
-        float[C, R, r, K], with few taps r.
+    The transpose of ``filtered`` with respect to its kernel. ``x``: float[C, H, W, N]. ``window``:
+    float[H', W', N, K]. ``pads`` as there. The result is float[C, R, r, K], with few taps r.
     """
     c, height, width, _ = x.shape
     rows, columns, _, k = window.shape
@@ -158,15 +146,9 @@ def _matrices(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """The matrices of a row: data to points and tiles, products to results, filter to points.
 
-    Args:
-        taps: r.
-        width: Numbers of a row of data.
-        before: Zeros in front of the data.
-        results: Results of a row.
-
-    Returns:
-        float64[points * tiles, width] for the data, float64[results, points * tiles] for the
-        products, float64[points, r] for the filter, and the number of points.
+    They are float64[points * tiles, width], float64[results, points * tiles] and
+    float64[points, r]; the number of points comes last. ``taps``: r. ``width``: numbers of a row of
+    data. ``before``: zeros in front of the data. ``results``: results of a row.
     """
     back, filters, forth = transforms(TILE, taps)
     n, tiles = len(forth), -(-results // TILE)
@@ -190,14 +172,8 @@ def transforms(tile: int, taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray
     """The matrices of F(m, r), computed in fractions, without rounding.
 
     With them the m results of filter g over data d are ``A ((G g) * (B d))``: the product of two
-    polynomials by their values at points (Toom and Cook), transposed.
-
-    Args:
-        tile: m.
-        taps: r.
-
-    Returns:
-        A, float64[m, m + r - 1]; G, float64[m + r - 1, r]; B, float64[m + r - 1, m + r - 1].
+    polynomials by their values at points (Toom and Cook), transposed. ``tile``: m. ``taps``: r.
+    Returns A, float64[m, m + r - 1]; G, float64[m + r - 1, r]; B, float64[m + r - 1, m + r - 1].
     """
     n = tile + taps - 1
     back = np.array(_powers(n, tile)).T
