@@ -43,15 +43,10 @@ _MANY_STEPS = 16
 class StackedProgram:
     """The plan ``stacked``: each operation works on all slots at once, by ``vmap``.
 
-    Args:
-        train, test: The group's steps; test is None without validation data.
-        state: Shapes of one trial's variables.
-        work: What an epoch goes over.
-        n_slots: S.
-        effort: How well to compile.
-        before: An earlier compile for as many slots; programs whose constants are the same are
-            taken from it.
-        layout: Devices that the slots are spread over; None: the default device.
+    ``test`` is None without validation data; ``state`` are shapes of one trial's variables;
+    ``n_slots`` is S. Programs whose constants are the same are taken from ``before``, an earlier
+    compile for as many slots. ``layout``: devices that the slots are spread over; None: the default
+    device.
     """
 
     plan = "stacked"
@@ -272,14 +267,10 @@ class MappedProgram(StackedProgram):
 
 @dataclass(frozen=True)
 class SlotAxis:
-    """How a program goes over its slots.
+    """How a program goes over its slots."""
 
-    Attributes:
-        layout: Devices that the program runs on; None: one device.
-        mapped: Slots follow one after another in a loop; else each operation works on all of them.
-    """
-
-    layout: MeshLayout | None
+    layout: MeshLayout | None  # devices that the program runs on; None: one device
+    # Slots follow one after another in a loop; else each operation works on all of them.
     mapped: bool
 
     def enter(self, tree: Any, n_slots: int) -> Any:
@@ -298,9 +289,7 @@ class SlotAxis:
     def over(self, slot: Callable[..., Any], n_slots: int) -> Callable[..., Any]:
         """A function of what ``enter`` made from a function of one slot's arrays.
 
-        Args:
-            slot: The function of one slot.
-            n_slots: S; a single slot needs neither a loop nor ``vmap``.
+        ``n_slots``: S; a single slot needs neither a loop nor ``vmap``.
         """
         if n_slots == 1:
             return slot
@@ -318,13 +307,8 @@ def _batches(step: SizedStep, n_logs: int, axis: SlotAxis) -> Callable[..., Any]
 
     The number of steps is an argument of the function, so that XLA does not unroll the loop. A
     function of a step that takes the smaller batch too has one argument more: how many examples of
-    the last batch count.
-
-    Args:
-        step: The step on a full batch, and perhaps on the smaller one.
-        n_logs: L; 0 where a smaller batch always follows, whose logs are those of the epoch: XLA
-            then drops the results of the metrics from the loop.
-        axis: How the program goes over its slots.
+    the last batch count. ``n_logs``: L; 0 where a smaller batch always follows, whose logs are
+    those of the epoch: XLA then drops the results of the metrics from the loop.
     """
 
     def epoch(
