@@ -108,7 +108,7 @@ class Pack:
         self._metrics: Arrays = []
         self._constants: tuple[Arrays, Arrays] | None = None
         self._waiting: dict[int, State] = {}
-        # When the epoch that trains now began, by ``time.perf_counter``.
+        # When this epoch began, by ``time.perf_counter``; None before the first one.
         self.began: float | None = None
         self._admitted: dict[int, State] = {}  # states of this epoch's newcomers, until it is over
         self._fetched: list[list[np.ndarray]] | None = None  # state of all slots after this epoch

@@ -247,9 +247,14 @@ def move_rows(
     """Puts variables that lie on the devices into slots, without their way over the host.
 
     Returns the four lists of arrays [S, ...]; None where the states have to go over the host.
-    ``states``: slot -> what it gets. ``layout``: devices that the slots are spread over; None: the
-    default device. ``to``: the device or the sharding of the arrays. ``into``: the four lists of
-    arrays [S, ...], whose memory is donated; None: slots without a state have zeros.
+
+    Args:
+        states: Slot -> what it gets.
+        n_slots: S.
+        layout: Devices that the slots are spread over; None: the default device.
+        to: The device or the sharding of the arrays.
+        into: The four lists of arrays [S, ...], whose memory is donated; None: slots without a
+            state have zeros.
     """
     stacks = list(dict.fromkeys(s for state in states.values() for s in _stacks_of(state)))
     if not stacks or any(not each.stacked or each.layout != layout for each in stacks):

@@ -191,9 +191,14 @@ def quick_state(
 ) -> State | None:
     """The state of a stock model whose structure is known, without tracing its forward pass.
 
-    None where its shapes are not those of ``like``, the state of a model of the same structure
-    (None: they are not compared). ``metrics`` are that model's metric variables as they were at
-    first; ``start`` is from ``optimizer_start`` of that model.
+    None where its shapes are not those of ``like``.
+
+    Args:
+        model: A compiled, built model of stock classes.
+        like: Shapes and dtypes of the state of a model of the same structure; None: they are not
+            compared.
+        metrics: That model's metric variables as they were at first.
+        start: From ``optimizer_start`` of that model.
     """
     if start is None:
         model.optimizer.build(model.trainable_variables)

@@ -46,9 +46,13 @@ class WidthLaws:
     ) -> None:
         """Learns from a traced trial.
 
-        ``kind`` is whatever its steps depend on besides the model. Trials with the same ``group``
-        are predicted from one another; None: the trial rides nowhere. ``steps`` are the constants
-        of its train step and, with validation data, of its test step, without extents.
+        Args:
+            kind: Whatever its steps depend on besides the model.
+            structure: The structure of its model.
+            group: What trials share that are predicted from one another; None: the trial rides
+                nowhere.
+            steps: The constants of its train step and, with validation data, of its test step,
+                without extents.
         """
         if structure.any_width:
             known = self._skeletons.setdefault((kind, structure.skeleton), _Skeleton())

@@ -264,9 +264,13 @@ def give_own_path(
 ) -> tuple[Path, Path] | None:
     """Makes a callback of a trial write to a path of the trial's own: the path before and after.
 
-    None if the path holds ``{trial}``, or the callback has none. Only this trial may have the
-    callback. ``trial``: its number, or the name of a fold or repetition of it. ``here`` makes of
-    the path one of this machine; None: it is one.
+    None if the path holds ``{trial}``, or the callback has none.
+
+    Args:
+        callback: A callback that only this trial has.
+        trial: The trial's number, or the name of a fold or repetition of it.
+        paths: Where the callbacks of each trial write.
+        here: Makes of that a path of this machine; None: it is one.
     """
     label = paths.label(trial)
     named = {

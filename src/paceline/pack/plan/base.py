@@ -211,9 +211,12 @@ class CompiledPlan(Protocol):
     ) -> tuple[list[Arrays], Any]:
         """Trains one epoch: the new trainable, non-trainable and optimizer variables, and logs.
 
-        The memory of all lists of ``state`` but the metrics may be donated. ``lifted`` are
-        constants of the train step. ``order``: i32[S, examples (or batches) of the epoch], from
-        ``data.order``. ``steps``: only so many full steps, of resident data; to time them.
+        Args:
+            state: The four lists; the memory of all but the metrics may be donated.
+            lifted: The lifted constants of the train step.
+            data: The training data.
+            order: i32[S, examples (or batches) of the epoch], from ``data.order``.
+            steps: Only so many full steps, of resident data; to time them.
         """
         ...
 
@@ -222,9 +225,13 @@ class CompiledPlan(Protocol):
     ) -> tuple[Arrays, Any]:
         """Goes over all validation batches: the new non-trainable variables, and logs.
 
-        Recurrent layers draw seeds of dropout in these variables. ``lifted`` are constants of the
-        test step; ``data`` are on the device, a nest of arrays [examples, ...]. ``order``:
-        i32[S, V], the examples of each slot's fold; None: all slots validate on all.
+        Recurrent layers draw seeds of dropout in their non-trainable variables.
+
+        Args:
+            state: The four lists.
+            lifted: The lifted constants of the test step.
+            data: The validation data on the device, a nest of arrays [examples, ...].
+            order: i32[S, V], the examples of each slot's fold; None: all slots validate on all.
         """
         ...
 
@@ -247,9 +254,13 @@ class SizedStep:
     ) -> tuple[list[Arrays], Any]:
         """One step of one trial: the new lists, and logs, float[L].
 
-        The lists have exactly the dtypes of the old ones, so that a loop can carry them. ``parts``:
-        lists of the state that the step takes. ``batch``: a nest of arrays [size, ...]. ``n``:
-        i32[], how many of the examples count: ``size`` or ``small``; None: all.
+        The lists have exactly the dtypes of the old ones, so that a loop can carry them.
+
+        Args:
+            lifted: The trial's constants.
+            parts: Lists of the state that the step takes.
+            batch: A nest of arrays [size, ...].
+            n: i32[], how many of the examples count: ``size`` or ``small``; None: all.
         """
         flat = [leaf for part in parts for leaf in part]
         constants = [lifted[position] for position in self.positions]
@@ -384,8 +395,11 @@ def gains_from_stacking(closed: Any) -> bool:
 def effort_for(closed: Any, steps: float, n_slots: int, n_numbers: int) -> Effort:
     """How well to compile the step of a pack, on a CPU.
 
-    ``closed``: the closed jaxpr of one trial's step. ``steps``: those that the pack is to train.
-    ``n_slots``: S. ``n_numbers``: numbers in one trial's variables, those of the optimizer too.
+    Args:
+        closed: The closed jaxpr of one trial's step.
+        steps: Steps that the pack is to train.
+        n_slots: S.
+        n_numbers: Numbers in one trial's variables, those of the optimizer too.
     """
     if steps >= _FEW or steps * n_slots * step_flops(closed) >= _LITTLE:
         return Effort.WELL

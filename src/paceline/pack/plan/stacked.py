@@ -43,10 +43,15 @@ _MANY_STEPS = 16
 class StackedProgram:
     """The plan ``stacked``: each operation works on all slots at once, by ``vmap``.
 
-    ``test`` is None without validation data; ``state`` are shapes of one trial's variables;
-    ``n_slots`` is S. Programs whose constants are the same are taken from ``before``, an earlier
-    compile for as many slots. ``layout``: devices that the slots are spread over; None: the default
-    device.
+    Args:
+        train, test: The group's steps; test is None without validation data.
+        state: Shapes of one trial's variables.
+        work: What an epoch goes over.
+        n_slots: S.
+        effort: How well to compile.
+        before: An earlier compile for as many slots; programs whose constants are the same are
+            taken from it.
+        layout: Devices that the slots are spread over; None: the default device.
     """
 
     plan = "stacked"

@@ -210,12 +210,18 @@ def _kept(
     numbered: Sequence[int],
     gone: Sequence[int],
 ) -> list[int]:
-    """Which axes of a table are axes of its rows too; ``eqn`` looks rows up in it, or writes to it.
+    """Which axes of a table are axes of its rows too.
 
-    ``index``: the numbers of the rows. ``outer``: axes of the numbers that go along with an axis of
-    the table. ``numbered``: axes of the table that the numbers are positions of. ``gone``: axes of
-    the table along which a row has one element. Raises NotPaddable where positions along a padded
-    axis differ between slots.
+    Args:
+        eqn: A lookup in the table, or a write to it.
+        value: The table.
+        index: The numbers of the rows.
+        outer: Axes of the numbers that go along with an axis of the table.
+        numbered: Axes of the table that the numbers are positions of.
+        gone: Axes of the table along which a row has one element.
+
+    Raises:
+        NotPaddable: Positions along a padded axis differ between slots.
     """
     inner = getattr(eqn.params[0]["dimension_numbers"], "operand_batching_dims", ())
     for i, j in zip(inner, outer, strict=True):

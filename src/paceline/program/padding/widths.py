@@ -134,9 +134,12 @@ def embedding_of(
 ) -> Embedding:
     """Where the variables of a trial lie within those of its family.
 
-    ``own`` and ``family``: shapes and dtypes. ``axes``: those of each variable of the trial, as
-    ``PaddedRole.admit`` returns them. ``numbers``: for each list of ``State.lists`` which of the
-    family's variables each of the trial's is; None: the family has no others.
+    Args:
+        own: Shapes and dtypes of the trial's variables.
+        family: Shapes and dtypes of the family's variables.
+        axes: For each variable of the trial its axes, as ``PaddedRole.admit`` returns them.
+        numbers: For each list of ``State.lists``: which of the family's each of the trial's
+            variables is; None: the family has no others.
     """
     masks = [[mask_of(axis) if axis.padded else None for axis in each] for each in axes]
     return _embedding(own, family, masks, numbers)

@@ -80,8 +80,10 @@ def _is_plain(params: Mapping[str, Any]) -> bool:
 def filtered(x: Any, kernel: Any, pads: Pads) -> Any:
     """The convolution of images with a kernel of few taps: float[N, H', W', K].
 
-    ``x``: float[N, H, W, C]. ``kernel``: float[R, r, C, K]. ``pads``: zeros before and after the
-    height and the width.
+    Args:
+        x: float[N, H, W, C].
+        kernel: float[R, r, C, K].
+        pads: Zeros before and after the height and the width.
     """
     taps, width = kernel.shape[1], x.shape[2] + sum(pads[1]) - kernel.shape[1] + 1
     data, results, filters, n = _matrices(taps, x.shape[2], pads[1][0], width)
@@ -104,10 +106,14 @@ def filtered(x: Any, kernel: Any, pads: Pads) -> Any:
 
 
 def correlated(x: Any, window: Any, pads: Pads) -> Any:
-    """A convolution whose kernel is as large as the images: the gradient of a kernel.
+    """A convolution whose kernel is as large as the images: float[C, R, r, K], with few taps r.
 
-    The transpose of ``filtered`` with respect to its kernel. ``x``: float[C, H, W, N]. ``window``:
-    float[H', W', N, K]. ``pads`` as there. The result is float[C, R, r, K], with few taps r.
+    It is the gradient of a kernel: the transpose of ``filtered`` with respect to its kernel.
+
+    Args:
+        x: float[C, H, W, N].
+        window: float[H', W', N, K].
+        pads: Zeros before and after the height and the width.
     """
     c, height, width, _ = x.shape
     rows, columns, _, k = window.shape
@@ -146,9 +152,15 @@ def _matrices(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """The matrices of a row: data to points and tiles, products to results, filter to points.
 
-    They are float64[points * tiles, width], float64[results, points * tiles] and
-    float64[points, r]; the number of points comes last. ``taps``: r. ``width``: numbers of a row of
-    data. ``before``: zeros in front of the data. ``results``: results of a row.
+    Args:
+        taps: r.
+        width: Numbers of a row of data.
+        before: Zeros in front of the data.
+        results: Results of a row.
+
+    Returns:
+        float64[points * tiles, width] for the data, float64[results, points * tiles] for the
+        products, float64[points, r] for the filter, and the number of points.
     """
     back, filters, forth = transforms(TILE, taps)
     n, tiles = len(forth), -(-results // TILE)
