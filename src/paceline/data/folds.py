@@ -22,34 +22,21 @@ _FOLDS = 0xF01D5
 
 @dataclass(frozen=True)
 class Fold:
-    """One part of the data to validate on, and the other parts to train on.
+    """One part of the data to validate on, and the other parts to train on."""
 
-    Attributes:
-        train: i32[(K - 1) V], numbers of the examples to train on, ascending.
-        validation: i32[V], numbers of the examples to validate on, ascending.
-    """
-
-    train: np.ndarray
-    validation: np.ndarray
+    train: np.ndarray  # i32[(K - 1) V], numbers of the examples to train on, ascending
+    validation: np.ndarray  # i32[V], numbers of the examples to validate on, ascending
 
 
 def make_folds(y: Any, n: int, k: int, seed: int) -> tuple[tuple[Fold, ...], str]:
-    """Draws K folds; no example is validated on in two of them.
+    """Draws K folds, with a sentence about them for the user.
 
-    Where y holds one class per example (whole numbers, or one-hot rows), every fold has its share
-    of every class, to one example.
+    No example is validated on in two of them. Where y holds one class per example (whole numbers,
+    or one-hot rows), every fold has its share of every class, to one example. ``y``: targets
+    [N, ...], as ``prepare`` leaves them; None: the data have no targets. The same seed gives the
+    same folds.
 
-    Args:
-        y: Targets [N, ...], as ``prepare`` leaves them; None: the data have no targets.
-        n: N.
-        k: K.
-        seed: Seed of the draw; the same seed gives the same folds.
-
-    Returns:
-        The folds, and a sentence about them for the user.
-
-    Raises:
-        UsageError: There are more folds than examples, or than examples of a class.
+    Raises UsageError where there are more folds than examples, or than examples of a class.
     """
     if k > n:
         raise UsageError(f"folds: {k} folds of {n} examples; give at most {n}.")
@@ -121,11 +108,7 @@ def _examples(count: int) -> str:
 
 
 def check_alone(validation_data: Any, validation_split: Any) -> None:
-    """Refuses folds of data beside other data to validate on.
-
-    Raises:
-        UsageError: There are such.
-    """
+    """Refuses folds of data beside other data to validate on."""
     given = "validation_data" if validation_data is not None else None
     given = given or ("validation_split" if validation_split else None)
     if given is not None:

@@ -23,10 +23,8 @@ from paceline.errors import DataError, UsageError
 def output_shapes(model: Any, x: Any = None) -> list[Any]:
     """Shapes of a model's outputs, in Keras' order; empty where they cannot be told.
 
-    Args:
-        model: A model.
-        x: Shapes of its inputs, a nest of [B, ...]; a subclassed model shows its outputs only with
-            them.
+    ``x``: shapes of the inputs, a nest of [B, ...]; a subclassed model shows its outputs only with
+    them.
     """
     shapes = getattr(model, "output_shape", None)
     if shapes is None and x is not None:
@@ -50,14 +48,9 @@ def check_labels(
 ) -> None:
     """Checks integer labels against the number of classes: JAX would train on without a word.
 
-    Args:
-        model: A compiled model.
-        data: Data with labels [N, ...] among their targets.
-        what: Name of the data in errors.
-        outputs: Shapes of the outputs; None: the model is asked.
-
-    Raises:
-        DataError: A label is negative or not below the size of an output's last axis.
+    ``data`` have labels [N, ...] among their targets. ``what``: name of the data in errors.
+    ``outputs``: shapes of the outputs; None: the model is asked. Raises DataError where a label is
+    negative or not below the size of an output's last axis.
     """
     if len(data.inputs) < 2:
         return
@@ -126,8 +119,7 @@ def _is_sparse(loss: Any) -> bool:
 def check_class_weight(class_weight: Any) -> None:
     """Checks class weights as far as they do not depend on the targets.
 
-    Raises:
-        UsageError: It is no dict, a key is no whole number from 0, or a value no finite number.
+    They must be a dict of class -> weight: whole numbers from 0, finite numbers.
     """
     if not isinstance(class_weight, Mapping):
         raise UsageError(
@@ -152,14 +144,11 @@ def check_class_weight(class_weight: Any) -> None:
 
 
 def weights_by_class(class_weight: Any, data: ArrayData | BatchedDataset) -> np.ndarray:
-    """A trial's class weights as a table: float[classes].
+    """A trial's class weights as a table, float[classes]; the weight of other classes is 1.
 
-    Args:
-        class_weight: Class -> weight, from a function of hp; the weight of other classes is 1.
-        data: Training data, which tell the number of classes.
-
-    Raises:
-        UsageError: ``class_weight`` is no dict of class -> weight, or the targets are no classes.
+    ``class_weight``: class -> weight, from a function of hp. ``data``: training data, which tell
+    the number of classes. Raises UsageError where ``class_weight`` is no such dict, or the targets
+    are no classes.
     """
     check_class_weight(class_weight)
     n = n_classes(data)
@@ -173,8 +162,7 @@ def weights_by_class(class_weight: Any, data: ArrayData | BatchedDataset) -> np.
 def n_classes(data: ArrayData | BatchedDataset) -> int:
     """Number of classes of the targets: columns of one-hot rows, or the largest class plus one.
 
-    Raises:
-        UsageError: The targets are not one array, or the data have sample weights too.
+    Raises UsageError where the targets are not one array, or the data have sample weights too.
     """
     if isinstance(data, BatchedDataset) and data.epochs.n_batches is None:
         raise UsageError(

@@ -39,20 +39,14 @@ _MOST = 4
 
 
 class Preprocessing:
-    """What a task does to the user's samples before its step sees them.
-
-    Args:
-        model: The task.
-
-    Attributes:
-        key: Text that two tasks have in common if they make the same of the same samples.
-    """
+    """What a task (``model``) does to the user's samples before its step sees them."""
 
     def __init__(self, model: Any) -> None:
         self._name = type(model).__name__
         self._why_not = _why_not(model)
         self._call: Callable[..., Any] = model.preprocess_samples
         self._identity = model.preprocessor is None
+        # Text that two tasks have in common if they make the same of the same samples.
         self.key = ""
         if self._why_not is None and not self._identity:
             try:
@@ -63,13 +57,10 @@ class Preprocessing:
     def samples(self, training: tuple[Any, ...], validation: tuple[Any, ...] | None) -> Samples:
         """Runs the preprocessor over samples.
 
-        Args:
-            training: The user's x, y and sample weights; the latter two may be None.
-            validation: The same to validate on; None: there are none.
-
-        Raises:
-            NotArrays: The same samples give other arrays in another run or another batch, or the
-                arrays would be too large, or the class does more in its ``fit``.
+        ``training``: the user's x, y and sample weights; the latter two may be None.
+        ``validation``: the same to validate on; None: there are none. Raises NotArrays where the
+        same samples give other arrays in another run or another batch, or the arrays would be too
+        large, or the class does more in its ``fit``.
         """
         if self._why_not is not None:
             raise NotArrays(f"of {self._name} {self._why_not}")
@@ -158,26 +149,18 @@ def task_class() -> Any:
 
 @dataclass(frozen=True)
 class Samples:
-    """What a task's preprocessor has made of the user's samples, and these samples.
+    """What a task's preprocessor has made of the user's samples, and these samples."""
 
-    Attributes:
-        training: x, y and sample weights to train on, as the step sees them.
-        validation: The same to validate on; None: none were given.
-        given: The user's samples to train on: ``(x,)``, ``(x, y)`` or with weights.
-        given_validation: The same to validate on.
-    """
-
-    training: tuple[Any, ...]
-    validation: tuple[Any, ...] | None
-    given: tuple[Any, ...]
-    given_validation: tuple[Any, ...] | None
+    training: tuple[Any, ...]  # x, y and sample weights to train on, as the step sees them
+    validation: tuple[Any, ...] | None  # the same to validate on; None: none were given
+    given: tuple[Any, ...]  # the user's samples to train on: ``(x,)``, ``(x, y)`` or with weights
+    given_validation: tuple[Any, ...] | None  # the same to validate on
 
     def as_given(self, n: int | None) -> dict[str, Any]:
         """The data as the task's own ``fit`` takes them, which runs the preprocessor itself.
 
-        Args:
-            n: Number of examples to train on, where the others were split off to validate on; None:
-                validation data were given, or members of a trial each take their fold.
+        ``n``: number of examples to train on, where the others were split off to validate on; None:
+        validation data were given, or members of a trial each take their fold.
         """
         training, validation = self.given, self.given_validation
         size = len(keras.tree.flatten(training)[0])
@@ -193,18 +176,11 @@ class Samples:
 
 
 def _as_samples(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, ...]:
-    """The user's samples as ``fit`` of a task reads them.
+    """The user's samples as ``fit`` of a task reads them: nests of arrays [N, ...].
 
-    Args:
-        x: An array or list of samples, or a tuple or dict of these. A list is one array.
-        y: Targets, as x; or None.
-        sample_weight: Weights, as x; or None.
-
-    Returns:
-        ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, nests of arrays [N, ...].
-
-    Raises:
-        NotArrays: Rows of a list have different lengths, or parts have.
+    ``x`` is an array or list of samples, or a tuple or dict of these; a list is one array. So are
+    ``y`` and ``sample_weight``, or None. Returns ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
+    Raises NotArrays where rows of a list have different lengths, or parts have.
     """
     given = (x, y, sample_weight)
     n_parts = max(i + 1 for i, part in enumerate(given) if i == 0 or part is not None)

@@ -59,9 +59,8 @@ class ReturnedArrays:
     def add(self, values: Any) -> None:
         """Notes what functions return now.
 
-        Raises:
-            DataError: They return memory that they returned before with other contents: earlier
-                trials would train on the later data.
+        Raises DataError where they return memory that they returned before with other contents:
+        earlier trials would train on the later data.
         """
         new = [leaf for leaf in jax.tree.leaves(values) if isinstance(leaf, np.ndarray)]
         for array, before in self._known:

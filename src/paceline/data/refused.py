@@ -12,13 +12,8 @@ from paceline.errors import DataError
 def refuse_text(where: str, dtype: Any, *, labels: bool = False) -> None:
     """Refuses text and objects where nothing can train on them: as labels, and under JAX.
 
-    Args:
-        where: Name of the data in the message.
-        dtype: The dtype of the data.
-        labels: Whether the data are labels, which must be numbers on every backend.
-
-    Raises:
-        DataError: Always under JAX, whose ``fit`` would fail in every trial; elsewhere for labels.
+    Under JAX, where ``fit`` would fail in every trial, it always raises DataError; elsewhere for
+    labels, which must be numbers on every backend. ``where``: name of the data in the message.
     """
     if labels:
         raise DataError(
@@ -36,11 +31,7 @@ def refuse_text(where: str, dtype: Any, *, labels: bool = False) -> None:
 def refuse_masked(where: str) -> NoReturn:
     """Refuses an array of ``np.ma`` with places left out: what lies there would be trained on.
 
-    Args:
-        where: Name of the data in the message.
-
-    Raises:
-        DataError: Always.
+    ``where``: name of the data in the message.
     """
     raise DataError(
         f"{where} is a masked array, and Keras knows no masks of data; fill it (x.filled(0)), or "

@@ -28,17 +28,11 @@ _TEXT = re.compile(r"(\d+)(?:x(\d+))?")
 
 @dataclass(frozen=True)
 class MeshLayout:
-    """Devices in ``trial`` rows of ``data`` devices.
+    """Devices in ``trial`` rows of ``data`` devices."""
 
-    Attributes:
-        devices: trial * data devices, row by row.
-        trial: Number of rows, over which slots are spread.
-        data: Devices of a row, over which the batch of each of its slots is split.
-    """
-
-    devices: tuple[Any, ...]
-    trial: int
-    data: int
+    devices: tuple[Any, ...]  # trial * data devices, row by row
+    trial: int  # number of rows, over which slots are spread
+    data: int  # devices of a row, over which the batch of each of its slots is split
 
     @cached_property
     def mesh(self) -> Mesh:
@@ -58,11 +52,9 @@ class MeshLayout:
         return NamedSharding(self.mesh, PartitionSpec())
 
     def shapes(self, tree: Any, *, over_slots: bool) -> Any:
-        """Shapes and dtypes with a sharding.
+        """Shapes and dtypes with a sharding, of a nest of arrays, or of shapes and dtypes.
 
-        Args:
-            tree: A nest of arrays, or of shapes and dtypes.
-            over_slots: Whether the arrays are [S, ...]; False: every device holds all of them.
+        ``over_slots``: whether the arrays are [S, ...]; False: every device holds all of them.
         """
         sharding = self.over_slots if over_slots else self.everywhere
         return jax.tree.map(
@@ -74,9 +66,8 @@ class MeshLayout:
     ) -> Callable[..., Any]:
         """A function of a whole pack, run by all devices; its results are spread over slots.
 
-        Args:
-            function: Works for any number of slots, and returns arrays [S, ...].
-            over_slots: For each argument, whether its arrays are [S, ...].
+        ``function`` works for any number of slots, and returns arrays [S, ...]. ``over_slots``: for
+        each argument, whether its arrays are [S, ...].
         """
         if self.data == 1:
             # Each device runs the function on its own slots: devices have nothing to exchange.
@@ -97,9 +88,8 @@ class MeshLayout:
     def split(self, batch: Any, size: int) -> Any:
         """A slot's batch, inside a program, split over the devices of a row.
 
-        Args:
-            batch: A nest of arrays [B, ...].
-            size: B; a batch that the devices do not divide stays whole.
+        ``batch``: a nest of arrays [B, ...]. ``size``: B; a batch that the devices do not divide
+        stays whole.
         """
         if self.data == 1 or size % self.data:
             return batch
@@ -128,16 +118,10 @@ class MeshLayout:
 
 
 def check_mesh(mesh: Any) -> tuple[int, int | None] | None:
-    """The mesh that a user asks for.
+    """The user's mesh: the number of devices over trials, and over a batch (None: not said).
 
-    Args:
-        mesh: "auto"; a number of devices; or (trial, data), also as text: "8", "4x2".
-
-    Returns:
-        None for "auto"; else the number of devices over trials, and over a batch (None: not said).
-
-    Raises:
-        UsageError: ``mesh`` is none of these.
+    ``mesh`` is "auto", which returns None; a number of devices; or (trial, data), also as text:
+    "8", "4x2".
     """
     if mesh is None or mesh == "auto":
         return None
@@ -155,16 +139,7 @@ def check_mesh(mesh: Any) -> tuple[int, int | None] | None:
 
 
 def check_use(mesh: tuple[int, int | None] | None, plan: str, executor: str) -> None:
-    """Checks a mesh of several devices against the plan and the executor.
-
-    Args:
-        mesh: From ``check_mesh``.
-        plan: The plan that the user asks for.
-        executor: The executor that the user asks for.
-
-    Raises:
-        UsageError: The plan or the executor would not use the mesh.
-    """
+    """Refuses a mesh of several devices that the user's plan or executor would not use."""
     if mesh is None or mesh[0] * (mesh[1] or 1) == 1:
         return
     text = f"mesh: {mesh[0]} x {mesh[1] or 1} devices"
@@ -180,12 +155,7 @@ def local_devices(given: tuple[int, int | None] | None) -> list[Any]:
     """The devices a search uses: those asked for, else all accelerators, else one CPU.
 
     Threads (lanes) use the cores of a CPU; its devices are used only when they are asked for.
-
-    Args:
-        given: From ``check_mesh``.
-
-    Raises:
-        UsageError: JAX finds fewer devices.
+    ``given`` is from ``check_mesh``. Raises UsageError where JAX finds fewer devices.
     """
     devices = jax.local_devices()
     if given is None:
@@ -208,20 +178,11 @@ def local_devices(given: tuple[int, int | None] | None) -> list[Any]:
 def lay_out(
     devices: Sequence[Any], given: tuple[int, int | None] | None, n_trials: int, batch_size: int
 ) -> tuple[MeshLayout | None, str | None]:
-    """How the trials of a program are spread over devices.
+    """How the trials of a program are spread over devices; and a sentence for the user, or None.
 
-    Args:
-        devices: The devices that the search uses.
-        given: The user's mesh, from ``check_mesh``.
-        n_trials: Trials of the program, as far as is known.
-        batch_size: B, which is never changed.
-
-    Returns:
-        The layout, None for a single device; and a sentence for the user where devices stay idle,
-        else None.
-
-    Raises:
-        UsageError: The batch cannot be split as the user asks.
+    The layout is None for a single device; the sentence is there where devices stay idle. ``given``
+    is from ``check_mesh``; ``n_trials`` are the program's, as far as is known; ``batch_size``, B,
+    is never changed. Raises UsageError where the batch cannot be split as the user asks.
     """
     n = len(devices)
     if given is not None and given[1] is not None:

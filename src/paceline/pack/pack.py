@@ -31,36 +31,26 @@ from paceline.program.trace import State
 
 @dataclass
 class SlotTrial:
-    """A trial that trains in a slot; one fold or one repetition of a trial that has several.
+    """A trial that trains in a slot; one fold or one repetition of a trial that has several."""
 
-    Attributes:
-        number: The trial's number; each fold or repetition has one of its own.
-        seed: Decides the order of the training examples.
-        epochs: Epochs to train.
-        state: The variables to start from; None while the trial is in a slot and those count.
-        train, test: Constants of the train step and of the test step; the latter may be None.
-        epoch: Epochs trained so far.
-        known: Epochs that were reported: those after ``epoch`` are trained again, and not reported.
-        fold: The examples to train on and to validate on; None: all of both data sets.
-        order: Gives the order of the training examples, i32[N], for each pass over the data; None:
-            the seed decides it. Data that are sent in chunks always follow the seed.
-        driver: The trial's callbacks; None without callbacks.
-        first_epoch: The number of the first epoch, from 0, as ``validation_freq`` counts.
-        embedding: Where its variables lie within those of the program; None: they are as large.
-    """
-
-    number: int
-    seed: int
-    epochs: int
+    number: int  # each fold or repetition has one of its own
+    seed: int  # decides the order of the training examples
+    epochs: int  # to train
+    # The variables to start from; None while the trial is in a slot and those count.
     state: State | None
-    train: Sequence[Constant]
-    test: Sequence[Constant] | None
-    epoch: int = 0
+    train: Sequence[Constant]  # constants of the train step
+    test: Sequence[Constant] | None  # constants of the test step, if there is one
+    epoch: int = 0  # epochs trained so far
+    # The examples to train on and to validate on; None: all of both data sets.
     fold: Fold | None = None
+    # Gives the order of the training examples, i32[N], for each pass over the data; None: the seed
+    # decides it. Data that are sent in chunks always follow the seed.
     order: GivenOrder | None = None
-    driver: CallbackDriver | None = None
-    first_epoch: int = 0
+    driver: CallbackDriver | None = None  # the trial's callbacks
+    first_epoch: int = 0  # number of the first epoch, from 0, as ``validation_freq`` counts
+    # Where its variables lie within those of the program; None: they are as large.
     embedding: Embedding | None = None
+    # Epochs that were reported: those after ``epoch`` are trained again, and not reported.
     known: int = 0
 
     def shapes(self, program: State) -> State:
@@ -95,12 +85,6 @@ class Pack:
         log_names, val_log_names: Names of the logs of the train step and of the test step.
         n_own: V where trials have folds; None where all trials validate on all of ``validation``.
         validation_freq: The epochs to validate after, as ``fit`` takes them.
-
-    Attributes:
-        program: The compiled program.
-        slots: The trial of each slot; None: the slot is free.
-        began: When the epoch that trains now began, in seconds of ``time.perf_counter``; None
-            before the first epoch.
     """
 
     def __init__(
@@ -115,7 +99,7 @@ class Pack:
         validation_freq: int | Collection[int] = 1,
     ) -> None:
         self.program = program
-        self.slots: list[SlotTrial | None] = [None] * program.n_slots
+        self.slots: list[SlotTrial | None] = [None] * program.n_slots  # None: the slot is free
         self._data, self._shuffle = data, shuffle
         self._validation, self._n_own = validation, n_own
         self._freq = validation_freq
@@ -124,6 +108,7 @@ class Pack:
         self._metrics: Arrays = []
         self._constants: tuple[Arrays, Arrays] | None = None
         self._waiting: dict[int, State] = {}
+        # When this epoch began, by ``time.perf_counter``; None before the first one.
         self.began: float | None = None
         self._admitted: dict[int, State] = {}  # states of this epoch's newcomers, until it is over
         self._fetched: list[list[np.ndarray]] | None = None  # state of all slots after this epoch
@@ -157,11 +142,9 @@ class Pack:
         return ours == theirs or (isinstance(self._freq, int) and (ours - theirs) % self._freq == 0)
 
     def admit(self, trial: SlotTrial, slot: int | None = None) -> None:
-        """Puts a trial into a slot; the trial trains from the next epoch on.
+        """Puts a trial, with a state to start from, into a slot (None: the first free one).
 
-        Args:
-            trial: With a state to start from.
-            slot: Number of the slot; None: the first free one.
+        The trial trains from the next epoch on.
         """
         slot = self.free[0] if slot is None else slot
         assert trial.state is not None
@@ -173,13 +156,7 @@ class Pack:
             trial.driver.attach(PackSlot(self, slot))
 
     def read(self, slot: int, part: int, leaf: int) -> np.ndarray:
-        """A copy of one variable of a slot as it is now.
-
-        Args:
-            slot: Number of the slot.
-            part: Number of the list in ``State.lists``.
-            leaf: Number of the variable in that list.
-        """
+        """A copy of a slot's variable as it is now; ``part`` and ``leaf`` as in ``SlotView``."""
         if slot in self._waiting:
             return np.array(self._waiting[slot].lists()[part][leaf])
         embedding = self._embedding(slot)
@@ -189,14 +166,7 @@ class Pack:
         return embedding.cut_leaf(part, leaf, value)
 
     def write(self, slot: int, part: int, leaf: int, value: np.ndarray) -> None:
-        """Replaces one variable of a slot, from the next epoch on.
-
-        Args:
-            slot: Number of the slot.
-            part: Number of the list in ``State.lists``.
-            leaf: Number of the variable in that list.
-            value: An array of the variable's shape.
-        """
+        """Replaces a slot's variable, from the next epoch on, by an array of its shape."""
         if slot in self._waiting:
             lists = [list(part) for part in self._waiting[slot].lists()]
             lists[part][leaf] = np.array(value)
@@ -233,11 +203,7 @@ class Pack:
         self._constants = None
 
     def evict(self, number: int) -> None:
-        """Takes a trial out and drops its state; its slot is free at once.
-
-        Raises:
-            KeyError: The pack has no trial of this number.
-        """
+        """Takes a trial out and drops its state; its slot is free at once."""
         slot = self._slot_of(number)
         trial, self.slots[slot] = self.slots[slot], None
         self._waiting.pop(slot, None)
@@ -245,11 +211,7 @@ class Pack:
             trial.driver.attach(None)
 
     def replace(self, number: int, state: State) -> None:
-        """Gives a trial other values of its variables, from its next epoch on.
-
-        Raises:
-            KeyError: The pack has no trial of this number.
-        """
+        """Gives a trial other values of its variables, from its next epoch on."""
         self._waiting[self._slot_of(number)] = state
 
     def _as_it_is(self, number: int) -> tuple[int, SlotTrial]:
@@ -261,11 +223,7 @@ class Pack:
         return slot, trial
 
     def take_out(self, number: int) -> SlotTrial:
-        """Takes a trial out, with a copy of its state on the host, to be admitted again.
-
-        Raises:
-            KeyError: The pack has no trial of this number.
-        """
+        """Takes a trial out, with a copy of its state on the host, to be admitted again."""
         slot, trial = self._as_it_is(number)
         state = self._state
         self.slots[slot] = None
@@ -280,11 +238,7 @@ class Pack:
         return trial
 
     def lend_out(self, number: int) -> SlotTrial:
-        """Takes a trial out as ``take_out`` does, but its state stays in the slot until ``detach``.
-
-        Raises:
-            KeyError: The pack has no trial of this number.
-        """
+        """Takes a trial out as ``take_out`` does; its state stays in the slot until ``detach``."""
         slot, trial = self._as_it_is(number)
         # With an embedding, a slot holds more than the trial's variables.
         if slot in self._waiting or trial.embedding is not None:
@@ -302,10 +256,8 @@ class Pack:
         """Copies to the host what the pack has lent, before it writes to its arrays.
 
         Nothing is copied where only trials are here that have yet to be put into the slots: they
-        get new arrays.
-
-        Args:
-            done: The pack writes no more: copy only where less than half of the slots are lent.
+        get new arrays. ``done``: the pack writes no more: copy only where less than half of the
+        slots are lent.
         """
         stack, self._stack = self._stack, None
         if stack is None:
@@ -336,13 +288,10 @@ class Pack:
         return found
 
     def rescue(self) -> tuple[list[SlotTrial], list[SlotTrial]]:
-        """Takes all trials out after an epoch that failed.
+        """Takes all trials out after an epoch that failed: those to admit again, and those lost.
 
-        A program that fails may have overwritten the memory of the states it was given.
-
-        Returns:
-            The trials that can be admitted again as they were before that epoch, and the trials
-            whose state is lost.
+        The former are as they were before that epoch. A program that fails may have overwritten the
+        memory of the states it was given: the latter's are lost.
         """
         saved, lost = [], []
         held = self._state is not None and not any(
@@ -368,9 +317,6 @@ class Pack:
         """A function that fetches a trial's trainable and non-trainable variables.
 
         Call the function before the pack trains on: it reads the present state of the slot.
-
-        Raises:
-            KeyError: The pack has no trial of this number.
         """
         slot, trial = self._as_it_is(number)
         state = self._state
@@ -384,9 +330,6 @@ class Pack:
         """A function that fetches all of a trial's variables as they are after this epoch.
 
         Call the function before the pack trains on: it reads the present state of the slot.
-
-        Raises:
-            KeyError: The pack has no trial of this number.
         """
         slot, trial = self._as_it_is(number)
 
@@ -413,11 +356,8 @@ class Pack:
     def run_epoch(self) -> tuple[dict[int, dict[str, float]], EpochTimes]:
         """Trains and validates every live trial for one epoch.
 
-        Returns:
-            Trial number -> the epoch's logs by name, and the seconds that the epoch took.
-
-        Raises:
-            DataError: A data set in batches ended early, or has a batch of another shape.
+        Returns trial number -> the epoch's logs by name, and the seconds that the epoch took.
+        Raises DataError where a data set in batches ended early, or has a batch of another shape.
         """
         self.began = began = time.perf_counter()
         self._fetched, self._fetches = None, 0

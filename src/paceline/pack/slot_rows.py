@@ -47,20 +47,14 @@ class FetchesRows(Protocol):
 class SlotStack:
     """The variables of all slots of a pack at one moment.
 
-    Args:
-        program: The pack's program.
-        lists: The four lists of arrays; nothing may overwrite them before ``detach``.
-
-    Attributes:
-        lists: These lists.
-        layout: Devices that the slots are spread over; None: the default device.
-        stacked: Whether the arrays are [S, ...]; under the plan ``sequential`` they have no axis of
-            slots.
+    ``lists``: the four lists of arrays; nothing may overwrite them before ``detach``.
     """
 
     def __init__(self, program: FetchesRows, lists: Sequence[Arrays]) -> None:
         self._program, self.lists = program, [list(part) for part in lists]
+        # Devices that the slots are spread over; None: the default device.
         self.layout: MeshLayout | None = getattr(program, "layout", None)
+        # Whether the arrays are [S, ...]; under the plan ``sequential`` they have no axis of slots.
         self.stacked = program.plan != "sequential"
         self._lent: weakref.WeakSet[SlotRow] = weakref.WeakSet()
 
@@ -117,16 +111,7 @@ class SlotRow:
 
 
 class RowLeaf:
-    """One variable of a slot, with the shape that it has in the trial.
-
-    Args:
-        row: Its slot.
-        part: Number of its list in ``State.lists``.
-        leaf: Its number in that list.
-
-    Attributes:
-        shape, dtype, nbytes: As of an array.
-    """
+    """One variable of a slot, with its shape in the trial; number ``leaf`` of list ``part``."""
 
     __slots__ = ("dtype", "leaf", "nbytes", "part", "row", "shape")
 
@@ -161,10 +146,8 @@ def is_on_device(state: State) -> bool:
 def on_host(state: State, *, view: bool = False) -> State:
     """A state whose arrays lie on the host; it is the state itself where nothing was lent.
 
-    Args:
-        state: Its leaves are arrays, or lent.
-        view: Without a copy where the host's memory is the device's. The arrays are to be copied at
-            once then: others write there later.
+    ``view``: without a copy where the host's memory is the device's. The arrays are to be copied at
+    once then: others write there later.
     """
     rows = _rows(state)
     if not rows:
@@ -191,9 +174,7 @@ class RowWriter:
 
     On a CPU they are written into copies at first: most programs of a search over structures have
     few trials, and a program that writes in place takes a quarter of a second to compile.
-
-    Args:
-        layout: Devices that the slots are spread over; None: the default device.
+    ``layout``: devices that the slots are spread over; None: the default device.
     """
 
     def __init__(self, layout: MeshLayout | None) -> None:
@@ -203,10 +184,7 @@ class RowWriter:
     def put(self, state: Sequence[Arrays], new: Mapping[int, State], to: Any) -> list[Arrays]:
         """Returns the four lists of arrays [S, ...]; the memory of ``state`` may be donated.
 
-        Args:
-            state: The lists.
-            new: Slot -> what it gets.
-            to: The device or the sharding of the arrays.
+        ``new``: slot -> what it gets. ``to``: the device or the sharding of the arrays.
         """
         lists = list(state)
         n_bytes = sum(a.nbytes for part in lists for a in part)
@@ -268,6 +246,8 @@ def move_rows(
 ) -> list[Arrays] | None:
     """Puts variables that lie on the devices into slots, without their way over the host.
 
+    Returns the four lists of arrays [S, ...]; None where the states have to go over the host.
+
     Args:
         states: Slot -> what it gets.
         n_slots: S.
@@ -275,9 +255,6 @@ def move_rows(
         to: The device or the sharding of the arrays.
         into: The four lists of arrays [S, ...], whose memory is donated; None: slots without a
             state have zeros.
-
-    Returns:
-        The four lists of arrays [S, ...]; None where the states have to go over the host.
     """
     stacks = list(dict.fromkeys(s for state in states.values() for s in _stacks_of(state)))
     if not stacks or any(not each.stacked or each.layout != layout for each in stacks):

@@ -30,9 +30,7 @@ _Leaf = tuple[int, int]  # (part, leaf)
 class SlotView:
     """Reads and writes variables of slots.
 
-    Args:
-        program: The pack's program.
-        state: The four lists of arrays [S, ...] between two epochs.
+    ``state``: the four lists of arrays [S, ...] between two epochs.
     """
 
     def __init__(self, program: CompiledPlan, state: Sequence[Arrays]) -> None:

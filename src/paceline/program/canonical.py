@@ -33,38 +33,25 @@ class Unpackable(Exception):
 
 @dataclass(frozen=True)
 class Constant:
-    """A floating-point constant of a step.
+    """A floating-point constant of a step."""
 
-    Attributes:
-        value: The value, in the dtype that the step uses; shape () for a number.
-        aval: Its abstract value (shape, dtype, weak type).
-        liftable: Whether the constant can become an input. False inside primitives whose bodies
-            are not rewritten, and where ``vmap`` takes no value per trial: there the value is part
-            of the fingerprint.
-    """
-
-    value: np.ndarray
-    aval: Any
+    value: np.ndarray  # in the dtype that the step uses; shape () for a number
+    aval: Any  # shape, dtype, weak type
+    # Whether the constant can become an input. False inside primitives whose bodies are not
+    # rewritten, and where ``vmap`` takes no value per trial: there the value is part of the
+    # fingerprint.
     liftable: bool = True
 
 
 @dataclass(frozen=True)
 class Canonical:
-    """A step's fingerprint and constants.
+    """A step's fingerprint and constants."""
 
-    Attributes:
-        fingerprint: sha256 as hexadecimal digits, equal for steps that differ in liftable
-            constants only.
-        constants: The floating-point constants, in the order of the walk.
-        batched_rng_differs: Whether the step draws from a generator (rbg) whose numbers change
-            under ``vmap``.
-        convolves: Whether the step holds a convolution.
-    """
-
-    fingerprint: str
-    constants: tuple[Constant, ...]
+    fingerprint: str  # sha256, hexadecimal; equal for steps that differ in liftable constants only
+    constants: tuple[Constant, ...]  # in the order of the walk
+    # Whether the step draws from a generator (rbg) whose numbers change under ``vmap``.
     batched_rng_differs: bool
-    convolves: bool
+    convolves: bool  # whether the step holds a convolution
 
 
 _ALLOWED_CALLBACK_HINT = "move the side effect out of the training step"
@@ -369,14 +356,10 @@ def _prepend(body: Any, new: list[Any]) -> Any:
 
 
 def canonicalise(closed: Any) -> Canonical:
-    """The fingerprint and the constants of a traced step.
+    """The fingerprint and the constants of a traced step, a closed jaxpr of ``jax.make_jaxpr``.
 
-    Args:
-        closed: A closed jaxpr, as ``jax.make_jaxpr`` gives it.
-
-    Raises:
-        Unpackable: The step has side effects, calls back to Python, or holds parameters that cannot
-            be compared between trials.
+    Raises Unpackable where the step has side effects, calls back to Python, or holds parameters
+    that cannot be compared between trials.
     """
     walk = _Walk()
     operands = []
@@ -393,18 +376,10 @@ def canonicalise(closed: Any) -> Canonical:
 
 
 def lift(closed: Any, indices: Sequence[int]) -> Any:
-    """The step with constants as inputs.
+    """The step as a closed jaxpr whose first inputs are some of its constants.
 
-    Args:
-        closed: The traced step.
-        indices: Numbers of the constants to lift, ascending.
-
-    Returns:
-        A closed jaxpr whose first inputs are the lifted constants, in the order of ``indices``; the
-        inputs of the step follow.
-
-    Raises:
-        Unpackable: As for ``canonicalise``.
+    Their numbers are ``indices``, ascending; the inputs of the step follow. Raises Unpackable as
+    ``canonicalise`` does.
     """
     walk = _Walk(lift=frozenset(indices))
     walk.arrays = []
@@ -453,8 +428,7 @@ def _bytes_text(array: np.ndarray) -> str:
 def canonical_text(value: Any) -> str:
     """A parameter of an equation as text that is the same in every process.
 
-    Raises:
-        Unpackable: The value's text would hold an address, so two trials could not be compared.
+    Raises Unpackable where the text would hold an address: two trials could not be compared.
     """
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return f"{type(value).__name__}:{value!r}"

@@ -122,18 +122,14 @@ def programs_folder() -> Path:
 
 
 def tidy(folder: Path, max_bytes: int = MAX_BYTES, settled: float = _SETTLED) -> None:
-    """Removes unfinished entries, then those not used for longest until the rest is small enough.
+    """Removes unfinished entries, then those not used for longest, down to ``max_bytes`` in sum.
 
-    Lists the folder once, under the lock that JAX itself takes where it has a limit. Does nothing
-    while another process has the lock. Each entry is checked once, by whichever search comes first.
+    Lists the folder of JAX's entries, which exists, once, under the lock that JAX itself takes
+    where it has a limit. Does nothing while another process has the lock. Each entry is checked
+    once, by whichever search comes first, when it has not changed for ``settled`` seconds.
 
-    An entry was used last when it was written, or when the file system says it was read: to the
-    day on most systems, never where access times are switched off.
-
-    Args:
-        folder: Of JAX's entries; it is there.
-        max_bytes: The sum of the sizes of the entries that stay is at most this.
-        settled: Seconds for which an entry has not changed when it is checked.
+    An entry was used last when it was written, or when the file system says it was read: to the day
+    on most systems, never where access times are switched off.
     """
     with contextlib.suppress(OSError, filelock.Timeout), filelock.FileLock(folder / _LOCK, 0):
         _remove_unfinished(folder, entries := _entries(folder), settled)
@@ -193,8 +189,7 @@ def _remove_unfinished(folder: Path, entries: dict[str, os.stat_result], settled
 def is_complete(path: str) -> bool:
     """Whether an entry can be unpacked to its end; what cannot be judged here counts as complete.
 
-    Raises:
-        OSError: It cannot be read.
+    Raises OSError where the entry cannot be read.
     """
     unpack = zlib.decompressobj()
     with open(path, "rb") as file:
@@ -234,15 +229,10 @@ _PACKAGES = ("paceline.pack.plan", "paceline.program")
 
 @dataclass(frozen=True)
 class DiskCache:
-    """A folder of files that are found by their key; damaged ones count as absent.
+    """A folder of files that are found by their key; damaged ones count as absent."""
 
-    Attributes:
-        name: Of the folder, within that of the compilation cache.
-        kept: Files kept; those not used for longest go first.
-    """
-
-    name: str
-    kept: int
+    name: str  # of the folder, within that of the compilation cache
+    kept: int  # most files that stay; those not used for longest go first
 
     def read(self, key: str) -> bytes | None:
         """What was kept under the key; None where there is nothing, or it is damaged."""
@@ -300,28 +290,16 @@ def cache_is_on() -> bool:
 
 @cache
 def source_digest() -> str:
-    """Digest of the code that makes programs: after a change of it, old files are not used.
-
-    Raises:
-        RuntimeError: A package of this code is not where it is expected.
-    """
+    """Digest of the code that makes programs: after a change of it, old files are not used."""
     return digest_of_packages(_PACKAGES)
 
 
 def digest_of_packages(packages: Sequence[str]) -> str:
-    """SHA-256 of all Python files of packages, those of their subpackages included.
+    """SHA-256 of all Python files of packages (full names) and their subpackages, in hexadecimal.
 
-    Only the parents of a package are imported for it.
-
-    Args:
-        packages: Full names.
-
-    Returns:
-        64 hexadecimal digits.
-
-    Raises:
-        RuntimeError: There is no such package, or it has no Python files. An empty digest would
-            stay the same whatever changes, and old programs would be used.
+    Only the parents of a package are imported for it. Raises RuntimeError where a package is
+    missing or has no Python files: an empty digest would stay the same whatever changes, and old
+    programs would be used.
     """
     digest = hashlib.sha256()
     for name in packages:

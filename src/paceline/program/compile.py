@@ -61,21 +61,13 @@ class Effort(IntEnum):
 
 @dataclass(frozen=True)
 class Executable:
-    """A compiled function.
+    """A compiled function."""
 
-    Attributes:
-        call: Runs it; arguments as it was lowered with.
-        seconds: Time to lower and compile, in the threads that did it.
-        from_cache: It came from the persistent cache.
-        ended: When it was ready, in seconds of ``time.perf_counter``; 0.0 where nobody looked.
-        saved: What the cache saved, in seconds: another program like it may not be there.
-    """
-
-    call: Callable[..., Any]
-    seconds: float
-    from_cache: bool
-    ended: float = 0.0
-    saved: float = 0.0
+    call: Callable[..., Any]  # takes arguments as it was lowered with
+    seconds: float  # to lower and compile, in the threads that did it
+    from_cache: bool  # it came from the persistent cache
+    ended: float = 0.0  # when it was ready, by ``time.perf_counter``; 0.0 where nobody looked
+    saved: float = 0.0  # seconds that the cache saved: another program like it may not be there
 
     @functools.cached_property
     def memory(self) -> int | None:
@@ -119,7 +111,7 @@ def compile_in_background(
         effort: How well: on a CPU half of the time goes into LLVM's higher optimisation levels,
             which make a step a little faster (docs/decisions/0003). A function that donates nothing
             updates nothing in place.
-        key: From ``program_key``, to find the lowered program on disk.
+        key: From ``program_key``, to find the lowered program on disk; None: never on disk.
     """
     global _pool, _listening
     start = time.perf_counter()
@@ -192,10 +184,9 @@ _LOWERED = DiskCache("modules", kept=500)
 def program_key(plan: str, roles: Sequence[StepTemplate], *extra: Any) -> str:
     """What decides a lowered program, as a digest.
 
-    Args:
-        plan: Name of the plan and of the function of it.
-        roles: Their steps, lifted constants and the values of the others.
-        *extra: Anything else that is text or a tree of shapes: slots, arguments.
+    ``plan`` names the plan and its function; ``roles`` give their steps, lifted constants and the
+    values of the others; ``extra`` is anything else that is text or a tree of shapes: slots,
+    arguments.
     """
     digest = hashlib.sha256()
     context = (
@@ -222,16 +213,10 @@ def program_key(plan: str, roles: Sequence[StepTemplate], *extra: Any) -> str:
 def lower(
     function: Callable[..., Any], shapes: tuple[Any, ...], donate: tuple[int, ...], key: str | None
 ) -> Any:
-    """The function lowered for these shapes, from disk where it is there.
+    """What ``jax.jit(function).lower(*shapes)`` returns, from disk where it is there.
 
-    Args:
-        function: Pure function of arrays.
-        shapes: Its arguments.
-        donate: Positions of arguments whose memory may be reused.
-        key: From ``program_key``; None: never on disk.
-
-    Returns:
-        What ``jax.jit(function).lower(*shapes)`` returns.
+    ``donate``: positions of arguments whose memory may be reused. ``key``: from ``program_key``;
+    None: never on disk.
     """
     if key is not None and _LOWERED.usable:
         exported = _read_lowered(key)

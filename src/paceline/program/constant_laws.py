@@ -80,10 +80,7 @@ class ConstantPredictor:
     """The laws of all structures that a search has met.
 
     A structure may have several groups (a dropout of rate 0 gives another program): each group has
-    laws of its own.
-
-    Args:
-        widths: How many of the numbers, the last ones, are whole ones that decide extents.
+    laws of its own. Of a trial's numbers the last ``widths`` are whole ones that decide extents.
     """
 
     def __init__(self, widths: int = 0) -> None:
@@ -95,11 +92,8 @@ class ConstantPredictor:
     ) -> None:
         """Learns from a traced trial.
 
-        Args:
-            structure: The trial's structure, with whatever else its steps depend on (batch size).
-            group: Key of the trial's group.
-            numbers: The trial's numbers.
-            steps: The constants of its train step and, with validation data, of its test step.
+        ``structure`` includes whatever else the trial's steps depend on (batch size); ``steps`` are
+        the constants of its train step and, with validation data, of its test step.
         """
         groups = self._by_structure.setdefault(structure, [])
         self._by_structure.move_to_end(structure)
@@ -118,13 +112,7 @@ class ConstantPredictor:
                 other.exclude(numbers)
 
     def exclude(self, structure: Any, group: Any, numbers: Numbers) -> None:
-        """Learns that a trial of the structure does not belong to a group that was met before.
-
-        Args:
-            structure: The trial's structure.
-            group: Key of the group that it does not belong to.
-            numbers: The trial's numbers.
-        """
+        """Learns that a trial of the structure is not in ``group``, which was met before."""
         for learned in self._by_structure[structure]:
             if learned.group == group:
                 learned.exclude(numbers)
@@ -144,19 +132,15 @@ class ConstantPredictor:
 
 @dataclass
 class GroupLaws:
-    """The laws of one group of a structure.
+    """The laws of one group of a structure."""
 
-    Attributes:
-        group: Key of the group.
-        widths: As of ``ConstantPredictor``. Two widths of which the walk over both traces has
-            proved a program are enough to trust those between; other numbers need more traces. No
-            constant is explained by a width.
-        unpredictable: Some constant has no law, or a number between traced ones gave another
-            program: only trials equal to traced ones are predicted from then on.
-    """
-
-    group: Any
+    group: Any  # its key
+    # As of ``ConstantPredictor``. Two widths of which the walk over both traces has proved a
+    # program are enough to trust those between; other numbers need more traces. No constant is
+    # explained by a width.
     widths: int = 0
+    # Some constant has no law, or a number between traced ones gave another program: only trials
+    # equal to traced ones are predicted from then on.
     unpredictable: bool = False
     _traced: dict[Numbers, Steps] = field(default_factory=dict)
     _rows: list[Numbers] = field(default_factory=list)  # the numbers of traced trials
@@ -178,12 +162,7 @@ class GroupLaws:
         return self._traced
 
     def add(self, numbers: Numbers, steps: Sequence[Sequence[Constant]]) -> None:
-        """Learns from a traced trial of the group.
-
-        Args:
-            numbers: The trial's numbers.
-            steps: The constants of its train step and, with validation data, of its test step.
-        """
+        """Learns from a traced trial of the group; ``steps`` as in ``ConstantPredictor.add``."""
         if numbers in self._traced:
             return
         self.unpredictable = self.unpredictable or not self._explain(numbers, steps)
@@ -316,14 +295,10 @@ def _apply(formula: int, number: float, dtype: Any) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class StoredLaws:
-    """The laws of one group as a file holds them.
+    """The laws of one group as a file holds them."""
 
-    Attributes:
-        group: Key of the group.
-        rows: For each traced trial its numbers and, per step, the bytes of each constant.
-    """
-
-    group: tuple[Any, ...]
+    group: tuple[Any, ...]  # its key
+    # For each traced trial its numbers and, per step, the bytes of each constant.
     rows: list[tuple[Numbers, list[list[bytes]]]]
 
     @classmethod
@@ -354,11 +329,9 @@ class StoredLaws:
 
 
 def laws_key(structure: str, *shapes: Any) -> str:
-    """The key of the file that holds the laws of a structure.
+    """The key of the file that holds the laws of a structure, which is given by its digest.
 
-    Args:
-        structure: Digest of a model's structure.
-        *shapes: Whatever else its steps depend on, as text or trees of shapes.
+    ``shapes``: whatever else its steps depend on, as text or trees of shapes.
     """
     versions = (keras.__version__, jax.__version__, jax.default_backend(), jax_compat.settings())
     parts = (source_digest(), *versions, structure, *(str(part) for part in shapes))

@@ -43,10 +43,8 @@ def temporary_beside(path: Path) -> Iterator[Path]:
     """The path of a temporary file in the folder of ``path``, to write to and to rename.
 
     No other thread and no other process on this machine has the same. Its name ends like ``path``,
-    since some libraries look at a file's suffix. What is still there at the end is removed.
-
-    Args:
-        path: Of the file that is to be; its folder is there.
+    since some libraries look at a file's suffix. The folder must exist. A file that is still there
+    at the end is removed.
     """
     unique = f"{os.getpid()}-{threading.get_ident()}-{next(_numbers)}"
     temporary = path.with_name(f"{TEMPORARY}{unique}-{path.name}")
@@ -59,52 +57,28 @@ def temporary_beside(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def written_atomically(path: Path) -> Iterator[Path]:
-    """A temporary file to write to; it takes its place when the block ends without an error.
-
-    Args:
-        path: Of the file; one that is there is replaced.
-
-    Raises:
-        OSError: The file cannot be put into its place.
-    """
+    """A temporary file to write to; it replaces ``path`` when the block ends without an error."""
     with temporary_beside(path) as temporary:
         yield temporary
         os.replace(temporary, path)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Writes a file; until it is complete, the old one stays.
-
-    Args:
-        path: Of the file; its folder is there.
-        data: All of its content.
-
-    Raises:
-        OSError: It cannot be written; the old file is as it was.
-    """
+    """Writes a file into a folder that exists; the old file stays until the new one is complete."""
     with written_atomically(path) as temporary:
         temporary.write_bytes(data)
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of what a file holds, as 64 hexadecimal digits.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """The SHA-256 of what a file holds, as 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def replace_durably(temporary: Path, path: Path) -> None:
-    """Renames a file; it survives a loss of power from then on, where the system can do that.
+    """Renames ``temporary``, which is in the folder of ``path``, to ``path``.
 
-    Args:
-        temporary: What was written, in the folder of ``path``.
-        path: Its place.
-
-    Raises:
-        OSError: It cannot be renamed.
+    The file survives a loss of power from then on, where the system can do that.
     """
     _sync(temporary)
     os.replace(temporary, path)
@@ -124,15 +98,10 @@ def _sync(path: Path) -> None:
 def put_parts(
     name: str, parts: Sequence[Sequence[np.ndarray]], arrays: dict[str, np.ndarray]
 ) -> list[int]:
-    """Adds parts to a dict of arrays.
+    """Adds lists of arrays, on the host or a device, to a dict of arrays on the host.
 
-    Args:
-        name: The name of the parts; empty for none.
-        parts: Lists of arrays of any shape and dtype, on the host or on a device.
-        arrays: Name -> array on the host; what is added shares memory with ``parts`` where it can.
-
-    Returns:
-        The number of arrays of each part, which ``get_parts`` needs.
+    What is added shares memory with ``parts`` where it can. ``name`` may be empty. Returns the
+    number of arrays of each part, which ``get_parts`` needs.
     """
     for part, leaves in enumerate(parts):
         for at, leaf in enumerate(leaves):
@@ -143,16 +112,7 @@ def put_parts(
 def get_parts(
     name: str, sizes: Sequence[int], arrays: Mapping[str, np.ndarray]
 ) -> list[list[np.ndarray]]:
-    """Finds the parts that ``put_parts`` has added.
-
-    Args:
-        name: The name of the parts; empty for none.
-        sizes: The number of arrays of each part.
-        arrays: Name -> array.
-
-    Raises:
-        KeyError: An array is missing.
-    """
+    """Finds the parts that ``put_parts`` has added; raises KeyError where an array is missing."""
     return [[arrays[_key(name, part, at)] for at in range(n)] for part, n in enumerate(sizes)]
 
 

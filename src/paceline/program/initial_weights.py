@@ -82,11 +82,9 @@ _patch = RefCountedPatch(_install, _remove)
 
 
 def _cutting(original: Callable[..., Any], outside: Any) -> Callable[..., Any]:
-    """The function, with the numbers of a shape cut from a longer draw where that is the same.
+    """JAX's function, with the numbers of a shape cut from a longer draw where that is the same.
 
-    Args:
-        original: JAX' own.
-        outside: The state of tracing where nothing is traced.
+    ``outside``: the state of tracing where nothing is traced.
     """
     signature = inspect.signature(original)
 
@@ -196,8 +194,7 @@ def _length(n: int) -> int:
 def values_kept(model: Any) -> Iterator[None]:
     """A block that may change the variables of a model; afterwards they are as they were.
 
-    Args:
-        model: A model; variables that are made within the block are not put back.
+    Variables that are made within the block are not put back.
     """
     # Copies: ``fit`` gives the arrays of variables away to its steps.
     before = [(v, np.array(keras.ops.convert_to_numpy(v))) for v in _variables_of(model)]
@@ -239,11 +236,8 @@ def noted_build(build: Callable[[], Any], reserve: Callable[..., None] | None = 
     """Calls ``build``, and returns the model that it makes.
 
     What the build before has changed of layers that were there before is put back first.
-
-    Args:
-        build: Makes the model.
-        reserve: Called before each variable is made, also where Keras makes it later, with the
-            arguments of ``keras.Variable``; may raise.
+    ``reserve`` is called with the arguments of ``keras.Variable`` before each variable is made,
+    also where Keras makes it later; it may raise.
     """
     global _last_build, _builds_now, _reserve
     _reserve = reserve
@@ -272,8 +266,7 @@ def is_reused(model: Any) -> bool:
 def shared_variables(model: Any) -> list[Any]:
     """The variables of a model that were there before ``build`` was called; other models have them.
 
-    Args:
-        model: A model that ``noted_build`` returned; any other one shares nothing.
+    Only a model that ``noted_build`` returned shares any.
     """
     number = _built.get(model, 0)
     return [v for v in _variables_of(model) if _is_older(v, number)]
@@ -293,12 +286,7 @@ def _is_older(variable: Any, build: int) -> bool:
 
 
 class TrainableFlags:
-    """Which layers and variables are trainable at the moment when this object is made.
-
-    Args:
-        layers: The layers, with those that they hold.
-        variables: Their variables.
-    """
+    """Which of these layers and variables are trainable at the moment when this object is made."""
 
     def __init__(self, layers: Iterable[Any], variables: Iterable[Any]) -> None:
         self._layers = [(each, each.trainable) for each in layers]
@@ -325,12 +313,7 @@ class TrainableFlags:
 
 
 class _Value:
-    """A value that a variable has had.
-
-    Args:
-        variable: The variable.
-        value: Its value; a copy, if the variable still has it.
-    """
+    """A value that a variable has had: a copy, if the variable still has it."""
 
     def __init__(self, variable: Any, value: Any) -> None:
         self._variable, self._value = variable, value
@@ -387,8 +370,7 @@ def changes_kept() -> Iterator[None]:
 def as_built(model: Any) -> Iterator[None]:
     """A block in which layers that were there before a model are as its ``build`` left them.
 
-    Args:
-        model: A model that ``noted_build`` returned; others may have been built since.
+    ``noted_build`` returned the model; others may have been built since.
     """
     with changes_kept():
         _put_back()

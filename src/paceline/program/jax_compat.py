@@ -52,13 +52,9 @@ def extra_options() -> str:
 
 
 def call_body(params: dict[str, Any]) -> tuple[Any, list[Any]]:
-    """The jaxpr that a call primitive runs, and the values of its constants.
+    """The jaxpr that a call primitive runs, and the values of its constants, from its parameters.
 
-    Args:
-        params: The parameters of its equation.
-
-    Raises:
-        KeyError: No parameter holds a jaxpr.
+    Raises KeyError where no parameter holds a jaxpr.
     """
     for name in _BODY_PARAMS:
         body = params.get(name)
@@ -188,8 +184,7 @@ def settings() -> str:
 def check_threads() -> None:
     """Checks that JAX's settings are the same in the threads that train.
 
-    Raises:
-        UsageError: A ``with`` block has set one, which holds in the user's thread alone.
+    A setting of a ``with`` block holds in the user's thread alone.
     """
     theirs: dict[str, Any] = {}
     thread = threading.Thread(target=lambda: theirs.update(jax.config.values))

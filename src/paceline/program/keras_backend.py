@@ -29,8 +29,7 @@ def select_jax() -> None:
 def chosen_in_file() -> tuple[str, dict[str, Any]] | None:
     """The path and content of a keras.json that a user has written.
 
-    Returns:
-        None where the file is missing or as Keras writes it, or names no installed backend.
+    None where the file is missing or as Keras writes it, or names no installed backend.
     """
     import json
     from importlib.util import find_spec

@@ -92,12 +92,7 @@ _FRESH = ("object_name_uids", "global_random_seed", "global_seed_generator")
 
 
 def check_names() -> None:
-    """Checks that Keras has the private names that every search needs.
-
-    Raises:
-        PacelineError: A name is not there; the message holds it, and the versions of Keras that are
-            supported.
-    """
+    """Checks that Keras has the private names that every search needs."""
     missing = _missing_names()
     if missing:
         import keras
@@ -135,11 +130,9 @@ def _missing_names() -> tuple[str, ...]:
 def symbolic_build(model: Any, batch: Any, drawn: Callable[[], None] | None = None) -> None:
     """Creates all variables of a compiled model as ``fit`` would on its first batch.
 
-    Args:
-        model: A compiled model.
-        batch: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, nests of things with ``shape``
-            [B, ...] and ``dtype``.
-        drawn: Called when ``fit`` would take a batch from its data to inspect it.
+    ``batch`` is ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, nests of things with ``shape``
+    [B, ...] and ``dtype``. ``drawn`` is called when ``fit`` would take a batch from its data to
+    inspect it.
     """
     if drawn is None:
         model._symbolic_build(data_batch=batch)
@@ -284,11 +277,7 @@ def is_bound(variable: Any) -> bool:
 
 @contextmanager
 def bound(cells: Sequence[tuple[Any, Cell]]) -> Iterator[None]:
-    """A block in which variables take their arrays from cells; they keep their own meanwhile.
-
-    Args:
-        cells: Pairs of a variable and its cell.
-    """
+    """A block in which variables take their arrays from cells; they keep their own meanwhile."""
     before = [(variable, type(variable), _place(variable)) for variable, _ in cells]
     try:
         for variable, cell in cells:
@@ -410,9 +399,7 @@ def _kept(*names: str) -> Iterator[Any]:
 class RefCountedPatch:
     """A change of another library: made for the first of its users, unmade after the last one.
 
-    Args:
-        install: Makes the change. If it raises, the user does not count.
-        remove: Unmakes the change.
+    If ``install`` raises, the user does not count.
     """
 
     def __init__(self, install: Callable[[], None], remove: Callable[[], None]) -> None:

@@ -40,32 +40,25 @@ _ADDRESS = re.compile(r"\d{6,}")
 
 @dataclass(frozen=True)
 class ModelStructure:
-    """What a stock model's steps follow from.
+    """What a stock model's steps follow from."""
 
-    Attributes:
-        structure: Digest of everything but the numbers.
-        numbers: The floating-point numbers within the model, in one fixed order. The values of
-            variables, such as a constant learning rate, are not among them: they are state.
-        skeleton: Digest of everything but numbers and whole numbers, so that models of several
-            widths have the same.
-        integers: The whole numbers within the model, in one fixed order.
-        extents: Which of these are extents of its variables.
-        any_width: Whether all classes of the model are known to take the same steps at any widths.
-    """
-
-    structure: str
+    structure: str  # digest of everything but the numbers
+    # The floating-point numbers within the model, in one fixed order. The values of variables, such
+    # as a constant learning rate, are not among them: they are state.
     numbers: tuple[float, ...]
+    # Digest of everything but numbers and whole numbers, so that models of several widths have the
+    # same.
     skeleton: str
-    integers: tuple[int, ...]
-    extents: tuple[int, ...]
+    integers: tuple[int, ...]  # the whole numbers within the model, in one fixed order
+    extents: tuple[int, ...]  # which of these are extents of its variables
+    # Whether all classes of the model are known to take the same steps at any widths.
     any_width: bool
 
 
 def structure_of(model: Any) -> ModelStructure | None:
-    """The structure of a compiled model; None where its steps may run code that is not Keras' own.
+    """The structure of a compiled model, built or not.
 
-    Args:
-        model: A compiled Keras model, built or not.
+    None where its steps may run code that is not Keras' own.
     """
     state = (*model.variables, *model.optimizer.variables, *model.metrics_variables)
     reader = _Reader({id(variable) for variable in state})
@@ -108,8 +101,7 @@ def _context() -> str:
 class _Reader:
     """One walk over a graph of objects, in an order that follows from the graph alone.
 
-    Args:
-        state: The ids of the variables whose values are inputs of the step.
+    ``state``: the ids of the variables whose values are inputs of the step.
     """
 
     def __init__(self, state: set[int]) -> None:

@@ -18,13 +18,9 @@ from paceline.program.initial_weights import leave_changes, shared_variables, va
 def own_model(model: Any, load: Callable[[Any], None]) -> tuple[Any, bool]:
     """A model with other weights, which changes no layer that other models have as well.
 
-    Args:
-        model: A model from ``build``, with its optimizer's variables.
-        load: Puts the weights into a model.
-
-    Returns:
-        The model, or where it shares variables a copy of it; and whether it is on its own. False
-        where Keras cannot copy it: then the layers that it shares have the weights too.
+    ``model`` is from ``build``, with its optimizer's variables; ``load`` puts the weights into a
+    model. Returns the model, or where it shares variables a copy of it; and whether it is on its
+    own. False where Keras cannot copy it: then the layers that it shares have the weights too.
     """
     if not shared_variables(model):
         load(model)

@@ -34,11 +34,9 @@ class _Unknown(Exception):
 def step_like(whole: Step, part: Step, own: Step) -> Step | None:
     """A model's step on the smaller batch; None where it does not follow.
 
-    Args:
-        whole: Another model's step on the full batch. The models are the same but for numbers, and
-            all their classes take the same steps at any widths.
-        part: That model's step on the smaller batch.
-        own: The model's step on the full batch.
+    ``whole`` and ``part`` are another model's steps on the full and on the smaller batch, ``own``
+    is the model's on the full batch. The models are the same but for numbers, and all their classes
+    take the same steps at any widths.
     """
     if not whole.log_names == part.log_names == own.log_names:
         return None

@@ -27,32 +27,21 @@ _MIXED = (
 
 @dataclass
 class StepTemplate:
-    """The train or the test step of a group.
+    """The train or the test step of a group."""
 
-    Attributes:
-        full: The first trial's step on a full batch.
-        tail: The first trial's step on the smaller batch; None: all batches are full.
-        observed: Numbers of the constants that have differed between trials.
-        lifted: Numbers of the constants that are inputs of the compiled step, ascending.
-        settled: Whether ``lifted`` has been chosen, perhaps as none.
-        widened: Whether ``lifted`` has been chosen a second time, as all constants.
-    """
-
-    full: Step
-    tail: Step | None
+    full: Step  # the first trial's step on a full batch
+    tail: Step | None  # the first trial's step on the smaller batch; None: all batches are full
+    # Numbers of the constants that have differed between trials.
     observed: set[int] = field(default_factory=set)
+    # Numbers of the constants that are inputs of the compiled step, ascending.
     lifted: tuple[int, ...] = ()
-    widened: bool = False
-    settled: bool = False
+    widened: bool = False  # whether ``lifted`` has been chosen a second time, as all constants
+    settled: bool = False  # whether ``lifted`` has been chosen, perhaps as none
 
     def admit(self, constants: Sequence[Constant]) -> None:
-        """Notes in which constants a trial's step differs from the template.
+        """Notes in which constants a trial's step on a full batch differs from the template.
 
-        Args:
-            constants: The constants of the trial's step on a full batch.
-
-        Raises:
-            Unpackable: A constant differs both between trials and between batch sizes.
+        Raises Unpackable where a constant differs both between trials and between batch sizes.
         """
         ours = self.full.canonical.constants
         differ = {
@@ -71,12 +60,8 @@ class StepTemplate:
     def verify_tail(self, constants: Sequence[Constant], tail: Step) -> None:
         """Checks on a second trial that the smaller batch's constants follow from the full batch's.
 
-        Args:
-            constants: The constants of the trial's step on a full batch.
-            tail: The trial's step on the smaller batch.
-
-        Raises:
-            Unpackable: They do not follow.
+        ``constants`` are those of the trial's full batch, ``tail`` is its step on the smaller
+        batch. Raises Unpackable where they do not follow.
         """
         assert self.tail is not None
         full, small = self.full.canonical.constants, self.tail.canonical.constants
@@ -96,9 +81,7 @@ class StepTemplate:
     def settle(self, n_seen: int) -> None:
         """Chooses the lifted constants for the next compile.
 
-        Args:
-            n_seen: Trials of the group that have been seen; one trial does not show which constants
-                differ.
+        ``n_seen``: trials of the group so far; one trial does not show which constants differ.
         """
         constants = self.full.canonical.constants
         if self.settled and not self.stale:

@@ -36,11 +36,7 @@ POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 @dataclass(frozen=True)
 class State:
-    """The values of one trial's variables, four lists of arrays.
-
-    Attributes:
-        trainable, non_trainable, optimizer, metrics: Arrays with the shapes of the variables.
-    """
+    """The values of one trial's variables: four lists of arrays, with the variables' shapes."""
 
     trainable: list[Any]
     non_trainable: list[Any]
@@ -59,18 +55,12 @@ class State:
 
 @dataclass(frozen=True)
 class Step:
-    """One traced step on one batch shape.
+    """One traced step on one batch shape."""
 
-    Attributes:
-        closed: The closed jaxpr: the flat state and batch are its inputs, logs and the flat state
-            its results.
-        canonical: Its fingerprint and constants.
-        log_names: Names of the L logs, in the order in which the model reports them.
-    """
-
+    # The flat state and batch are inputs of the closed jaxpr, logs and the flat state its results.
     closed: Any
-    canonical: Canonical
-    log_names: tuple[str, ...]
+    canonical: Canonical  # its fingerprint and constants
+    log_names: tuple[str, ...]  # of the L logs, in the order in which the model reports them
 
     @property
     def always_lifted(self) -> tuple[int, ...]:
@@ -83,16 +73,11 @@ class Step:
 
 
 def check_packable(model: Any, *, preprocessed: bool = False) -> None:
-    """Checks what keeps a model out of a pack and shows before anything is traced.
+    """Checks what keeps a compiled model out of a pack and shows before anything is traced.
 
-    Args:
-        model: A compiled model.
-        preprocessed: Whether the data are those that the ``fit`` of a task of KerasHub makes of the
-            user's; else that ``fit`` does more than train.
-
-    Raises:
-        Unpackable: The model cannot be packed. The message is the reason, to follow "trial 3 runs
-            in fit: ".
+    ``preprocessed``: whether the data are those that the ``fit`` of a task of KerasHub makes of the
+    user's; else that ``fit`` does more than train. The message of the Unpackable that it raises is
+    the reason, to follow "trial 3 runs in fit: ".
     """
     if (why := refusal()) is not None:
         raise Unpackable(why)
@@ -119,10 +104,8 @@ def _compilable(model: Any) -> Iterator[None]:
     """A block that traces a step; of one that ``fit`` would not compile, it says what is missing.
 
     Keras does not compile models with ``jit_compile=False``, and models with layers that change
-    images at random, because those also run in ``tf.data``. JAX traces most of them.
-
-    Raises:
-        Unpackable: The step cannot be compiled, or would be another one if it were.
+    images at random, because those also run in ``tf.data``. JAX traces most of them. Raises
+    Unpackable where the step cannot be compiled, or would be another one if it were.
     """
     if model.jit_compile:
         yield
@@ -151,14 +134,9 @@ def _numpy_state() -> tuple[bytes, int]:
 
 
 def build_state(model: Any, batch: Any) -> State:
-    """Creates the variables of a model as ``fit`` would on this batch, and takes their values.
+    """Creates a compiled model's variables as ``fit`` would on this batch, and takes their values.
 
-    Args:
-        model: A compiled model.
-        batch: Shapes and dtypes of the first batch.
-
-    Raises:
-        Unpackable: A metric keeps values from epoch to epoch.
+    ``batch``: shapes and dtypes. Raises Unpackable where a metric keeps values from epoch to epoch.
     """
     keras_private.symbolic_build(model, batch)
     model.reset_metrics()
@@ -179,8 +157,7 @@ def _metrics(model: Any) -> Iterator[Any]:
 def _check_reset(metric: Any) -> None:
     """Checks that a metric begins each epoch alike, as packs have it.
 
-    Raises:
-        Unpackable: Its own ``reset_state`` leaves values as they are.
+    Raises Unpackable where its own ``reset_state`` leaves values as they are.
     """
     if type(metric).reset_state.__module__.startswith("keras."):
         return
@@ -198,13 +175,8 @@ def _check_reset(metric: Any) -> None:
 def optimizer_start(model: Any, batch: Any) -> tuple[State, list[Any] | None]:
     """As ``build_state``, and from what the optimizer's own variables start.
 
-    Args:
-        model: A compiled model.
-        batch: Shapes and dtypes of the first batch.
-
-    Returns:
-        The state; and the shapes and dtypes of the variables that building the optimizer adds, if
-        all of them are zero, since they are zero for models of the same structure too. Else None.
+    The latter are the shapes and dtypes of the variables that building the optimizer adds, if all
+    of them are zero, since they are zero for models of the same structure too. Else None.
     """
     before = list(model.optimizer.variables)
     state = build_state(model, batch)
@@ -219,15 +191,14 @@ def quick_state(
 ) -> State | None:
     """The state of a stock model whose structure is known, without tracing its forward pass.
 
+    None where its shapes are not those of ``like``.
+
     Args:
         model: A compiled, built model of stock classes.
         like: Shapes and dtypes of the state of a model of the same structure; None: they are not
             compared.
         metrics: That model's metric variables as they were at first.
         start: From ``optimizer_start`` of that model.
-
-    Returns:
-        The state; None where its shapes are not those of ``like``.
     """
     if start is None:
         model.optimizer.build(model.trainable_variables)
@@ -244,9 +215,7 @@ def quick_state(
 def weighed_shapes(batch: Any, class_weight: np.ndarray | None) -> Any:
     """A batch's shapes as a step sees them: with class weights, ``sample_weight`` [B] is added.
 
-    Args:
-        batch: Shapes and dtypes of a batch.
-        class_weight: float[classes], or None.
+    ``class_weight``: float[classes], or None.
     """
     if class_weight is None:
         return batch
@@ -287,15 +256,9 @@ def trace_train(
 
 
 def trace_test(model: Any, state: State, batch: Any) -> Step:
-    """Traces ``model.test_step`` on one batch shape; the optimizer's variables are no inputs.
+    """Traces ``model.test_step`` as ``trace_train`` does; the optimizer's variables are not inputs.
 
-    Args:
-        model: A compiled, built model.
-        state: Its variables, or their shapes and dtypes.
-        batch: Shapes and dtypes of a batch.
-
-    Raises:
-        Unpackable: As for ``trace_train``.
+    Raises Unpackable as ``trace_train`` does.
     """
     own = type(model).test_step is not keras.Model.test_step
 
@@ -354,12 +317,9 @@ def flat_logs(logs: dict[str, Any]) -> dict[str, Any]:
 def each_number(logs: Mapping[str, Any], beside: Collection[str] = ()) -> dict[str, Any]:
     """Logs with arrays by their mean and by their numbers: ``f1``, ``f1_0``, ``f1_1`` and so on.
 
-    The names of an array's numbers have its indices; ``f1_at_0`` where another log is called
-    ``f1_0``. Of an array of more than a thousand numbers there is the mean alone.
-
-    Args:
-        logs: Name -> number, or array of numbers.
-        beside: Names of further logs.
+    The names of an array's numbers have its indices; ``f1_at_0`` where another log, of these or of
+    the names ``beside``, is called ``f1_0``. Of an array of more than a thousand numbers there is
+    the mean alone.
     """
     taken = {*logs, *beside}
     found: dict[str, Any] = {}
@@ -418,15 +378,9 @@ def _results(
 ) -> dict[str, Any]:
     """The logs that ``fit`` puts into the history.
 
-    After a ``train_step`` of the user's these are the metrics' results, where they have the same
-    names as the logs that the step returns.
-
-    Args:
-        model: The model.
-        logs: What the step returned.
-        variables: Lists of the variables that the step was given.
-        new: Their values after the step.
-        own: Whether the step is the user's.
+    After a ``train_step`` of the user's (``own``) these are the metrics' results, where they have
+    the same names as the ``logs`` that the step returns. ``new`` are the values of the lists of
+    variables after the step.
     """
     if not isinstance(logs, dict) or not logs:
         raise Unpackable(
@@ -456,11 +410,7 @@ def _values(variables: list[Any]) -> list[Any]:
 
 
 def check_precision(name: str | None) -> str | None:
-    """Returns the name of a precision, or None.
-
-    Raises:
-        UsageError: No precision has this name.
-    """
+    """Returns the name of a precision, or None; raises UsageError for another name."""
     if name is not None and name not in POLICIES:
         raise UsageError(f"precision: {name!r} is not one of {', '.join(POLICIES)}.")
     return name

@@ -74,13 +74,9 @@ class _Row:
 
 @dataclass
 class _Skeleton:
-    """The laws of a skeleton.
+    """The laws of a skeleton."""
 
-    Attributes:
-        rows: The trials that were traced.
-    """
-
-    rows: list[_Row] = field(default_factory=list)
+    rows: list[_Row] = field(default_factory=list)  # the trials that were traced
     _differ: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # [columns]
     # The first column that equals an extent -> those that have been equal to it in all rows.
     _widths: dict[int, np.ndarray] = field(default_factory=dict)

@@ -129,12 +129,9 @@ def grid_values(
     """Return the real values that a grid walks, lowest or first choice first.
 
     A float without step gives 10 values spread evenly on its scale, an int on a log scale without
-    step up to 10, both with both bounds.
-
-    Args:
-        distribution: What Optuna samples.
-        mirrored: Whether a stored value is ``low + high`` minus the real one.
-        every: All values of an int on a log scale, so that a finite space is walked completely.
+    step up to 10, both with both bounds. ``mirrored``: whether a stored value is ``low + high``
+    minus the real one. ``every``: all values of an int on a log scale, so that a finite space is
+    walked completely.
     """
     if isinstance(distribution, CategoricalDistribution):
         return cast(list[Scalar], list(distribution.choices))
@@ -177,10 +174,7 @@ def grid_point(low: float, step: float, index: int) -> float:
 def spread(low: float, high: float, log: bool) -> list[float]:
     """Return 10 points, evenly spread on the scale, both bounds among them; 1 where they are equal.
 
-    Args:
-        low: First point.
-        high: Last point.
-        log: Whether the scale is logarithmic; both bounds are above 0 then.
+    ``log``: whether the scale is logarithmic; both bounds are above 0 then.
     """
     if low == high:
         return [low]
@@ -201,15 +195,10 @@ def plain(value: Any) -> Any:
 
 
 def whole(where: str, argument: str, value: Any) -> int:
-    """Return ``value`` as an int.
+    """Return an int, a NumPy integer or a float without fraction as an int.
 
-    Args:
-        where: The call at fault, as the user wrote it; begins the message.
-        argument: Name of the argument.
-        value: An int, a NumPy integer or a float without fraction.
-
-    Raises:
-        SpaceError: It is none of these, or a bool.
+    Raises SpaceError for other values, and for a bool. ``where``: the call at fault, as the user
+    wrote it; begins the message.
     """
     value = plain(value)
     if isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0:
@@ -218,15 +207,9 @@ def whole(where: str, argument: str, value: Any) -> int:
 
 
 def number(where: str, argument: str, value: Any) -> float:
-    """Return ``value`` as a finite float.
+    """Return an int, a float or a NumPy number as a finite float.
 
-    Args:
-        where: The call at fault, as the user wrote it; begins the message.
-        argument: Name of the argument.
-        value: An int, a float or a NumPy number.
-
-    Raises:
-        SpaceError: It is none of these, a bool, infinite or NaN.
+    Raises SpaceError for other values, a bool, infinity and NaN. ``where``: as for ``whole``.
     """
     value = plain(value)
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
@@ -244,11 +227,8 @@ def same(value: Any, other: Scalar) -> bool:
 def find_choice(value: Any, choices: Sequence[Scalar]) -> Scalar | None:
     """Return the choice that ``value`` means, in the type of the choices; None when there is none.
 
-    ``1`` finds ``1.0`` and the other way round; a bool finds only a bool, a str only a str.
-
-    Args:
-        value: What was given.
-        choices: Scalars of one type.
+    ``1`` finds ``1.0`` and the other way round; a bool finds only a bool, a str only a str. The
+    choices are of one type.
     """
     value = plain(value)
     if not isinstance(value, Scalar):

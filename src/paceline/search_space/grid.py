@@ -26,9 +26,8 @@ class GridWalk:
     def __init__(self, *, every: bool = False) -> None:
         """Start at the first configuration.
 
-        Args:
-            every: Walk all values of an int on a log scale, not 10 of them: then a finite space is
-                walked completely.
+        ``every``: walk all values of an int on a log scale, not 10 of them: then a finite space is
+        walked completely.
         """
         self._every = every
         # Storage name -> index of the value shown, outermost first.
@@ -56,10 +55,9 @@ class GridWalk:
         return choose
 
     def advance(self) -> bool:
-        """Show the next configuration; call it after a build, also one that raised.
+        """Show the next configuration; return False when there is none left, and from then on.
 
-        Returns:
-            False when there is none left, and from then on.
+        Call it after a build, also one that raised.
         """
         while self._shown:
             name, index = self._shown.popitem()

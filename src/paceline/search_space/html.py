@@ -163,11 +163,7 @@ class HparamsTable(dict[str, Any]):
 
 
 class ShownValues:
-    """What is shown by its ``values``, in Python and in a notebook.
-
-    Attributes:
-        values: Name -> value.
-    """
+    """What is shown by its ``values`` (name -> value), in Python and in a notebook."""
 
     values: dict[str, Any]
 

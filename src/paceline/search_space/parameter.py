@@ -46,28 +46,19 @@ _FEW = 10
 
 @dataclass(frozen=True)
 class Parameter:
-    """One thing a sampler may choose, under one condition.
+    """One thing a sampler may choose, under one condition."""
 
-    Attributes:
-        name: Plain name, name scopes included: ``a/units``.
-        storage_name: Name in storage: ``units[type=a]``, ``lr[reversed]``.
-        distribution: What Optuna sees; its values are stored values.
-        default: Real value where nobody chooses.
-        mirrored: Whether a stored value is ``low + high`` minus the real one.
-    """
-
-    name: str
-    storage_name: str
-    distribution: Distribution
-    default: Scalar
-    mirrored: bool = False
+    name: str  # plain name, name scopes included: ``a/units``
+    storage_name: str  # name in storage: ``units[type=a]``, ``lr[reversed]``
+    distribution: Distribution  # what Optuna sees; its values are stored values
+    default: Scalar  # real value where nobody chooses
+    mirrored: bool = False  # whether a stored value is ``low + high`` minus the real one
 
     @classmethod
     def of(cls, hp: HyperParameter) -> Parameter:
         """Return the parameter of a declared Int, Float, Choice or Boolean.
 
-        Raises:
-            SpaceError: A step so small that its values cannot be told apart or listed.
+        Raises SpaceError as ``HyperParameter.distribution`` does.
         """
         name = f"{hp.storage_name}[reversed]" if hp.mirrored else hp.storage_name
         return cls(hp.name, name, hp.distribution, hp.default, hp.mirrored)
@@ -85,11 +76,8 @@ class Parameter:
     def check(self, value: Any) -> Scalar:
         """Return ``value`` as this parameter writes it: of its type, on its grid.
 
-        Args:
-            value: A real value; NumPy scalars are accepted, and ``3.0`` for an int.
-
-        Raises:
-            SpaceError: The value is of another type, outside the bounds or between the steps.
+        NumPy scalars are accepted, and ``3.0`` for an int. Raises SpaceError where the value is of
+        another type, outside the bounds or between the steps.
         """
         found = self._find(plain(value))
         if found is None:
@@ -100,42 +88,22 @@ class Parameter:
         return found
 
     def to_storage(self, real: Any) -> Scalar:
-        """Return what Optuna stores for a real value.
-
-        Args:
-            real: A value of this parameter, as ``check`` accepts it.
-
-        Raises:
-            SpaceError: ``check`` refuses the value.
-        """
+        """Return what Optuna stores for a real value; raise SpaceError if ``check`` refuses it."""
         value = self.check(real)
         return mirror(self.distribution, value) if self.mirrored else value
 
     def from_storage(self, stored: Any) -> Scalar:
-        """Return the real value of a stored one.
+        """Return the real value of a stored one, of ``distribution``; raise SpaceError for others.
 
         The way to storage and back changes nothing in a value that came from here, in a bound, or
         in anything that is not a mirrored float; another mirrored float comes back within a
         rounding error of ``low + high``.
-
-        Args:
-            stored: A value of ``distribution``.
-
-        Raises:
-            SpaceError: It is no value of the distribution.
         """
         value = self.check(stored)  # a mirrored parameter has the same bounds on both sides
         return mirror(self.distribution, value) if self.mirrored else value
 
     def values(self, *, every: bool = False) -> Sequence[Scalar]:
-        """Return the real values that a grid walks, lowest or first choice first.
-
-        A float without step gives 10 values spread evenly on its scale, an int on a log scale
-        without step up to 10, both with both bounds.
-
-        Args:
-            every: All values of an int on a log scale, so that a finite space is walked completely.
-        """
+        """Return the real values that a grid walks, as ``grid_values`` does."""
         return grid_values(self.distribution, mirrored=self.mirrored, every=every)
 
     def to_json(self) -> dict[str, Any]:
@@ -191,14 +159,10 @@ class Parameter:
 def one_value_apart(
     parameters: Iterable[Parameter], hparams: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """Give configurations that differ in the value of one parameter from these hparams.
+    """Give configurations that differ in the value of one of the parameters from these hparams.
 
     A build with each of them shows what is declared under an ``if``. Of a parameter of many values
-    the lowest and the highest are given.
-
-    Args:
-        parameters: Those to give other values.
-        hparams: Plain name -> real value, of these parameters and of others.
+    the lowest and the highest are given. ``hparams``: plain name -> real value, also of others.
     """
     for parameter in parameters:
         values, n = parameter.values(), parameter.cardinality
@@ -217,23 +181,17 @@ class DeclaredParameters(Protocol):
 
 
 class Space:
-    """The union of the parameters met in builds.
-
-    Attributes:
-        parameters: Storage name -> parameter, in the order first met.
-    """
+    """The union of the parameters met in builds."""
 
     def __init__(self, parameters: Mapping[str, Parameter] | None = None) -> None:
+        # By storage name, in the order first met.
         self.parameters: dict[str, Parameter] = dict(parameters or {})
 
     def learn(self, hp: DeclaredParameters) -> None:
-        """Add the parameters that a build met; nothing is added when one conflicts.
+        """Add the parameters that a build met.
 
-        Args:
-            hp: The hp after a build.
-
-        Raises:
-            SpaceError: A parameter is known under the same name and condition with other bounds.
+        Raises SpaceError, and adds nothing, where one is known under the same name and condition
+        with other bounds.
         """
         for storage_name, parameter in hp.parameters.items():
             known = self.parameters.get(storage_name)

@@ -42,6 +42,8 @@ _DRAW_NOTHING = (
 class CallbackDriver:
     """The callbacks of one trial (or of one fold or repetition of it), and the model they see.
 
+    ``begin_epoch``, ``end_epoch`` and ``end`` raise whatever a callback raises.
+
     Args:
         callbacks: The trial's own copies.
         make: Builds the trial's model.
@@ -49,9 +51,6 @@ class CallbackDriver:
         params: What Keras tells callbacks: epochs, steps, and the trial.
         seed: The trial's seed. In ``fit`` trials train one after another, each from its seed; so
             here each has random states of its own.
-
-    Attributes:
-        begun: Whether ``on_train_begin`` was called.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class CallbackDriver:
         self._epoch = -1  # the epoch that has begun last
         self._logs: dict[str, float] = {}  # of the last epoch, without what callbacks added
         self._seconds = 0.0
-        self.begun = self._ended = False
+        self.begun = self._ended = False  # ``begun``: whether ``on_train_begin`` was called
         self._built_with: dict[tuple[str, str], Any] | None = None
 
     @property
@@ -99,11 +98,7 @@ class CallbackDriver:
     def begin_epoch(self, epoch: int) -> None:
         """Calls ``on_epoch_begin``, and before the first epoch ``on_train_begin``.
 
-        Args:
-            epoch: Number of the epoch, from 0.
-
-        Raises:
-            Exception: Whatever a callback raises.
+        ``epoch`` counts from 0.
         """
         began = time.perf_counter()
         if not self.begun:
@@ -126,16 +121,10 @@ class CallbackDriver:
         self._seconds += time.perf_counter() - began
 
     def end_epoch(self, logs: Mapping[str, float]) -> dict[str, float]:
-        """Calls the validation's hooks and ``on_epoch_end``.
+        """Calls the validation's hooks and ``on_epoch_end``; returns the logs that callbacks leave.
 
-        Args:
-            logs: The epoch's logs by name, those of validation with the prefix ``val_``.
-
-        Returns:
-            The logs as the callbacks leave them, numbers only.
-
-        Raises:
-            Exception: Whatever a callback raises.
+        ``logs``: the epoch's by name, those of validation with the prefix ``val_``. Of what the
+        callbacks leave, numbers alone are returned.
         """
         began = time.perf_counter()
         assert self._model is not None
@@ -151,11 +140,7 @@ class CallbackDriver:
         return numbers(self._logs_seen.logs)
 
     def end(self) -> None:
-        """Calls ``on_train_end``; changes of the model in it do not reach the slot.
-
-        Raises:
-            Exception: Whatever a callback raises.
-        """
+        """Calls ``on_train_end``; changes of the model in it do not reach the slot."""
         if self._ended or self._model is None:
             return
         self._ended = True
@@ -171,14 +156,9 @@ class CallbackDriver:
         self.attach(None)
 
     def saved(self, name: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-        """The state of all callbacks, for a checkpoint.
+        """The state of all callbacks, for a checkpoint, as JSON values.
 
-        Args:
-            name: Prefix of the names of their arrays.
-            arrays: Gets the arrays of the state, by name.
-
-        Returns:
-            All else, as JSON values.
+        Its arrays go into ``arrays``, under names that begin with ``name``.
         """
         if self._stored is not None:  # read from a checkpoint, and training has not begun since
             arrays.update(self._stored.arrays)
@@ -189,13 +169,7 @@ class CallbackDriver:
         return facts
 
     def restore(self, name: str, facts: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Makes the callbacks begin with a state that ``saved`` has returned.
-
-        Args:
-            name: Prefix of the names of their arrays.
-            facts: What ``saved`` returned.
-            arrays: Arrays by name, among them those of these callbacks.
-        """
+        """Makes the callbacks begin with a state of ``saved``: what it returned, and the arrays."""
         own = {key: array for key, array in arrays.items() if key.startswith(f"{name}.")}
         self._stored = CallbackState(facts, own)
         if "random" in facts:
@@ -209,8 +183,7 @@ class CallbackDriver:
     def take_back_logs(self, kept: Mapping[str, int]) -> None:
         """Takes back what callbacks appended to logs in another process, since they begin again.
 
-        Args:
-            kept: What ``logs`` was there.
+        ``kept``: what ``logs`` was there.
         """
         places = UserPlaces(self._given)
         places.begun_before(kept)

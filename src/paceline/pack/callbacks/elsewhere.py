@@ -33,34 +33,22 @@ _PREFIX, _LOCK = "paceline-files-", ".lock"
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A file that a callback has written.
+    """A file that a callback has written."""
 
-    Attributes:
-        at: The callback, in the trial's list.
-        path: Its path below the callback's folder, with "/" between the parts.
-        data: What it holds.
-    """
-
-    at: int
-    path: str
-    data: bytes
+    at: int  # the callback, in the trial's list
+    path: str  # below the callback's folder, with "/" between the parts
+    data: bytes  # what it holds
 
 
 @dataclass(frozen=True)
 class _Output:
-    """What one callback writes on this machine.
+    """What one callback writes on this machine."""
 
-    Attributes:
-        folder: All of it lies below.
-        log: The one file that it appends to; None: it writes whole files.
-        pattern: What matches the paths of its files below the folder; None: all do.
-        kept: Bytes of the log that were there before the trial began, and stay.
-    """
-
-    folder: Path
-    log: Path | None = None
+    folder: Path  # all of it lies below
+    log: Path | None = None  # the one file that it appends to; None: it writes whole files
+    # What matches the paths of its files below the folder; None: all do.
     pattern: re.Pattern[str] | None = None
-    kept: int = 0
+    kept: int = 0  # bytes of the log that were there before the trial began, and stay
 
     @classmethod
     def of(cls, callback: Any) -> _Output | None:
@@ -83,9 +71,8 @@ class _Output:
     def put(self, file: WrittenFile) -> Path:
         """Writes a file of the callback; returns where it lies.
 
-        Raises:
-            OSError: It cannot be written.
-            ValueError: It is none that the callback would write.
+        Raises OSError where the file cannot be written, and ValueError for one that the callback
+        would not write.
         """
         path, rest = self.log, PurePosixPath(file.path)
         if path is None:
@@ -102,10 +89,8 @@ class _Output:
 class OwnFolder:
     """Where the callbacks of a machine write.
 
-    It goes with the machine, or else when another machine begins on the same disk.
-
-    Args:
-        parent: The folder in which it is made; None: the system's for temporary files.
+    It goes with the machine, or else when another machine begins on the same disk. It is made in
+    ``parent``; None: the system's folder for temporary files.
     """
 
     def __init__(self, parent: Path | None = None) -> None:
@@ -119,23 +104,17 @@ class OwnFolder:
         self._seen: dict[int, dict[Path, tuple[int, int]]] = {}
 
     def here(self, at: int, path: Path, trial: str, is_file: bool) -> Path:
-        """The path on this machine for a path of the user's.
+        """The path on this machine for a path of the user's (``path``, the trial's own).
 
-        Args:
-            at: The callback, in the trial's list.
-            path: The trial's own path.
-            trial: The trial's number, or the name of a fold or repetition of it.
-            is_file: Whether it is one of a file.
+        ``at``: the callback, in the trial's list. ``trial``: the trial's number, or the name of a
+        fold or repetition of it.
         """
         return self._folder / trial / str(at) / _split(path, is_file)[1]
 
     def add(self, number: int, callbacks: Iterable[Any], files: Sequence[WrittenFile]) -> None:
         """Takes a job in, with the files that its callbacks have written elsewhere.
 
-        Args:
-            number: The job's.
-            callbacks: Its callbacks, which write where ``here`` has said.
-            files: The files.
+        The callbacks write where ``here`` has said.
         """
         self._outputs[number] = outputs = _outputs(callbacks)
         written = [outputs[file.at].put(file) for file in files]
@@ -171,8 +150,7 @@ class OwnFolder:
 class UserPlaces:
     """Where the callbacks of one job write on the machine of the search.
 
-    Args:
-        callbacks: The job's, which write as the user wants it; the job has not begun.
+    The callbacks write as the user wants it; the job has not begun.
     """
 
     def __init__(self, callbacks: Iterable[Any]) -> None:
@@ -188,22 +166,16 @@ class UserPlaces:
         return {str(at): output.kept for at, output in logs}
 
     def begun_before(self, kept: Mapping[str, int]) -> None:
-        """Has logs keep what was there before the job began in another process.
+        """Notes that the job began in another process: logs keep what was there before.
 
-        Args:
-            kept: What ``kept`` was there.
+        ``kept``: what ``kept`` was in that process.
         """
         for at, output in self._outputs.items():
             if output.log is not None and str(at) in kept:
                 self._outputs[at] = replace(output, kept=min(output.kept, kept[str(at)]))
 
     def put(self, file: WrittenFile) -> None:
-        """Writes a file that another machine has sent.
-
-        Raises:
-            OSError: It cannot be written.
-            ValueError: It is none that the callback would write.
-        """
+        """Writes a file that another machine has sent; raises as ``_Output.put`` does."""
         if file.at not in self._outputs:
             raise _none_of(file)
         self._outputs[file.at].put(file)
@@ -219,8 +191,7 @@ class UserPlaces:
     def taken_along(self, begins: bool) -> list[WrittenFile]:
         """The files that callbacks append to, for the machine on which the job trains.
 
-        Args:
-            begins: Whether the job begins there, rather than goes on.
+        ``begins``: whether the job begins there, rather than goes on.
         """
         found = []
         for at, output in self._outputs.items():

@@ -24,10 +24,8 @@ _STEPS = ("__call__", "build", "call", "compute_loss", "result", "train_step", "
 def copied(callbacks: Sequence[Any], model: Any, kept: Mapping[int, Any]) -> list[Any]:
     """Copies of callbacks, which hold the same variables and layers where those are a model's.
 
-    Args:
-        callbacks: The callbacks.
-        model: The model that they will be called with.
-        kept: Other objects that are not copied, by id.
+    ``model``: the one that they will be called with. ``kept``: other objects that are not copied,
+    by id.
     """
     own = [model, *keras_private.all_layers(model), *variables_of(model)]
     same = {id(each): each for each in own}
@@ -40,15 +38,9 @@ def copied(callbacks: Sequence[Any], model: Any, kept: Mapping[int, Any]) -> lis
 
 
 def why_not_beside(callbacks: Sequence[Any], model: Any, *, away: bool = False) -> str | None:
-    """Why a trial with these callbacks cannot train beside others; None: it can.
+    """Why a trial with these callbacks cannot train beside others, for the user; None: it can.
 
-    Args:
-        callbacks: The trial's callbacks.
-        model: The trial's model.
-        away: Whether the trial would train on another machine, with another model.
-
-    Returns:
-        A text for the user.
+    ``away``: whether the trial would train on another machine, with another model.
     """
     if is_reused(model):
         return (

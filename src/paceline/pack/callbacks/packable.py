@@ -47,11 +47,7 @@ def why_not_packed(callbacks: Iterable[Any]) -> str | None:
 
 
 def check_packages(callbacks: Iterable[Any]) -> None:
-    """Refuse callbacks of Keras that would fail in every trial, for want of a package.
-
-    Raises:
-        MissingExtraError: The message has the line that installs what is missing.
-    """
+    """Refuse callbacks of Keras that would fail in every trial, for want of a package."""
     for callback in callbacks:
         if not isinstance(callback, keras.callbacks.TensorBoard):
             continue

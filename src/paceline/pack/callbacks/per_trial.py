@@ -47,8 +47,7 @@ class TrialPaths(Protocol):
     def label(self, trial: str) -> str:
         """Returns what stands for ``{trial}`` in paths.
 
-        Args:
-            trial: The trial's number, or the name of a fold or repetition of it.
+        ``trial``: a trial's number, or the name of a fold or repetition of it.
         """
         ...
 
@@ -58,11 +57,7 @@ class TrialPaths(Protocol):
 
 
 class StudyPaths:
-    """Paths below the folder of a study.
-
-    Args:
-        folder: Where files go whose path is relative.
-    """
+    """Paths below the folder of a study, where files go whose path is relative."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -90,10 +85,6 @@ class CallbackFactory:
         note: Told what users should know, a sentence each.
         data: The search's data: arrays, and lists, tuples and dicts of arrays. They are not copied
             where callbacks hold them.
-
-    Raises:
-        UsageError: ``given`` is none of these, or its callbacks cannot be copied.
-        MissingExtraError: A callback needs a package that is not installed.
     """
 
     def __init__(
@@ -128,11 +119,7 @@ class CallbackFactory:
             ) from error
 
     def below(self, here: Callable[[int, Path, str, bool], Path]) -> CallbackFactory:
-        """The same for a machine whose disk is not the user's.
-
-        Args:
-            here: As ``OwnFolder.here``.
-        """
+        """The same for a machine whose disk is not the user's; ``here``: as ``OwnFolder.here``."""
         other = copy.copy(self)
         other._here = here
         return other
@@ -174,12 +161,7 @@ class CallbackFactory:
             self._note(text)
 
     def ask(self, hp: Any) -> None:
-        """Calls a function of hp once, so that it declares its hyperparameters.
-
-        Raises:
-            UsageError: The function returns something else than callbacks.
-            MissingExtraError: A callback needs a package that is not installed.
-        """
+        """Calls a function of hp once, so that it declares its hyperparameters."""
         if self._function is not None:
             made = _flat(self._function(hp))
             check_packages(made)
@@ -201,16 +183,10 @@ class CallbackFactory:
         return [type(each) for each in given]
 
     def check_logs(self, hp: Any, names: Sequence[str]) -> None:
-        """Checks that callbacks watch logs that there are, as far as that can be told.
+        """Checks that callbacks watch logs (``names``) that there are, as far as that can be told.
 
-        Callbacks of the user's own may add logs; then nothing can be told.
-
-        Args:
-            hp: Hyperparameters, for a function of hp.
-            names: Names of an epoch's logs.
-
-        Raises:
-            UsageError: A callback of Keras' watches another log.
+        Callbacks of the user's own may add logs; then nothing can be told. ``hp`` is for a function
+        of hp.
         """
         callbacks = self._given if self._function is None else _flat(self._function(hp))
         own = [cls for cls in map(type, callbacks) if not cls.__module__.startswith("keras.")]
@@ -228,13 +204,8 @@ class CallbackFactory:
     def of(self, trial: str, hp: Any, model: Any) -> list[Any]:
         """New callbacks for a trial, which write to files of its own.
 
-        Args:
-            trial: The trial's number, or the name of a fold or repetition of it.
-            hp: The trial's hyperparameters.
-            model: The trial's model; the callbacks keep what they have in common with it.
-
-        Raises:
-            UsageError: A function of hp returns something else than callbacks.
+        ``trial``: its number, or the name of a fold or repetition of it. The callbacks keep what
+        they have in common with ``model``, the trial's.
         """
         if self._function is not None:
             made = _flat(self._function(hp))
@@ -291,16 +262,15 @@ def give_own_path(
     paths: TrialPaths,
     here: Callable[[Path, str, bool], Path] | None = None,
 ) -> tuple[Path, Path] | None:
-    """Makes a callback of a trial write to a path of the trial's own.
+    """Makes a callback of a trial write to a path of the trial's own: the path before and after.
+
+    None if the path holds ``{trial}``, or the callback has none.
 
     Args:
         callback: A callback that only this trial has.
         trial: The trial's number, or the name of a fold or repetition of it.
         paths: Where the callbacks of each trial write.
         here: Makes of that a path of this machine; None: it is one.
-
-    Returns:
-        The path before and after; None if it holds ``{trial}``, or the callback has no path.
     """
     label = paths.label(trial)
     named = {
@@ -359,9 +329,7 @@ def _arrays(nest: Any) -> list[Any]:
 def numbers(logs: Mapping[str, Any], metrics: Collection[str] = ()) -> dict[str, float]:
     """The logs that are numbers; callbacks may add logs of any type.
 
-    Args:
-        logs: The logs of an epoch.
-        metrics: Names of logs that may be arrays of numbers, which are reported one by one.
+    ``metrics``: names of logs that may be arrays of numbers, which are reported one by one.
     """
     found = {}
     for name, value in logs.items():

@@ -22,14 +22,9 @@ _HOOKS = tuple(name for name in dir(keras.callbacks.Callback) if name.startswith
 def why_not_in_turns(
     callbacks: Sequence[Any], function: Callable[[Any], Any] | None = None
 ) -> str | None:
-    """Why trials with these callbacks must train one after another; None: nothing shows it.
+    """Why trials with these callbacks must train one after another, for the user.
 
-    Args:
-        callbacks: Keras callbacks, of which each trial gets copies.
-        function: The function of hp that makes them instead, if there is one.
-
-    Returns:
-        A text for the user.
+    None: nothing shows it. ``function``: the function of hp that makes the callbacks instead.
     """
     for callback in callbacks:
         package = type(callback).__module__.partition(".")[0]
@@ -48,9 +43,7 @@ def why_not_in_turns(
 def in_turns(callbacks: Sequence[Any], function: Callable[[Any], Any] | None = None) -> str | None:
     """What packed trials write to in turns, a sentence for the user; None: nothing shows it.
 
-    Args:
-        callbacks: Keras callbacks, of which each trial gets copies.
-        function: The function of hp that makes them instead, if there is one.
+    ``function``: the function of hp that makes the callbacks instead.
     """
     for user in _functions(callbacks, function):
         what = next(_outside(user), None)

@@ -17,19 +17,12 @@ from paceline.program import keras_private
 
 @dataclass(frozen=True)
 class RandomStates:
-    """All of them at one moment.
+    """All of them at one moment."""
 
-    Attributes:
-        python: As ``random.getstate`` returns it.
-        numpy: As ``np.random.get_state`` returns it.
-        keras: Of Keras' own generator; None: it has none yet.
-        torch: PyTorch's; None where Keras does not run on it.
-    """
-
-    python: Any
-    numpy: Any
-    keras: np.ndarray | None
-    torch: np.ndarray | None
+    python: Any  # as ``random.getstate`` returns it
+    numpy: Any  # as ``np.random.get_state`` returns it
+    keras: np.ndarray | None  # of Keras' own generator; None: it has none yet
+    torch: np.ndarray | None  # PyTorch's; None where Keras does not run on it
 
     @classmethod
     def now(cls) -> RandomStates:
@@ -88,17 +81,13 @@ class RandomStates:
 class OwnRandomStates:
     """The random states of one trial, from which nobody but its callbacks draws.
 
-    Args:
-        seed: The trial's seed, from which they begin.
-
-    Attributes:
-        drawn: The states; None: nothing has been drawn from them.
+    They begin from ``seed``, the trial's.
     """
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._seeded: RandomStates | None = None  # as the seed makes them, once they were read
-        self.drawn: RandomStates | None = None
+        self.drawn: RandomStates | None = None  # None: nothing has been drawn
 
     @contextmanager
     def present(self) -> Iterator[None]:

@@ -37,15 +37,10 @@ MISSING: Any = object()  # the value of a name that is bound to nothing
 
 @dataclass(frozen=True)
 class UserFunction:
-    """A function that the user wrote.
-
-    Attributes:
-        function: The function.
-        shared_self: Whether it is a method that is called on an object made outside.
-    """
+    """A function that the user wrote."""
 
     function: Any  # types.FunctionType, which a type checker would take for a method
-    shared_self: bool
+    shared_self: bool  # whether it is a method that is called on an object made outside
 
     @property
     def name(self) -> str:
@@ -89,43 +84,32 @@ _GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL
 
 @dataclass
 class Reached:
-    """What functions of a user reach.
+    """What functions of a user reach."""
 
-    Attributes:
-        functions: The user's functions: those given, and those they use, as far as names show.
-        names: Label -> function that reads the present value: globals, closures, defaults, and
-            objects that were given.
-        instances: Objects of the user's classes, by label.
-        keras: Keras' layers, models, variables, optimizers and callbacks, by label.
-        others: Objects of libraries, by label.
-        attributes: Names of attributes that the functions use.
-    """
-
+    # The user's functions: those given, and those they use, as far as names show.
     functions: list[UserFunction] = field(default_factory=list)
+    # Label -> function that reads the present value: globals, closures, defaults, and objects that
+    # were given.
     names: dict[str, Callable[[], Any]] = field(default_factory=dict)
+    # Objects of the user's classes, by label.
     instances: dict[str, Any] = field(default_factory=dict)
+    # Keras' layers, models, variables, optimizers and callbacks, by label.
     keras: dict[str, Any] = field(default_factory=dict)
-    others: dict[str, Any] = field(default_factory=dict)
-    attributes: set[str] = field(default_factory=set)
+    others: dict[str, Any] = field(default_factory=dict)  # objects of libraries, by label
+    attributes: set[str] = field(default_factory=set)  # names of attributes that the functions use
 
 
 def reached(roots: Mapping[str, Any], entries: Iterable[str] = ("__call__",)) -> Reached:
     """Follows names from the user's functions and objects to all that they reach.
 
-    Args:
-        roots: Label -> function, or object that functions are given.
-        entries: Names of methods of the roots that are called.
+    ``roots``: label -> function, or object that functions are given. ``entries``: names of methods
+    of the roots that are called.
     """
     return _Look(roots, entries).found
 
 
 class _Look:
-    """Goes from object to object; each is looked at once.
-
-    Args:
-        roots: Label -> function or object.
-        entries: Names of methods of the roots that are called.
-    """
+    """Goes from object to object; each is looked at once. Arguments as those of ``reached``."""
 
     def __init__(self, roots: Mapping[str, Any], entries: Iterable[str]) -> None:
         self.found = Reached(attributes=set(entries))

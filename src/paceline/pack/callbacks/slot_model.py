@@ -29,12 +29,7 @@ class Slot(Protocol):
     """One slot of a pack, between two epochs."""
 
     def read(self, part: int, leaf: int) -> np.ndarray:
-        """A copy of one variable.
-
-        Args:
-            part: Number of the list in ``State.lists``.
-            leaf: Number of the variable in that list.
-        """
+        """A copy of one variable, number ``leaf`` of the list ``part`` of ``State.lists``."""
         ...
 
     def write(self, part: int, leaf: int, value: np.ndarray) -> None:
@@ -43,14 +38,9 @@ class Slot(Protocol):
 
 
 class SlotModel:
-    """Binds a model's variables to a slot.
+    """Binds a compiled model's variables, all of which it has, to a slot.
 
-    Args:
-        model: A compiled model with all of its variables. The values of those that no other model
-            has are dropped.
-
-    Attributes:
-        model: The model.
+    The values of those that no other model has are dropped.
     """
 
     def __init__(self, model: Any) -> None:
@@ -100,11 +90,7 @@ class SlotModel:
         self._touched.clear()
 
     def flush(self) -> None:
-        """Writes variables that have another value now to the slot.
-
-        Raises:
-            RuntimeError: The model or its optimizer has other variables than before.
-        """
+        """Writes variables that have another value now to the slot; raises as ``check`` does."""
         self.check()
         for cell in self._touched:
             cell.flush()
@@ -112,8 +98,7 @@ class SlotModel:
     def check(self) -> None:
         """Checks that the model has the variables that the compiled program trains.
 
-        Raises:
-            RuntimeError: The model or its optimizer has other variables than before.
+        Raises RuntimeError where the model or its optimizer has other variables than before.
         """
         same = self.model.optimizer is self._optimizer
         same = same and len(self._optimizer.variables) == len(self._lists[2])
@@ -126,8 +111,7 @@ class SlotModel:
     def fetch(self, cell: _Cell) -> np.ndarray:
         """A variable's value in the slot.
 
-        Raises:
-            RuntimeError: The variable is a metric's, or the trial has left its slot.
+        Raises RuntimeError where the variable is a metric's, or the trial has left its slot.
         """
         if cell.part == _METRICS:
             raise RuntimeError(
@@ -167,8 +151,7 @@ class SlotModel:
 def plain_attributes(model: Any) -> dict[tuple[str, str], Any]:
     """Public numbers and texts of a model and its parts: steps are traced with such values.
 
-    Returns:
-        Name of the part and of the attribute -> value.
+    Name of the part and of the attribute -> value.
     """
     parts = {
         type(layer).__name__ + f" {layer.name!r}": layer
@@ -187,12 +170,8 @@ def plain_attributes(model: Any) -> dict[tuple[str, str], Any]:
 def check_attributes(before: dict[tuple[str, str], Any], model: Any) -> None:
     """Checks that the compiled program has the values that callbacks have left when training began.
 
-    Args:
-        before: Of ``plain_attributes``, as the model was built.
-        model: The model.
-
-    Raises:
-        RuntimeError: A callback has changed one, which a step that is traced now would show.
+    ``before`` is of ``plain_attributes``, as the model was built. Raises RuntimeError where a
+    callback has changed a value, which a step that is traced now would show.
     """
     for (part, name), value in plain_attributes(model).items():
         if before.get((part, name), value) != value:

@@ -60,8 +60,7 @@ _WITH_VARIABLES = (keras.Variable, keras.Layer, keras.Metric, keras.optimizers.O
 def attributes_of(callbacks: Sequence[Any]) -> list[dict[str, Any]]:
     """Each callback's attributes, as ``callback_state`` compares them with later ones.
 
-    Returns:
-        Name -> a path or text itself; of Keras' objects, how many variables they have.
+    Name -> a path or text itself; of Keras' objects, how many variables they have.
     """
     return [
         {
@@ -79,20 +78,15 @@ def callback_state(
     arrays: dict[str, np.ndarray],
     begun_with: Sequence[Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
-    """The attributes of callbacks, for a checkpoint.
+    """The attributes of one trial's callbacks, for a checkpoint.
 
-    Args:
-        callbacks: The callbacks of one trial.
-        name: Prefix of the names of their arrays.
-        arrays: Gets the arrays among the attributes, by name.
-        begun_with: What ``attributes_of`` returned when training had begun. Other attributes are
-            not stored.
+    Arrays among them go into ``arrays``, under names that begin with ``name``. ``begun_with`` is
+    what ``attributes_of`` returned when training had begun; other attributes are not stored.
 
-    Returns:
-        For each callback JSON values: its class, its attributes, the values of the variables of
-        attributes that are Keras' objects, the attributes that are the same object as one before,
-        the names of the attributes that cannot be stored, and the bytes of the file that a
-        CSVLogger has written.
+    For each callback JSON values are returned: its class, its attributes, the values of the
+    variables of attributes that are Keras' objects, the attributes that are the same object as one
+    before, the names of the attributes that cannot be stored, and the bytes of the file that a
+    CSVLogger has written.
     """
     found, seen = [], {}
     for at, callback in enumerate(callbacks):
@@ -136,9 +130,8 @@ def callback_state(
 class CallbackState:
     """The state of one trial's callbacks, read from a checkpoint.
 
-    Args:
-        facts: A dict with the list that ``callback_state`` returned under "callbacks".
-        arrays: The arrays that it put into ``arrays``, by name.
+    ``facts``: a dict with the list that ``callback_state`` returned under "callbacks". ``arrays``:
+    the arrays that it put there, by name.
     """
 
     def __init__(self, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -247,8 +240,7 @@ class _CannotBeStored(Exception):
 def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     """A value as JSON; arrays go into ``arrays`` under ``name``.
 
-    Raises:
-        _CannotBeStored: The value has another type.
+    Raises _CannotBeStored where the value has another type.
     """
     if isinstance(value, np.generic) and value.dtype.kind in "biufc":
         arrays[name] = np.asarray(value)
@@ -292,8 +284,8 @@ _KINDS: dict[str, Callable[[Any, Mapping[str, np.ndarray]], Any]] = {
 def _decode(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     """The value that ``_encode`` was given.
 
-    Raises:
-        _CannotBeStored: It is, or holds, a path; checkpoints had them before paths were left out.
+    Raises _CannotBeStored for a path, or what holds one; checkpoints had them before paths were
+    left out.
     """
     if not isinstance(value, dict):
         return value

@@ -60,27 +60,19 @@ _FEW_UPDATES = 1.5e8
 
 @dataclass(frozen=True)
 class Workload:
-    """The data, batch sizes and lengths of one epoch of a pack.
-
-    Attributes:
-        train: Training data.
-        validation: Validation data, or None.
-        batch_size: B, at most N.
-        validation_batch_size: Examples per validation step, at most V.
-        fold: (N, V) where each slot trains and validates on a fold of ``train``; None: every slot
-            has all training and all validation examples.
-        chunk_bytes: Training data of more bytes are sent in chunks of at most so many bytes, but
-            of one batch at least; None: all training data lie on the device.
-        steps_per_epoch: Batches of an epoch; None: all batches of the data.
-    """
+    """The data, batch sizes and lengths of one epoch of a pack."""
 
     train: ArrayData | BatchedDataset
     validation: ArrayData | None
-    batch_size: int
-    validation_batch_size: int
+    batch_size: int  # B, at most N
+    validation_batch_size: int  # examples per validation step, at most V
+    # (N, V) where each slot trains and validates on a fold of ``train``; None: every slot has all
+    # training and all validation examples.
     fold: tuple[int, int] | None = None
+    # Training data of more bytes are sent in chunks of at most so many bytes, but of one batch at
+    # least; None: all training data lie on the device.
     chunk_bytes: float | None = None
-    steps_per_epoch: int | None = None
+    steps_per_epoch: int | None = None  # batches of an epoch; None: all batches of the data
 
     @property
     def epochs(self) -> EpochBatches:
@@ -156,10 +148,9 @@ class Workload:
     def epoch_data(self, arrays: Any, sharding: Any = None) -> EpochData:
         """The training data as a pack goes over them.
 
-        Args:
-            arrays: The training data on the device, a nest of arrays [examples, ...]; not used
-                where the data are sent in chunks.
-            sharding: Devices that chunks go to; None: the default one.
+        ``arrays``: the training data on the device, a nest of arrays [examples, ...]; not used
+        where the data are sent in chunks. ``sharding``: devices that chunks go to; None: the
+        default one.
         """
         if self.chunk is None:
             return ResidentArrays(arrays, self.n_train, self.batch_size, self.epochs)
@@ -171,43 +162,27 @@ class Workload:
 
 
 class CompiledPlan(Protocol):
-    """The compiled programs of a group: train and validate S trials for an epoch.
+    """The compiled programs of a group: train and validate S trials for an epoch."""
 
-    Attributes:
-        plan: Name of the plan: "stacked", "mapped" or "sequential".
-        n_slots: S.
-        effort: How well the programs were compiled.
-        lifted: Numbers of the constants that are inputs, of the train step and of the test step.
-    """
-
-    plan: str
-    n_slots: int
-    effort: Effort
+    plan: str  # "stacked", "mapped" or "sequential"
+    n_slots: int  # S
+    effort: Effort  # how well the programs were compiled
+    # Numbers of the constants that are inputs, of the train step and of the test step.
     lifted: tuple[tuple[int, ...], tuple[int, ...]]
 
     def place(self, states: Sequence[State]) -> list[Arrays]:
-        """The four lists of device arrays for the variables of S trials.
-
-        Args:
-            states: One state per slot.
-        """
+        """The four lists of device arrays for the variables of S trials, one state per slot."""
         ...
 
     def lay(self, rows: Sequence[Sequence[np.ndarray]]) -> Arrays:
         """Arrays of the lifted constants, as the programs take them.
 
-        Args:
-            rows: For each slot, the values of its constants in the order of ``lifted``.
+        ``rows``: for each slot, the values of its constants in the order of ``lifted``.
         """
         ...
 
     def put(self, state: Sequence[Arrays], new: Mapping[int, State]) -> list[Arrays]:
-        """The state with some slots replaced.
-
-        Args:
-            state: The four lists; their memory may be donated.
-            new: Slot -> the variables that it gets.
-        """
+        """The state with other variables (``new``) in some slots; its memory may be donated."""
         ...
 
     def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
@@ -235,7 +210,7 @@ class CompiledPlan(Protocol):
         *,
         steps: int | None = None,
     ) -> tuple[list[Arrays], Any]:
-        """Trains one epoch.
+        """Trains one epoch: the new trainable, non-trainable and optimizer variables, and logs.
 
         Args:
             state: The four lists; the memory of all but the metrics may be donated.
@@ -243,62 +218,50 @@ class CompiledPlan(Protocol):
             data: The training data.
             order: i32[S, examples (or batches) of the epoch], from ``data.order``.
             steps: Only so many full steps, of resident data; to time them.
-
-        Returns:
-            The new trainable, non-trainable and optimizer variables, and logs.
         """
         ...
 
     def validate(
         self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray | None = None
     ) -> tuple[Arrays, Any]:
-        """Goes over all validation batches.
+        """Goes over all validation batches: the new non-trainable variables, and logs.
+
+        Recurrent layers draw seeds of dropout in their non-trainable variables.
 
         Args:
             state: The four lists.
             lifted: The lifted constants of the test step.
             data: The validation data on the device, a nest of arrays [examples, ...].
             order: i32[S, V], the examples of each slot's fold; None: all slots validate on all.
-
-        Returns:
-            The new non-trainable variables (recurrent layers draw seeds of dropout there), and
-            logs.
         """
         ...
 
 
 @dataclass(frozen=True)
 class SizedStep:
-    """A step on one batch size, with the constants that differ as inputs.
+    """A step on one batch size, with the constants that differ as inputs."""
 
-    Attributes:
-        function: ``function(*lifted, *state, *batch) -> [logs, *state]``; where ``small`` is not 0,
-            ``function(n, lifted, *state, *batch)``, n being how many examples of the batch count.
-        positions: Where its constants stand in the ``lifted`` of the full batch.
-        size: B, or the examples of the smaller batch.
-        small: The examples of the smaller batch, where the step on B examples takes it too. Which
-            examples stand in the rows beyond the smaller batch does not matter.
-    """
-
+    # ``function(*lifted, *state, *batch) -> [logs, *state]``; where ``small`` is not 0,
+    # ``function(n, lifted, *state, *batch)``, n being how many examples of the batch count.
     function: Any
-    positions: tuple[int, ...]
-    size: int
+    positions: tuple[int, ...]  # where its constants stand in the ``lifted`` of the full batch
+    size: int  # B, or the examples of the smaller batch
+    # The examples of the smaller batch, where the step on B examples takes it too. Which examples
+    # stand in the rows beyond the smaller batch does not matter.
     small: int = 0
 
     def run(
         self, lifted: Arrays, parts: Sequence[Arrays], batch: Any, n: Any = None
     ) -> tuple[list[Arrays], Any]:
-        """One step of one trial.
+        """One step of one trial: the new lists, and logs, float[L].
+
+        The lists have exactly the dtypes of the old ones, so that a loop can carry them.
 
         Args:
             lifted: The trial's constants.
             parts: Lists of the state that the step takes.
             batch: A nest of arrays [size, ...].
             n: i32[], how many of the examples count: ``size`` or ``small``; None: all.
-
-        Returns:
-            The new lists, with exactly the dtypes of the old ones, so that a loop can carry them;
-            and logs, float[L].
         """
         flat = [leaf for part in parts for leaf in part]
         constants = [lifted[position] for position in self.positions]
@@ -318,11 +281,8 @@ class SizedStep:
 def step_sizes(role: StepTemplate, size: int, rest: int, *, merge: bool = False) -> list[SizedStep]:
     """The step on the full batch and, where there is a smaller batch, the step on that.
 
-    Args:
-        role: The train or the test step of a group.
-        size: B.
-        rest: Examples of the smaller batch.
-        merge: Return one step that takes both, where it is proved that one step can.
+    ``size``: B. ``rest``: examples of the smaller batch. ``merge``: return one step that takes
+    both, where it is proved that one step can.
     """
     every = tuple(range(len(role.lifted)))
     if role.tail is None:
@@ -380,28 +340,17 @@ def _merged(
 
 
 def gather_examples(data: Any, index: Any) -> Any:
-    """Examples by number.
+    """Examples by number: a nest of arrays [B, ...] from one of [N, ...].
 
-    Args:
-        data: A nest of arrays [N, ...].
-        index: i32[B], each from 0 up to N: XLA does not check the bounds.
-
-    Returns:
-        A nest of arrays [B, ...].
+    ``index``: i32[B], each from 0 up to N: XLA does not check the bounds.
     """
     return jax.tree.map(lambda a: a.at[index].get(mode="promise_in_bounds"), data)
 
 
 def slice_examples(data: Any, start: Any, size: int) -> Any:
-    """Examples that lie side by side.
+    """Examples that lie side by side: a nest of arrays [B, ...] from one of [N, ...].
 
-    Args:
-        data: A nest of arrays [N, ...].
-        start: i32[], number of the first example.
-        size: B.
-
-    Returns:
-        A nest of arrays [B, ...].
+    ``start``: i32[], number of the first example. ``size``: B.
     """
     return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, start, size), data)
 
@@ -412,12 +361,7 @@ def is_lent(state: State) -> bool:
 
 
 def shapes(state: State, n_slots: int | None = None) -> list[Arrays]:
-    """Shapes and dtypes of a state.
-
-    Args:
-        state: Shapes of one trial's variables.
-        n_slots: S, which becomes the first axis; None: the variables' own shapes.
-    """
+    """Shapes and dtypes of a state, from one trial's; ``n_slots``, S, becomes the first axis."""
     lead = () if n_slots is None else (n_slots,)
     return [
         [jax.ShapeDtypeStruct((*lead, *a.shape), a.dtype) for a in part] for part in state.lists()
@@ -444,8 +388,7 @@ def index_shape(*shape: int) -> Any:
 def gains_from_stacking(closed: Any) -> bool:
     """Whether many trials in one step are faster than one after another, on a CPU.
 
-    Args:
-        closed: The closed jaxpr of one trial's step.
+    ``closed``: the closed jaxpr of one trial's step.
     """
     return not has_loops(closed) and step_flops(closed) < _BUSY
 

@@ -10,16 +10,10 @@ from paceline.program import jax_compat as jv
 
 
 def count_flops(jaxpr: Any) -> tuple[float, bool]:
-    """Counts the floating-point operations of matrix products and convolutions.
+    """Floating-point operations of a jaxpr's matrix products and convolutions; whether it loops.
 
     A ``scan`` counts as often as it runs; a ``while`` loop, which does not say how often it runs,
     counts once; of the branches of a ``cond`` the longest counts.
-
-    Args:
-        jaxpr: A ``Jaxpr``.
-
-    Returns:
-        The number, and whether there are loops.
     """
     flops, loops = 0.0, False
     for eqn in jaxpr.eqns:

@@ -37,12 +37,8 @@ from paceline.program.trace import State
 class SequentialProgram:
     """The plan ``sequential``: one slot. Its arrays have no axis of slots; ``order`` and logs do.
 
-    Args:
-        train, test: The group's steps; test is None without validation data.
-        state: Shapes of one trial's variables.
-        work: What an epoch goes over.
-        effort: How well to compile.
-        before: An earlier compile; programs whose constants are the same are taken from it.
+    ``test`` is None without validation data; ``state`` are shapes of one trial's variables.
+    Programs whose constants are the same are taken from ``before``, an earlier compile.
     """
 
     plan = "sequential"
@@ -178,9 +174,8 @@ def _pass(
 ) -> Iterator[tuple[Callable[..., Any], int, int, tuple[Any, ...]]]:
     """The calls of one pass over n examples, the smaller batch last.
 
-    Returns:
-        The program, the number of its first example, its size, and how many examples count, for a
-        program that takes this number.
+    Each is the program, the number of its first example, its size, and how many examples count, for
+    a program that takes this number.
     """
     (first, step), *rest = calls
     size = step.size

@@ -272,14 +272,10 @@ class MappedProgram(StackedProgram):
 
 @dataclass(frozen=True)
 class SlotAxis:
-    """How a program goes over its slots.
+    """How a program goes over its slots."""
 
-    Attributes:
-        layout: Devices that the program runs on; None: one device.
-        mapped: Slots follow one after another in a loop; else each operation works on all of them.
-    """
-
-    layout: MeshLayout | None
+    layout: MeshLayout | None  # devices that the program runs on; None: one device
+    # Slots follow one after another in a loop; else each operation works on all of them.
     mapped: bool
 
     def enter(self, tree: Any, n_slots: int) -> Any:
@@ -298,9 +294,7 @@ class SlotAxis:
     def over(self, slot: Callable[..., Any], n_slots: int) -> Callable[..., Any]:
         """A function of what ``enter`` made from a function of one slot's arrays.
 
-        Args:
-            slot: The function of one slot.
-            n_slots: S; a single slot needs neither a loop nor ``vmap``.
+        ``n_slots``: S; a single slot needs neither a loop nor ``vmap``.
         """
         if n_slots == 1:
             return slot
@@ -318,13 +312,8 @@ def _batches(step: SizedStep, n_logs: int, axis: SlotAxis) -> Callable[..., Any]
 
     The number of steps is an argument of the function, so that XLA does not unroll the loop. A
     function of a step that takes the smaller batch too has one argument more: how many examples of
-    the last batch count.
-
-    Args:
-        step: The step on a full batch, and perhaps on the smaller one.
-        n_logs: L; 0 where a smaller batch always follows, whose logs are those of the epoch: XLA
-            then drops the results of the metrics from the loop.
-        axis: How the program goes over its slots.
+    the last batch count. ``n_logs``: L; 0 where a smaller batch always follows, whose logs are
+    those of the epoch: XLA then drops the results of the metrics from the loop.
     """
 
     def epoch(

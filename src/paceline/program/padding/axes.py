@@ -67,8 +67,7 @@ class Axis:
     def require_prefix(self) -> None:
         """Notes that positions along this axis are counted.
 
-        Raises:
-            NotPaddable: The axis is made of others, whose elements are not the first ones.
+        Raises NotPaddable where the axis is made of others, whose elements are not the first ones.
         """
         root = self.root()
         if not root.padded:
@@ -114,8 +113,7 @@ class Axis:
     def mask(self, extents: Mapping[Any, Any]) -> Any:
         """bool[largest extent]: which elements of the program's axis a slot's own ones are.
 
-        Args:
-            extents: Symbol -> the slot's extent; NumPy masks from ints, else traced ones.
+        ``extents``: symbol -> the slot's extent; NumPy masks from ints, else traced ones.
         """
         root = self.root()
         known = all(isinstance(extents[symbol], int) for symbol in root.symbols())
@@ -172,8 +170,7 @@ def _made(parts: Sequence[Axis], *, product: bool) -> Axis:
 def unify(first: Axis, second: Axis) -> Axis:
     """Makes two axes the same: an operation works on them element by element.
 
-    Raises:
-        NotPaddable: Their elements do not lie in the same places.
+    Raises NotPaddable where their elements do not lie in the same places.
     """
     a, b = first.root(), second.root()
     if a is b:

@@ -27,18 +27,14 @@ from paceline.program.trace import Step
 
 @dataclass(frozen=True)
 class MaskedStep:
-    """A step that takes batches of two sizes, the smaller one padded to the full one.
+    """A step that takes batches of two sizes, the smaller one padded to the full one."""
 
-    Attributes:
-        closed: The closed jaxpr. Its inputs are the number of examples that count, i32[]; the
-            constants that differ between the two sizes; the constants that differ between trials;
-            the state and the batch. Its results are logs and the state.
-        full, small: The constants that differ between the two sizes, for each of them.
-    """
-
+    # The closed jaxpr. Its inputs are the number of examples that count, i32[]; the constants that
+    # differ between the two sizes; the constants that differ between trials; the state and the
+    # batch. Its results are logs and the state.
     closed: Any
-    full: tuple[np.ndarray, ...]
-    small: tuple[np.ndarray, ...]
+    full: tuple[np.ndarray, ...]  # the constants that differ between the two sizes, on a full batch
+    small: tuple[np.ndarray, ...]  # the same on the smaller batch
 
 
 #: Whether two steps can be merged: known without a walk where lowered programs are on disk.
@@ -68,15 +64,10 @@ def merger(full: Step, small: Step, lifted: Sequence[int]) -> Callable[[], Maske
 
 
 def merge(full: Step, small: Step, lifted: Sequence[int]) -> MaskedStep:
-    """Makes one step of a step on a full batch and of the same step on a smaller one.
+    """Makes one step of a trial's step on a full batch and its step on a smaller one.
 
-    Args:
-        full: A trial's step on the full batch.
-        small: Its step on the smaller batch.
-        lifted: Numbers of the constants that differ between trials.
-
-    Raises:
-        NotPaddable: It is not proved that the smaller batch's results come out as they should.
+    ``lifted``: numbers of the constants that differ between trials. Raises NotPaddable where it is
+    not proved that the smaller batch's results come out as they should.
     """
     closeds = [step.lift(lifted) for step in (full, small)]
     ins = []

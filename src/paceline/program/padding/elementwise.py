@@ -59,13 +59,8 @@ def elementwise(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned
 def common_axes(eqn: Equation, values: Sequence[Value], sizes: Sequence[Sizes]) -> tuple[Axis, ...]:
     """The axes of what an operation computes element by element.
 
-    Args:
-        eqn: The operation.
-        values: Its operands.
-        sizes: The extents of its result; an operand has them too, or extent 1, or no axes.
-
-    Raises:
-        NotPaddable: Their elements do not lie in the same places.
+    ``sizes`` are the extents of its result; an operand has them too, or extent 1, or no axes.
+    Raises NotPaddable where the operands' elements do not lie in the same places.
     """
     axes = [Axis(size) for size in sizes]
     for value in values:
@@ -113,15 +108,11 @@ def _content(eqn: Equation, axes: tuple[Axis, ...]) -> Padding:
 
 
 def to_zero(name: str, values: Sequence[Value]) -> tuple[int, ...] | None:
-    """Which operands must be zero somewhere for the result to be zero there.
+    """Numbers of the operands that must be zero somewhere for a result to be zero there.
 
-    Args:
-        name: Of a primitive.
-        values: What is known of its operands; those that have axes have those of the result.
-
-    Returns:
-        Numbers of the operands; None where that is unknown, or makes the result no simpler: to fill
-        both terms of a sum takes more than to fill the sum.
+    ``name`` is a primitive's. Operands that have axes have those of the result. None where that is
+    unknown, or makes the result no simpler: to fill both terms of a sum takes more than to fill the
+    sum.
     """
     if name == "mul":
         unknown = [i for i, value in enumerate(values) if not value.finite]

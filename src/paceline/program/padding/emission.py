@@ -25,16 +25,11 @@ from paceline.program.rewrites.splice import inlined
 
 
 def emit(body: Body, symbols: Sequence[Symbol], replaced: Mapping[int, int] | None = None) -> Any:
-    """The jaxpr of a walked body, with the extents of a slot as inputs.
+    """The closed jaxpr of a walked body: inputs are the symbols' values, then those of the body.
 
-    Args:
-        body: What was walked.
-        symbols: The open axes whose extents are inputs, and the constants that are.
-        replaced: For results whose padding must hold zeros: which input of the same axes, whose
-            padding holds zeros, each of them replaces.
-
-    Returns:
-        A closed jaxpr; its inputs are the symbols' values, and then those of the body.
+    ``symbols``: the open axes whose extents are inputs, and the constants that are. ``replaced``:
+    for results whose padding must hold zeros: which input of the same axes, whose padding holds
+    zeros, each of them replaces.
     """
     return _Emission(body, symbols).closed(replaced or {})
 

@@ -35,17 +35,11 @@ class Padding(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Value:
-    """What is known of a variable of the step.
-
-    Attributes:
-        axes: Its axes.
-        padding: What its padding holds.
-        number: All its elements, where they are one known number.
-    """
+    """What is known of a variable of the step."""
 
     axes: tuple[Axis, ...]
-    padding: Padding = Padding.ANYTHING
-    number: float | None = None
+    padding: Padding = Padding.ANYTHING  # what its padding holds
+    number: float | None = None  # all its elements, where they are one known number
 
     @property
     def padded(self) -> tuple[int, ...]:
@@ -67,13 +61,9 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Differing:
-    """A constant that differs between the traces, and becomes an input of the program.
+    """A constant that differs between the traces, and becomes an input of the program."""
 
-    Attributes:
-        values: The constant in each trace, of one shape and dtype.
-    """
-
-    values: tuple[np.ndarray, ...]
+    values: tuple[np.ndarray, ...]  # the constant in each trace, of one shape and dtype
 
 
 #: What differs between slots: extents, i32[], and constants.
@@ -82,16 +72,10 @@ Symbol = Axis | Differing
 
 @dataclass(frozen=True)
 class Fill:
-    """An operand whose padding is replaced by a number before an operation.
+    """An operand whose padding is replaced by a number before an operation."""
 
-    Attributes:
-        operand: Which operand.
-        dims: The dimensions along which padding is replaced.
-        number: The number.
-    """
-
-    operand: int
-    dims: tuple[int, ...]
+    operand: int  # which one
+    dims: tuple[int, ...]  # the dimensions along which padding is replaced
     number: float | int
 
 
@@ -101,43 +85,29 @@ Replacement = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Planned:
-    """What becomes of one equation.
-
-    Attributes:
-        fills: Applied to its operands first.
-        replacement: Takes its place; None: the equation of the first trace stays.
-        bodies: The loops and branches in it that were walked.
-        choices: Operand -> the constant that takes its place.
-        ins: What is known of its operands.
-    """
+    """What becomes of one equation."""
 
     eqn: Any
-    fills: tuple[Fill, ...] = ()
+    fills: tuple[Fill, ...] = ()  # applied to its operands first
+    # Takes its place; None: the equation of the first trace stays.
     replacement: Replacement | None = None
-    bodies: tuple[Body, ...] = ()
+    bodies: tuple[Body, ...] = ()  # the loops and branches in it that were walked
+    # Operand -> the constant that takes its place.
     choices: Mapping[int, Differing] = field(default_factory=dict)
-    ins: tuple[Value, ...] = ()
+    ins: tuple[Value, ...] = ()  # what is known of its operands
 
 
 @dataclass(frozen=True)
 class Body:
-    """A jaxpr that was walked.
+    """A jaxpr that was walked."""
 
-    Attributes:
-        jaxpr: That of the first trace.
-        consts: The values of its constants.
-        ins, outs: What is known of its inputs and results.
-        planned: What becomes of its equations.
-        known: What is known of each variable of ``jaxpr``.
-        choices: Variable or number of a result -> the constant that takes its place.
-    """
-
-    jaxpr: Any
-    consts: Sequence[Any]
-    ins: tuple[Value, ...]
-    outs: tuple[Value, ...]
-    planned: tuple[Planned, ...]
-    known: Mapping[Any, Value]
+    jaxpr: Any  # that of the first trace
+    consts: Sequence[Any]  # the values of its constants
+    ins: tuple[Value, ...]  # what is known of its inputs
+    outs: tuple[Value, ...]  # what is known of its results
+    planned: tuple[Planned, ...]  # what becomes of its equations
+    known: Mapping[Any, Value]  # what is known of each variable of ``jaxpr``
+    # Variable or number of a result -> the constant that takes its place.
     choices: Mapping[Any, Differing]
 
     @property
@@ -165,20 +135,13 @@ class Body:
 
 
 class Equation:
-    """One equation in all traces, with what is known of its operands.
-
-    Attributes:
-        name: Of its primitive.
-        ins: What is known of its operands.
-        params: Its parameters in each trace.
-        first: The equation in the first trace.
-    """
+    """One equation in all traces, with what is known of its operands (``ins``)."""
 
     def __init__(self, eqns: Sequence[Any], ins: Sequence[Value]) -> None:
         self.first = eqns[0]
         self.name: str = self.first.primitive.name
         self.ins = tuple(ins)
-        self.params: list[dict[str, Any]] = [eqn.params for eqn in eqns]
+        self.params: list[dict[str, Any]] = [eqn.params for eqn in eqns]  # in each trace
         self._eqns = eqns
         if any(eqn.primitive.name != self.name for eqn in eqns):
             names = ", ".join(sorted({eqn.primitive.name for eqn in eqns}))
@@ -211,11 +174,7 @@ class Equation:
         return is_float(self.first.outvars[result].aval)
 
     def check_params(self, *but: str) -> None:
-        """Checks that the parameters are alike in all traces, but for those named.
-
-        Raises:
-            NotPaddable: They differ.
-        """
+        """Raises NotPaddable where parameters other than those named differ between traces."""
         ours = self.params[0]
         for other in self.params[1:]:
             for key, value in ours.items():
@@ -265,23 +224,17 @@ Rule = Callable[["Lockstep", Equation], tuple[Sequence[Value], Planned]]
 class Lockstep:
     """One walk over k traces.
 
-    Args:
-        rules: Primitive -> rule. A rule returns what is known of the results, and what becomes of
-            the equation.
+    ``rules``: primitive -> rule, which returns what is known of the results, and what becomes of
+    the equation.
     """
 
     def __init__(self, rules: Mapping[str, Rule]) -> None:
         self._rules = rules
 
     def body(self, closeds: Sequence[Any], ins: Sequence[Value]) -> Body:
-        """Walks closed jaxprs of one structure.
+        """Walks closed jaxprs of one structure, one for each trace.
 
-        Args:
-            closeds: One for each trace.
-            ins: What is known of their inputs.
-
-        Raises:
-            NotPaddable: Something cannot be proved.
+        ``ins``: what is known of their inputs. Raises NotPaddable where something cannot be proved.
         """
         jaxprs = [closed.jaxpr for closed in closeds]
         first = jaxprs[0]

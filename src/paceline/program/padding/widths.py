@@ -31,12 +31,10 @@ from paceline.program.trace import State, Step, shapes_only
 class PaddedStep(Step):
     """A step at a family's largest widths. Its constants begin with the extents of a trial.
 
-    Attributes:
-        closed: The closed jaxpr; all constants are inputs of it, before the state and the batch.
-        n_widths: How many of its constants are extents, or follow from the widths otherwise.
+    All constants are inputs of ``closed``, before the state and the batch.
     """
 
-    n_widths: int = 0
+    n_widths: int = 0  # how many of its constants are extents, or follow from the widths otherwise
 
     @property
     def n_leading(self) -> int:
@@ -84,20 +82,15 @@ class PaddedStep(Step):
 
 @dataclass(frozen=True)
 class Embedding:
-    """Where a trial's variables lie within those of its program.
+    """Where a trial's variables lie within those of its program."""
 
-    Attributes:
-        places: For each list of ``State.lists``, for each of the trial's variables: the places of
-            its elements along each axis; None for a variable of the program's own shape.
-        numbers: Likewise its number among the program's variables.
-        program: Shapes and dtypes of the program's variables.
-        own: Shapes and dtypes of the trial's variables.
-    """
-
+    # For each list of ``State.lists``, for each of the trial's variables: the places of its
+    # elements along each axis; None for a variable of the program's own shape.
     places: tuple[tuple[tuple[np.ndarray, ...] | None, ...], ...]
+    # Likewise the variable's number among those of the program.
     numbers: tuple[tuple[int, ...], ...]
-    program: State
-    own: State
+    program: State  # shapes and dtypes of the program's variables
+    own: State  # shapes and dtypes of the trial's variables
 
     def embed(self, state: State) -> State:
         """The variables as the program takes them, with zeros around the trial's own elements."""
@@ -161,10 +154,7 @@ def embedding_like(
     """Where the variables of a trial that was not walked lie, as those of another one do.
 
     The arguments are those of ``embedding_of``, but for the axes, which are of the other trial's
-    variables.
-
-    Raises:
-        NotPaddable: The trial's variables have other shapes than these axes would give them.
+    variables. Raises NotPaddable where these axes would give the trial's variables other shapes.
     """
     extents = extents_like([leaf.shape for part in own.lists() for leaf in part], axes)
     masks = [[axis.mask(extents) if axis.padded else None for axis in each] for each in axes]
@@ -174,14 +164,10 @@ def embedding_like(
 def extents_like(
     shapes: Sequence[tuple[int, ...]], axes: Sequence[Sequence[Axis]]
 ) -> dict[Axis, int]:
-    """The extent of each symbol in a trial that was not walked.
+    """The extent of each symbol in a trial that was not walked, from the shapes of its variables.
 
-    Args:
-        shapes: Of its variables.
-        axes: Of the variables of another trial.
-
-    Raises:
-        NotPaddable: These axes would give the variables other shapes.
+    ``axes`` are those of another trial's variables. Raises NotPaddable where they would give the
+    variables other shapes.
     """
     if [len(shape) for shape in shapes] != [len(each) for each in axes]:
         raise NotPaddable("its variables are not those of the trial that was walked")
@@ -241,15 +227,10 @@ def mask_of(axis: Axis) -> np.ndarray:
 
 @dataclass
 class PaddedRole:
-    """The train or the test step of a family, and the walks that show which trials ride in it.
+    """The train or the test step of a family, and the walks that show which trials ride in it."""
 
-    Args:
-        traces: W and N on the full batch.
-        tails: W and N on the smaller batch; None where all batches are full.
-    """
-
-    traces: tuple[Step, Step]
-    tails: tuple[Step, Step] | None
+    traces: tuple[Step, Step]  # W and N on the full batch
+    tails: tuple[Step, Step] | None  # W and N on the smaller batch; None where all batches are full
     _lifted: list[Any] = field(init=False)  # the traces, to be walked with every trial
     _full: _Program = field(init=False)
     _small: _Program | None = field(init=False, default=None)
@@ -262,30 +243,16 @@ class PaddedRole:
             raise NotPaddable("the smaller batch has other extents or numbers by width")
 
     def admit(self, step: Step) -> tuple[PaddedStep, PaddedStep | None, list[list[Axis]]]:
-        """A trial's step as one of the family.
+        """A trial's step as one of the family: on the full batch, on the smaller one, and its axes.
 
-        Args:
-            step: T on the full batch.
-
-        Returns:
-            The step on the full batch and on the smaller one; and the axes of each input of the
-            step that is no constant, whose third extent is the trial's.
-
-        Raises:
-            NotPaddable: It is not proved that the trial's results come out as they should.
+        ``step`` is T on the full batch. The axes are of each input of the step that is no constant,
+        and their third extent is the trial's. Raises NotPaddable where it is not proved that the
+        trial's results come out as they should.
         """
         return self._riding(step, *self._widths_of(step, self.traces, self._full, self._lifted))
 
     def check_tail(self, small: PaddedStep, tail: Step) -> None:
-        """Checks that a trial's step on the smaller batch is what ``admit`` takes for it.
-
-        Args:
-            small: What ``admit`` returned.
-            tail: T on the smaller batch.
-
-        Raises:
-            NotPaddable: It is not.
-        """
+        """Raises NotPaddable where T on the smaller batch is not what ``admit`` returned for it."""
         if self.tails is None or self._small is None:
             raise NotPaddable("the family has no smaller batch")
         widths, _ = self._widths_of(tail, self.tails, self._small)
@@ -299,8 +266,7 @@ class PaddedRole:
     ) -> tuple[list[np.ndarray], list[list[Axis]]]:
         """A trial's extents and numbers by width, and its axes, on the batch of these traces.
 
-        Raises:
-            NotPaddable: It is not proved that the trial's results come out as they should.
+        Raises NotPaddable as ``admit`` does.
         """
         body, symbols, choices = _walk([*traces, step], lifted)
         if _inputs(symbols, choices) != program.inputs:
@@ -315,8 +281,7 @@ class PaddedRole:
     def extents(self, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
         """The extents that the constants of a trial's step begin with, from its variables' shapes.
 
-        Raises:
-            NotPaddable: They do not follow.
+        Raises NotPaddable where they do not follow.
         """
         found = extents_like(shapes, self.axes[: len(shapes)])
         if any(symbol not in found for symbol in self._full.symbols):
@@ -338,13 +303,7 @@ class PaddedRole:
     def _riding(
         self, step: Step, widths: list[np.ndarray], axes: list[list[Axis]]
     ) -> tuple[PaddedStep, PaddedStep | None, list[list[Axis]]]:
-        """As ``admit`` returns it.
-
-        Args:
-            step: T on the full batch.
-            widths: The extents and numbers by width that T has.
-            axes: Of the inputs that are no constants.
-        """
+        """As ``admit`` returns it; ``widths``: T's extents and numbers by width."""
         leading = [Constant(value, jv.aval_of(value)) for value in widths]
         full = self._step(self._full, [*leading, *step.canonical.constants], step, len(widths))
         small = None
@@ -380,20 +339,13 @@ class PaddedRole:
 
 @dataclass(frozen=True)
 class _Program:
-    """A family's program.
+    """A family's program."""
 
-    Attributes:
-        closed: The closed jaxpr, with all constants as inputs.
-        fingerprint: Of the jaxpr.
-        inputs: What its first inputs are; see ``_inputs``.
-        symbols: The axes that its first inputs are the extents of.
-        examples: For each of the family's traces its extents and numbers by width, and its axes.
-    """
-
-    closed: Any
-    fingerprint: str
-    inputs: tuple[Any, ...]
-    symbols: list[Axis]
+    closed: Any  # all constants are inputs of it
+    fingerprint: str  # of the jaxpr
+    inputs: tuple[Any, ...]  # what its first inputs are; see ``_inputs``
+    symbols: list[Axis]  # the axes that its first inputs are the extents of
+    # For each of the family's traces its extents and numbers by width, and its axes.
     examples: list[tuple[list[np.ndarray], list[list[Axis]]]]
 
 
@@ -440,9 +392,8 @@ def _walk(
 ) -> tuple[Body, list[Axis], list[Differing]]:
     """Walks a step at several widths: what was walked, its symbols, its constants by width.
 
-    Args:
-        traces: The step at each of the widths.
-        lifted: The first of them, as ``_lifted`` returns them: that takes as long as the walk.
+    ``lifted``: the first of the traces, as ``_lifted`` returns them: that takes as long as the
+    walk.
     """
     counts = {len(step.canonical.constants) for step in traces}
     if len(counts) > 1:

@@ -47,15 +47,10 @@ CPU_CHAINS: dict[str, ChainRule] = {"reduce_sum": reduce_sum}
 
 
 def rewrite(closed: Any, platform: str, without: Sequence[str] = ()) -> Any:
-    """Applies all rules that a platform needs.
+    """A closed jaxpr with all rules that a platform needs applied; ``closed`` itself off the CPU.
 
-    Args:
-        closed: A closed jaxpr.
-        platform: "cpu", "gpu" or "tpu".
-        without: Primitives to leave as they are, or "winograd": to measure what a rule gains.
-
-    Returns:
-        A closed jaxpr with the same inputs and results; ``closed`` itself off the CPU.
+    ``platform``: "cpu", "gpu" or "tpu". ``without``: primitives to leave as they are, or
+    "winograd": to measure what a rule gains.
     """
     if platform != "cpu":
         return closed

@@ -26,17 +26,11 @@ from paceline.program.rewrites.splice import Replacement
 
 @dataclass(frozen=True)
 class ConvLayout:
-    """The axes of a convolution's arrays, in the order of the fast layout.
+    """The axes of a convolution's arrays, in the order of the fast layout."""
 
-    Attributes:
-        x: Axes of the images: N, then space, then C.
-        kernel: Axes of the kernel: space, then channels of the images, then those of the result.
-        result: Axes of the result, as of the images.
-    """
-
-    x: tuple[int, ...]
-    kernel: tuple[int, ...]
-    result: tuple[int, ...]
+    x: tuple[int, ...]  # of the images: N, then space, then C
+    kernel: tuple[int, ...]  # space, then channels of the images, then those of the result
+    result: tuple[int, ...]  # as of the images
 
     @classmethod
     def of(cls, eqn: Any) -> ConvLayout:

@@ -19,15 +19,10 @@ Maker = Callable[[Any], Any | None]
 
 
 class Instead(NamedTuple):
-    """A replacement that works on other operands than those of the equation.
+    """A replacement that works on other operands than those of the equation."""
 
-    Attributes:
-        operands: Variables that are made before the equation.
-        function: A function of these operands that computes the equation's result.
-    """
-
-    operands: tuple[Any, ...]
-    function: Replacement
+    operands: tuple[Any, ...]  # variables that are made before the equation
+    function: Replacement  # computes the equation's result from these operands
 
 
 #: An equation, and what finds the equations before it -> what replaces it; None: it stays.
@@ -41,14 +36,9 @@ def splice(
 ) -> Any:
     """Applies rules by name of primitive, in loops, branches and called functions too.
 
-    Args:
-        closed: A closed jaxpr.
-        rules: Primitive -> rule. NumPy arrays that a rule's function closes over become literals.
-        chains: Primitive -> rule that also looks at the equations before; no primitive of
-            ``rules``.
-
-    Returns:
-        A closed jaxpr with the same inputs, constants and results.
+    NumPy arrays that a rule's function closes over become literals. A rule of ``chains``, whose
+    primitives are not among those of ``rules``, also looks at the equations before. The result is a
+    closed jaxpr with the same inputs, constants and results.
     """
     return jv.make_closed(_spliced(closed.jaxpr, rules, chains or {}), closed.consts)
 

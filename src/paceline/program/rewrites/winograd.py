@@ -78,15 +78,12 @@ def _is_plain(params: Mapping[str, Any]) -> bool:
 
 
 def filtered(x: Any, kernel: Any, pads: Pads) -> Any:
-    """The convolution of images with a kernel of few taps.
+    """The convolution of images with a kernel of few taps: float[N, H', W', K].
 
     Args:
         x: float[N, H, W, C].
         kernel: float[R, r, C, K].
         pads: Zeros before and after the height and the width.
-
-    Returns:
-        float[N, H', W', K].
     """
     taps, width = kernel.shape[1], x.shape[2] + sum(pads[1]) - kernel.shape[1] + 1
     data, results, filters, n = _matrices(taps, x.shape[2], pads[1][0], width)
@@ -109,17 +106,14 @@ def filtered(x: Any, kernel: Any, pads: Pads) -> Any:
 
 
 def correlated(x: Any, window: Any, pads: Pads) -> Any:
-    """A convolution whose kernel is as large as the images: the gradient of a kernel.
+    """A convolution whose kernel is as large as the images: float[C, R, r, K], with few taps r.
 
-    The transpose of ``filtered`` with respect to its kernel.
+    It is the gradient of a kernel: the transpose of ``filtered`` with respect to its kernel.
 
     Args:
         x: float[C, H, W, N].
         window: float[H', W', N, K].
         pads: Zeros before and after the height and the width.
-
-    Returns:
-        float[C, R, r, K], with few taps r.
     """
     c, height, width, _ = x.shape
     rows, columns, _, k = window.shape
@@ -190,14 +184,8 @@ def transforms(tile: int, taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray
     """The matrices of F(m, r), computed in fractions, without rounding.
 
     With them the m results of filter g over data d are ``A ((G g) * (B d))``: the product of two
-    polynomials by their values at points (Toom and Cook), transposed.
-
-    Args:
-        tile: m.
-        taps: r.
-
-    Returns:
-        A, float64[m, m + r - 1]; G, float64[m + r - 1, r]; B, float64[m + r - 1, m + r - 1].
+    polynomials by their values at points (Toom and Cook), transposed. ``tile``: m. ``taps``: r.
+    Returns A, float64[m, m + r - 1]; G, float64[m + r - 1, r]; B, float64[m + r - 1, m + r - 1].
     """
     n = tile + taps - 1
     back = np.array(_powers(n, tile)).T

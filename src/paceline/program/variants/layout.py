@@ -18,15 +18,11 @@ class NotMergeable(Exception):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the variables of the variants lie among those of their common step.
+    """Where the variables of the variants lie among those of their common step."""
 
-    Attributes:
-        state: Shapes and dtypes of all variables.
-        places: For each variant, for each list of ``State.lists``: the number in ``state`` of each
-            of its variables.
-    """
-
-    state: State
+    state: State  # shapes and dtypes of all variables
+    # For each variant, for each list of ``State.lists``: the number in ``state`` of each of its
+    # variables.
     places: tuple[tuple[tuple[int, ...], ...], ...]
 
     def flat(self, variant: int, *, optimizer: bool) -> list[int]:
@@ -45,8 +41,7 @@ class Layout:
 def lay_out(states: Sequence[State]) -> Layout:
     """Lays the variables of several variants out, those of one shape and dtype in one place.
 
-    Raises:
-        NotMergeable: They count other metrics.
+    Raises NotMergeable where the variants count other metrics.
     """
     merged: list[list[Any]] = []
     places: list[list[tuple[int, ...]]] = [[] for _ in states]

@@ -39,20 +39,12 @@ EXTRAS = frozenset(
 
 
 class Graph:
-    """The common step, to which one variant after another is added.
-
-    Args:
-        pairs: Whether constants that stand in one place become one.
-
-    Attributes:
-        anchors: Its anchors, in an order in which they can be computed.
-        outs: Its results.
-    """
+    """The common step, to which one variant after another is added."""
 
     def __init__(self, *, pairs: bool) -> None:
-        self.pairs = pairs
-        self.anchors: list[Op] = []
-        self.outs: list[Node] = []
+        self.pairs = pairs  # whether constants that stand in one place become one
+        self.anchors: list[Op] = []  # in an order in which they can be computed
+        self.outs: list[Node] = []  # its results
         self._literals: dict[Any, Literal] = {}
         self._ops: dict[Any, Op] = {}
 
@@ -100,9 +92,8 @@ class Variant:
     def join(self, outs: Sequence[int | None]) -> None:
         """Adds this variant to the graph.
 
-        Args:
-            outs: For each result of the graph the number of the variant's; None: it has none, and
-                the result is what came in.
+        ``outs``: for each result of the graph the number of the variant's; None: the variant has
+        none, and the result is what came in.
         """
         graph, old = self._graph, self._graph.anchors
         graph.anchors = []
@@ -175,13 +166,10 @@ class Variant:
         found: dict[Any, Node],
         pairs: list[tuple[Number, Number]],
     ) -> bool:
-        """Whether an expression of the variant is one of the graph.
+        """Whether an expression of the variant (``atom``) is one of the graph (``theirs``).
 
-        Args:
-            atom: Of the variant.
-            theirs: Of the graph.
-            found: Variable -> value of the graph, for what matches; added to.
-            pairs: Numbers that are one if it matches; added to.
+        Adds to ``found`` (variable -> value of the graph) what matches, and to ``pairs`` the
+        numbers that are one if it matches.
         """
         graph = self._graph
         if jv.is_literal(atom):

@@ -38,20 +38,15 @@ _FUNCTIONS = frozenset(
 class Variants:
     """The train or the test step of several variants as one.
 
+    Raises NotMergeable where they cannot become one.
+
     Args:
         steps: An example of each variant; all with as many extents.
         layout: Of their variables.
         optimizer: Whether the steps take the optimizer's variables.
-        like: The same variants on another batch size, whose constants go together
-            in the same way.
+        like: The same variants on another batch size, whose constants go together in the same way.
         others: Further examples of some variants: variant -> step. Constants that differ between
             examples are inputs from the beginning, so that the program need not be made anew.
-
-    Attributes:
-        closed: The common step with all its constants as inputs: which variant, extents, numbers.
-
-    Raises:
-        NotMergeable: They cannot become one.
     """
 
     def __init__(
@@ -82,6 +77,7 @@ class Variants:
             if any(_mixes(number, like._steps, steps) for number in self._numbers):
                 raise NotMergeable("a number follows from the batch size in some variants only")
             graph, leading, rest = self._merged(self._given({}), pairs=False)
+        # The common step with all its constants as inputs: which variant, extents, numbers.
         self.closed = Emission(graph).closed([*leading, *self._numbers, *rest])
         digest = hashlib.sha256(repr(layout.places).encode())
         digest.update(repr([sorted(number.members.items()) for number in self._numbers]).encode())
@@ -107,12 +103,7 @@ class Variants:
         return (*range(first), *(first + i for i in self._differing))
 
     def step(self, variant: int, own: PaddedStep) -> VariantStep:
-        """The common step of a trial.
-
-        Args:
-            variant: Of the trial.
-            own: The trial's step as one of that variant.
-        """
+        """The common step of a trial, of which ``own`` is the step as one of its variant."""
         flag = np.asarray(variant, np.int32)
         constants = [Constant(flag, jv.aval_of(flag)), *own.canonical.constants[: self._n_widths]]
         for number in self._numbers:
@@ -201,13 +192,9 @@ class Variants:
 
 @dataclass(frozen=True)
 class VariantStep(PaddedStep):
-    """A trial's step as one of several variants. Its first constant is which one.
+    """A trial's step as one of several variants. Its first constant is which one."""
 
-    Attributes:
-        variants: The common step.
-    """
-
-    variants: Variants | None = None
+    variants: Variants | None = None  # the common step
 
     @property
     def n_leading(self) -> int:

@@ -26,17 +26,12 @@ class Input(Node):
 
 @dataclass(eq=False)
 class Number(Node):
-    """A constant of one or several variants.
+    """A constant of one or several variants."""
 
-    Attributes:
-        members: Variant -> its number among that variant's constants.
-        value: Its value in the example of the first of them.
-        same: The number that this one has become part of.
-    """
-
+    # Variant -> its number among that variant's constants.
     members: dict[int, int] = field(default_factory=dict)
-    value: Any = None
-    same: Number | None = None
+    value: Any = None  # its value in the example of the first of them
+    same: Number | None = None  # the number that this one has become part of
 
 
 @dataclass(eq=False)
