@@ -134,7 +134,7 @@ def files(x: Any, y: Any) -> Any:
 
 
 def unsigned(x: Any, y: Any) -> Any:
-    return arrays(x, y if y.dtype == "float32" else y.astype("uint64"))
+    return arrays(x, 2 * y if y.dtype == "float32" else (2 * y).astype("uint64"))
 
 
 def data_sets(x: Any, y: Any) -> Any:
