@@ -143,9 +143,9 @@ def choose_bands(
 ) -> dict[str, list[int]] | None:
     """The bands that take least; None where programs of their own take less.
 
-    Training the first trial, which makes ``work``, takes as long as ``cost`` structures. So many
-    ``trials`` of the kind are expected, and ``choices`` counts the combinations that would share a
-    program.
+    Training the first trial, whose work is ``work``, takes as long as compiling ``cost``
+    structures. So many ``trials`` of the kind are expected, and ``choices`` counts the combinations
+    that would share a program.
     """
     program = PADDED if choices == 1 else PADDED + _CHOOSING * choices
     usual = work.share({name: width.mean for name, width in widths.items()})

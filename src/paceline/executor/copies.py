@@ -34,10 +34,8 @@ class TrialCopies:
 
         ``source`` stays as it is; ``compose`` chooses the variables. Returns what
         ``callback_state`` found of its callbacks, whose state the trial's own take over; None where
-        the trial does not wait, or its variables have other shapes: then it begins anew.
-
-        Raises:
-            KeyError: The source is not paused.
+        the trial does not wait, or its variables have other shapes: then it begins anew. Raises
+        KeyError if the source is not paused.
         """
         for group in self._grouper.groups:
             trial = group.waiting(number)
@@ -62,8 +60,7 @@ class TrialCopies:
     def probe(self, model: Any, setting: TrialInputs) -> tuple[Group, State]:
         """The group of trials like a model that is not to be trained, and that model's variables.
 
-        Raises:
-            Unpackable: The model cannot be packed.
+        Raises Unpackable if the model cannot be packed.
         """
         with as_built(model):
             # By itself, since a law would name the program that trials like it share.
