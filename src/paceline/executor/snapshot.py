@@ -239,7 +239,7 @@ class PackSnapshots:
         self._unsaved = UnsavedAttributes(notes.tell_once)
 
     def capture(self, arrays: Arrays, lasting: dict[str, Arrays]) -> Facts:
-        """All trials under way; see ``LocalExecutor.snapshot``."""
+        """All trials under way; see ``PackExecutor.snapshot``."""
         groups = [
             _capture(group, self._paused.of(group), arrays, at)
             for at, group in enumerate(self._grouper.groups)
@@ -278,7 +278,7 @@ class PackSnapshots:
         return {"device": self._planner.signature, "founders": founders, "groups": groups}
 
     def restore_trials(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
-        """Puts trials that have been submitted back; see ``LocalExecutor.restore``."""
+        """Puts trials that have been submitted back; see ``PackExecutor.restore``."""
         order, lost = [], []
         for at, was in enumerate(facts["groups"]):
             group = group_of(self._grouper, was, example)
