@@ -61,15 +61,10 @@ def _top(tops: Sequence[int], value: int) -> int:
 
 @dataclass(frozen=True)
 class Width:
-    """The values that a width may have.
+    """The values that a width may have."""
 
-    Attributes:
-        values: Ascending.
-        weights: How likely each of them is, beside the others.
-    """
-
-    values: Sequence[int]
-    weights: Sequence[float]
+    values: Sequence[int]  # ascending
+    weights: Sequence[float]  # how likely each of them is, beside the others
 
     @property
     def mean(self) -> float:
@@ -113,10 +108,7 @@ def spread(models: OtherModels, names: Sequence[str]) -> dict[str, Width]:
 class WorkByWidths:
     """How the work of a trial follows from its widths: as the numbers of its weights do.
 
-    Args:
-        widths: The trial's widths.
-        shapes: Of the trial's variables.
-        others: Width -> the shapes that the variables have at another value of it.
+    ``others`` holds, by width, the shapes that the trial's variables have at another value of it.
     """
 
     def __init__(
@@ -151,12 +143,9 @@ def choose_bands(
 ) -> dict[str, list[int]] | None:
     """The bands that take least; None where programs of their own take less.
 
-    Args:
-        widths: The widths that may be padded.
-        work: Of the first trial.
-        cost: What training that trial takes, in structures.
-        trials: Trials that are expected to be of the kind.
-        choices: Combinations of choices that would share a program.
+    Training the first trial, whose work is ``work``, takes as long as compiling ``cost``
+    structures. So many ``trials`` of the kind are expected, and ``choices`` counts the combinations
+    that would share a program.
     """
     program = PADDED if choices == 1 else PADDED + _CHOOSING * choices
     usual = work.share({name: width.mean for name, width in widths.items()})

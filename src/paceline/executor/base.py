@@ -29,25 +29,18 @@ PACKS_ONLY = ("local", "ray")
 
 @dataclass(frozen=True, eq=False)
 class SearchData:
-    """What the jobs of an executor train and validate on, unless a job has inputs of its own.
+    """What the jobs of an executor train and validate on, unless a job has inputs of its own."""
 
-    Attributes:
-        train: Training data, N examples.
-        validation: Validation data, V examples; None without.
-        validation_batch_size: Examples per validation step; None: the job's batch size, like Keras.
-        validation_freq: Epochs between two validations, or the numbers of the epochs, from 1, that
-            are validated, as ``fit`` takes it.
-        shuffle: Whether each epoch has an order of examples of its own, from the job's seed;
-            "batch": within each batch.
-        fold: How many examples a job's folds train on and validate on; None where jobs have no
-            folds.
-    """
-
-    train: ArrayData | BatchedDataset
-    validation: ArrayData | None = None
+    train: ArrayData | BatchedDataset  # N examples
+    validation: ArrayData | None = None  # V examples; None without
+    # Examples per step; None: the job's batch size, like Keras.
     validation_batch_size: int | None = None
+    # Epochs between two validations, or the numbers of the epochs, from 1, that are validated, as
+    # ``fit`` takes it.
     validation_freq: int | Collection[int] = 1
+    # Whether each epoch has an order of its own, from the job's seed; "batch": within each batch.
     shuffle: bool | str = True
+    # How many examples a job's folds train on and validate on; None where jobs have no folds.
     fold: tuple[int, int] | None = None
 
     def inputs(self, batch_size: int) -> TrialInputs:
@@ -60,42 +53,29 @@ class SearchData:
 
 @dataclass(frozen=True)
 class PackOptions:
-    """How the user wants trials to be packed.
+    """How the user wants trials to be packed."""
 
-    Attributes:
-        slots: Trials that train at once, or "auto": 8 per core on a CPU, 32 on an accelerator.
-        plan: "stacked", "mapped", "sequential" or "auto".
-        mesh: Devices along the trial axis and along the data axis, from ``check_mesh``; None: all
-            accelerators, or one CPU.
-        cores: Cores that the executor may use on a CPU; None: all of this process.
-    """
-
+    # Trials that train at once, or "auto": 8 per core on a CPU, 32 on an accelerator.
     slots: int | str = "auto"
-    plan: str = "auto"
+    plan: str = "auto"  # "stacked", "mapped", "sequential" or "auto"
+    # Devices along the trial axis and along the data axis, from ``check_mesh``; None: all
+    # accelerators, or one CPU.
     mesh: tuple[int, int | None] | None = None
-    cores: int | None = None
+    cores: int | None = None  # that the executor may use on a CPU; None: all of this process
 
 
 @dataclass(frozen=True)
 class EpochLimit:
-    """How long an epoch of a pack may take, and which jobs are suspected of never ending one.
+    """How long an epoch of a pack may take, and which jobs are suspected of never ending one."""
 
-    Attributes:
-        seconds: Seconds on the clock that an epoch may take; None: as long as it needs.
-        suspects: Number of a job -> epochs that it had trained when its pack did not come back. At
-            that epoch it trains in a pack of its own. The search may add to this mapping.
-    """
-
-    seconds: float | None = None
+    seconds: float | None = None  # on the clock; None: as long as it needs
+    # Number of a job -> epochs that it had trained when its pack did not come back. At that epoch
+    # it trains in a pack of its own. The search may add to this mapping.
     suspects: Mapping[int, int] = field(default_factory=dict)
 
 
 class Notes:
-    """Tells the user of a search what the user may want to know.
-
-    Args:
-        tell: Called with each sentence.
-    """
+    """Tells the user of a search what the user may want to know, a sentence at a time."""
 
     def __init__(self, tell: Callable[[str], None] = lambda text: None) -> None:
         self._tell = tell
@@ -127,15 +107,13 @@ class FamilyRules(NamedTuple):
 
     A study keeps to those that it began with, so that its trials go on in the programs that they
     had.
-
-    Attributes:
-        version: 1 joins widths only, 2 choices too, 3 counts what an accelerator gains from more
-            slots, 4 has bands of widths, 5 joins models that learn their inputs from the data, and
-            those with classes of the user's own.
-        trials: Trials that the study was to have when it began; 0 where time was to end it.
     """
 
+    # 1 joins widths only, 2 choices too, 3 counts what an accelerator gains from more slots, 4 has
+    # bands of widths, 5 joins models that learn their inputs from the data, and those with classes
+    # of the user's own.
     version: int = 5
+    # Trials that the study was to have when it began; 0 where time was to end it.
     trials: int = LEAST_TRIALS
 
 
@@ -145,29 +123,18 @@ FAMILY_RULES = FamilyRules()
 
 @dataclass(frozen=True)
 class OtherModels:
-    """Builds models like a trial's, at other widths and for other choices.
+    """Builds models like a trial's, at other widths and for other choices."""
 
-    Attributes:
-        parameters: The hyperparameters that the trial's build declared.
-        hparams: The trial's values.
-        build: Makes the model for other values of some hyperparameters.
-        epochs: Epochs that the trial is to train.
-        always: The trial shares a program wherever that is proved, whether it pays or not.
-        rules: The rules by which it does so.
-        job: Number of the trial's first job; None where it is not known.
-        expected: How many trials to reckon with in the search.
-        level: How often that number has doubled since the search began: then it is asked anew what
-            pays.
-    """
-
-    parameters: Sequence[Parameter]
-    hparams: Mapping[str, Any]
-    build: Callable[[Mapping[str, Any]], Any]
-    epochs: int
+    parameters: Sequence[Parameter]  # that the trial's build declared
+    hparams: Mapping[str, Any]  # the trial's values
+    build: Callable[[Mapping[str, Any]], Any]  # makes the model for other values of hparams
+    epochs: int  # that the trial is to train
+    # Whether the trial shares a program wherever that is proved, also if it does not pay.
     always: bool
-    rules: FamilyRules = FAMILY_RULES
-    job: int | None = None
-    expected: int = LEAST_TRIALS
+    rules: FamilyRules = FAMILY_RULES  # by which it does so
+    job: int | None = None  # number of the trial's first job; None where it is not known
+    expected: int = LEAST_TRIALS  # how many trials to reckon with in the search
+    # How often that number has doubled since the search began: then it is asked anew what pays.
     level: int = 0
 
     def ranges(self) -> dict[str, list[int]]:
@@ -218,68 +185,47 @@ class OtherModels:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """All that a job follows from, as plain values: another machine makes the same job of it.
+    """All that a job follows from, as plain values: another machine makes the same job of it."""
 
-    Attributes:
-        number: The job's number; of a job with folds, that of its first member.
-        trial: The trial's number.
-        seed: The trial's seed.
-        epochs: Epochs to train.
-        hparams: The trial's values.
-        repeat: Which repeat of the trial the job is, from 0.
-        fold: The one fold that is meant, from 0; None: all of the job's folds.
-    """
-
-    number: int
-    trial: int
-    seed: int
+    number: int  # the job's; of a job with folds, that of its first member
+    trial: int  # the trial's number
+    seed: int  # the trial's
     epochs: int
-    hparams: Mapping[str, Any]
-    repeat: int = 0
-    fold: int | None = None
+    hparams: Mapping[str, Any]  # the trial's values
+    repeat: int = 0  # which repeat of the trial the job is, from 0
+    fold: int | None = None  # the one fold that is meant, from 0; None: all of the job's folds
 
 
 @dataclass
 class Job:
-    """A trial to train, or one member of a trial (see ``tuner/members.py``).
+    """A trial to train, or one member of a trial (see ``tuner/members.py``)."""
 
-    Attributes:
-        number: The trial's number, or the member's.
-        seed: The initial weights, dropout and the order of examples follow from the seed.
-        epochs: Epochs to train.
-        batch_size: Examples per step.
-        model: The compiled model, just built. An executor drops it once it has taken its state.
-        rebuild: Builds the same model again, starting from the seed.
-        folds: Parts of the data to train and validate on, one after another. Each fold is a member
-            of the trial; the members' numbers begin at ``number``. Empty: all of the data.
-        program: Short fingerprint of the program that the job shares with others, once the executor
-            knows it.
-        counts: Whether the job shows how trials differ. Further repeats of a trial do not.
-        order: Called with the number of an epoch, from 0; returns the numbers of its training
-            examples, i32[N]. None: the order follows from the seed.
-        callbacks: Makes the callbacks of a member, given the member's number and the model that
-            was just built; None without.
-        made: The callbacks that were made, one list for each member. Packs keep them here.
-        setting: The job's own data and batch sizes; None: those of the executor's ``SearchData``.
-        widths: Builds models like the job's, at other widths; None: its program is its own.
-        spec: What the job follows from, where it may train on another machine; None elsewhere.
-    """
-
-    number: int
-    seed: int
+    number: int  # the trial's, or the member's
+    seed: int  # the initial weights, dropout and the order of examples follow from it
     epochs: int
-    batch_size: int
-    model: Any
-    rebuild: Callable[[], Any]
+    batch_size: int  # examples per step
+    model: Any  # compiled, just built; an executor drops it once it has taken its state
+    rebuild: Callable[[], Any]  # builds the same model again, starting from the seed
+    # Parts of the data to train and validate on, one after another. Each fold is a member of the
+    # trial; the members' numbers begin at ``number``. Empty: all of the data.
     folds: Sequence[Fold] = ()
+    # Short fingerprint of the program that the job shares with others, once the executor knows it.
     program: str | None = None
+    # Whether the job shows how trials differ. Further repeats of a trial do not.
     counts: bool = True
+    # Called with the number of an epoch, from 0; returns the numbers of its training examples,
+    # i32[N]. None: the order follows from the seed.
     order: Callable[[int], np.ndarray] | None = None
+    # Makes the callbacks of a member, given the member's number and the model that was just built;
+    # None without.
     callbacks: Callable[[int, Any], list[Any]] | None = None
+    # The callbacks that were made, one list for each member. Packs keep them here.
     made: Sequence[list[Any]] = ()
+    # Its own data and batch sizes; None: the executor's ``SearchData``.
     setting: TrialInputs | None = None
+    # Builds models like the job's, at other widths; None: its program is its own.
     widths: OtherModels | None = None
-    spec: JobSpec | None = None
+    spec: JobSpec | None = None  # what the job follows from, where it may train on another machine
 
     @property
     def first_epoch(self) -> int:
@@ -295,53 +241,39 @@ class Job:
 
 
 class PackTimeout(Exception):
-    """An epoch of one or several packs does not end; the threads that wait for it are lost.
-
-    Attributes:
-        packs: For each such pack, number of a job -> epochs that the job had trained.
-    """
+    """An epoch of one or several packs does not end; the threads that wait for it are lost."""
 
     def __init__(self, packs: Sequence[Mapping[int, int]]) -> None:
         super().__init__(f"{len(packs)} packs do not come back")
+        # For each such pack, number of a job -> epochs that the job had trained.
         self.packs = [dict(pack) for pack in packs]
 
 
 @dataclass(frozen=True)
 class EpochReport:
-    """One epoch of a job.
+    """One epoch of a job."""
 
-    Attributes:
-        number: The job's number.
-        epoch: The epoch's number, from 1.
-        logs: Metric name -> value, names as Keras has them.
-        seconds: The job's share of the seconds that its pack took.
-        program: Short fingerprint of the compiled program; None in ``fit``.
-        plan: "stacked", "mapped", "sequential" or "fit".
-        weights: Fetches the weights after this epoch. It may be called only until all reports of
-            this round have been answered.
-        members: The logs of each member of a trial where ``logs`` are their means. Executors leave
-            it empty.
-        state: Fetches all variables after this epoch, under the same condition as ``weights``; None
-            where no pack holds them.
-        wall: Seconds on the clock that the epoch took, of all jobs in the same pack together, and
-            the job's own callbacks.
-        last: Whether the job trains no further, whatever the answer is: it has trained all its
-            epochs, or a callback has stopped it.
-        worker: The name of the machine that has trained the epoch; None: this one.
-    """
-
-    number: int
-    epoch: int
-    logs: dict[str, float]
-    seconds: float
-    program: str | None
-    plan: str
+    number: int  # the job's
+    epoch: int  # from 1
+    logs: dict[str, float]  # metric name -> value, names as Keras has them
+    seconds: float  # the job's share of the seconds that its pack took
+    program: str | None  # short fingerprint of the compiled program; None in ``fit``
+    plan: str  # "stacked", "mapped", "sequential" or "fit"
+    # Fetches the weights after this epoch. It may be called only until all reports of this round
+    # have been answered.
     weights: Callable[[], Weights]
+    # The logs of each member of a trial where ``logs`` are their means. Executors leave it empty.
     members: Sequence[Mapping[str, float]] = ()
+    # Fetches all variables after this epoch, under the same condition as ``weights``; None where no
+    # pack holds them.
     state: Callable[[], State] | None = None
+    # Seconds on the clock that the epoch took, of all jobs in the same pack together, and the job's
+    # own callbacks.
     wall: float = 0.0
+    # Whether the job trains no further, whatever the answer is: it has trained all its epochs, or a
+    # callback has stopped it.
     last: bool = False
-    worker: str | None = None
+    worker: str | None = None  # name of the machine that has trained the epoch; None: this one
 
 
 #: What a job does after an epoch: it trains on, it ends, or it waits to be resumed.
@@ -391,11 +323,7 @@ class Executor(Protocol):
 
 
 class UnsavedAttributes:
-    """Tells the user which attributes of callbacks checkpoints do not hold, each once.
-
-    Args:
-        note: Called with a sentence for the user.
-    """
+    """Tells the user which attributes of callbacks checkpoints do not hold, each once."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note

@@ -24,31 +24,18 @@ Compose = Callable[[State, State], State]
 
 
 class TrialCopies:
-    """Begins trials as copies of paused ones.
-
-    Args:
-        grouper: Knows the groups.
-        paused: Holds the paused trials.
-    """
+    """Begins trials as copies of paused ones."""
 
     def __init__(self, grouper: TrialGrouper, paused: PausedStates) -> None:
         self._grouper, self._paused = grouper, paused
 
     def begin(self, number: int, source: int, compose: Compose) -> list[Facts] | None:
-        """Has a trial that has just been submitted begin where a paused trial waits.
+        """Begins a trial that has just been submitted where the paused trial ``source`` waits.
 
-        Args:
-            number: The trial's number.
-            source: The paused trial's number; that trial stays as it is.
-            compose: Chooses the variables.
-
-        Returns:
-            What ``callback_state`` found of the paused trial's callbacks, whose state the trial's
-            own take over; None where the trial does not wait, or its variables have other shapes:
-            then it begins anew.
-
-        Raises:
-            KeyError: The source is not paused.
+        ``source`` stays as it is; ``compose`` chooses the variables. Returns what
+        ``callback_state`` found of its callbacks, whose state the trial's own take over; None where
+        the trial does not wait, or its variables have other shapes: then it begins anew. Raises
+        KeyError if the source is not paused.
         """
         for group in self._grouper.groups:
             trial = group.waiting(number)
@@ -71,17 +58,9 @@ class TrialCopies:
         return None
 
     def probe(self, model: Any, setting: TrialInputs) -> tuple[Group, State]:
-        """Traces a model that is not to be trained, and takes the values of its variables.
+        """The group of trials like a model that is not to be trained, and that model's variables.
 
-        Args:
-            model: A compiled model.
-            setting: The inputs that it would train with.
-
-        Returns:
-            The group of trials like it, and its first variables.
-
-        Raises:
-            Unpackable: The model cannot be packed.
+        Raises Unpackable if the model cannot be packed.
         """
         with as_built(model):
             # By itself, since a law would name the program that trials like it share.
@@ -93,13 +72,7 @@ class TrialCopies:
     def group_of(
         self, model: Any, setting: TrialInputs, widths: OtherModels | None = None
     ) -> Group:
-        """The group in which a trial with this model would train.
-
-        Args:
-            model: As of ``probe``, and so are the errors.
-            setting: As of ``probe``.
-            widths: As of ``Job``.
-        """
+        """The group in which a trial with this model would train; raises as ``probe`` does."""
         with as_built(model):
             group = self._grouper.pretrace(model, setting, widths)
         assert group is not None

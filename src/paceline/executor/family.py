@@ -41,19 +41,12 @@ class PaddedPair(NamedTuple):
 
 @dataclass(frozen=True)
 class Ride:
-    """A trial's steps within the program of its family.
+    """A trial's steps within the program of its family."""
 
-    Attributes:
-        variant: Number of its variant.
-        steps: Its train step and, with validation data, its test step.
-        embedding: Where its variables lie within those of the family.
-        family: The variables of the family's largest model.
-    """
-
-    variant: int
-    steps: Sequence[PaddedPair]
-    embedding: Embedding
-    family: State
+    variant: int  # its number
+    steps: Sequence[PaddedPair]  # the train step and, with validation data, the test step
+    embedding: Embedding  # where the trial's variables lie within those of the family
+    family: State  # the variables of the family's largest model
 
     @property
     def full(self) -> tuple[PaddedStep, PaddedStep | None]:
@@ -85,16 +78,11 @@ class Ride:
 
 @dataclass(frozen=True)
 class FamilyVariant:
-    """The steps of one variant at several widths.
-
-    Attributes:
-        train, test: test is None without validation data.
-        state: Shapes and dtypes of its variables at the largest widths.
-    """
+    """The steps of one variant at several widths."""
 
     train: PaddedRole
-    test: PaddedRole | None
-    state: State
+    test: PaddedRole | None  # None without validation data
+    state: State  # shapes and dtypes of its variables at the largest widths
 
     def admit(self, traced: TracedModel) -> tuple[list[PaddedPair], list[list[Axis]]]:
         """A trial's steps, and the axes of its variables."""
@@ -131,28 +119,20 @@ class FamilyVariant:
 
 @dataclass(frozen=True)
 class Family:
-    """Variants that share a program.
+    """Variants that share a program."""
 
-    Attributes:
-        members: By the digest of their operations; their order is that of the layout.
-        layout: Of their variables.
-        together: The training step and the validation step of all variants, each on the full and on
-            the smaller batch; None: there is one variant.
-    """
-
+    # By the digest of their operations; their order is that of the layout.
     members: Mapping[str, FamilyMember]
-    layout: Layout
+    layout: Layout  # of their variables
+    # The training step and the validation step of all variants, each on the full and on the smaller
+    # batch; None: there is one variant.
     together: tuple[tuple[Variants, Variants | None], ...] | None
 
     def admit(self, traced: TracedModel, tails: Tails | None = None) -> Ride:
-        """A trial's steps within the program.
+        """A trial's steps within the program, given those on the full batches.
 
-        Args:
-            traced: The trial's steps on the full batches.
-            tails: Those on the smaller batches, to be proved as well; None: they follow.
-
-        Raises:
-            NotPaddable: It is not proved that the trial's results come out as they should.
+        ``tails`` are those on the smaller batches, to be proved as well; None: they follow. Raises
+        NotPaddable where it is not proved that the trial's results come out as they should.
         """
         operations = operations_of(traced)
         if operations not in self.members:  # of width 1, for example: JAX leaves such axes out
@@ -171,13 +151,9 @@ class Family:
     ) -> tuple[Ride, State]:
         """The same for a trial that was not traced, and its variables.
 
-        Args:
-            variant: Number of its variant.
-            constants: Those of its steps on the full batch, as ``beside_extents`` returns them.
-            own: Makes its variables, from the metrics' variables at the start of an epoch.
-
-        Raises:
-            NotPaddable: Its variables do not lie in those of the family as those that were walked.
+        ``constants`` are those of its steps on the full batch, as ``beside_extents`` returns them;
+        ``own`` makes its variables, from the metrics' variables at the start of an epoch. Raises
+        NotPaddable where its variables do not lie in those of the family as those that were walked.
         """
         member = self._member(variant)
         state, axes = own(member.variant.state.metrics), member.axes
@@ -204,9 +180,8 @@ class Family:
     def examples(self) -> Iterator[tuple[ModelStructure, int, Steps]]:
         """The models that show what the trials of each variant have in common.
 
-        Returns:
-            For each model its structure, the number of its variant, and its constants as
-            ``beside_extents`` returns them.
+        Yields the structure of each, the number of its variant, and its constants as
+        ``beside_extents`` returns them.
         """
         for number, member in enumerate(self.members.values()):
             for structure, steps in zip(
@@ -247,34 +222,23 @@ class Family:
 
 
 class FamilyMember(NamedTuple):
-    """A variant, and two of its trials: at the largest and at other widths.
-
-    Attributes:
-        operations: The digest of its operations.
-        largest, other: The steps of the two, as ``FamilyVariant.admit`` returns them.
-        axes: The axes of the second one's variables.
-        structures: Of the two models; None where they have none.
-    """
+    """A variant, and two of its trials: at the largest and at other widths."""
 
     variant: FamilyVariant
-    operations: str
+    operations: str  # their digest
+    # The steps of the two trials, as ``FamilyVariant.admit`` returns them.
     largest: list[PaddedPair]
     other: list[PaddedPair]
-    axes: list[list[Axis]]
+    axes: list[list[Axis]]  # of the variables of the trial at other widths
+    # Those of the two models; None where they have none.
     structures: tuple[ModelStructure | None, ModelStructure | None]
 
 
 def member_of(full: TracedModel, tails: Tails, narrow: TracedModel, tails_n: Tails) -> FamilyMember:
-    """A variant, from its steps at the largest and at smaller widths.
+    """A variant, from its steps at the largest widths (``full``) and at smaller ones (``narrow``).
 
-    Args:
-        full: The largest widths, on the full batches.
-        tails: The same on the smaller batches.
-        narrow: Smaller widths, on the full batches.
-        tails_n: The same on the smaller batches.
-
-    Raises:
-        NotPaddable: It is not proved that trials at such widths can ride.
+    ``tails`` and ``tails_n`` are the same steps on the smaller batches. Raises NotPaddable where it
+    is not proved that trials at such widths can ride.
     """
     train = PaddedRole((full.train, narrow.train), _pair(tails[0], tails_n[0]))
     test = None
@@ -297,13 +261,9 @@ def _pair(ours: Step | None, theirs: Step | None) -> tuple[Step, Step] | None:
 
 
 def join_variants(members: Sequence[FamilyMember]) -> tuple[Layout, tuple[Any, ...]]:
-    """The layout and the common steps of variants, as ``Family`` has them.
+    """The layout and the common steps of two or more variants, as ``Family`` has them.
 
-    Args:
-        members: At least two.
-
-    Raises:
-        NotMergeable: They cannot share a program.
+    Raises NotMergeable if they cannot share a program.
     """
     layout = lay_out([member.variant.state for member in members])
     together = []

@@ -40,15 +40,9 @@ _COLLECTED = 8
 class FitExecutor:
     """Trains each trial with ``model.fit``: any Keras model, any data, any Keras backend.
 
-    Args:
-        arguments: Arguments of ``fit`` besides batch size, epochs and callbacks. Where jobs have
-            folds, ``validation_data`` holds all examples, and each fold takes its own from them.
-        batched: Whether ``fit`` is told the batch size. A data set has a batch size of its own.
-        note: Told what users may want to know, a sentence at a time.
-
-    Attributes:
-        seconds: Seconds spent on training.
-        used: Whether any trial has been trained.
+    ``arguments`` are those of ``fit`` besides batch size, epochs and callbacks. Where jobs have
+    folds, ``validation_data`` holds all examples, and each fold takes its own from them.
+    ``batched`` says whether ``fit`` is told the batch size: a data set has a batch size of its own.
     """
 
     def __init__(
@@ -63,8 +57,8 @@ class FitExecutor:
         self._batched = batched
         self._queue: deque[Job] = deque()
         self._state: FitState | None = None  # of the training that is under way, or was stopped
-        self.seconds = 0.0
-        self.used = False
+        self.seconds = 0.0  # spent on training
+        self.used = False  # whether any trial has been trained
         self._trained = 0  # trials
         self._losses = UnsavedAttributes(note)
 
@@ -77,9 +71,7 @@ class FitExecutor:
     def snapshot(self, arrays: Arrays, jobs: Container[int]) -> dict[str, Any] | None:
         """The training under way as it was after its last epoch; None where there is none.
 
-        Args:
-            arrays: Name -> array; the training's arrays are added.
-            jobs: Numbers of the jobs that are still under way.
+        Its arrays are added to ``arrays`` by name. ``jobs`` are the numbers of jobs under way.
         """
         state = self._state
         if state is None or state.epoch == 0 or state.number not in jobs:
@@ -118,11 +110,7 @@ class FitExecutor:
         return self._queue[0].number
 
     def advance(self, report: Report, meanwhile: Callable[[], bool], failed: Failed) -> None:
-        """Trains one trial to its end and reports every epoch; an error of the trial ends it alone.
-
-        Raises:
-            Exception: What ``report`` raised: an error of the search, and not of the trial.
-        """
+        """Trains one trial to its end and reports every epoch; the trial's errors end it alone."""
         job = self._queue.popleft()
         self.used = True
         began = time.perf_counter()
@@ -192,19 +180,12 @@ class _SearchReport:
     """Reports to the search, and keeps the error that the search raised.
 
     The search is called inside of ``model.fit``, where its errors look like those of the trial.
-
-    Args:
-        report: Handles a report.
-
-    Attributes:
-        error: What ``report`` raised; None if it has raised nothing.
-        stopped: Whether the search has answered that the trial trains no further.
     """
 
     def __init__(self, report: Report) -> None:
         self._report = report
-        self.error: Exception | None = None
-        self.stopped = False
+        self.error: Exception | None = None  # what ``report`` raised
+        self.stopped = False  # whether the search has answered that the trial trains no further
 
     def __call__(self, epoch: EpochReport) -> Answer:
         try:

@@ -25,14 +25,8 @@ _CHANGED = "its model is not what it was when the search stopped"
 class FitState(keras.callbacks.Callback):
     """Follows one training: a callback whose turn comes right before the callback that reports.
 
-    Args:
-        number: Number of the job that trains.
-        before: What ``capture`` returned, to continue from there; None: the training begins.
-        arrays: The arrays that ``capture`` added.
-
-    Attributes:
-        number: Number of the job.
-        epoch: Epochs trained, including those before it was captured.
+    It continues from ``before``, which ``capture`` returned, and the ``arrays`` that ``capture``
+    added; None: the training begins.
     """
 
     def __init__(
@@ -43,6 +37,7 @@ class FitState(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         self.number, self._before, self._arrays = number, before, dict(arrays or {})
+        # Epochs trained, including those before it was captured.
         self.epoch = 0 if before is None else int(before["epoch"])
         self._own: Sequence[Any] = ()
         self._begun_with: list[dict[str, Any]] = []
@@ -66,8 +61,7 @@ class FitState(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         """Puts back what callbacks held, and the variables, which exist from here on.
 
-        Raises:
-            RuntimeError: The model has other variables than when the search stopped.
+        Raises RuntimeError if the model has other variables than when the search stopped.
         """
         self._begun_with = attributes_of(self._own)
         if self._before is None:

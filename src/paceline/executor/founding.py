@@ -67,9 +67,7 @@ def unknown_cost(traced: TracedModel) -> bool:
 def in_structures(operations: float, costs: Mapping[str, float] | None = None) -> float:
     """Operations in products, in structures that could be compiled in that time.
 
-    Args:
-        operations: Their number.
-        costs: Operations per structure by the kind of device; None: as of the newest rules.
+    ``costs``: operations per structure by the kind of device; None: as of the newest rules.
     """
     costs = _STRUCTURE if costs is None else costs
     return operations / costs.get(jax.default_backend(), _STRUCTURE_ELSEWHERE)
@@ -78,18 +76,8 @@ def in_structures(operations: float, costs: Mapping[str, float] | None = None) -
 class Founding:
     """Makes the family of a trial.
 
-    Args:
-        traced: The trial's steps.
-        widths: Builds models like the trial's.
-        steps: Training steps per epoch.
-        trace_sizes: Traces a model on the full and on the smaller batches.
-        bands: Those that were chosen for trials of its kind; None: none were chosen yet.
-
-    Attributes:
-        bands: The same, once ``family`` has chosen.
-        refused: Why combinations of choices are not in the family.
-        dividing: Widths that cannot be padded, such as the size of a kernel: the trials of a family
-            have one value of these.
+    ``steps`` are training steps per epoch; ``trace_sizes`` traces a model on the full and on the
+    smaller batches.
     """
 
     def __init__(
@@ -102,9 +90,12 @@ class Founding:
     ) -> None:
         self._traced, self._widths = traced, widths
         self._steps, self._trace_sizes = steps, trace_sizes
+        # Those of trials of its kind; None until ``family`` or a trial before has chosen.
         self.bands = bands
         self._others: dict[str, list[tuple[int, ...]]] = {}  # width -> shapes at another value
-        self.refused: list[str] = []
+        self.refused: list[str] = []  # why combinations of choices are not in the family
+        # Widths that cannot be padded, such as the size of a kernel: the trials of a family have
+        # one value of these.
         self.dividing: list[str] = []
 
     def family(
@@ -112,9 +103,8 @@ class Founding:
     ) -> Family | None:
         """The family; None where its trials are few, or training them together takes longer.
 
-        Args:
-            ranges: The values of whole numbers that may be widths.
-            choices: The values of what may change operations.
+        ``ranges`` holds the values of whole numbers that may be widths, ``choices`` those of what
+        may change operations.
         """
         always, by_filling = self._widths.always, self._by_filling
         if not always:
@@ -175,10 +165,8 @@ class Founding:
     ) -> tuple[dict[str, int], dict[str, int], FamilyMember | None]:
         """The largest and smaller values of these widths, and the variant that the trial has.
 
-        The variant is None where it takes less time to train widths apart.
-
-        Raises:
-            NotPaddable: Not all of these widths can be padded.
+        The variant is None where it takes less time to train widths apart. Raises NotPaddable if
+        not all of these widths can be padded.
         """
         largest = {name: ranges[name][-1] for name in names}
         smaller = _smaller(names, ranges)
@@ -305,10 +293,8 @@ class Founding:
     def _is_another(self, model: Any, ours: ModelStructure | None) -> bool:
         """Whether a model is the trial's but for more than numbers.
 
-        Args:
-            model: The model.
-            ours: The structure of the trial's; None where classes of the user's show nothing
-                without a trace.
+        ``ours`` is the structure of the trial's; None where classes of the user's show nothing
+        without a trace.
         """
         if ours is not None:
             theirs = structure_of(model)
@@ -317,13 +303,10 @@ class Founding:
         return operations_of(traced) != operations_of(self._traced)
 
     def _member(self, full: TracedModel, tails: Tails, smaller: Mapping[str, Any]) -> FamilyMember:
-        """A variant, from its steps at the largest widths.
+        """A variant, from its steps at the largest widths, on full and smaller batches.
 
-        Args:
-            full: Its steps on the full batches.
-            tails: Its steps on the smaller batches.
-            smaller: The widths and choices of its smaller model. Its numbers differ too, to show
-                which constants depend on them.
+        ``smaller`` holds the widths and choices of its smaller model, whose numbers differ too, to
+        show which constants depend on them.
         """
         numbers = self._widths.other_numbers({**self._widths.hparams, **smaller})
         try:
@@ -412,8 +395,7 @@ def _weights(shapes: Sequence[Sequence[int]]) -> int:
 def _structures_saved(counts: Sequence[int]) -> float:
     """Structures that a trial of a family saves from being compiled, on average.
 
-    Args:
-        counts: Values of each width.
+    ``counts`` holds the number of values of each width.
     """
     n = math.prod(counts)
     distinct = structures_met(n, LEAST_TRIALS)

@@ -44,48 +44,31 @@ from paceline.program.trace import State, Step
 
 @dataclass
 class Group:
-    """Trials of one program: those that wait for a slot, and the packs that train the others.
+    """Trials of one program: those that wait for a slot, and the packs that train the others."""
 
-    Attributes:
-        name: Short fingerprint, for people.
-        work: The data that an epoch goes over.
-        train, test: The steps; test is None without validation data.
-        state: Shapes of a trial's variables.
-        metrics: The metric variables at the start of an epoch.
-        rng_differs: Whether its random numbers would be others under ``vmap``.
-        convolves: Whether its training step holds a convolution.
-        n_seen: Models whose constants are known, whether they are trials or not.
-        n_trials: Trials taken in so far.
-        example: Number of the first of these trials.
-        queue: Trials without a slot, the next one first.
-        program: The program that its packs run; None before the first is compiled.
-        restored_program: How the program was compiled before the search stopped; None where nothing
-            is known, and once the program has been compiled again.
-        asked_round: The round in which its program was asked for.
-        packs: At most one for each lane, while there are trials; in a stream all that have trials.
-        most_slots: Slots of a pack that the memory allows; None while that is not known.
-        plan_choice: Ways to train the group that are tried out; None where there is no choice.
-        next_program: A program that is being compiled in the background, to replace ``program``.
-    """
-
-    name: str
-    work: Workload
+    name: str  # short fingerprint, for people
+    work: Workload  # the data that an epoch goes over
     train: StepTemplate
-    test: StepTemplate | None
-    state: State
-    metrics: list[Any]
-    rng_differs: bool
-    convolves: bool
-    n_seen: int = 0
-    n_trials: int = 0
-    example: int | None = None
-    queue: deque[SlotTrial] = field(default_factory=deque)
-    program: CompiledPlan | None = None
+    test: StepTemplate | None  # None without validation data
+    state: State  # shapes of a trial's variables
+    metrics: list[Any]  # the metric variables at the start of an epoch
+    rng_differs: bool  # whether its random numbers would be others under ``vmap``
+    convolves: bool  # whether its training step holds a convolution
+    n_seen: int = 0  # models whose constants are known, whether they are trials or not
+    n_trials: int = 0  # taken in so far
+    example: int | None = None  # number of the first of these trials
+    queue: deque[SlotTrial] = field(default_factory=deque)  # without a slot, the next one first
+    program: CompiledPlan | None = None  # that its packs run; None before the first is compiled
+    # How the program was compiled before the search stopped; None where nothing is known, and once
+    # the program has been compiled again.
     restored_program: RestoredProgram | None = None
-    asked_round: int = 0
+    asked_round: int = 0  # when its program was asked for
+    # At most one for each lane, while there are trials; in a stream all that have trials.
     packs: list[Pack] = field(default_factory=list)
-    most_slots: int | None = None
+    most_slots: int | None = None  # of a pack, as the memory allows; None while that is not known
+    # Ways to train it that are tried out; None where there is no choice.
     plan_choice: PlanChoice | None = None
+    # Being compiled in the background, to replace ``program``.
     next_program: CompiledPlan | None = None
 
     @property
@@ -107,13 +90,8 @@ class Group:
     ) -> None:
         """Adds the constants of a model to those that the steps have met.
 
-        Args:
-            train: The constants in the training step.
-            test: The constants in the validation step; None without validation data.
-            counts: Whether the model may differ from those before; a repeat of a trial does not.
-
-        Raises:
-            Unpackable: A number differs both between models and between batch sizes.
+        ``counts``: whether the model may differ from those before; a repeat of a trial does not.
+        Raises Unpackable if a number differs both between models and between batch sizes.
         """
         self.train.admit(train)
         if self.test is not None and test is not None:
@@ -164,11 +142,9 @@ def program_of(group: Group) -> CompiledPlan:
 class TrialGrouper:
     """Sorts trials into groups.
 
-    Args:
-        data: What trials train and validate on, unless a job has inputs of its own.
-        chunk_bytes: Bytes of a chunk of training data; None: all training data are on the device.
-        notes: Told why trials of several widths do not share a program; None: nobody is told.
-        away: Whether the trials train on other machines.
+    ``chunk_bytes`` is the size of a chunk of training data; None: all of them are on the device.
+    ``notes`` tells why trials of several widths do not share a program. ``away``: whether the
+    trials train on other machines.
     """
 
     def __init__(
@@ -219,9 +195,8 @@ class TrialGrouper:
     def add(self, job: Job) -> Group:
         """Queues a trial in its group, whose name becomes the job's program.
 
-        Raises:
-            Unpackable: The step cannot be traced, or cannot be shared, or a callback acts within an
-                epoch; the message says why.
+        Raises Unpackable if the step cannot be traced, or cannot be shared, or a callback acts
+        within an epoch; the message says why.
         """
         setting = job.setting or self._data.inputs(job.batch_size)
         if setting.why_fit is not None:
@@ -243,16 +218,9 @@ class TrialGrouper:
     ) -> Group | None:
         """Traces a model that is not to be trained, to learn how the constants of its kind follow.
 
-        Args:
-            model: A compiled model.
-            setting: What it would train with; a number: that batch size, on the executor's data.
-            widths: As of ``Job``: where the model may ride in the program of a family.
-
-        Returns:
-            The model's group; None where nothing can be learnt from the model.
-
-        Raises:
-            Unpackable: The model cannot be packed.
+        A number as ``setting`` is a batch size, on the executor's data. ``widths`` are given where
+        the model may ride in the program of a family. Returns the model's group; None where nothing
+        can be learnt from the model. Raises Unpackable if the model cannot be packed.
         """
         if isinstance(setting, int):
             setting = self._data.inputs(setting)
@@ -392,10 +360,9 @@ class TrialGrouper:
     ) -> tuple[tuple[Any, ...], list[tuple[Constant, ...]], State, Embedding | None]:
         """Traces a model's steps.
 
-        Returns:
-            The key of the model's group, which is made if it is new; the constants of the model's
-            training step and, with validation data, of its validation step; its state; and how it
-            rides in its group's program, if not as it was traced.
+        Returns the key of the model's group, which is made if it is new; the constants of the
+        model's training step and, with validation data, of its validation step; its state; and how
+        it rides in its group's program, if not as it was traced.
         """
         work, table = workload_of(setting, self._data.fold, self._chunk_bytes), setting.class_weight
         traced, start = traced_model(model, work, table, structure)

@@ -50,13 +50,10 @@ _Task = tuple[Future[Any], Callable[[], Any]]
 
 
 class LaneThreads:
-    """Threads that call functions in the order in which the functions were submitted.
+    """``n`` threads, which call functions in the order in which the functions were submitted.
 
-    Args:
-        n: Number of threads. A thread starts when there is something for it to do.
-
-    Raises:
-        UsageError: JAX has other settings in other threads than in this one.
+    A thread starts when there is something for it to do. Raises UsageError if JAX has other
+    settings in other threads than in this one.
     """
 
     def __init__(self, n: int) -> None:
@@ -76,11 +73,7 @@ class LaneThreads:
         return future
 
     def close(self, patience: float) -> None:
-        """Ends each thread after the function that it calls now.
-
-        Args:
-            patience: Seconds to wait for the threads.
-        """
+        """Ends each thread after its present function; waits ``patience`` seconds at most."""
         for _ in self._threads:
             self._tasks.put(None)
         until = time.monotonic() + patience
@@ -99,11 +92,7 @@ class LaneThreads:
 
 
 def check_hung(packs: Iterable[Pack], limit: float) -> None:
-    """Checks that no pack has trained an epoch for longer than ``limit`` seconds.
-
-    Raises:
-        PackTimeout: Some packs have.
-    """
+    """Raises PackTimeout if packs have trained an epoch for longer than ``limit`` seconds."""
     now = time.perf_counter()
     # A pack that waits for a free thread has not begun, and its time does not count.
     hung = [pack for pack in packs if pack.began is not None and now - pack.began > limit]
@@ -113,41 +102,19 @@ def check_hung(packs: Iterable[Pack], limit: float) -> None:
 
 @dataclass(eq=False)
 class _PackRun:
-    """Some epochs of a pack, one after another, in a lane.
-
-    Attributes:
-        group: The pack's group.
-        pack: The pack.
-        behind: Whether it waits for a lane, and need not begin where time is up.
-        future: Done when the pack has stopped.
-        epochs: Those that wait to be reported.
-        began: Whether a lane has taken it up.
-        leaving: Numbers of the trials whose training is over.
-    """
+    """Some epochs of a pack, one after another, in a lane."""
 
     group: Group
     pack: Pack
-    behind: bool
-    future: Future[None] = field(default_factory=Future)
-    epochs: deque[HeldEpoch] = field(default_factory=deque)
-    began: bool = False
-    leaving: set[int] = field(default_factory=set)
+    behind: bool  # whether it waits for a lane, and need not begin where time is up
+    future: Future[None] = field(default_factory=Future)  # done when the pack has stopped
+    epochs: deque[HeldEpoch] = field(default_factory=deque)  # that wait to be reported
+    began: bool = False  # whether a lane has taken it up
+    leaving: set[int] = field(default_factory=set)  # numbers of the trials whose training is over
 
 
 class PackStream:
-    """Forms packs as trials come, and trains each to its end.
-
-    Args:
-        grouper: Knows the groups and the trials that wait in them.
-        planner: Compiles the groups' programs.
-        slots: Makes packs.
-        lanes: The threads in which packs train.
-        reporter: Makes the reports.
-        demand: What the search says is still to come.
-
-    Attributes:
-        over: No pack is formed any more; those that are there train to their end.
-    """
+    """Forms packs as trials come, and trains each to its end."""
 
     def __init__(
         self,
@@ -167,6 +134,7 @@ class PackStream:
         self._search_works = False  # whether the search's thread does something else now
         self._seconds = math.inf  # of the shortest epoch
         self._until = 0.0  # when packs stop, by ``time.perf_counter``
+        # Once ``over``, no pack is formed any more; those that are there train to their end.
         self.over = self._leaves = False
 
     # -- forming packs -----------------------------------------------------------------------------
@@ -290,19 +258,12 @@ class PackStream:
         limit: float | None,
         hurried: Callable[[], bool],
     ) -> None:
-        """Trains for about a second, or for an epoch where that takes longer.
+        """Trains for about a second, or an epoch where that takes longer; see ``Executor.advance``.
 
-        Args:
-            report: Handles each report; see ``Executor.advance``, as for the next two.
-            meanwhile: Does a piece of useful work in this thread.
-            failed: Is told of each job that fails.
-            spent: Told what was trained.
-            limit: Seconds that an epoch may take; None: as long as it needs.
-            hurried: Whether the packs are to stop after this epoch.
-
-        Raises:
-            PackTimeout: Packs have not ended their epoch within the limit.
-            Exception: What ``report`` raised, or a pack's training where it concerns all trials.
+        ``spent`` is told what was trained. An epoch may take ``limit`` seconds; None: as long as it
+        needs. ``hurried`` says whether the packs are to stop after this epoch. Raises PackTimeout
+        if packs have not ended their epoch within the limit, and what a pack's training raised
+        where it concerns all trials.
         """
         timings, timeline = spent
         began = time.perf_counter()
@@ -470,11 +431,7 @@ class PackStream:
                 group.packs.remove(other)
 
     def _handle(self, run: _PackRun, failed: Failed) -> None:
-        """Handles the error of a pack; called when no pack trains.
-
-        Raises:
-            BaseException: The error itself where it concerns all trials.
-        """
+        """Handles the error of a pack, when no pack trains; raises one that concerns all trials."""
         error = run.future.exception()
         assert error is not None
         if self._slots.recover(run.group, run.pack, error, failed):

@@ -57,28 +57,9 @@ _PATIENCE = 5.0
 class LocalExecutor:
     """Trains trials in packs.
 
-    Args:
-        data: What jobs train and validate on, unless a job has inputs of its own.
-        options: Slots, plan and mesh; None: the executor chooses them.
-        note: Told what users may want to know, a sentence at a time.
-        limit: How long an epoch may take, and the jobs suspected of never ending theirs;
-            None: as long as it needs.
-        in_order: Whether trials come as a grid is walked: what the first trials have in common the
-            next need not have.
-
-    Attributes:
-        demand: How many trials the executor wants to have ready. The search sets there what is
-            still to come.
-        timings: What the executor has spent.
-        lockstep: Whether all trials that are prepared while an epoch trains must be there before
-            the epoch is reported. The search sets it before each round.
-        judged: Of no account here, where jobs wait for the answer to each epoch.
-        steady: Whether no job ends before its last epoch, and which jobs come depends on no result.
-        hurried: Whether the search wants to be asked again after this epoch.
-
-    Raises:
-        UsageError: There are not as many devices as asked for, or the data that must be on the
-            device do not fit.
+    ``in_order``: whether trials come as a grid is walked: what the first trials have in common the
+    next need not have. Raises UsageError if there are not as many devices as asked for, or if the
+    data that must be on the device do not fit.
     """
 
     def __init__(
@@ -110,7 +91,7 @@ class LocalExecutor:
         self.demand = Demand(self._planner, self._grouper, in_order=in_order)
         self.timings, self.timeline = ExecutorTimings(), SlotTimeline()
         self.lockstep = self._resubmitting = self.steady = self.hurried = False
-        self.judged = True
+        self.judged = True  # of no account here, where jobs wait for the answer to each epoch
         parts = self._grouper, self._planner, self._slots, self._lanes, self._reporter
         self._parts = *parts, self.demand
         self._stream: PackStream | None = None
@@ -128,22 +109,13 @@ class LocalExecutor:
         return self._planner.plans
 
     def check_batch(self, batch_size: int) -> None:
-        """Checks that the devices can share a batch as the user asks.
-
-        Raises:
-            UsageError: They cannot.
-        """
+        """Checks that the devices can share a batch as the user asks."""
         self._planner.check_batch(batch_size)
 
     # -- taking trials in ------------------------------------------------------------------------
 
     def submit(self, job: Job) -> None:
-        """Traces a trial's steps and queues it with the trials that share its program.
-
-        Raises:
-            Unpackable: The step cannot be traced, or cannot be shared, or callbacks of the trial
-                act within an epoch; the message says why.
-        """
+        """Traces a trial's steps and queues it with the trials that share its program."""
         began = time.perf_counter()
         if not self._resubmitting and self.streaming and self._stream is not None:
             self._stream.form()
@@ -200,16 +172,7 @@ class LocalExecutor:
             self._resubmitting = False
 
     def start_from(self, number: int, epoch: int, parts: Parts) -> bool:
-        """Has a trial that has just been submitted begin after an epoch that was trained before.
-
-        Args:
-            number: The trial's number.
-            epoch: The epoch's number, from 1.
-            parts: The trial's variables after that epoch.
-
-        Returns:
-            Whether the trial does. False if its model has other variables; then it begins anew.
-        """
+        """Begins a trial that has just been submitted after an epoch that was trained before."""
         for group in self._grouper.groups:
             trial = group.waiting(number)
             if trial is not None:
@@ -220,29 +183,14 @@ class LocalExecutor:
         return False
 
     def pretrace(self, model: Any, setting: TrialInputs) -> Group | None:
-        """Traces a model that is not to be trained, so that fewer trials need to be traced.
-
-        Args:
-            model: A compiled model.
-            setting: The inputs that it would train with.
-
-        Returns:
-            The model's group; None where nothing can be learnt from the model.
-
-        Raises:
-            Unpackable: The model cannot be packed.
-        """
+        """Traces a model that is not to be trained; its group, or None if nothing can be learnt."""
         began = time.perf_counter()
         group = self._grouper.pretrace(model, setting)
         self.timings.seconds.trace += time.perf_counter() - began
         return group
 
     def resume(self, number: int) -> None:
-        """Queues a paused trial first; it trains on from the epoch where it was paused.
-
-        Raises:
-            KeyError: The trial is not paused.
-        """
+        """Queues a paused trial first; it trains on from the epoch where it was paused."""
         trial, group = self._paused.take(number)
         group.queue.appendleft(trial)
 
@@ -276,8 +224,7 @@ class LocalExecutor:
     def replace(self, number: int, state: State) -> None:
         """Gives a trial that waits for its next epoch other values of its variables.
 
-        Raises:
-            KeyError: The trial is neither in a slot nor waiting for one.
+        Raises KeyError if the trial is neither in a slot nor waiting for one.
         """
         for group in self._grouper.groups:
             trial, pack = group.waiting(number), group.pack_of(number)
@@ -306,13 +253,7 @@ class LocalExecutor:
         return self._paused.nbytes + sum(group.n_live * group.nbytes for group in groups)
 
     def snapshot(self, arrays: Arrays, lasting: dict[str, Arrays]) -> Facts:
-        """All trials under way, as JSON values.
-
-        Args:
-            arrays: Name -> array; the trials' variables are added.
-            lasting: Key -> arrays; the variables of paused trials are added, each trial's under a
-                key of its own. What lies under a key never changes, so it is written only once.
-        """
+        """All trials under way, as JSON values."""
         return {**self._snapshots.capture(arrays, lasting), **self._asking}
 
     def states(self) -> dict[int, tuple[int, State]]:
@@ -335,16 +276,7 @@ class LocalExecutor:
         return {"asking": asking, **({} if stream is None else {"stream": stream})}
 
     def restore(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
-        """Puts trials that have been submitted back to where they were.
-
-        Args:
-            facts: What ``snapshot`` returned, perhaps in another process.
-            arrays: The arrays that it added, those of paused trials among them.
-            example: Of trials that have ended; see ``Example``.
-
-        Returns:
-            Numbers of the trials that must begin again.
-        """
+        """Puts trials that have been submitted back to where they were."""
         lost = self._snapshots.restore_trials(facts, arrays, example)
         demand = self.demand
         demand.family, demand.expected, demand.unasked, number, *begun = facts["asking"]
@@ -384,11 +316,9 @@ class LocalExecutor:
     def advance(self, report: Report, meanwhile: Callable[[], bool], failed: Failed) -> None:
         """Trains one epoch of every pack whose turn it is, or in a stream for about a second.
 
-        Raises:
-            UsageError: The user's number of slots does not fit into the device's memory.
-            PackTimeout: Packs have not ended their epoch within the limit. The executor cannot
-                train any more.
-            Exception: What ``report`` raised.
+        Raises UsageError if the user's number of slots does not fit into the device's memory, and
+        PackTimeout if packs have not ended their epoch within the limit: then the executor cannot
+        train any more.
         """
         spent = self.timings, self.timeline
         try:
@@ -410,13 +340,7 @@ class LocalExecutor:
     # -- what was spent ----------------------------------------------------------------------------
 
     def program_counts(self) -> dict[str, int]:
-        """Numbers of programs.
-
-        Returns:
-            distinct: groups; structures: models of other layers or widths that trained in them;
-            compiled and from_cache: training and validation steps, by whether they were compiled
-            here or found on disk.
-        """
+        """Numbers of programs."""
         roles = self._planner.compiled_roles()
         cached = sum(all(e.from_cache for e in role) for role in roles)
         families, groups = self._grouper.families, len(self._grouper.groups)

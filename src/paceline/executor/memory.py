@@ -37,27 +37,16 @@ _BATCHES = 2**26
 
 
 class SlotRoom(NamedTuple):
-    """How many slots of a program a device's memory holds.
+    """How many slots of a program a device's memory holds."""
 
-    Attributes:
-        fitting: Slots of a pack that fit: all of them, or a power of two for each device.
-        each: Bytes that one slot takes.
-        rows: Devices that the slots are spread over.
-        free: Bytes that are free beside the data, on each of these devices.
-    """
-
-    fitting: int
-    each: float
-    rows: int
-    free: float
+    fitting: int  # slots of a pack that fit: all of them, or a power of two for each device
+    each: float  # bytes that one slot takes
+    rows: int  # devices that the slots are spread over
+    free: float  # bytes that are free beside the data, on each of these devices
 
 
 class DeviceData:
-    """Training and validation data on the devices, sent once for all packs that share devices.
-
-    Args:
-        notes: Told when training data are sent in chunks.
-    """
+    """Training and validation data on the devices, sent once for all packs that share devices."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
@@ -65,14 +54,9 @@ class DeviceData:
         self._arrays: dict[Any, dict[int, Any]] = {}  # devices -> id of a host array -> its copy
 
     def of(self, group: Group, layout: MeshLayout | None) -> tuple[EpochData, Any]:
-        """Training and validation data of a group, on the devices of a layout.
+        """A group's training data for one pack, and validation data (arrays [V, ...]; or None).
 
-        Args:
-            group: The group; ``group.work`` names its data.
-            layout: The devices; None for the default device.
-
-        Returns:
-            The training data of one pack, and validation data (arrays [V, ...]; None without).
+        They are on the devices of ``layout``; None: on the default device.
         """
         chunk, key = group.work.chunk, _key(group, layout)
         if key not in self._on_device:
@@ -99,13 +83,7 @@ class DeviceData:
         return group.work.epoch_data(arrays, layout.everywhere if layout else None), placed
 
     def room(self, group: Group, program: CompiledPlan, lanes: int) -> SlotRoom:
-        """How many slots of a group's packs fit beside the data.
-
-        Args:
-            group: The group.
-            program: The program that its packs run.
-            lanes: Packs of this program that share the memory.
-        """
+        """How many slots of a group's packs fit beside the data if ``lanes`` packs share memory."""
         layout, free = layout_of(program), free_bytes()
         rows = layout.trial if layout else 1  # each device has a share of the slots, and all data
         executables = [executable for role in program.roles() for executable in role]
@@ -127,10 +105,7 @@ class DeviceData:
     def can_hold(self, group: Group, program: CompiledPlan, nbytes: int) -> bool:
         """Whether variables of paused trials may stay on a group's devices while its packs train.
 
-        Args:
-            group: The group.
-            program: The program that its packs run.
-            nbytes: Bytes of the variables of all trials that are paused there.
+        ``nbytes`` counts the variables of all trials that are paused there.
         """
         if host_is_device():
             return True  # the same memory, and ``PausedStates`` has a limit for it
@@ -168,11 +143,7 @@ def limited() -> bool:
 
 
 def free_bytes() -> float:
-    """Bytes that packs may take on the default device; infinity where nothing states them.
-
-    Raises:
-        UsageError: The environment variable of the limit is no whole number.
-    """
+    """Bytes that packs may take on the default device; infinity where nothing states them."""
     given = os.environ.get(LIMIT)
     if given:
         if not given.isdigit():
@@ -201,12 +172,7 @@ def device_bytes(device: Any) -> int | None:
 def chunk_bytes_of(train_bytes: int, validation_bytes: int) -> float | None:
     """Bytes of a chunk of training data; None where all data fit on the device.
 
-    Args:
-        train_bytes: Size of the training data.
-        validation_bytes: Size of the validation data, which are never sent in chunks.
-
-    Raises:
-        UsageError: The validation data alone do not fit.
+    Raises UsageError if the validation data, which are never sent in chunks, do not fit alone.
     """
     free = free_bytes()
     if validation_bytes > _DATA * free:
@@ -242,10 +208,7 @@ def _steady(most: float) -> float:
 def slot_bytes(executables: Iterable[Executable], n_slots: int, data_bytes: float) -> float:
     """Bytes that one slot takes beside the data, in whichever program takes most.
 
-    Args:
-        executables: The pack's programs; each is given the whole data set.
-        n_slots: Slots of the pack.
-        data_bytes: Size of the data set that its programs share.
+    Each of the ``executables`` is given the whole data set, of ``data_bytes``.
     """
     most = 0.0
     for executable in executables:
@@ -261,11 +224,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def search_chunk_bytes(data: SearchData) -> float | None:
-    """Bytes of a chunk of a search's training data; None where all of them fit on the device.
-
-    Raises:
-        UsageError: Data that must be on the device do not fit.
-    """
+    """Bytes of a chunk of a search's training data; None where all of them fit on the device."""
     train, validation = data.train, data.validation
     beside = validation.nbytes_beside(train) if validation else 0
     if isinstance(train, BatchedDataset):

@@ -35,14 +35,9 @@ _HYPERMODELS = ("keras_tuner.", "paceline.compat.keras_tuner.")
 
 
 class ModelBuilder:
-    """Calls the user's build function.
+    """Calls the user's ``build(hp) -> compiled keras.Model``: a function, or a ``HyperModel``'s.
 
-    Args:
-        build: ``build(hp) -> compiled keras.Model``, or an object with such a method
-            (``HyperModel``).
-
-    Raises:
-        UsageError: ``build`` is neither, or is a ``HyperModel`` with a ``fit`` of its own.
+    Raises UsageError if ``build`` is neither, or if the object has a ``fit`` of its own.
     """
 
     def __init__(self, build: Any) -> None:
@@ -72,8 +67,7 @@ class ModelBuilder:
     def __call__(self, hp: HyperParameters, seed: int) -> Any:
         """The compiled model for ``hp``, its weights drawn from ``seed``.
 
-        Raises:
-            BuildError: The function returned something other than a compiled model.
+        Raises BuildError if the function returned something other than a compiled model.
         """
         keras.utils.set_random_seed(seed)
         trace.put_policy_back()
@@ -126,10 +120,8 @@ class ModelBuilder:
 class VariableRoom:
     """Refuses variables of a model that would not fit into memory, before they are made.
 
-    Where a system lends more memory than it has, it ends the process that uses it.
-
-    Args:
-        free: Returns the bytes that are free.
+    Where a system lends more memory than it has, it ends the process that uses it. ``free`` returns
+    the bytes that are free.
     """
 
     #: Bytes of variables between two looks at the memory, which take a tenth of a millisecond.
@@ -144,8 +136,7 @@ class VariableRoom:
     ) -> None:
         """Adds a variable that is to be made; arguments as of ``keras.Variable``.
 
-        Raises:
-            MemoryError: The variable would not fit.
+        Raises MemoryError if the variable would not fit.
         """
         if shape is None or not callable(initializer):
             return
@@ -261,17 +252,12 @@ Tails = tuple[Step | None, Step | None]
 
 @dataclass(frozen=True)
 class TracedModel:
-    """A model's steps and variables.
-
-    Attributes:
-        state: Its variables.
-        train, test: Its steps on the full batch; test is None without validation data.
-        structure: As it was before its steps were traced; None where that is not known.
-    """
+    """A model's steps, on the full batch, and its variables."""
 
     state: State
     train: Step
-    test: Step | None
+    test: Step | None  # None without validation data
+    # As it was before its steps were traced; None where that is not known.
     structure: ModelStructure | None = None
 
 
@@ -280,13 +266,8 @@ def workload_of(
 ) -> Workload:
     """The data, batch sizes and lengths of a trial's epochs.
 
-    Args:
-        setting: What the trial trains with.
-        fold: As of ``SearchData``.
-        chunk_bytes: As of ``Workload``.
-
-    Raises:
-        Unpackable: The data are no arrays.
+    ``fold`` is as of ``SearchData``, ``chunk_bytes`` as of ``Workload``. Raises Unpackable if the
+    data are no arrays.
     """
     if setting.data is None:
         raise Unpackable(setting.why_fit or "its data are no arrays")
@@ -332,12 +313,7 @@ def stock_structure(
     """The model's structure and numbers; None where its constants do not follow from them.
 
     A model that learns its inputs from the data has its variables afterwards: it shows its widths
-    as one that begins with ``keras.Input`` does.
-
-    Args:
-        model: A compiled model.
-        setting: What it is to train with.
-        fold: As of ``SearchData``.
+    as one that begins with ``keras.Input`` does. ``fold`` is as of ``SearchData``.
     """
     if not model.built:
         _make_variables(model, workload_of(setting, fold, None), setting.class_weight)
@@ -413,12 +389,8 @@ class SmallerBatches:
     ) -> Tails:
         """The train and test step on the last, smaller batch; None where the data have none.
 
-        Args:
-            model: The model.
-            traced: Its steps on the full batches.
-            work: What its epochs go over.
-            table: The weights of the classes; None: all weigh the same.
-            kind: From ``kind_of``.
+        ``traced`` holds the steps on the full batches. ``table`` has the weights of the classes;
+        None: all weigh the same. ``kind`` is from ``kind_of``.
         """
         structure, full = traced.structure, (traced.train, traced.test)
         key, rests = None, (work.rest, work.validation_rest)

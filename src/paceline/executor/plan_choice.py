@@ -31,15 +31,10 @@ _REPAYS = 20.0
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to train a program's trials.
+    """A way to train a program's trials."""
 
-    Attributes:
-        plan: "stacked", "mapped" or "sequential".
-        slots: Slots of a pack.
-    """
-
-    plan: str
-    slots: int
+    plan: str  # "stacked", "mapped" or "sequential"
+    slots: int  # of a pack
 
     def __str__(self) -> str:
         return f"{self.plan} with {self.slots} slots" if self.slots > 1 else self.plan
@@ -47,32 +42,21 @@ class Candidate:
 
 @dataclass(frozen=True)
 class RestoredProgram:
-    """How a group's program was compiled until its search stopped.
-
-    Attributes:
-        candidate: Plan and slots.
-        effort: How well the program was compiled.
-        layout: Devices that slots were spread over and batches were split over; None: one device.
-    """
+    """How a group's program was compiled until its search stopped."""
 
     candidate: Candidate
-    effort: Effort
+    effort: Effort  # how well the program was compiled
+    # Devices that slots were spread over and batches were split over; None: one device.
     layout: tuple[int, int] | None
 
 
 @dataclass
 class PlanChoice:
-    """The candidates of one group, and the seconds that their epochs take.
+    """The candidates of one group, and the seconds that their epochs take."""
 
-    Attributes:
-        candidates: What may be tried; the first is what the rules choose.
-        key: Name of the answer on disk.
-        settled: The answer; None while candidates are tried.
-    """
-
-    candidates: Sequence[Candidate]
-    key: str
-    settled: Candidate | None = None
+    candidates: Sequence[Candidate]  # what may be tried; the first is what the rules choose
+    key: str  # name of the answer on disk
+    settled: Candidate | None = None  # the answer; None while candidates are tried
     _seconds: dict[Candidate, list[float]] = field(default_factory=dict)  # of a trial's epoch
 
     def note(self, candidate: Candidate, n_trials: int, seconds: float) -> None:
@@ -97,13 +81,9 @@ class PlanChoice:
     def to_try(self, now: Candidate, trial_epochs: int, compile_seconds: float) -> Candidate | None:
         """The next candidate to try, or None.
 
-        None while the present candidate is not timed yet, when all have been tried, and where too
-        little training is left.
-
-        Args:
-            now: The present candidate.
-            trial_epochs: Epochs that all trials together have left.
-            compile_seconds: Seconds that compiling a program of the group took.
+        None while the present candidate, ``now``, is not timed yet, when all have been tried, and
+        where too little training is left: all trials together have ``trial_epochs``, and compiling
+        a program of the group took ``compile_seconds``.
         """
         left = [c for c in self.candidates if c not in self._seconds]
         if self.settled or not left or not self.timed(now):
@@ -114,12 +94,7 @@ class PlanChoice:
         return left[0] if trial_epochs * best > _REPAYS * price else None
 
     def may_pay(self, seconds: float, compile_seconds: float) -> bool:
-        """Whether a candidate may be worth a try.
-
-        Args:
-            seconds: Seconds of training left.
-            compile_seconds: Seconds that compiling a program of the group took.
-        """
+        """Whether a candidate may be worth a try where so many ``seconds`` of training are left."""
         n_others = 0 if self.settled else len(self.candidates) - 1
         return n_others > 0 and seconds > _REPAYS * n_others * compile_seconds
 
@@ -152,11 +127,8 @@ def remembered(key: str, plans: Sequence[str]) -> Candidate | None:
 def key_of(fingerprint: str, batch_size: int, lanes: int, devices: Sequence[object]) -> str:
     """A digest of everything that decides which plan is fastest.
 
-    Args:
-        fingerprint: Of the group's training step.
-        batch_size: Examples per step.
-        lanes: Packs that train at once.
-        devices: The devices; their kinds count.
+    ``fingerprint`` is of the group's training step; ``lanes`` packs train at once. Of the devices,
+    the kinds count.
     """
     kinds = [getattr(device, "device_kind", "") for device in devices]
     parts = (source_digest(), jax.__version__, jaxlib.version.__version__, fingerprint)

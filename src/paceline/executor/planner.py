@@ -32,21 +32,7 @@ _CPU_LANES = 8
 class Planner:
     """Chooses the plan of each group, and compiles it.
 
-    Args:
-        options: Slots, plan and mesh that the user asks for; None: "auto".
-        notes: Told which devices and plans are used; None: nobody is told.
-
-    Attributes:
-        devices: The devices.
-        on_cpu: Whether packs train on a CPU, in the host's memory.
-        lanes: Packs that train at the same time: one on an accelerator, one per core on a CPU.
-            ``SlotAllocator`` makes it one where memory does not suffice.
-        chooses_slots: Whether the user leaves the number of slots to the planner.
-        programs: All programs that were asked for.
-        plans: Names of the plans that trained.
-
-    Raises:
-        UsageError: There are not as many devices as asked for.
+    Raises UsageError if there are not as many devices as asked for.
     """
 
     def __init__(self, options: PackOptions | None = None, notes: Notes | None = None) -> None:
@@ -55,8 +41,11 @@ class Planner:
         self._notes = Notes() if notes is None else notes
         self.devices = local_devices(options.mesh)
         self._platform = jax.default_backend()
-        self.on_cpu = self._platform == "cpu"
+        self.on_cpu = self._platform == "cpu"  # whether packs train on a CPU, in the host's memory
+        # Packs that train at the same time: one on an accelerator, one per core on a CPU.
+        # ``SlotAllocator`` makes it one where memory does not suffice.
         self.lanes = 1
+        # Whether the user leaves the number of slots to the planner.
         self.chooses_slots = isinstance(options.slots, str)
         if not isinstance(options.slots, str):
             self._pack_slots = int(options.slots)
@@ -64,8 +53,8 @@ class Planner:
             self._pack_slots = AUTO_SLOTS.get(self._platform, 32) * len(self.devices)
             if self._platform == "cpu" and len(self.devices) == 1:
                 self.lanes = max(1, min(_CPU_LANES, options.cores or cores()))
-        self.programs: list[CompiledPlan] = []
-        self.plans: set[str] = set()
+        self.programs: list[CompiledPlan] = []  # all that were asked for
+        self.plans: set[str] = set()  # names of the plans that trained
         self._gains: dict[int, bool] = {}  # by id of a group: whether stacking is faster
 
     def max_slots(self, groups: list[Group]) -> int:
@@ -112,11 +101,8 @@ class Planner:
         """Compiles a group that has no program, or one that lacks an input.
 
         The latter is compiled as well as before: a cluster's workers each see some of the trials.
-
-        Args:
-            group: The group.
-            n_trials: Number of trials of the group, as far as it is known.
-            expected: Trials still to come in the search, including those that wait.
+        ``n_trials`` are those of the group, as far as is known; ``expected`` are still to come in
+        the search, including those that wait.
         """
         before = group.program
         for role in group.roles:
@@ -208,11 +194,7 @@ class Planner:
         return layout
 
     def check_batch(self, batch_size: int) -> None:
-        """Checks that the user's mesh can split a batch.
-
-        Raises:
-            UsageError: It cannot.
-        """
+        """Checks that the user's mesh can split a batch."""
         if self._mesh is not None:
             lay_out(self.devices, self._mesh, 1, batch_size)
 
@@ -311,11 +293,8 @@ class Planner:
     ) -> bool:
         """Whether ``reconsider`` or ``shrink`` may find a faster program for what is left.
 
-        Args:
-            group: The only group.
-            trial_epochs: Epochs that all its trials together have left.
-            epoch_seconds: Seconds that an epoch of a pack takes.
-            all_asked: Whether no more trials are to come.
+        All trials of ``group``, the only one, together have ``trial_epochs`` left. An epoch of a
+        pack takes ``epoch_seconds``. ``all_asked``: whether no more trials are to come.
         """
         now, choice = group.program, group.plan_choice
         if now is None or not now.ready() or not self.chooses_slots:
@@ -339,10 +318,8 @@ class Planner:
     def reconsider(self, group: Group, trial_epochs: int, expected: int) -> None:
         """Starts to compile another candidate, to be tried out, if the search is long enough.
 
-        Args:
-            group: A group whose packs have just trained an epoch.
-            trial_epochs: Epochs that all its trials together have left.
-            expected: Trials still to come in the search.
+        The group's packs have just trained an epoch, and all its trials together have
+        ``trial_epochs`` left. So many trials are ``expected`` in the search.
         """
         choice, now = group.plan_choice, group.program
         if choice is None or now is None or choice.settled or group.next_program is not None:
@@ -377,11 +354,7 @@ class Planner:
     def grow(self, group: Group, trial_epochs: int, epoch_seconds: float, expected: int) -> None:
         """Starts to compile larger packs for a group that began with few trials, if that pays.
 
-        Args:
-            group: A group whose packs have just trained an epoch.
-            trial_epochs: Epochs that all its trials together have left.
-            epoch_seconds: Seconds that its last epoch took.
-            expected: Trials still to come in the search.
+        Arguments are as of ``reconsider``; the group's last epoch took ``epoch_seconds``.
         """
         now = group.program
         settled = group.plan_choice is not None and group.plan_choice.settled is not None
@@ -398,11 +371,9 @@ class Planner:
             group.next_program = self._make(group, Candidate(now.plan, slots), n_trials, expected)
 
     def shrink(self, group: Group, epoch_seconds: float) -> None:
-        """Starts to compile a smaller pack if that pays; no more trials may be to come.
+        """Starts to compile a smaller pack if that pays; no trial may wait or be to come.
 
-        Args:
-            group: A group without waiting trials.
-            epoch_seconds: Seconds that its last epoch took.
+        The group's last epoch took ``epoch_seconds``.
         """
         now = group.program
         if now is None or group.next_program is not None or layout_of(now) is not None:
@@ -431,13 +402,7 @@ class Planner:
 
 
 def effort_of(group: Group, n_slots: int, waves: float) -> Effort:
-    """How well a group's program is compiled.
-
-    Args:
-        group: The group.
-        n_slots: The program's slots.
-        waves: How often they will be filled.
-    """
+    """How well a group's program is compiled, whose ``n_slots`` will be filled ``waves`` times."""
     epochs = max((trial.epochs - trial.epoch for trial in group.trials), default=1)
     steps = waves * epochs * max(1, group.work.steps)
     n_numbers = sum(math.prod(a.shape) for part in group.state.lists() for a in part)

@@ -107,10 +107,8 @@ def repeated_warnings_hidden(shown: set[Any] | None = None) -> Iterator[None]:
     """Shows a warning once, also if every trial's ``build`` causes it again.
 
     Python does so by itself, but forgets what it has shown whenever some code changes the filters
-    of warnings for a moment, as JAX does when it compiles.
-
-    Args:
-        shown: Warnings that are not to be shown again; gets those that are shown in the block.
+    of warnings for a moment, as JAX does when it compiles. Warnings in ``shown`` are not shown
+    again; those that are shown in the block are added.
     """
     with _warnings_patch.applied():
         _shown.update(shown or ())
@@ -193,11 +191,7 @@ _collector_patch = RefCountedPatch(_calm_collector, _wake_collector)
 
 
 class _LeftoverCollector:
-    """Collects what searches left, unless the last collection was too short a while ago.
-
-    Args:
-        clock: Seconds, from anywhere.
-    """
+    """Collects what searches left, unless the last collection was too short a while ago."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -224,11 +218,7 @@ class Dropped:
         self._limit, self._bytes = limit, 0
 
     def add(self, nbytes: int) -> None:
-        """Notes a dropped model; collects once enough has gathered.
-
-        Args:
-            nbytes: Bytes of its variables.
-        """
+        """Notes a dropped model, and its variables' bytes; collects once enough has gathered."""
         self._bytes += nbytes
         if self._bytes >= self._limit:
             self._bytes = 0
@@ -329,21 +319,18 @@ class StopSignal:
     """Hears Ctrl-C, SIGTERM and SIGHUP while it is entered; blocks of one object may be nested.
 
     A signal raises KeyboardInterrupt. In a ``deferred`` block the first signal is only noted, so
-    that the search can save itself, and the second one raises. Not every interrupt arrives: what
-    is raised in a callback of the garbage collector (JAX has one) or in ``__del__``, Python prints
-    and drops. So each signal is noted too, and whoever does long work asks ``check`` between two
-    steps. While an installed module loads, the interrupt waits: some extensions crash the process
-    when one is raised in the middle of it.
+    that the search can save itself, and the second one raises. Not every interrupt arrives: what is
+    raised in a callback of the garbage collector (JAX has one) or in ``__del__``, Python prints and
+    drops. So each signal is noted too, and whoever does long work asks ``check`` between two steps.
+    While an installed module loads, the interrupt waits: some extensions crash the process when one
+    is raised in the middle of it.
 
     Only a process' main thread handles signals. In other threads, where the program has handlers of
     its own, and for signals that are ignored (``nohup``), nothing changes.
-
-    Attributes:
-        asked: Whether a signal has asked the search to stop.
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.asked = False  # whether a signal has asked the search to stop
         self._before: dict[int, Any] = {}
         self._n_entered = self._n_deferred = 0
         self._tell: Callable[[str], None] = _say
@@ -394,11 +381,7 @@ class StopSignal:
             self._tell = before
 
     def check(self) -> None:
-        """Raises the interrupt of a signal that was dropped.
-
-        Raises:
-            KeyboardInterrupt: A signal has asked the search to stop.
-        """
+        """Raises the KeyboardInterrupt of a signal that asked the search to stop and was lost."""
         if self.asked:
             raise KeyboardInterrupt
 
@@ -453,10 +436,8 @@ def _say(text: str) -> None:
 def host_bytes(root: Path = Path("/")) -> float:
     """Bytes of the host's memory that this process may still take; infinity where nothing says.
 
-    The system ends a process that takes more than its container's limit.
-
-    Args:
-        root: Where the system's files are.
+    The system, whose files are in ``root``, ends a process that takes more than its container's
+    limit.
     """
     found = [_container_bytes(root)]
     with suppress(OSError):  # not Linux

@@ -61,24 +61,20 @@ class WorkerView(Protocol):
 
 
 class PackExecutor(Executor, Protocol):
-    """Trains jobs in packs.
+    """Trains jobs in packs."""
 
-    Attributes:
-        demand: How many trials the executor wants to have ready.
-        lockstep: Whether all trials that are prepared while an epoch trains must be there before
-            the epoch is reported. The search sets it before each round.
-        judged: Whether an answer may be another than "continue" before a job's last epoch. Else
-            the executor need not wait for answers. The search sets it before each round.
-        steady: Whether no job ends before its last epoch, and which jobs come depends on no result.
-            The search sets it before it asks for trials.
-        hurried: Whether the search wants to be asked again after this epoch. It may set that while
-            packs train.
-    """
-
-    demand: Demand
+    demand: Demand  # how many trials the executor wants to have ready
+    # Whether all trials that are prepared while an epoch trains must be there before the epoch is
+    # reported. The search sets it before each round.
     lockstep: bool
+    # Whether an answer may be another than "continue" before a job's last epoch. Else the executor
+    # need not wait for answers. The search sets it before each round.
     judged: bool
+    # Whether no job ends before its last epoch, and which jobs come depends on no result. The
+    # search sets it before it asks for trials.
     steady: bool
+    # Whether the search wants to be asked again after this epoch. It may set that while packs
+    # train.
     hurried: bool
 
     @property
@@ -125,14 +121,18 @@ class PackExecutor(Executor, Protocol):
         ...
 
     def pretrace(self, model: Any, setting: TrialInputs) -> Any:
-        """Traces a model that is not to be trained, so that fewer trials need to be traced."""
+        """Traces a model that is not to be trained, so that fewer trials need to be traced.
+
+        Raises:
+            Unpackable: The model cannot be packed.
+        """
         ...
 
     def start_from(self, number: int, epoch: int, parts: Parts) -> bool:
-        """Has a job that has just been submitted begin after an epoch that was trained before.
+        """Begins a job that was just submitted after ``epoch``, from 1, that was trained before.
 
-        Returns:
-            Whether it does. False if its model has other variables; then it begins anew.
+        ``parts`` are the job's variables after that epoch. Returns False if the job's model has
+        other variables; then it begins anew.
         """
         ...
 
@@ -157,12 +157,7 @@ class PackExecutor(Executor, Protocol):
         ...
 
     def resubmitting(self, facts: Facts, example: Example) -> AbstractContextManager[None]:
-        """A block in which jobs are submitted that ``restore`` puts back afterwards.
-
-        Args:
-            facts: As of ``restore``.
-            example: As of ``restore``.
-        """
+        """A block in which jobs are submitted that ``restore``, given the same, puts back later."""
         ...
 
     @property
@@ -175,7 +170,8 @@ class PackExecutor(Executor, Protocol):
 
         Args:
             arrays: Name -> array; the jobs' variables are added.
-            lasting: Key -> arrays that never change: the variables of paused jobs.
+            lasting: Key -> arrays; the variables of paused jobs are added, each job's under a key
+                of its own. What lies under a key never changes, so it is written only once.
         """
         ...
 
@@ -201,7 +197,12 @@ class PackExecutor(Executor, Protocol):
         ...
 
     def program_counts(self) -> dict[str, int]:
-        """Numbers of programs: distinct, structures, compiled and from_cache."""
+        """Numbers of programs.
+
+        distinct: groups; structures: models of other layers or widths that trained in them;
+        compiled and from_cache: training and validation steps, by whether they were compiled or
+        found on disk.
+        """
         ...
 
     def compile_seconds(self) -> float:

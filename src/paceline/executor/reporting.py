@@ -39,40 +39,24 @@ _LATELY = 64
 
 @dataclass(frozen=True)
 class HeldEpoch:
-    """An epoch that waits to be reported, perhaps while its pack trains on.
+    """An epoch that waits to be reported, perhaps while its pack trains on."""
 
-    Attributes:
-        trained: What the pack returned.
-        epochs: Trial number -> the epoch's number, from 1.
-        weights: Trial number -> copies of its weights; None where the pack still has them.
-    """
-
-    trained: PackEpoch
-    epochs: dict[int, int]
+    trained: PackEpoch  # what the pack returned
+    epochs: dict[int, int]  # trial number -> the epoch's number, from 1
+    # Trial number -> copies of its weights; None where the pack still has them.
     weights: dict[int, Weights] | None
 
 
 class EpochReporter:
-    """Reports the epochs of an executor's packs, and does what the search answers.
-
-    Args:
-        notes: Told of errors of callbacks that fail no trial.
-        paused: Where paused trials wait.
-        device_data: Knows whether the device has memory for their variables.
-    """
+    """Reports the epochs of an executor's packs, and does what the search answers."""
 
     def __init__(self, notes: Notes, paused: PausedStates, device_data: DeviceData) -> None:
         self._notes, self._paused, self._device_data = notes, paused, device_data
 
     def begin_epoch(self, pack: Pack, failed: Failed) -> bool:
-        """Calls the callbacks that come before an epoch.
+        """Calls the callbacks that come before an epoch; returns whether any trial is left.
 
-        Args:
-            pack: The pack that is about to train.
-            failed: Told of each trial one of whose callbacks raises; the trial leaves the pack.
-
-        Returns:
-            Whether any trial is left to train.
+        ``failed`` is told of each trial one of whose callbacks raises; the trial leaves the pack.
         """
         for trial in pack.live:
             if trial.driver is not None:
@@ -99,16 +83,8 @@ class EpochReporter:
     ) -> list[tuple[Group, Pack, SlotTrial, LateAnswer]]:
         """Reports an epoch of a pack, one trial after another in the order of their slots.
 
-        Args:
-            group: The pack's group.
-            pack: The pack that has trained.
-            epoch: What ``pack.run_epoch`` returned.
-            report: Handles each report.
-            failed: Told of each trial one of whose callbacks raises; the trial leaves the pack and
-                is not reported.
-
-        Returns:
-            Each trial that was reported, with the answer.
+        ``failed`` is told of each trial one of whose callbacks raises; the trial leaves the pack
+        and is not reported. Returns each trial that was reported, with the answer.
         """
         results, times = epoch
         share = (times.train + times.validate) / max(1, len(results))
@@ -151,12 +127,8 @@ class EpochReporter:
     ) -> None:
         """Reports an epoch of a pack whose trials have no callbacks.
 
-        Args:
-            group: The pack's group.
-            pack: The pack.
-            held: The epoch.
-            report: Handles each report; every answer is there at once.
-            leaving: Trials whose training is over are added: they leave once the pack stops.
+        Every answer of ``report`` is there at once. Trials whose training is over are added to
+        ``leaving``: they leave once the pack stops.
         """
         results, times = held.trained
         wall = times.train + times.validate
@@ -223,11 +195,9 @@ class Seconds:
     validate: float = 0.0
 
     def add(self, wall: float, times: Sequence[EpochTimes]) -> None:
-        """Splits the seconds of a round into training and validation.
+        """Splits a round's seconds on the clock into training and validation.
 
-        Args:
-            wall: Seconds on the clock.
-            times: Seconds that the round's packs took, which train side by side.
+        ``times`` are of the round's packs, which train side by side.
         """
         train, validate = sum(t.train for t in times), sum(t.validate for t in times)
         share = train / (train + validate) if train + validate else 1.0
@@ -236,28 +206,21 @@ class Seconds:
 
 
 class ExecutorTimings:
-    """What an executor has spent.
-
-    Attributes:
-        seconds: Where the time went.
-        n_rounds: Rounds in which a pack was trained.
-        rounds: The last of these rounds: seconds on the clock, and number of trials that trained.
-            Of packs that do not wait for one another, as many as a lane trains epochs.
-    """
+    """What an executor has spent."""
 
     def __init__(self) -> None:
-        self.seconds = Seconds()
-        self.n_rounds = 0
+        self.seconds = Seconds()  # where the time went
+        self.n_rounds = 0  # in which a pack was trained
+        # The last of these rounds: seconds on the clock, and number of trials that trained. Of
+        # packs that do not wait for one another, as many as a lane trains epochs.
         self.rounds: deque[tuple[float, float]] = deque(maxlen=_LATELY)
         self._slot_epochs = self._busy_epochs = 0
 
     def add_round(self, wall: float, packs: Sequence[Pack], trained: Sequence[PackEpoch]) -> None:
-        """Adds a round.
+        """Adds a round that took ``wall`` seconds on the clock.
 
-        Args:
-            wall: Seconds on the clock.
-            packs: The round's packs, with the trials that began it.
-            trained: The epochs of the packs that did not fail.
+        ``packs`` are the round's, with the trials that began it; ``trained`` are the epochs of
+        those that did not fail.
         """
         self._slot_epochs += sum(len(pack.slots) for pack in packs)
         self._busy_epochs += sum(len(pack.live) for pack in packs)
@@ -267,12 +230,9 @@ class ExecutorTimings:
             self.rounds.append((wall, sum(len(results) for results, _ in trained)))
 
     def add_epochs(self, wall: float, trained: Sequence[tuple[int, PackEpoch]], lanes: int) -> None:
-        """Adds epochs of packs that did not wait for one another.
+        """Adds epochs of packs that did not wait for one another, in ``wall`` seconds together.
 
-        Args:
-            wall: Seconds on the clock that they took together.
-            trained: The slots of each pack, and its epoch.
-            lanes: Packs that train at the same time.
+        ``trained`` has the slots of each pack, and its epoch; ``lanes`` packs train at once.
         """
         if not trained:
             return
@@ -296,13 +256,7 @@ class ExecutorTimings:
         rounds: Sequence[tuple[float, float]],
         slot_epochs: tuple[int, int],
     ) -> None:
-        """Adds what another machine has spent.
-
-        Args:
-            seconds: Where its time went.
-            rounds: Seconds on the clock and trials trained, of each of its epochs.
-            slot_epochs: Slots over these epochs, and how many of them held a trial.
-        """
+        """Adds what another machine has spent: the fields of its ``RoundSpent``."""
         self.seconds.train += seconds.train
         self.seconds.validate += seconds.validate
         self.seconds.trace += seconds.trace
@@ -319,31 +273,18 @@ class ExecutorTimings:
 
 @dataclass
 class JobStay:
-    """A job was in a slot. Moments are those of ``time.perf_counter``.
+    """A job was in a slot. Moments are those of ``time.perf_counter``."""
 
-    Attributes:
-        job: Its number.
-        pack: The pack's number: packs are numbered as they are first seen.
-        slot: The slot's number in the pack.
-        program: Short fingerprint of the pack's program.
-        plan: The pack's plan.
-        began: When the first epoch in the slot began.
-        ended: When the last one ended.
-        epochs: Epochs that the job has trained in the slot.
-        counts: Whether it belongs to the record.
-        worker: The machine of the pack; None: this one.
-    """
-
-    job: int
-    pack: int
-    slot: int
-    program: str
-    plan: str
-    began: float
-    ended: float
-    epochs: int = 0
-    counts: bool = True
-    worker: str | None = None
+    job: int  # its number
+    pack: int  # packs are numbered as they are first seen
+    slot: int  # its number in the pack
+    program: str  # short fingerprint of the pack's program
+    plan: str  # the pack's
+    began: float  # when the first epoch in the slot began
+    ended: float  # when the last one ended
+    epochs: int = 0  # that the job has trained in the slot
+    counts: bool = True  # whether it belongs to the record
+    worker: str | None = None  # the machine of the pack; None: this one
 
 
 @dataclass(frozen=True)
@@ -359,33 +300,19 @@ class SeenPack:
 
 @dataclass(frozen=True)
 class CompiledStep:
-    """A step that was compiled.
+    """A step that was compiled."""
 
-    Attributes:
-        key: Tells it from all other steps of the executor.
-        program: Short fingerprint of its program; None where no trial is of it any more.
-        plan: Its plan.
-        slots: Slots that it trains.
-        began, ended: When, by ``time.perf_counter``; ``began`` as if it had been done in one go.
-        from_cache: Whether it came from the cache.
-    """
-
-    key: int
-    program: str | None
+    key: int  # tells it from all other steps of the executor
+    program: str | None  # short fingerprint of its program; None where no trial is of it any more
     plan: str
-    slots: int
-    began: float
+    slots: int  # that it trains
+    began: float  # by ``time.perf_counter``, as if it had been done in one go
     ended: float
-    from_cache: bool
+    from_cache: bool  # whether it came from the cache
 
 
 def compiled_steps(programs: Iterable[CompiledPlan], groups: Iterable[Group]) -> list[CompiledStep]:
-    """Return the steps of programs, each once; those that failed to compile are left out.
-
-    Args:
-        programs: The programs, in the order in which they were asked for.
-        groups: The groups, some of which have one of these programs.
-    """
+    """The steps of programs, each once and in order; those that failed to compile are left out."""
     names = {id(p): g.name for g in groups for p in (g.program, g.next_program) if p is not None}
     found: dict[int, CompiledStep] = {}
     for program in programs:
@@ -440,12 +367,7 @@ class SlotTimeline:
             self._end(self._open.pop(key)[1])
 
     def end_round(self, packs: Iterable[Pack], trained: set[int]) -> None:
-        """Note that a round is over.
-
-        Args:
-            packs: The packs of the round.
-            trained: The numbers of the jobs that have trained an epoch.
-        """
+        """Notes that a round is over, in which the jobs ``trained`` have trained an epoch."""
         now = time.perf_counter()
         numbers = {self._numbers[pack] for pack in packs}
         for (number, _), (_, stay) in self._open.items():
@@ -460,10 +382,9 @@ class SlotTimeline:
                 stay.counts = False
 
     def take(self, *, all_ended: bool = False) -> tuple[list[JobStay], list[SeenPack]]:
-        """Take out the stays that are over, and the packs that are new since the last time.
+        """Takes out the stays that are over, and the packs that are new since the last time.
 
-        Args:
-            all_ended: Whether the stays that are not over count as over now: the search ends.
+        ``all_ended``: whether the stays that are not over count as over now: the search ends.
         """
         if all_ended:
             for _, stay in self._open.values():

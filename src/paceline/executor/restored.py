@@ -28,10 +28,7 @@ Example = Callable[[int], tuple[Any, TrialInputs, OtherModels | None] | None]
 def found_again(grouper: TrialGrouper, facts: Facts, example: Example) -> None:
     """Has the trials show once more who rides that showed it first; others may show otherwise.
 
-    Args:
-        grouper: One that has met no trial.
-        facts: What ``snapshot`` returned.
-        example: The models of trials.
+    ``grouper`` has met no trial yet; ``facts`` are what ``snapshot`` returned.
     """
     for job in facts.get("founders", ()):  # checkpoints of earlier versions have none
         made = example(job)
@@ -68,9 +65,7 @@ def state_of(name: str, like: State, arrays: Mapping[str, np.ndarray]) -> State 
 def state_like(like: State, parts: Sequence[Sequence[np.ndarray]]) -> State | None:
     """Arrays as a state; None if there are fewer, or one has another shape or dtype than ``like``.
 
-    Args:
-        like: Shapes and dtypes of a trial's variables.
-        parts: Trainable, non-trainable, optimizer and metric variables.
+    ``parts`` are trainable, non-trainable, optimizer and metric variables.
     """
     if [len(leaves) for leaves in like.lists()] != [len(found) for found in parts]:
         return None
@@ -98,11 +93,7 @@ def restore_roles(group: Group, facts: Sequence[Facts]) -> bool:
 def restored_trials(
     group: Group, facts: Facts, arrays: Mapping[str, np.ndarray], index: int
 ) -> tuple[dict[int, SlotTrial], list[int]]:
-    """A group's trials, each with the state that it had.
-
-    Returns:
-        Number -> trial, and the numbers of the trials that must begin again.
-    """
+    """A group's trials by number, with their states, and the numbers of those that begin again."""
     names = array_names(facts, index)
     found, lost = {}, []
     for trial in group.queue:
@@ -128,12 +119,7 @@ def restored_trials(
 
 
 def array_names(facts: Facts, index: int) -> dict[int, str]:
-    """The names that the arrays of a group's trials begin with, by number.
-
-    Args:
-        facts: The group's.
-        index: The group's index.
-    """
+    """The names that the arrays of a group's trials begin with, by number."""
     names = {number: f"wait.{number}" for number in [*facts["queue"], *facts["parked"]]}
     for at, pack in enumerate(facts["packs"]):
         names |= {number: f"pack{index}.{at}.{number}" for number in pack if number is not None}

@@ -25,19 +25,14 @@ from paceline.pack.plan import CompiledPlan
 class EpochRound:
     """One epoch of each of several packs; training begins when the round is constructed.
 
-    Args:
-        packs: The packs, each with its group. Every pack has at least one trial.
-        lanes: The threads in which the packs train.
-
-    Attributes:
-        packs: The packs.
-        wall: Seconds on the clock that the round took; 0.0 until it has ended.
+    Every pack has at least one trial.
     """
 
     def __init__(self, packs: Sequence[tuple[Group, Pack]], lanes: LaneThreads) -> None:
         self._groups = [group for group, _ in packs]
         self.packs = [pack for _, pack in packs]
         self._disturbed = False
+        # ``wall``: seconds on the clock that the round took; 0.0 until it has ended.
         self._began, self.wall = time.perf_counter(), 0.0
         self._epochs: list[Future[PackEpoch]] = [
             lanes.submit(pack.run_epoch) for pack in self.packs
@@ -46,14 +41,9 @@ class EpochRound:
     def run(self, meanwhile: Callable[[], bool], limit: float | None, *, lockstep: bool) -> None:
         """Waits until all packs have ended their epoch.
 
-        Args:
-            meanwhile: Does a piece of useful work in this thread; returns False when none is left.
-            limit: Seconds that an epoch may take; None: as long as it needs.
-            lockstep: Whether to call ``meanwhile`` until no work is left, even if the packs end
-                sooner.
-
-        Raises:
-            PackTimeout: Packs have not ended their epoch within the limit.
+        ``meanwhile`` is as of ``Executor.advance``; with ``lockstep`` it is called until no work is
+        left, even if the packs end sooner. Raises PackTimeout if packs have not ended their epoch
+        within ``limit`` seconds; None: as long as it needs.
         """
         while not all(epoch.done() for epoch in self._epochs):
             if meanwhile():
@@ -67,11 +57,7 @@ class EpochRound:
         self.wall = time.perf_counter() - self._began
 
     def check_hung(self, limit: float) -> None:
-        """Checks that no pack has trained longer than ``limit`` seconds.
-
-        Raises:
-            PackTimeout: Some packs have.
-        """
+        """Raises PackTimeout if packs have trained longer than ``limit`` seconds."""
         epochs = zip(self.packs, self._epochs, strict=True)
         check_hung([pack for pack, epoch in epochs if not epoch.done()], limit)
 
@@ -92,8 +78,7 @@ class EpochRound:
     def n_full(self, n_lanes: int) -> int:
         """Number of trials that trained if the round shows how fast a full device is; else 0.
 
-        Args:
-            n_lanes: Packs that can train at once.
+        ``n_lanes`` packs can train at once.
         """
         full = len(self.packs) == n_lanes and not any(pack.free for pack in self.packs)
         # Building and tracing models during the round took a share of the round's seconds.
@@ -101,23 +86,7 @@ class EpochRound:
 
 
 class PackRounds:
-    """Trains all packs whose turn it is, an epoch at a time.
-
-    Args:
-        grouper: Knows the groups and the trials that wait in them.
-        planner: Compiles the groups' programs.
-        slots: Fills free slots.
-        lanes: The threads in which packs train.
-        reporter: Makes the reports.
-        demand: What the search says is still to come.
-        paused: The paused trials.
-        limit: How long an epoch may take.
-
-    Attributes:
-        number: Rounds so far.
-        begun: The beginning of the round that waits for a compiler; None: none does.
-        compiling: Whether nothing can train until a program is compiled.
-    """
+    """Trains all packs whose turn it is, an epoch at a time."""
 
     def __init__(
         self,
@@ -133,9 +102,10 @@ class PackRounds:
         self._grouper, self._planner, self._slots = grouper, planner, slots
         self._lanes, self._reporter, self._demand = lanes, reporter, demand
         self._paused, self._limit = paused, limit
-        self.number = 0
+        self.number = 0  # rounds so far
+        # The beginning of the round that waits for a compiler; None: none does.
         self.begun: RoundBegin | None = None
-        self.compiling = False
+        self.compiling = False  # whether nothing can train until a program is compiled
 
     def train(
         self,
@@ -146,20 +116,11 @@ class PackRounds:
         *,
         lockstep: bool,
     ) -> None:
-        """Trains one epoch of every pack whose turn it is.
+        """Trains one epoch of every pack whose turn it is; see ``Executor.advance``.
 
-        Args:
-            report: Handles each report; see ``Executor.advance``, as for the next two.
-            meanwhile: Does a piece of useful work in this thread.
-            failed: Is told of each job that fails.
-            spent: Told what was trained.
-            lockstep: Whether all trials that are prepared meanwhile must be there before the epoch
-                is reported.
-
-        Raises:
-            UsageError: The user's number of slots does not fit into the device's memory.
-            PackTimeout: Packs have not ended their epoch within the limit.
-            Exception: What ``report`` raised.
+        ``spent`` is told what was trained; ``lockstep`` is as of ``PackExecutor``. Raises
+        UsageError if the user's number of slots does not fit into the device's memory, PackTimeout
+        if packs have not ended their epoch within the limit, and what ``report`` raised.
         """
         timings, timeline = spent
         active = [group for group in self._grouper.groups if group.active]
@@ -229,10 +190,8 @@ class PackRounds:
     def _reconsider_plan(self, group: Group, n_trials: int, seconds: float) -> None:
         """After an epoch: moves a group's trials to another program if that is faster.
 
-        Args:
-            group: The group.
-            n_trials: Trials that trained, if the group was alone and all slots were taken; else 0.
-            seconds: Seconds that the epoch took.
+        ``n_trials`` trained, if the group was alone and all slots were taken; else 0. The epoch
+        took ``seconds``.
         """
         program = program_of(group)
         if group.plan_choice is not None and n_trials:

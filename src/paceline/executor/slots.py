@@ -35,15 +35,7 @@ _SURE_OF_CHOICES = 6
 
 
 class SlotAllocator:
-    """Gives the slots of an executor to its trials.
-
-    Args:
-        planner: Chooses how many slots there are.
-        device_data: Puts data on the device.
-        data: What trials train and validate on.
-        notes: Told when memory allows fewer slots.
-        limit: Names the jobs whose epoch is suspected of never ending.
-    """
+    """Gives the slots of an executor to its trials."""
 
     def __init__(
         self,
@@ -61,10 +53,7 @@ class SlotAllocator:
 
         The answer does not depend on which programs happen to be compiled. Samplers and pruners see
         results in the order of training, and a resumed search must decide as the first one did.
-
-        Args:
-            active: Groups with trials that wait or train.
-            now: Number of the round.
+        ``active`` groups have trials that wait or train; ``now`` is the number of the round.
         """
         lanes, found = self._planner.lanes, [group for group in active if group.n_live]
         for group in active:
@@ -86,9 +75,7 @@ class SlotAllocator:
     def empty_packs(self, group: Group, *, begun: bool = True) -> None:
         """Takes a group's trials out of its packs and puts them first in the queue.
 
-        Args:
-            group: The group.
-            begun: Whether packs that have begun to train are emptied, too.
+        ``begun``: whether packs that have begun to train are emptied, too.
         """
         packs = [pack for pack in group.packs if begun or pack.began is None]
         for pack in packs:
@@ -99,10 +86,8 @@ class SlotAllocator:
         """Whether a compiled group fits into the device's memory.
 
         If the group does not fit, it gets fewer slots and must be compiled again. If not even one
-        trial fits, its waiting trials fail.
-
-        Raises:
-            UsageError: The user asked for a number of slots that does not fit.
+        trial fits, its waiting trials fail. Raises UsageError if the user asked for a number of
+        slots that does not fit.
         """
         if any(pack.began is not None for pack in group.packs):
             return True
@@ -148,16 +133,11 @@ class SlotAllocator:
         self.empty_packs(group)
 
     def recover(self, group: Group, pack: Pack, error: BaseException, failed: Failed) -> bool:
-        """Handles the error of a pack's epoch.
+        """Handles the error of a pack's epoch; returns whether the group must do with less memory.
 
         Where memory ran out, the pack's trials wait for a slot again. Other errors fail them.
-
-        Returns:
-            Whether the group must do with less memory.
-
-        Raises:
-            BaseException: The error itself where it concerns all trials: an error of the data, or
-                an interruption.
+        Raises the error itself where it concerns all trials: an error of the data, or an
+        interruption.
         """
         if not isinstance(error, Exception) or isinstance(error, DataError):
             raise error
@@ -187,15 +167,10 @@ class SlotAllocator:
     def refill(
         self, group: Group, all_asked: bool, only: Container[int] | None = None
     ) -> list[Pack]:
-        """Fills the free slots of a group's packs from its queue.
+        """Fills the free slots of a group's packs from its queue; returns those that hold a trial.
 
-        Args:
-            group: The group; its program is compiled.
-            all_asked: Whether no trial will be submitted any more.
-            only: Numbers of the trials that may get a slot; None: all.
-
-        Returns:
-            The group's packs that hold a trial.
+        The group's program is compiled. ``all_asked``: whether no trial will be submitted any more.
+        ``only`` has the numbers of the trials that may get a slot; None: all.
         """
         if self._suspects_of(group):
             return self._one_suspect_per_pack(group)
@@ -256,14 +231,10 @@ class RoundBegin:
     Whether a compiler is waited for depends on the cache. So in lockstep, trials that are asked for
     meanwhile count from the next round on, as they do where there is nothing to wait for. A round
     that is broken off while it waits comes again with the trials that it had.
-
-    Attributes:
-        numbers: The trials that waited for a slot or were in one.
-        all_asked: Whether no more were to come.
     """
 
-    numbers: frozenset[int]
-    all_asked: bool
+    numbers: frozenset[int]  # of the trials that waited for a slot or were in one
+    all_asked: bool  # whether no more were to come
 
     @classmethod
     def of(cls, groups: list[Group], all_asked: bool) -> RoundBegin:
@@ -304,11 +275,8 @@ class TakesTrials(Protocol):
 class Demand:
     """How many trials an executor wants to have ready; the search says what is still to come.
 
-    Args:
-        planner: Knows how many trials train at once.
-        grouper: Knows the trials that are there.
-        in_order: Whether trials come as a grid is walked: what the first trials have in common the
-            next need not have.
+    ``in_order``: whether trials come as a grid is walked: what the first trials have in common the
+    next need not have.
 
     Attributes:
         family: Trials that come with one structure where the sampler is adaptive. The search sets
@@ -344,12 +312,8 @@ class Demand:
     def is_known(self, group: Group, *, alone: bool) -> bool:
         """Whether a group among several is compiled while further trials are still being built.
 
-        Its trials have shown which constants differ. Where trials train one by one, the group's
-        next one may be far away.
-
-        Args:
-            group: The group.
-            alone: Whether its packs have one slot.
+        Its trials have shown which constants differ. Where trials train one by one (``alone``: its
+        packs have one slot), the group's next one may be far away.
         """
         several = len(self._grouper.groups) > 1 and not self._in_order
         enough = _SURE if self.continuous else _SURE_OF_CHOICES
@@ -422,8 +386,7 @@ class Demand:
     def ahead(self, steady: bool) -> int:
         """Number of trials to prepare while the next epoch trains, to fill free slots at once.
 
-        Args:
-            steady: Whether trials stay in their slots until their last epoch.
+        ``steady``: whether trials stay in their slots until their last epoch.
         """
         groups = self._grouper.groups
         trials = [trial for group in groups for trial in group.trials]

@@ -46,36 +46,25 @@ _NOBODY: Facts = {"packs": [], "queue": [], "parked": [], "epochs": {}, "callbac
 
 @dataclass
 class _PausedTrial:
-    """A trial that waits, with its state, or with the path of its state and how to read it.
+    """A trial that waits, with its state, or with the path of its state and how to read it."""
 
-    Attributes:
-        trial: The trial, without its state.
-        group: Its group.
-        state: Its variables, perhaps lent by the pack; None once they are on disk.
-        nbytes: Bytes of its variables.
-        serial: Tells this pause from all others.
-        path: The file of the variables, once they are on disk.
-        layout: Shape and dtype of each array in the file, part by part.
-    """
-
-    trial: SlotTrial
+    trial: SlotTrial  # without its state
     group: Group
-    state: State | None
-    nbytes: int
-    serial: int
-    path: Path | None = None
+    state: State | None  # perhaps lent by the pack; None once it is on disk
+    nbytes: int  # of its variables
+    serial: int  # tells this pause from all others
+    path: Path | None = None  # the file of the variables, once they are on disk
+    # Shape and dtype of each array in the file, part by part.
     layout: tuple[list[tuple[tuple[int, ...], np.dtype]], ...] = ()
 
 
 class PausedStates:
     """Paused trials by number: their states on the device, on the host, or on disk beyond a limit.
 
-    On the device a state is lent by a pack, which says when it needs its arrays again.
-    Each state is written once. The files hold raw bytes, and what the bytes mean is kept in memory:
-    the files are of use to this process alone, and are removed with it.
-
-    Args:
-        limit: Bytes kept in memory. The trials that were paused first go to disk first.
+    On the device a state is lent by a pack, which says when it needs its arrays again. Each state
+    is written once. The files hold raw bytes, and what the bytes mean is kept in memory: the files
+    are of use to this process alone, and are removed with it. Beyond ``limit`` bytes in memory, the
+    trials that were paused first go to disk first.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
@@ -109,12 +98,7 @@ class PausedStates:
         return list(self._paused)
 
     def put(self, trial: SlotTrial, group: Group) -> None:
-        """Takes a trial in.
-
-        Args:
-            trial: The trial; its ``state`` becomes None.
-            group: The trial's group.
-        """
+        """Takes a trial in, whose ``state`` becomes None."""
         state, trial.state = trial.state, None
         assert state is not None
         paused = _PausedTrial(trial, group, state, state.nbytes, next(self._serials))
@@ -156,8 +140,7 @@ class PausedStates:
     def take(self, number: int) -> tuple[SlotTrial, Group]:
         """Gives a trial back, with its state, and the trial's group.
 
-        Raises:
-            KeyError: No trial of that number is paused.
+        Raises KeyError if no trial of that number is paused.
         """
         paused = self._paused[number]
         state = self.state_of(number)
@@ -241,15 +224,7 @@ def _read(paused: _PausedTrial) -> State:
 
 
 class PackSnapshots:
-    """Takes snapshots of an executor's packs, and puts trials back to where a snapshot has them.
-
-    Args:
-        grouper: Knows the groups.
-        planner: Compiles the groups' programs.
-        slots: Makes packs.
-        paused: Holds the paused trials.
-        notes: Told of attributes of callbacks that a snapshot cannot hold.
-    """
+    """Takes snapshots of an executor's packs, and puts trials back to where a snapshot has them."""
 
     def __init__(
         self,
@@ -264,7 +239,7 @@ class PackSnapshots:
         self._unsaved = UnsavedAttributes(notes.tell_once)
 
     def capture(self, arrays: Arrays, lasting: dict[str, Arrays]) -> Facts:
-        """All trials under way; see ``LocalExecutor.snapshot``."""
+        """All trials under way; see ``PackExecutor.snapshot``."""
         groups = [
             _capture(group, self._paused.of(group), arrays, at)
             for at, group in enumerate(self._grouper.groups)
@@ -303,7 +278,7 @@ class PackSnapshots:
         return {"device": self._planner.signature, "founders": founders, "groups": groups}
 
     def restore_trials(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
-        """Puts trials that have been submitted back; see ``LocalExecutor.restore``."""
+        """Puts trials that have been submitted back; see ``PackExecutor.restore``."""
         order, lost = [], []
         for at, was in enumerate(facts["groups"]):
             group = group_of(self._grouper, was, example)
@@ -352,13 +327,9 @@ class PackSnapshots:
 
 
 def _capture(group: Group, paused: Sequence[SlotTrial], arrays: Arrays, index: int) -> Facts:
-    """A group as JSON values; the variables of its trials are added to ``arrays``.
+    """A group between two epochs as JSON values; its trials' variables are added to ``arrays``.
 
-    Args:
-        group: The group, between two epochs.
-        paused: Its paused trials, whose variables are put elsewhere.
-        arrays: Name -> array, added to.
-        index: The group's index, for names.
+    Those of ``paused`` trials are put elsewhere. ``index`` is the group's, for names.
     """
     packs = []
     for at, pack in enumerate(group.packs):
@@ -418,9 +389,7 @@ def _program_facts(group: Group) -> Facts:
 def group_facts(group: Group, program: Facts | None) -> Facts:
     """A group as JSON values, without its trials.
 
-    Args:
-        group: The group.
-        program: How its program is compiled; None where that is to be chosen again.
+    ``program`` says how its program is compiled; None where that is to be chosen again.
     """
     return {
         "name": group.name,
@@ -437,8 +406,7 @@ def group_facts(group: Group, program: Facts | None) -> Facts:
 def logs_facts(logs: Mapping[str, Mapping[str, int]]) -> Facts:
     """What trials that begin again keep of the logs that their callbacks append to.
 
-    Args:
-        logs: Number of a trial -> ``UserPlaces.kept``.
+    ``logs``: number of a trial -> ``UserPlaces.kept``.
     """
     found = {number: kept for number, kept in logs.items() if kept}
     return {"logs": found} if found else {}

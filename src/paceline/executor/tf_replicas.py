@@ -25,20 +25,15 @@ Arguments = dict[str, Any]
 class Replicas:
     """How many copies of a model train together.
 
-    Args:
-        strategy: A strategy of ``tf.distribute``; None: one copy, and nothing to do.
-        note: Told what is rounded, each sentence once.
-
-    Attributes:
-        n: Number of copies.
-        name: Name of the strategy's class.
+    ``strategy`` is one of ``tf.distribute``; None: one copy, and nothing to do. ``note`` is told
+    what is rounded, each sentence once.
     """
 
     def __init__(self, strategy: Any = None, note: Callable[[str], None] = lambda _: None) -> None:
         self._strategy, self._note = strategy, note
         self._said: set[str] = set()
-        self.n = 1 if strategy is None else int(strategy.num_replicas_in_sync)
-        self.name = type(strategy).__name__
+        self.n = 1 if strategy is None else int(strategy.num_replicas_in_sync)  # number of copies
+        self.name = type(strategy).__name__  # of the strategy's class
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
         """The context in which models are built."""
@@ -47,9 +42,7 @@ class Replicas:
     def round(self, arguments: Arguments) -> Arguments:
         """Rounds the arguments of ``fit`` so that the replicas share batches and examples evenly.
 
-        Args:
-            arguments: Arguments with a ``batch_size`` and data as arrays. Without a batch size, and
-                for other data, nothing is rounded.
+        Without a batch size, and for data that are no arrays, nothing is rounded.
         """
         if self.n == 1 or "batch_size" not in arguments:
             return arguments
@@ -98,10 +91,8 @@ class Replicas:
 def find(note: Callable[[str], None]) -> Replicas:
     """Finds the replicas: TPUStrategy if a TPU answers, MirroredStrategy on several GPUs, else one.
 
-    Without a GPU, several logical CPU devices count as well.
-
-    Args:
-        note: Told what was found unless it is a single device.
+    Without a GPU, several logical CPU devices count as well. ``note`` is told what was found unless
+    it is a single device.
     """
     if keras.backend.backend() != "tensorflow":
         return Replicas()

@@ -36,8 +36,7 @@ class WaitingWidths:
     def join(self, groups: dict[Key, Group]) -> None:
         """Moves trials that wait, of groups without a program, to groups of several widths.
 
-        Args:
-            groups: All groups by their keys. Those of several widths are added.
+        The latter are added to ``groups``, which has all groups by their keys.
         """
         kinds: dict[Any, list[Key]] = {}
         for key, group in groups.items():
@@ -67,8 +66,7 @@ class WaitingWidths:
     ) -> list[Key] | None:
         """Joins groups that fit into the largest one, where that pays.
 
-        Returns:
-            The keys of those that ride; None where it is not proved of any.
+        Returns the keys of those that ride; None where it is not proved of any.
         """
         whole, others = groups[largest], [groups[key] for key in fitting]
         if not _pays(whole, others):

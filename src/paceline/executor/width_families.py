@@ -26,10 +26,9 @@ from paceline.program.width_laws import WidthLaws
 class WidthFamilies:
     """The families of a search.
 
-    Args:
-        notes: Told why trials do not ride that should wherever they can.
-        founders: Jobs that show whether trials of their kind ride are added, in order. A search
-            that goes on asks the same ones: others of the kind could decide otherwise.
+    ``notes`` tells why trials do not ride that should wherever they can. Jobs that show whether
+    trials of their kind ride are added to ``founders``, in order. A search that goes on asks the
+    same ones: others of the kind could decide otherwise.
     """
 
     def __init__(self, notes: Notes, founders: list[int]) -> None:
@@ -63,13 +62,9 @@ class WidthFamilies:
     ) -> Ride | None:
         """A trial's steps within its family's program; None: it has a program of its own.
 
-        Args:
-            traced: The trial's steps.
-            widths: Builds models like the trial's.
-            kind: What the trials of a family share besides their steps.
-            steps: Training steps per epoch.
-            trace_sizes: Traces a model on the full and on the smaller batches.
-            trace_tails: Traces the trial's model on the smaller batches.
+        ``kind`` is what the trials of a family share besides their steps; ``steps`` are training
+        steps per epoch. ``trace_sizes`` traces a model on the full and on the smaller batches,
+        ``trace_tails`` the trial's model on the smaller batches.
         """
         if traced.structure is None and widths.rules.version < 5:
             classes = "its model has classes that are not Keras' own, or class weights of hp"
@@ -127,11 +122,8 @@ class WidthFamilies:
     ) -> tuple[Ride, State] | None:
         """A trial's steps within its family's program, and its variables; None: trace it.
 
-        Args:
-            kind: As of ``admit``.
-            structure: The structure of its model.
-            widths: As of ``admit``.
-            own: Makes its variables, from the metrics' variables at the start of an epoch.
+        ``kind`` is as of ``admit``. ``own`` makes the variables, from the metrics' variables at the
+        start of an epoch.
         """
         band = self._band(kind, widths)
         found = self._laws.predict((*kind, *band), structure)

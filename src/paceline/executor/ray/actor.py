@@ -12,8 +12,7 @@ from paceline.errors import UsageError
 class RayWorker:
     """A machine's half of a search; an actor. Nothing heavy is loaded before ``hello``.
 
-    Args:
-        on_gpu: Whether Ray has given the process a GPU.
+    ``on_gpu``: whether Ray has given the process a GPU.
     """
 
     def __init__(self, on_gpu: bool) -> None:
@@ -32,17 +31,9 @@ class RayWorker:
         return True
 
     def hello(self, packed: Any, options: Any) -> Any:
-        """Begins: takes the search's recipe in.
+        """Takes the recipe in, from ``packing.pack``, and ``HostOptions``; returns ``HostFacts``.
 
-        Args:
-            packed: From ``packing.pack``.
-            options: A ``HostOptions``.
-
-        Returns:
-            A ``HostFacts``.
-
-        Raises:
-            UsageError: The machine is part of a TPU slice of several hosts.
+        Raises UsageError if the machine is part of a TPU slice of several hosts.
         """
         hosts = [name for name in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if name]
         if len(hosts) > 1:

@@ -31,22 +31,16 @@ MOST = 10_000_000
 
 @dataclass(frozen=True)
 class Packed:
-    """A recipe as it is sent.
+    """A recipe as it is sent."""
 
-    Attributes:
-        code: The user's functions, pickled.
-        rest: All else; its arrays are shared by all processes of a machine.
-    """
-
-    code: bytes
-    rest: Any
+    code: bytes  # the user's functions, pickled
+    rest: Any  # all else; its arrays are shared by all processes of a machine
 
 
 def pack(recipe: Recipe) -> Packed:
     """Makes a recipe ready to be sent.
 
-    Raises:
-        UsageError: Something in it cannot be sent, or is too large; the message names it.
+    Raises UsageError if something in it cannot be sent, or is too large; the message names it.
     """
     code, rest = recipe.apart()
     with _by_value(code):

@@ -10,25 +10,15 @@ from paceline.executor.ray.settings import RaySettings
 
 @dataclass(frozen=True)
 class WorkerPlace:
-    """Room for one worker.
+    """Room for one worker."""
 
-    Attributes:
-        node: Ray's id of the machine; None: Ray chooses.
-        cpus, gpus: What the worker takes.
-    """
-
-    node: str | None
+    node: str | None  # Ray's id of the machine; None: Ray chooses
     cpus: int
     gpus: int
 
 
 def places(ray: Any, settings: RaySettings) -> list[WorkerPlace]:
-    """The places that there are now.
-
-    Args:
-        ray: The module, connected.
-        settings: What the user asks for.
-    """
+    """The places that there are now; ``ray`` is the module, connected."""
     nodes = [node for node in ray.nodes() if node.get("Alive")]
     totals = [node.get("Resources", {}) for node in nodes]
     gpus = settings.gpus

@@ -40,43 +40,25 @@ _HEALTH = "health"
 
 @dataclass(eq=False)
 class _Worker:
-    """An actor.
+    """An actor."""
 
-    Attributes:
-        name: What people call it.
-        actor: Ray's handle.
-        place: Where it is to run.
-        ready: Whether it has said hello.
-        node: The name of its machine, once Ray has found one.
-        node_id: Ray's id of that machine.
-        leaving: Whether the search was told that the machine will go soon.
-        busy: Whether it has an order, or loads what it needs, and has not answered.
-        asked: Whether it was asked for a sign of life, and has not given it.
-        silent: Seconds since its last sign of life, while it has an order.
-    """
-
-    name: str
-    actor: Any
-    place: WorkerPlace
-    ready: bool = False
-    node: str | None = None
-    node_id: str | None = None
-    leaving: bool = False
-    busy: bool = False
-    asked: bool = False
-    silent: float = 0.0
+    name: str  # what people call it
+    actor: Any  # Ray's handle
+    place: WorkerPlace  # where it is to run
+    ready: bool = False  # whether it has said hello
+    node: str | None = None  # the name of its machine, once Ray has found one
+    node_id: str | None = None  # Ray's id of that machine
+    leaving: bool = False  # whether the search was told that the machine will go soon
+    busy: bool = False  # whether it has an order, or loads what it needs, and has not answered
+    asked: bool = False  # whether it was asked for a sign of life, and has not given it
+    silent: float = 0.0  # seconds since its last sign of life, while it has an order
 
 
 class RayPool:
     """Actors of a search.
 
-    Args:
-        session: The connection.
-        settings: How many, and with what.
-        packed: What each of them is sent first, as a reference in Ray's store.
-        options: How they train.
-        digest: Digest of the code of ``build`` here.
-        note: Told of workers that cannot be used.
+    Each is sent ``packed`` first, a reference in Ray's store. ``digest`` is of the code of
+    ``build`` here. ``note`` is told of workers that cannot be used.
     """
 
     def __init__(

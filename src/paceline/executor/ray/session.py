@@ -44,19 +44,9 @@ _stuck = False
 class RaySession:
     """A connection to a cluster, until it is closed.
 
-    Args:
-        settings: Which cluster.
-        data_bytes: Bytes that the search sends to each machine.
-        note: Told what users may want to know.
-
-    Attributes:
-        ray: The module.
-        started: Whether the cluster is of this machine, for this search alone.
-
-    Raises:
-        MissingExtraError: Ray is not installed.
-        UsageError: The cluster would be open to anybody, or the address is of another kind.
-        ClusterError: The cluster cannot be reached.
+    The search sends ``data_bytes`` to each machine. Raises MissingExtraError if Ray is not
+    installed, UsageError if the cluster would be open to anybody or the address is of another kind,
+    and ClusterError if the cluster cannot be reached.
     """
 
     def __init__(self, settings: RaySettings, data_bytes: int, note: Callable[[str], None]) -> None:
@@ -81,6 +71,7 @@ class RaySession:
             )
         on_cpu()
         self._before: dict[str, str | None] = {}
+        # Whether the cluster is of this machine, for this search alone.
         self.started = address is None and not _is_running()
         if self.started:
             self._protect()
@@ -88,7 +79,7 @@ class RaySession:
             check_protection(address or "", note)
         import ray  # pyright: ignore[reportMissingImports]
 
-        self.ray: Any = ray
+        self.ray: Any = ray  # the module
         self._joined, self._head = False, ""
         if ray.is_initialized():
             return
@@ -213,14 +204,7 @@ def check_protection(
 ) -> None:
     """Checks that it was decided who may use a cluster that is to be joined.
 
-    Args:
-        address: The cluster's.
-        note: Told of a token that others could read.
-        environment: The process' environment.
-        home: The user's folder.
-
-    Raises:
-        UsageError: It was not decided.
+    ``note`` is told of a token that others could read. ``home`` is the user's folder.
     """
     if environment.get(_MODE, "").lower() not in ("token", "disabled"):
         raise UsageError(
@@ -239,8 +223,7 @@ def check_protection(
 def on_cpu() -> None:
     """Has JAX of this process run on the CPU: workers train, and an accelerator has one process.
 
-    Raises:
-        UsageError: JAX has begun with an accelerator already.
+    Raises UsageError if JAX has begun with an accelerator already.
     """
     if not jax.config.jax_platforms:  # type: ignore[attr-defined]
         jax.config.update("jax_platforms", "cpu")
@@ -256,8 +239,7 @@ def on_cpu() -> None:
 def _ask(host: str, port: int, seconds: float) -> None:
     """Has a head say something: that it accepts a connection is the word of its machine alone.
 
-    Raises:
-        OSError: It cannot be reached, or is silent for so long.
+    Raises OSError if it cannot be reached, or is silent for so long.
     """
     connection = socket.create_connection((host.strip("[]"), port), seconds)
     # One that wants TLS may refuse what it hears: it is there.

@@ -27,15 +27,7 @@ from paceline.program.trace import State
 
 
 class JobSnapshots:
-    """Holds the states of jobs, and writes them to checkpoints.
-
-    Args:
-        jobs: The jobs that have not ended.
-        grouper: Knows their groups.
-        orders: Knows how their programs are compiled.
-        files: Knows what their callbacks had written before they began.
-        notes: Told of attributes of callbacks that cannot be sent.
-    """
+    """Holds the states of jobs, and writes them to checkpoints."""
 
     def __init__(
         self,

@@ -13,15 +13,10 @@ from paceline.executor.testing import make_job
 
 @dataclass(frozen=True)
 class ContractRecipe:
-    """Makes the contract's jobs on another machine.
-
-    Attributes:
-        data: What they train on.
-        batch_size: Examples per step.
-    """
+    """Makes the contract's jobs on another machine."""
 
     data: SearchData
-    batch_size: int = 16
+    batch_size: int = 16  # examples per step
     precision: str | None = None
     code_digest: str | None = None
     numbers: Mapping[str, Any] | None = None

@@ -59,21 +59,9 @@ _SHARE = 0.25
 class RemoteExecutor(SpendsElsewhere):
     """Trains trials in packs on other machines.
 
-    Args:
-        data: What jobs train and validate on, unless a job has inputs of its own.
-        pool: The machines.
-        options: Slots and plan, as the machines were told.
-        note: Told what users may want to know, a sentence at a time.
-        in_order: As of ``LocalExecutor``.
-        kept: Says which weights the search may keep; None: all.
-
-    Attributes:
-        demand, timings, compiling, lockstep, judged: As of ``PackExecutor``.
-        steady, hurried, streaming: Of no account here.
-        limit: How long an epoch may take, as the machines were told.
-
-    Raises:
-        ClusterError: No machine has come.
+    ``options`` are slots and plan, as the machines were told; ``in_order`` is as of
+    ``LocalExecutor``. ``kept`` says which weights the search may keep; None: all. Raises
+    ClusterError if no machine has come.
     """
 
     def __init__(
@@ -102,9 +90,10 @@ class RemoteExecutor(SpendsElsewhere):
         self._payoff = PayOff(self.demand, self.timings, self._notes.tell)
         self._trains = self._reported = False
         self._most_bytes = _SHARE * host_bytes()
+        # ``steady``, ``hurried`` and ``streaming`` are of no account here.
         self.lockstep = self.steady = self.hurried = self.streaming = False
         self.judged = True
-        self.limit = EpochLimit()
+        self.limit = EpochLimit()  # as the machines were told
         began = time.perf_counter()
         while not len(self._machines):
             for event in pool.wait(1.0):
@@ -114,11 +103,7 @@ class RemoteExecutor(SpendsElsewhere):
     # -- taking trials in ------------------------------------------------------------------------
 
     def submit(self, job: Job) -> None:
-        """Traces a trial's steps and queues it with the trials that share its program.
-
-        Raises:
-            Unpackable: As from ``LocalExecutor.submit``.
-        """
+        """Traces a trial's steps and queues it with the trials that share its program."""
         assert job.spec is not None, "a job for other machines has a spec"
         began = time.perf_counter()
         members = range(max(1, len(job.folds)))
@@ -248,9 +233,7 @@ class RemoteExecutor(SpendsElsewhere):
     def advance(self, report: Report, meanwhile: Callable[[], bool], failed: Failed) -> None:
         """Gives the machines orders, and waits until one of them has answered.
 
-        Raises:
-            ClusterError: No machine is left.
-            Exception: What ``report`` raised.
+        Raises ClusterError if no machine is left.
         """
         first = not self._machines.settled
         self._settle()

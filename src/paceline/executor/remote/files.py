@@ -21,12 +21,7 @@ _PATIENCE = 10.0
 
 
 class CollectedFiles:
-    """Writes the files of all jobs where the user wanted them.
-
-    Args:
-        notes: Told of files that cannot be written.
-        clock: Seconds, from anywhere.
-    """
+    """Writes the files of all jobs where the user wanted them."""
 
     def __init__(self, notes: Notes, clock: Callable[[], float] = time.monotonic) -> None:
         self._notes, self._clock = notes, clock

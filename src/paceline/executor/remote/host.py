@@ -88,19 +88,13 @@ class Recipe(Protocol):
 
 @dataclass(frozen=True)
 class HostOptions:
-    """How a machine trains.
-
-    Attributes:
-        pack: Slots, plan and cores.
-        in_order: As of ``LocalExecutor``.
-        limit: As of ``LocalExecutor``.
-        elsewhere: Whether its disk may be another one than the search's, so that what callbacks
-            write is sent to the search.
-    """
+    """How a machine trains."""
 
     pack: PackOptions
-    in_order: bool = False
+    in_order: bool = False  # as of ``LocalExecutor``
     limit: EpochLimit = field(default_factory=EpochLimit)
+    # Whether its disk may be another one than the search's, so that what callbacks write is sent to
+    # the search.
     elsewhere: bool = False
 
     def on(self, cores: int) -> HostOptions:
@@ -119,11 +113,8 @@ class _Round:
 class Host:
     """One machine's executor.
 
-    Args:
-        recipe: Makes its jobs.
-        options: How it trains.
-        own_process: Whether the process is the machine's alone, and is set up as a search wants it;
-            False: it is set up already, and other threads use it too.
+    ``own_process``: whether the process is the machine's alone, and is set up as a search wants it;
+    False: it is set up already, and other threads use it too.
     """
 
     def __init__(self, recipe: Recipe, options: HostOptions, *, own_process: bool = True) -> None:

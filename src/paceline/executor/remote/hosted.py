@@ -28,11 +28,7 @@ class HostedExecutor(LocalExecutor):
         self.drop(number)
 
     def take(self, number: int) -> JobState | None:
-        """Lets a job go.
-
-        Returns:
-            Its state; None where it has trained no epoch, or is not here.
-        """
+        """Lets a job go; its state, or None where it has trained no epoch, or is not here."""
         found = self.capture([number]).get(number)
         self.withdraw(number)
         return found
@@ -69,15 +65,7 @@ class HostedExecutor(LocalExecutor):
         """Nothing: the search says how programs are compiled."""
 
     def compile_as(self, name: str, order: ProgramOrder) -> bool:
-        """Has a group compile its program as the search says.
-
-        Args:
-            name: The group's.
-            order: Which constants are inputs, and what the search has decided beside.
-
-        Returns:
-            Whether it does. False where its steps are others than the search's.
-        """
+        """Compiles a group's program as the search says; False where its steps are others."""
         group = next((each for each in self._grouper.groups if each.name == name), None)
         if group is None:
             return False

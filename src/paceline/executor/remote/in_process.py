@@ -38,15 +38,10 @@ class RunsRounds(Protocol):
 class InProcessPool:
     """Some machines in this process.
 
-    Args:
-        make: Makes a machine.
-        n: How many there are at first.
-        fault: Given a machine's name and the number of its round, from 0: what befalls it; None:
-            nothing. A machine that dies is replaced.
-        choose: Given the names of the machines that have an order, the one that is done first.
-
-    Attributes:
-        orders: Each order that was sent, with the machine's name.
+    There are ``n`` at first. ``fault`` is given a machine's name and the number of its round, from
+    0, and returns what befalls the machine; None: nothing. A machine that dies is replaced.
+    ``choose`` is given the names of the machines that have an order, and returns the one that is
+    done first.
     """
 
     def __init__(
@@ -62,6 +57,7 @@ class InProcessPool:
         self._rounds: dict[str, int] = {}
         self._events: deque[Event] = deque()
         self._n = 0
+        # Each order that was sent, with the machine's name.
         self.orders: list[tuple[str, RoundOrder]] = []
         for _ in range(n):
             self.join()

@@ -16,27 +16,19 @@ from paceline.program.trace import State
 
 @dataclass(eq=False)
 class RemoteJob:
-    """A job that has not ended.
+    """A job that has not ended."""
 
-    Attributes:
-        spec: What a machine makes the job of.
-        group: The job's group.
-        trial: The job as the group has it, without a state; its ``epoch`` is the last epoch that
-            the search knows of.
-        host: The machine that has it; None: it waits here.
-        paused: Whether it waits to be resumed, rather than for a machine.
-        state: Where it would go on; None: it would begin. It may be some epochs behind: these come
-            again, and their reports are dropped.
-        best: The best value of the epochs that the search knows of; None: there is none.
-    """
-
-    spec: JobSpec
+    spec: JobSpec  # what a machine makes the job of
     group: Group
+    # The job as the group has it, without a state; its ``epoch`` is the last epoch that the search
+    # knows of.
     trial: SlotTrial
-    host: str | None = None
-    paused: bool = False
+    host: str | None = None  # the machine that has it; None: it waits here
+    paused: bool = False  # whether it waits to be resumed, rather than for a machine
+    # Where it would go on; None: it would begin. It may be some epochs behind: these come again,
+    # and their reports are dropped.
     state: JobState | None = None
-    best: float | None = None
+    best: float | None = None  # value of the epochs that the search knows of; None: there is none
 
     @property
     def number(self) -> int:
@@ -73,9 +65,6 @@ class JobTable:
     """All jobs that have not ended, by number.
 
     Each is in one of three places: in its group's queue, with a machine, or among the paused.
-
-    Args:
-        paused: Holds the variables of paused jobs, on disk beyond a limit.
     """
 
     def __init__(self, paused: PausedStates) -> None:

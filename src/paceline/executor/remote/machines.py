@@ -13,35 +13,23 @@ from paceline.executor.remote.messages import HostFacts, HostState, ProgramOrder
 
 @dataclass(eq=False)
 class Machine:
-    """A machine that is ready, or trains.
+    """A machine that is ready, or trains."""
 
-    Attributes:
-        host: Its name.
-        facts: What it says of itself.
-        offset: What its clock must be moved by to be that of this process, in seconds.
-        busy: Whether it has an order, and has not answered.
-        leaving: Whether it will go soon, and gets no more jobs.
-        stop, take: Numbers of jobs that end, or leave it, with its next order.
-        programs: Name of a program -> what it was told of it last.
-        groups: The groups of which it has had jobs.
-        look: Its executor when it last answered; None before.
-        asked_states: When it was last asked for the states of its jobs, by the monotonic clock.
-        trained: Epochs of jobs that it has reported.
-        since: When it came, by ``time.perf_counter``.
-    """
-
-    host: str
-    facts: HostFacts
-    offset: float
-    busy: bool = False
-    leaving: bool = False
-    stop: set[int] = field(default_factory=set)
-    take: set[int] = field(default_factory=set)
+    host: str  # its name
+    facts: HostFacts  # what it says of itself
+    offset: float  # what its clock must be moved by to be that of this process, in seconds
+    busy: bool = False  # whether it has an order, and has not answered
+    leaving: bool = False  # whether it will go soon, and gets no more jobs
+    stop: set[int] = field(default_factory=set)  # numbers of jobs that end with its next order
+    take: set[int] = field(default_factory=set)  # numbers of jobs that leave it with its next order
+    # Name of a program -> what it was told of it last.
     programs: dict[str, ProgramOrder] = field(default_factory=dict)
-    groups: set[int] = field(default_factory=set)
-    look: HostState | None = None
+    groups: set[int] = field(default_factory=set)  # of which it has had jobs
+    look: HostState | None = None  # its executor when it last answered; None before
+    # When it was last asked for the states of its jobs, by the monotonic clock.
     asked_states: float = field(default_factory=time.monotonic)
-    trained: int = 0
+    trained: int = 0  # epochs of jobs that it has reported
+    # When it came, by ``time.perf_counter``.
     since: float = field(default_factory=time.perf_counter)
 
     @property
@@ -67,19 +55,13 @@ class Machine:
 
 
 class Machines:
-    """The machines of a search by name; it counts their slots for ``Demand``.
-
-    Args:
-        clock: Seconds, from anywhere.
-
-    Attributes:
-        settled: Whether any program has been settled. Until then trials are asked for as on one
-            machine, so that the program is the same.
-    """
+    """The machines of a search by name; it counts their slots for ``Demand``."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._machines: dict[str, Machine] = {}
         self._clock = clock
+        # Whether any program has been settled. Until then trials are asked for as on one machine,
+        # so that the program is the same.
         self.settled = False
 
     def __iter__(self):
@@ -118,17 +100,10 @@ class Machines:
     ) -> list[tuple[Machine, RemoteJob]]:
         """Chooses jobs of settled programs for the machines that wait for an order.
 
-        A machine keeps to the groups that it has the programs of, and else takes the group that
-        the fewest machines have. What would leave slots of other machines empty is not handed out
-        ahead.
-
-        Args:
-            groups: The groups that jobs wait in.
-            jobs: All jobs.
-            alone: Numbers of jobs that wait for a machine without others, and stay alone there.
-
-        Returns:
-            Each machine with a job for it; the jobs are with the machines by then.
+        A machine keeps to the groups that it has the programs of, and else takes the group that the
+        fewest machines have. What would leave slots of other machines empty is not handed out
+        ahead. Jobs whose numbers are in ``alone`` wait for a machine without others, and stay alone
+        there. The jobs that are returned are with their machines by then.
         """
         settled = [group for group in groups if group.queue and group.program is not None]
         here = [machine for machine in self if not machine.leaving]

@@ -23,46 +23,30 @@ from paceline.program.compile import Effort
 
 @dataclass(frozen=True)
 class JobState:
-    """A job between two epochs, to go on from anywhere.
+    """A job between two epochs, to go on from anywhere."""
 
-    Attributes:
-        epoch: Epochs that it has trained.
-        parts: Trainable, non-trainable, optimizer and metric variables.
-        callbacks: What ``CallbackDriver.saved`` has returned; None without callbacks.
-        arrays: The arrays of its callbacks, by name.
-    """
-
-    epoch: int
+    epoch: int  # epochs that it has trained
     parts: Parts
+    # What ``CallbackDriver.saved`` has returned; None without callbacks.
     callbacks: dict[str, Any] | None = None
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)  # of its callbacks, by name
 
 
 @dataclass(frozen=True)
 class KeptWeights:
-    """Which weights the search may keep, so that reports come with them.
+    """Which weights the search may keep, so that reports come with them."""
 
-    Attributes:
-        objective: Name of the log that is searched for.
-        sign: 1 where lower is better, -1 where higher is.
-        least: The value that a trial must reach to be kept; None: any.
-        members: Members of a trial. With several the first one's weights are always sent.
-        always: Whether all weights are sent.
-    """
-
-    objective: str = ""
-    sign: int = 1
-    least: float | None = None
-    members: int = 1
-    always: bool = False
+    objective: str = ""  # name of the log that is searched for
+    sign: int = 1  # 1 where lower is better, -1 where higher is
+    least: float | None = None  # the value that a trial must reach to be kept; None: any
+    members: int = 1  # of a trial; with several the first one's weights are always sent
+    always: bool = False  # whether all weights are sent
 
     def wants(self, number: int, value: float | None, best: float | None) -> bool:
         """Whether the weights of a job after an epoch may be kept.
 
-        Args:
-            number: The job's.
-            value: The objective in that epoch; None in an epoch without validation.
-            best: The job's best value before; None: it has had none.
+        ``value`` is the objective in that epoch, None without validation, and ``best`` the job's
+        best value before, None if it has had none.
         """
         if self.always or (self.members > 1 and number % self.members == 0):
             return True
@@ -86,77 +70,49 @@ class KeptWeights:
 
 @dataclass(frozen=True)
 class ProgramOrder:
-    """How a machine is to compile a program, so that all machines compile the same.
+    """How a machine is to compile a program, so that all machines compile the same."""
 
-    Attributes:
-        roles: For the training and the validation step: which constants are inputs.
-        plan, slots: As the user asks; None: the machine chooses.
-        effort: How well the program is compiled; None: the machine decides.
-    """
-
+    # For the training and the validation step: which constants are inputs.
     roles: list[dict[str, Any]]
+    # ``plan`` and ``slots`` are as the user asks; None: the machine chooses.
     plan: str | None = None
     slots: int | None = None
-    effort: Effort | None = None
+    effort: Effort | None = None  # how well it is compiled; None: the machine decides
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job that a machine is to train.
+    """A job that a machine is to train."""
 
-    Attributes:
-        spec: What to make the job of.
-        program: The name of its program.
-        state: Where it goes on; None: it begins.
-        best: Its best value in the epochs that are known; None: it has had none.
-        files: What its callbacks append to.
-    """
-
-    spec: JobSpec
-    program: str
-    state: JobState | None = None
-    best: float | None = None
-    files: list[WrittenFile] = field(default_factory=list)
+    spec: JobSpec  # what to make the job of
+    program: str  # its name
+    state: JobState | None = None  # where it goes on; None: it begins
+    best: float | None = None  # its best value in the epochs that are known; None: it has had none
+    files: list[WrittenFile] = field(default_factory=list)  # what its callbacks append to
 
 
 @dataclass(frozen=True)
 class RoundOrder:
-    """What a machine is to do next.
+    """What a machine is to do next."""
 
-    Attributes:
-        submit: Jobs to take in.
-        stop: Numbers of jobs that end now.
-        take: Numbers of jobs that leave, with their state in the answer.
-        programs: Name of a program -> how to compile it, of all programs that jobs were sent of.
-        train: Whether to train; False: jobs are let go, and that is all.
-        seconds: Train epochs for so long before the answer; 0.0: one epoch.
-        kept: Which weights are sent.
-        want_states: Whether the answer is to hold the states of all jobs.
-        expected, all_asked: As of ``Demand``.
-        suspects: As of ``EpochLimit``.
-    """
-
-    submit: list[Submitted] = field(default_factory=list)
-    stop: list[int] = field(default_factory=list)
+    submit: list[Submitted] = field(default_factory=list)  # jobs to take in
+    stop: list[int] = field(default_factory=list)  # numbers of jobs that end now
+    # Numbers of jobs that leave, with their state in the answer.
     take: list[int] = field(default_factory=list)
+    # Name of a program -> how to compile it, of all programs that jobs were sent of.
     programs: dict[str, ProgramOrder] = field(default_factory=dict)
-    train: bool = True
-    seconds: float = 0.0
-    kept: KeptWeights = field(default_factory=KeptWeights)
-    want_states: bool = False
-    expected: int = 1
+    train: bool = True  # whether to train; False: jobs are let go, and that is all
+    seconds: float = 0.0  # train epochs for so long before the answer; 0.0: one epoch
+    kept: KeptWeights = field(default_factory=KeptWeights)  # which weights are sent
+    want_states: bool = False  # whether the answer is to hold the states of all jobs
+    expected: int = 1  # ``expected`` and ``all_asked`` are as of ``Demand``
     all_asked: bool = False
-    suspects: dict[int, int] = field(default_factory=dict)
+    suspects: dict[int, int] = field(default_factory=dict)  # as of ``EpochLimit``
 
 
 @dataclass(frozen=True)
 class HostReport:
-    """One epoch of a job; attributes as those of ``EpochReport``.
-
-    Attributes:
-        weights: After this epoch, where ``KeptWeights`` asks for them.
-        state: All variables after the last epoch, where the trial may be kept.
-    """
+    """One epoch of a job; fields as those of ``EpochReport``."""
 
     number: int
     epoch: int
@@ -166,8 +122,8 @@ class HostReport:
     plan: str
     wall: float
     last: bool
-    weights: Weights | None = None
-    state: Parts | None = None
+    weights: Weights | None = None  # after this epoch, where ``KeptWeights`` asks for them
+    state: Parts | None = None  # all variables after the last epoch, where the trial may be kept
 
 
 @dataclass(frozen=True)
@@ -195,16 +151,12 @@ class ErrorText:
 
 @dataclass(frozen=True)
 class RoundSpent:
-    """What a machine has spent in a round.
+    """What a machine has spent in a round."""
 
-    Attributes:
-        seconds: Where the time went.
-        rounds: Seconds on the clock and trials trained, of each epoch.
-        slot_epochs: Slots over all epochs, and how many of them held a trial.
-    """
-
-    seconds: Seconds = field(default_factory=Seconds)
+    seconds: Seconds = field(default_factory=Seconds)  # where the time went
+    # Seconds on the clock and trials trained, of each epoch.
     rounds: list[tuple[float, int]] = field(default_factory=list)
+    # Slots over all epochs, and how many of them held a trial.
     slot_epochs: tuple[int, int] = (0, 0)
 
 
@@ -212,76 +164,53 @@ class RoundSpent:
 class HostState:
     """A machine's executor as people look at it; moments are those of the machine's clock.
 
-    Attributes:
-        counts: As ``program_counts``.
-        compile_seconds: As ``compile_seconds``.
-        compiles: As ``compiles``.
-        slots_now: As ``slots_now``.
-        steps: As ``compiled_steps``.
-        plans: As ``plans``.
-        slots: Trials that train at once with the present programs.
+    Fields are as the members of ``PackExecutor`` of those names.
     """
 
-    counts: dict[str, int]
+    counts: dict[str, int]  # ``program_counts``
     compile_seconds: float
     compiles: tuple[int, int]
     slots_now: list[tuple[str, str, list[int | None]]]
-    steps: list[CompiledStep]
+    steps: list[CompiledStep]  # ``compiled_steps``
     plans: set[str]
-    slots: int
+    slots: int  # trials that train at once with the present programs
 
 
 @dataclass(frozen=True)
 class RoundAnswer:
-    """What came of a ``RoundOrder``.
+    """What came of a ``RoundOrder``."""
 
-    Attributes:
-        reports: Epochs, in the order in which they were trained.
-        failed: Number of a job -> the error that ended it.
-        taken: Number of a job that was to leave -> its state; None: it has trained no epoch.
-        states: Number of a job -> its state after its last report.
-        files: Number of a job -> what its callbacks have written, where the search collects that.
-        programs: Number of a job that was taken in -> the name of its program here.
-        notes: Sentences for the user.
-        spent: What the round took.
-        host: The machine's executor now.
-        stays, packs: As from ``SlotTimeline.take``.
-        stuck: For each pack that does not come back: number of a job -> epochs trained. The
-            machine is of no use any more.
-    """
-
+    # In the order in which they were trained.
     reports: list[HostReport] = field(default_factory=list)
+    # Number of a job -> the error that ended it.
     failed: dict[int, ErrorText] = field(default_factory=dict)
+    # Number of a job that was to leave -> its state; None: it has trained no epoch.
     taken: dict[int, JobState | None] = field(default_factory=dict)
+    # Number of a job -> its state after its last report.
     states: dict[int, JobState] = field(default_factory=dict)
+    # Number of a job -> what its callbacks have written, where the search collects that.
     files: dict[int, list[WrittenFile]] = field(default_factory=dict)
+    # Number of a job that was taken in -> the name of its program here.
     programs: dict[int, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    spent: RoundSpent = field(default_factory=RoundSpent)
-    host: HostState | None = None
+    notes: list[str] = field(default_factory=list)  # sentences for the user
+    spent: RoundSpent = field(default_factory=RoundSpent)  # what the round took
+    host: HostState | None = None  # the machine's executor now
+    # ``stays`` and ``packs`` are as from ``SlotTimeline.take``.
     stays: list[JobStay] = field(default_factory=list)
     packs: list[SeenPack] = field(default_factory=list)
+    # For each pack that does not come back: number of a job -> epochs trained. The machine is of no
+    # use any more.
     stuck: list[dict[int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What a machine says of itself before it is given a job.
+    """What a machine says of itself before it is given a job."""
 
-    Attributes:
-        versions: Library -> version, Python's own among them.
-        digest: Digest of the code of ``build`` there; None without code.
-        device: The device in words.
-        max_slots: Trials of one program that train there side by side, at most.
-        clock: The machine's ``time.perf_counter`` now.
-        node: The name of the machine.
-        pid: The process there.
-    """
-
-    versions: Mapping[str, str]
-    digest: str | None
-    device: str
-    max_slots: int
-    clock: float
-    node: str
-    pid: int
+    versions: Mapping[str, str]  # library -> version, Python's own among them
+    digest: str | None  # digest of the code of ``build`` there; None without code
+    device: str  # in words
+    max_slots: int  # trials of one program that train there side by side, at most
+    clock: float  # the machine's ``time.perf_counter`` now
+    node: str  # the name of the machine
+    pid: int  # the process there

@@ -19,13 +19,7 @@ _ENOUGH = 5
 class PayOff:
     """Looks once, after the first epochs, how long the workers will train.
 
-    Args:
-        demand: How many trials are to come.
-        timings: What was trained until now.
-        tell: Told if a cluster does not pay.
-
-    Attributes:
-        startup: Seconds until the first worker was there.
+    ``tell`` is told if a cluster does not pay.
     """
 
     def __init__(
@@ -33,7 +27,7 @@ class PayOff:
     ) -> None:
         self._demand, self._timings, self._tell = demand, timings, tell
         self._looked = False
-        self.startup = 0.0
+        self.startup = 0.0  # seconds until the first worker was there
 
     def look(self, groups: Iterable[Group], n_workers: int) -> None:
         """Looks, if enough was trained and nobody has looked yet."""

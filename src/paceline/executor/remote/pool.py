@@ -10,15 +10,10 @@ from paceline.executor.remote.messages import HostFacts, RoundAnswer, RoundOrder
 
 @dataclass(frozen=True)
 class Joined:
-    """A machine is ready for its first order.
+    """A machine is ready for its first order."""
 
-    Attributes:
-        host: Its name; no other machine of the search ever has the same.
-        facts: What it says of itself.
-    """
-
-    host: str
-    facts: HostFacts
+    host: str  # its name; no other machine of the search ever has the same
+    facts: HostFacts  # what it says of itself
 
 
 @dataclass(frozen=True)
@@ -31,15 +26,10 @@ class Answered:
 
 @dataclass(frozen=True)
 class Left:
-    """A machine is gone for good: nothing that it says later counts.
+    """A machine is gone for good: nothing that it says later counts."""
 
-    Attributes:
-        host: Its name.
-        why: The reason, for the user.
-    """
-
-    host: str
-    why: str
+    host: str  # its name
+    why: str  # the reason, for the user
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,7 @@ from paceline.program.compile import Effort
 
 
 class ProgramOrders:
-    """Decides how programs are compiled.
-
-    Args:
-        options: Slots and plan, as the user asks.
-        demand: How many trials are to come.
-    """
+    """Decides how programs are compiled."""
 
     def __init__(self, options: PackOptions, demand: Demand) -> None:
         self._options, self._demand = options, demand

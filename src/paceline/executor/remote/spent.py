@@ -18,20 +18,12 @@ from paceline.executor.reporting import (
 
 
 class ClusterSpending:
-    """Adds up what machines say of themselves, the ones that are gone included.
-
-    Args:
-        machines: Those that are there.
-
-    Attributes:
-        timings: What was spent.
-        plans: Names of the plans that trained.
-    """
+    """Adds up what machines say of themselves, the ones that are gone included."""
 
     def __init__(self, machines: Machines) -> None:
         self._machines = machines
         self.timings = ExecutorTimings()
-        self.plans: set[str] = set()
+        self.plans: set[str] = set()  # names of the plans that trained
         self._looks: dict[str, HostState] = {}  # the last of each machine
         self._steps: dict[tuple[str, int], CompiledStep] = {}
         self._packs: dict[tuple[str, int], int] = {}
@@ -119,11 +111,7 @@ class ClusterSpending:
 
 
 class SpendsElsewhere:
-    """The part of a ``PackExecutor`` that says what was spent, for one whose machines do.
-
-    Args:
-        machines: Those that are there.
-    """
+    """The part of a ``PackExecutor`` that says what was spent, for one whose machines do."""
 
     def __init__(self, machines: Machines) -> None:
         self._spending = ClusterSpending(machines)

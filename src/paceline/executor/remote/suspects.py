@@ -20,9 +20,6 @@ class Suspects:
 
     A job that was on machines that died trains alone on a machine, until it has trained an epoch.
     If it ends that machine, too, and again, it is the reason.
-
-    Args:
-        jobs: The jobs that have not ended.
     """
 
     def __init__(self, jobs: JobTable) -> None:
@@ -40,12 +37,7 @@ class Suspects:
         self._deaths.pop(number, None)
 
     def died(self, host: str, why: str) -> dict[int, Exception]:
-        """A machine has died, which still has its jobs; returns the job that fails, with the error.
-
-        Args:
-            host: The machine.
-            why: What is known of its end.
-        """
+        """A machine that still has its jobs has died; the job that fails, with the error."""
         numbers = [job.number for job in self._jobs.on(host) if not job.paused]
         for number in numbers:
             self._deaths[number] = self._deaths.get(number, 0) + 1
@@ -63,12 +55,9 @@ class Suspects:
     def stuck(self, packs: Iterable[dict[int, int]], limit: EpochLimit) -> dict[int, Exception]:
         """Packs do not come back: a job that was alone in one fails, others are suspected.
 
-        Args:
-            packs: Of each, the epochs that its jobs have trained, by number.
-            limit: Has the suspects, who train the next such epoch one by one.
-
-        Returns:
-            The errors of the jobs that fail, by number.
+        Each of ``packs`` has the epochs that its jobs have trained, by number; each suspect of
+        ``limit`` trains the next such epoch alone. Returns the errors by the number of the job that
+        fails.
         """
         suspects, failed = cast(dict[int, int], limit.suspects), dict[int, Exception]()
         for pack in packs:
