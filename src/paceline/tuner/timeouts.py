@@ -148,7 +148,7 @@ class TrialTimeout:
 
 
 class StuckTrials:
-    """Trials whose compiled step or ``fit`` did not come back, in a file that ``add`` makes."""
+    """Trials whose compiled step or ``fit`` did not come back, in a file once there is one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
