@@ -37,7 +37,7 @@ _PATIENCE = 60.0
 
 
 class TrialCosts:
-    """The costs of the trials of one search: ``names``, the objectives among ``COSTS``."""
+    """The costs of one search's trials: ``names``, objectives of ``study.objectives.COSTS``."""
 
     def __init__(
         self,

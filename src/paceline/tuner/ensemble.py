@@ -125,8 +125,7 @@ class Part:
     def scale_penalties(self, share: float) -> None:
         """Gives the model copies of Keras' regularizers, with ``share`` of the user's factors.
 
-        The regularizers themselves may be shared with models of the user. Earlier shares don't
-        count.
+        Models of the user may share the regularizers themselves. Earlier shares do not count.
         """
         for holder, name, regularizer in self._held:
             config = regularizer.get_config()
@@ -141,7 +140,7 @@ class Part:
 
 
 def check_penalties(parts: Sequence[Part], data: ArrayData) -> None:
-    """Refuses models whose penalties, of no regularizer of Keras, would add up in an ensemble."""
+    """Refuses models with penalties of no regularizer of Keras, which an ensemble would add up."""
     x = data.slice(0, 1).inputs[0]
     for part in parts:
         part.scale_penalties(0.0)

@@ -83,7 +83,7 @@ class FirstBuild:
     def objective(
         self, given: Any, direction: str | None, *, callbacks: bool
     ) -> Objective | Objectives:
-        """The objective of a search, or all of several, of what ``Tuner`` was ``given``.
+        """The objective of a search, or all of several; ``given`` is the argument of ``Tuner``.
 
         ``callbacks``: trials have callbacks, which may add the objective to the logs.
         """

@@ -60,7 +60,7 @@ class ProgressReporter:
         self.devices = _devices()  # of JAX in words; None where Keras runs on something else
 
     def show(self, phase: str) -> None:
-        """Calls the user's ``progress``, unless that was just done; raises SearchStopped if False.
+        """Calls the user's ``progress``, unless just done; SearchStopped where it returns False.
 
         ``phase`` is what the search does now: building, compiling or training.
         """

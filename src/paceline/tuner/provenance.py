@@ -139,8 +139,7 @@ def meta(
 ) -> dict[str, Any]:
     """What a study remembers beside its trials, as JSON values; arguments are as for ``key``.
 
-    ``batch`` has shapes; ``origin`` is where the study comes from, for ``paceline resume``, and
-    None from Python.
+    ``batch`` has shapes; ``origin`` is what ``paceline resume`` has to know, None from Python.
     """
     return {
         **_objectives(objective),
@@ -411,8 +410,8 @@ def family_rules(
 def eras(before: Mapping[str, Any], arguments: SearchArguments, n_trials: int) -> list[Any]:
     """From which trial on a study was searched with which arguments, as JSON values.
 
-    ``before`` is the study's metadata before this search, which has ``n_trials`` so far: those
-    under way when arguments change are the trials of before here.
+    ``before`` is the study's metadata before this search; ``n_trials`` is how many trials there
+    are. Those under way when arguments change count with the earlier arguments.
     """
     found = _eras(before)
     if not found and n_trials:

@@ -44,7 +44,7 @@ class RunningTrials:
         self.paused: dict[int, RunningTrial] = {}  # waits for the pruner's verdict
         trials = [trial for trial in past if has_ended(trial)]
         self.ended = Counter(trial.state for trial in trials)  # earlier sessions included
-        # Of all sessions; they continue trials, and are not among ``n_trials``.
+        # Trials of all sessions that continue others: they do not count for ``n_trials``.
         self.n_extra = sum(trial.continues is not None for trial in trials)
         # Of all trials in this search; and their shares of their packs' seconds, in this process.
         self.trial_epochs, self.trial_seconds = 0, 0.0

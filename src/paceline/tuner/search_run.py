@@ -190,7 +190,7 @@ class SearchRun:
 
         ``began`` is when the call of ``Tuner.search`` began, by ``time.perf_counter``, in seconds.
         Raises as ``SearchLoop.run``, and StorageError where the study or the best model cannot be
-        written; before KeyboardInterrupt, what the search has begun is saved.
+        written. At KeyboardInterrupt, what the search has begun is saved.
         """
         study, config = self.study, self._config
         n_done, n_open = self._settle()

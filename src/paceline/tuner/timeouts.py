@@ -65,8 +65,7 @@ class TrialTimeout:
     """``trial_timeout``: the limit of each trial of one search; None for no limit.
 
     ``stuck_trials`` did not come back, in this process and those before. ``when_stuck`` is called
-    in a thread of its own when code of the main thread does not come back and cannot be
-    interrupted.
+    in a thread of its own when code of the main thread neither comes back nor can be interrupted.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class TrialTimeout:
         return run_with_timeout(self.seconds, call, self._text("its training had not ended"), stuck)
 
     def late(self, wall: float, epochs: int) -> TrialTimeoutError | None:
-        """Why a trial must end after ``wall`` seconds of training; None while it has time left."""
+        """Why a trial must end between two epochs, after ``wall`` seconds; None if it has time."""
         if self.seconds is None or wall <= self.seconds:
             return None
         return TrialTimeoutError(

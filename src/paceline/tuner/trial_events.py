@@ -61,8 +61,7 @@ class TrialEvents:
     def completed(self, number: int, fetch: Callable[[], State] | None = None) -> None:
         """A trial has trained all its epochs.
 
-        ``fetch`` returns its variables, for a search that trains it longer; None if no pack has
-        them.
+        ``fetch`` returns its variables, for a search that trains it longer; None without a pack.
         """
         if self.several is not None:
             self.several.completed(number)

@@ -151,8 +151,7 @@ class BestModels:
         )
 
     def snapshot(self, arrays: dict[str, np.ndarray], without: Container[int]) -> dict[str, Any]:
-        """Adds held weights to ``arrays``, but those of ``without``; the JSON is for ``restore``.
-        """
+        """Adds held weights to ``arrays``, but not those of ``without``; JSON for ``restore``."""
         facts: dict[str, Any] = {}
         for where, trials in (("open", self._open), ("complete", self._ended)):
             facts[where] = {}

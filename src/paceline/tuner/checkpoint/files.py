@@ -277,8 +277,7 @@ def _array(array: np.ndarray, kinds: Mapping[str, Any], name: str) -> np.ndarray
 class SavePolicy:
     """Says when a checkpoint of a search is due, and writes it.
 
-    ``key`` is what a search must have in common with this one to go on with its checkpoints; JSON
-    values.
+    ``key``, JSON values, is what a search must share with this one to go on with its checkpoints.
     """
 
     def __init__(self, checkpoints: CheckpointManager, key: Mapping[str, Any]) -> None:

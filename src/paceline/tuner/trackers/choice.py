@@ -18,8 +18,7 @@ def make_trackers(track: Any) -> dict[str, Tracker]:
     """Makes the trackers that a user has asked for, by name; an object is called by its class.
 
     ``track`` is None, a name, an object with the methods of ``Tracker``, or a list of these. A name
-    is "mlflow", "wandb" or "tensorboard"; "mlflow+model" and "wandb+model" also store the best
-    model.
+    is "mlflow", "wandb" or "tensorboard"; "+model" after the first two also stores the best model.
     """
     given = track if isinstance(track, (list, tuple)) else [] if track is None else [track]
     found: dict[str, Tracker] = {}

@@ -23,8 +23,7 @@ _LATE: dict[tuple[str, str], _TrackerThread] = {}
 class TrackerThreads:
     """The trackers of one search, by name.
 
-    ``note`` is told of a tracker that fails or is late; it is called in the thread of the search
-    alone.
+    ``note`` is told of a tracker that fails or is late, in the thread of the search alone.
     """
 
     #: Seconds that the end of a search waits for a tracker that logs nothing.
