@@ -153,7 +153,7 @@ def _shapes(layer: Any) -> list[tuple[int, ...]]:
 def _differing(
     ours: Mapping[str, Any], theirs: Mapping[str, Any], epoch: int, where: str
 ) -> list[str]:
-    """The numbers in which two configurations differ; refuses those that differ otherwise."""
+    """The names of the numbers in which two configurations differ; refuses any other difference."""
     found = []
     for name, value in ours.items():
         other = theirs.get(name)

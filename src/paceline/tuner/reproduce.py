@@ -161,7 +161,7 @@ def train_again(
 
 
 class _LineReplay:
-    """Trains trials one after another, ``epochs`` together, and records these."""
+    """Trains trials in turn, ``epochs`` in all, and records these; in ``fit`` without ``packs``."""
 
     def __init__(
         self,

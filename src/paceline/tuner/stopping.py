@@ -51,7 +51,7 @@ def check_rules(
     initial_epoch: Any = 0,
     continue_best: int | None = None,
 ) -> StoppingRules:
-    """Checks the rules as the user gave them to ``search``."""
+    """Checks the rules as the user gave them to ``search``; None: no such rule."""
     if target is not None:
         is_number = isinstance(target, (int, float, np.number)) and not isinstance(target, bool)
         if not is_number or not math.isfinite(target):
