@@ -38,54 +38,32 @@ _BATCH_SIZE = 32
 
 @dataclass(frozen=True, eq=False)
 class SearchArguments:
-    """The arguments of one call of ``search``.
-
-    Attributes:
-        reader: Reads the data of a trial.
-        loaded: The data of the default hyperparameters.
-        validated: Whether there is any validation data.
-        epochs: Epochs of a trial: a number, or a function of hp.
-        batch_size: Examples per step: a number, or a function of hp; None: Keras' default.
-        initial_epoch: Epochs that are not trained: a number, or a function of hp.
-        validation_batch_size: Examples per validation step: a number, a function of hp, or None.
-        validation_freq: Validate every so many epochs, or after these epochs, counted from 1.
-        class_weight: A function of hp, or None: weights that do not depend on hp are in the data.
-        shuffle: As ``fit`` takes it.
-        wanted: The number of trials that the study shall have, ``"+N"`` for N more; or None.
-        n_trials: The study's total; None before ``settled``, and when only time bounds the search.
-        timeout: Seconds that the search may take, or None.
-        trial_timeout: Seconds that one trial may take, or None.
-        continue_best: The number of best trials that train longer; 0 for none.
-        repeats: The number of seeds that each trial's hparams are trained from.
-        start_with_default: Whether a new study tries the defaults first.
-        stopping: When the search ends before its last trial; None: no rule.
-        fit: Arguments of ``model.fit`` in every trial, without batch size, epochs and Paceline's
-            own callbacks; ``TrialInputs.fit`` has those that differ between trials.
-        why_fit: Why no trial of this search can be packed; None when they can.
-        callbacks: Makes each trial's callbacks; None without callbacks.
-    """
+    """The arguments of one call of ``search``; those that can be called are functions of hp."""
 
     reader: DataReader
-    loaded: LoadedData
-    validated: bool
+    loaded: LoadedData  # the data of the default hyperparameters
+    validated: bool  # whether there is any validation data
     epochs: int | Callable[[Any], int]
-    batch_size: int | Callable[[Any], int] | None
-    initial_epoch: int | Callable[[Any], int]
-    validation_batch_size: int | Callable[[Any], int] | None
-    validation_freq: int | list[int]
-    class_weight: Callable[[Any], Any] | None
-    shuffle: bool | str
-    wanted: int | str | None
+    batch_size: int | Callable[[Any], int] | None  # examples per step; None: Keras' default
+    initial_epoch: int | Callable[[Any], int]  # epochs that are not trained
+    validation_batch_size: int | Callable[[Any], int] | None  # examples per validation step
+    validation_freq: int | list[int]  # every so many epochs, or after these, from 1
+    class_weight: Callable[[Any], Any] | None  # weights that do not depend on hp are in the data
+    shuffle: bool | str  # as ``fit`` takes it
+    wanted: int | str | None  # the study's total, or "+N" for N more
+    # The study's total; None before ``settled``, and when only time bounds the search.
     n_trials: int | None
-    timeout: float | None
+    timeout: float | None  # seconds
+    # Of ``model.fit`` in every trial, without batch size, epochs and Paceline's own callbacks;
+    # ``TrialInputs.fit`` has those that differ between trials.
     fit: dict[str, Any]
-    why_fit: str | None
-    repeats: int = 1
-    trial_timeout: float | None = None
-    continue_best: int = 0
+    why_fit: str | None  # why no trial of this search can be packed; None when they can
+    repeats: int = 1  # seeds that each trial's hparams are trained from
+    trial_timeout: float | None = None  # seconds
+    continue_best: int = 0  # best trials that train longer
     callbacks: CallbackFactory | None = None
-    start_with_default: bool = False
-    stopping: StoppingRules | None = None
+    start_with_default: bool = False  # whether a new study tries the defaults first
+    stopping: StoppingRules | None = None  # when the search ends before its last trial
 
     @property
     def data(self) -> ArrayData | BatchedDataset | None:
@@ -131,11 +109,7 @@ class SearchArguments:
         return len(self.folds[0].train), len(self.folds[0].validation)
 
     def epochs_for(self, hp: HyperParameters) -> int:
-        """Epochs to train in one trial: those before ``initial_epoch`` do not count.
-
-        Raises:
-            UsageError: The number is not whole and positive, or ``initial_epoch`` leaves none.
-        """
+        """Epochs to train in one trial: those before ``initial_epoch`` do not count."""
         epochs = whole_number(self._value("epochs", hp), "epochs")
         first = whole_number(self._value("initial_epoch", hp), "initial_epoch", least=0)
         if first >= epochs:
@@ -160,13 +134,7 @@ class SearchArguments:
     def inputs_for(self, hp: HyperParameters, model: Any = None) -> TrialInputs:
         """The data, batch sizes and so on of one trial.
 
-        Args:
-            hp: The trial's hyperparameters.
-            model: The trial's model; None: data as the first model preprocesses them.
-
-        Raises:
-            UsageError: A batch size is not whole and positive.
-            DataError: The data that a function of hp returned cannot be trained on.
+        Without ``model``, the trial's, data are as the first model preprocesses them.
         """
         loaded = self.reader.read(hp, model)
         size = self._batch_size_of(loaded, hp)
@@ -308,14 +276,11 @@ def read_arguments(
     """Checks the arguments of a call of ``Tuner.search``, which documents them.
 
     Beyond those, ``others`` are further arguments of ``model.fit``, ``executor`` and ``seed`` are
-    the tuner's, ``needs_end`` says that the sampler never ends by itself, ``folder`` is where
-    files of callbacks go, and ``note`` is told what users should know of their callbacks and data.
+    the tuner's, ``needs_end`` says that the sampler never ends by itself, ``folder`` is where files
+    of callbacks go, and ``note`` is told what users should know of their callbacks and data.
     ``preprocessing`` is what the first model does to samples, if it is a task of KerasHub. The
-    callbacks may also be a ``CallbackFactory``, which knows by itself where their files go.
-
-    Raises:
-        UsageError: An argument has a value that cannot work.
-        DataError: The data cannot be trained on.
+    callbacks may also be a ``CallbackFactory``, which knows by itself where their files go. Raises
+    DataError where the data cannot be trained on.
     """
     others = _check_others(others)
     if continue_best is not None:
@@ -404,17 +369,7 @@ def read_arguments(
 
 
 def whole_number(value: Any, name: str, least: int = 1, most: int | None = None) -> int:
-    """Checks a number that must be whole.
-
-    Args:
-        value: The value of an argument.
-        name: The name of the argument, for the error.
-        least: The lowest number allowed.
-        most: The highest number that NumPy and Keras take; None: any.
-
-    Raises:
-        UsageError: The value is no whole number, below ``least`` or above ``most``.
-    """
+    """The value of argument ``name`` as a whole number from ``least`` to ``most`` (None: any)."""
     try:
         number = -1 if isinstance(value, (bool, str)) or int(value) != value else int(value)
     except (TypeError, ValueError, OverflowError):

@@ -37,20 +37,10 @@ def write_bundle(
     model: Path,
     folder: Path,
 ) -> dict[str, Any]:
-    """Write the bundle of one trial.
+    """Writes the bundle of one complete trial, a zip file; returns its manifest.
 
-    Args:
-        path: The zip file.
-        study: The study.
-        trial: The trial, complete.
-        model: The trial's saved model, a .keras file.
-        folder: The study's folder, which tells the report more.
-
-    Returns:
-        The manifest.
-
-    Raises:
-        OSError: A file cannot be read or written.
+    ``model`` is the trial's saved .keras file; the study's ``folder`` tells the report more. Raises
+    OSError where a file cannot be read or written.
     """
     # Optuna and its plots load here, and not with `paceline --help`.
     from paceline.report.html.page import report_page

@@ -20,15 +20,7 @@ from paceline.tuner.trackers.base import Tracker
 
 @dataclass(frozen=True)
 class TunerConfig:
-    """The arguments of ``Tuner``, checked; attributes are called as they are.
-
-    Attributes:
-        builder: Builds models, by the ``build`` that was given.
-        executor: Its name.
-        folder: The study's folder.
-        cluster: The machines that train, for an executor of several; None: this one.
-        sampler_reason: Why "auto" chose the sampler; None where the user chose it.
-    """
+    """The arguments of ``Tuner``, checked; attributes are called as they are."""
 
     builder: ModelBuilder
     study: str
@@ -37,8 +29,8 @@ class TunerConfig:
     learn_from: tuple[str, ...]
     pruner: Any
     seed: int
-    executor: str
-    cluster: Cluster | None
+    executor: str  # its name
+    cluster: Cluster | None  # None: this machine trains
     slots: Any
     plan: str
     widths: str
@@ -46,28 +38,21 @@ class TunerConfig:
     mesh: tuple[int, int | None] | None
     precision: str | None
     directory: Path
-    folder: Path
+    folder: Path  # the study's
     keep_best: int
     track: Mapping[str, Tracker]
     origin: dict[str, Any] | None
-    sampler_reason: str | None = None
+    sampler_reason: str | None = None  # why "auto" chose it; None where the user chose
 
 
 @dataclass(frozen=True)
 class Listeners:
-    """The user's functions that a search calls, and the signal that stops it.
+    """The user's functions that a search calls, and the signal that stops it."""
 
-    Attributes:
-        progress: Called with the search at this moment, a few times a second; stops the search by
-            returning False. None for nobody.
-        notes: Called with sentences worth telling the user.
-        when_stuck: As the argument of ``Tuner``; None notes that the process must be ended.
-        stop: Says whether a signal has asked the search to stop.
-    """
-
+    # Called with the search at this moment, a few times a second; False stops the search.
     progress: Callable[[Progress], object] | None
-    notes: Callable[[str], None]
-    when_stuck: WhenStuck | None
+    notes: Callable[[str], None]  # called with sentences worth telling the user
+    when_stuck: WhenStuck | None  # None: a note says that the process must be ended
     stop: StopSignal
 
     def stuck(self, text: str, again: bool) -> None:
@@ -84,16 +69,10 @@ class Listeners:
 
 @dataclass(frozen=True)
 class WorkerFolder:
-    """The folder of one search, among those of the workers of its study.
+    """The folder of one search, among those of the workers of its study."""
 
-    Attributes:
-        path: Where this search keeps its models and checkpoints: the study's folder, or a folder
-            below it where another process searches the study already.
-        worker: Joins the study's other workers, if there are any; None for a search that a
-            searcher decides, which is always alone.
-        policy: The checkpoints in the folder.
-    """
-
+    # Of this search's models and checkpoints: the study's folder, or one below it where another
+    # process searches the study already.
     path: Path
-    worker: Worker | None
-    policy: SavePolicy
+    worker: Worker | None  # None for a search that a searcher decides, which is always alone
+    policy: SavePolicy  # the checkpoints in the folder

@@ -34,16 +34,10 @@ _MOST = sys.float_info.max
 
 @dataclass(frozen=True)
 class _Bound:
-    """A bound on a count of the model.
+    """A bound on a count of the model."""
 
-    Attributes:
-        name: Of ``_COUNTS``.
-        operator: One of ``OPERATORS``.
-        limit: The bound.
-    """
-
-    name: str
-    operator: str
+    name: str  # of ``_COUNTS``
+    operator: str  # of ``OPERATORS``
     limit: float
 
     def __str__(self) -> str:
@@ -67,25 +61,17 @@ class _Bound:
 
 @dataclass(frozen=True)
 class _Function:
-    """A function of the user's: ``function(model, hparams)``.
+    """A function of the user's: ``function(model, hparams)``."""
 
-    Attributes:
-        name: What messages and the storage call it.
-        function: Returns whether the model is allowed; or a number, 0 or below where it is.
-    """
-
-    name: str
+    name: str  # in messages and the storage
+    # Returns whether the model is allowed; or a number, 0 or below where it is.
     function: Callable[[Any, dict[str, Any]], Any]
 
     def __str__(self) -> str:
         return self.name
 
     def amount(self, model: Any, hparams: Mapping[str, Any]) -> tuple[float, str]:
-        """By how much a model violates the constraint, at most 0 where it does not; and how.
-
-        Raises:
-            ConstraintError: The function raised, or returned neither a bool nor a number.
-        """
+        """By how much a model violates the constraint, at most 0 where it does not; and how."""
         try:
             found = self.function(model, dict(hparams))
         except Exception as error:  # the user's code may raise anything
@@ -109,14 +95,7 @@ class _Function:
 
 
 class Constraints:
-    """The constraints of a search.
-
-    Args:
-        given: As the argument ``constraints`` of ``Tuner``.
-
-    Raises:
-        ConstraintError: It does not say what is allowed.
-    """
+    """The constraints of a search, from the argument ``constraints`` of ``Tuner``."""
 
     def __init__(self, given: Any = None) -> None:
         self._all: dict[str, _Bound | _Function] = {}
@@ -157,18 +136,10 @@ class Constraints:
         return found
 
     def check(self, model: Any, hparams: Mapping[str, Any]) -> dict[str, float]:
-        """Refuses a model that violates a constraint.
+        """Name of each constraint -> by how much the model violates it: none is above 0.
 
-        Args:
-            model: The trial's model, all variables made.
-            hparams: The trial's hyperparameters: plain name -> real value.
-
-        Returns:
-            Name of each constraint -> by how much it is violated: none is above 0.
-
-        Raises:
-            TrialRejected: A constraint is violated; it holds the amounts of all.
-            ConstraintError: A function of the user's does not say whether the model is allowed.
+        All variables of the model are made; ``hparams`` are plain name -> real value. Raises
+        TrialRejected, which holds the amounts of all constraints, where one is violated.
         """
         amounts: dict[str, float] = {}
         said = []
@@ -212,14 +183,7 @@ class Constraints:
 
 
 def parse_constraint(text: str) -> tuple[str, tuple[str, float]]:
-    """Reads a constraint of the command line, such as ``params<=200000``.
-
-    Returns:
-        The name, and its operator and limit.
-
-    Raises:
-        ConstraintError: It has another form.
-    """
+    """Reads name, operator and limit of a command line's constraint: ``params<=200000``."""
     match = _TEXT.fullmatch(text)
     if match is None:
         raise ConstraintError(
@@ -241,11 +205,7 @@ def parse_constraint(text: str) -> tuple[str, tuple[str, float]]:
 
 
 def of_command(texts: Sequence[str]) -> dict[str, list[tuple[str, float]]]:
-    """The argument ``constraints`` of ``Tuner`` for the options of the command line.
-
-    Raises:
-        ConstraintError: An option does not say what is allowed.
-    """
+    """The argument ``constraints`` of ``Tuner`` for the options of the command line."""
     found: dict[str, list[tuple[str, float]]] = {}
     for text in texts:
         name, pair = parse_constraint(text)
@@ -255,12 +215,7 @@ def of_command(texts: Sequence[str]) -> dict[str, list[tuple[str, float]]]:
 
 
 def rejections_text(rejected: Sequence[str], over: bool) -> str:
-    """What is wrong with a space in which one configuration after the other is rejected.
-
-    Args:
-        rejected: Why each was rejected.
-        over: Whether the space has no others.
-    """
+    """Says why configurations of a space were ``rejected``; ``over``: the space has no others."""
     reasons = "; ".join(count_reasons(rejected))
     said = "every configuration of the space that is left" if over else "one after the other"
     return (
@@ -296,12 +251,7 @@ def n_weights(variables: Sequence[Any]) -> int:
 
 
 def checked(given: Any, strategy: SearchStrategy) -> Constraints | None:
-    """Return the constraints that ``Tuner`` is given; None without.
-
-    Raises:
-        ConstraintError: They do not say what is allowed.
-        UsageError: A searcher decides what is tried.
-    """
+    """Return the constraints that ``Tuner`` is given; None without."""
     if given is None:
         return None
     constraints = Constraints(given)

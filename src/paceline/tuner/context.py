@@ -38,63 +38,33 @@ class SearchContext:
     """One search: ``SearchRun`` makes it, the parts of ``SearchLoop`` are made from it.
 
     No attribute is ever replaced. The objects keep their own state: who runs, what is counted.
-
-    Attributes:
-        study: Decides which trials are tried, and records them.
-        arguments: The arguments of ``Tuner.search``, checked.
-        objective: The log that is searched for, and its direction; of several objectives the first.
-        objectives: All of several objectives; None for one.
-        costs: What models cost, where that is among the objectives; else None.
-        builder: Builds models from hyperparameters.
-        widths: Whether trials of several widths train in one program: "auto", "apart" or
-            "together".
-        constraints: What a model must satisfy for its trial to be trained; None for nothing.
-        family_rules: The rules by which they do so, those of when the study began.
-        packs: Trains trials side by side; None when no trial of the search can be packed.
-        fit: Trains the other trials with ``model.fit``, one after another.
-        pruner: Judges trials after their epochs; None lets all of them train to their end.
-        trials: Which trials run or are paused, and how many have ended.
-        members: Turns the reports of a trial's members into reports of the trial.
-        models: The weights and last variables of the best trials.
-        trackers: Told of the trials that end; None for a search without trackers.
-        timeout: The limit of the whole search.
-        trial_timeout: The limit of each trial.
-        stopping: Says whether the search ends before its last trial; None without such rules.
-        policy: Says when a checkpoint is due and writes it; None when none are written.
-        handoff: The trials of workers that have died; None for a search without a worker.
-        stop: Says whether a signal has asked the search to stop.
-        notes: Called with sentences worth telling the user.
-        said: The last of these sentences.
-        folder: The study's folder.
-        began: When the call of ``Tuner.search`` began, by ``time.perf_counter``, in seconds.
-        progress: Called with the search at this moment, a few times a second; stops the search by
-            returning False. None for nobody.
     """
 
-    study: Study
-    arguments: SearchArguments
-    objective: Objective
-    objectives: Objectives | None
-    costs: TrialCosts | None
+    study: Study  # decides which trials are tried, and records them
+    arguments: SearchArguments  # of ``Tuner.search``, checked
+    objective: Objective  # the log that is searched for; of several objectives the first
+    objectives: Objectives | None  # all of several; None for one
+    costs: TrialCosts | None  # of models, where these are among the objectives; else None
     builder: ModelBuilder
-    widths: str
-    constraints: Constraints | None
-    family_rules: FamilyRules
-    packs: PackExecutor | None
-    fit: FitExecutor
-    pruner: Pruner | None
-    trials: RunningTrials
-    members: MemberReports
-    models: TrainedModels
+    widths: str  # whether trials of several widths share a program: "auto", "apart" or "together"
+    constraints: Constraints | None  # of models to be trained
+    family_rules: FamilyRules  # by which trials share programs, of when the study began
+    packs: PackExecutor | None  # trains trials side by side; None when no trial can be packed
+    fit: FitExecutor  # trains the other trials with ``model.fit``, one after another
+    pruner: Pruner | None  # None lets all trials train to their end
+    trials: RunningTrials  # which trials run or are paused, and how many have ended
+    members: MemberReports  # turns reports of a trial's members into reports of the trial
+    models: TrainedModels  # weights and last variables of the best trials
     trackers: TrackerThreads | None
-    timeout: SearchTimeout
-    trial_timeout: TrialTimeout
-    stopping: StoppingCheck | None
-    policy: SavePolicy | None
-    handoff: TrialHandoff | None
-    stop: StopSignal
-    notes: Callable[[str], None]
-    said: deque[str]
-    folder: Path
-    began: float
+    timeout: SearchTimeout  # of the whole search
+    trial_timeout: TrialTimeout  # of each trial
+    stopping: StoppingCheck | None  # ends the search before its last trial; None without such rules
+    policy: SavePolicy | None  # None when no checkpoints are written
+    handoff: TrialHandoff | None  # trials of workers that have died; None without a worker
+    stop: StopSignal  # whether a signal has asked the search to stop
+    notes: Callable[[str], None]  # called with sentences worth telling the user
+    said: deque[str]  # the last of these sentences
+    folder: Path  # the study's
+    began: float  # when ``Tuner.search`` was called, by ``time.perf_counter``, in seconds
+    # Called with the search at this moment, a few times a second; False stops the search.
     progress: Callable[[Progress], object] | None

@@ -37,15 +37,7 @@ _PATIENCE = 60.0
 
 
 class TrialCosts:
-    """The costs of the trials of one search.
-
-    Args:
-        names: Those that are objectives, of ``study.objectives.COSTS``.
-        arguments: The arguments of the search.
-        builder: Builds models.
-        models: Has the weights of the trials.
-        packs: Compiles programs in the background; None where no trial is packed.
-    """
+    """The costs of one search's trials: ``names``, objectives of ``study.objectives.COSTS``."""
 
     def __init__(
         self,
@@ -61,14 +53,7 @@ class TrialCosts:
         self._due: list[int] = []
 
     def check(self, hp: HyperParameters) -> None:
-        """Refuses costs that cannot be told of a model, before anything is trained.
-
-        Args:
-            hp: The hyperparameters of the first build.
-
-        Raises:
-            ObjectiveError: A cost is not known of this model, or its ``predict_on_batch`` fails.
-        """
+        """Refuses costs that cannot be told of a model, before anything is trained."""
 
         def build() -> Any:
             return self._builder(HyperParameters(values=hp.hparams), 0)
@@ -89,18 +74,10 @@ class TrialCosts:
                 ) from error
 
     def of_build(self, model: Any, inputs: TrialInputs, build: Callable[[], Any]) -> dict[str, int]:
-        """What is known of a model that has just been built.
+        """Name -> cost of a model that was just built, for the objectives other than the latency.
 
-        Args:
-            model: A trial's model. It is not changed.
-            inputs: The data of the trial.
-            build: Builds the same model again, where this one has no variables yet.
-
-        Returns:
-            Name -> cost, of those that are objectives and no latency.
-
-        Raises:
-            ObjectiveError: It cannot be told of this model.
+        The model is not changed: where it has no variables yet, ``build`` builds it again. Raises
+        ObjectiveError where a cost cannot be told of this model.
         """
         wanted = [name for name in self._names if name != "latency"]
         if not wanted:
@@ -146,14 +123,10 @@ class TrialCosts:
         return due
 
     def measure(self, trial: Trial, known: Mapping[str, Any]) -> None:
-        """Measures the latency of a trial's trained model, unless that was done before.
+        """Measures the latency of a trial's trained model, unless it was measured before.
 
-        Args:
-            trial: The trial.
-            known: What an earlier process has stored of the same trial.
-
-        Raises:
-            Exception: Whatever the user's build or the model's call raises.
+        ``known`` is what an earlier process has stored of the same trial. Raises whatever the
+        user's build or the model's call raises.
         """
         found = {name: known[name] for name in known if name.startswith("latency")}
         if "latency" not in found:
@@ -233,9 +206,7 @@ def _item_bytes(dtype: Any) -> int:
 def forward_flops(model: Any, x: Any) -> float:
     """The floating-point operations of a call of a model, in matrix products and convolutions.
 
-    Args:
-        model: A built model; Keras runs on JAX.
-        x: Shapes and dtypes of the inputs [B, ...].
+    The model is built, and Keras runs on JAX; ``x`` has shapes and dtypes of the inputs [B, ...].
     """
     import jax
 
@@ -256,12 +227,7 @@ def forward_flops(model: Any, x: Any) -> float:
 def median_milliseconds(
     call: Callable[[], Any], clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """The median of the milliseconds that a call takes.
-
-    Args:
-        call: Returns once the result is on the host.
-        clock: Returns seconds.
-    """
+    """The median of the milliseconds that a call takes; it returns with its result on the host."""
     for _ in range(WARM_UP):
         call()
     taken = []

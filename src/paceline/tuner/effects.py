@@ -42,21 +42,13 @@ _PROBES = 10
 
 @dataclass(frozen=True)
 class Effect:
-    """What another value of a hyperparameter changes in a model.
+    """What another value of a hyperparameter changes in a model."""
 
-    Attributes:
-        fixed: Why it cannot change while a trial trains; None where it can.
-        leaves: Numbers of the optimizer's variables that follow from it.
-        sets_rate: Whether the learning rate is among them.
-        build_fails: Whether ``build`` takes no such value, which says nothing of other values.
-        declares: Names of the hyperparameters that ``build`` declares with the other value alone.
-    """
-
-    fixed: str | None = None
-    leaves: frozenset[int] = frozenset()
-    sets_rate: bool = False
-    build_fails: bool = False
-    declares: frozenset[str] = frozenset()
+    fixed: str | None = None  # why it cannot change while a trial trains; None where it can
+    leaves: frozenset[int] = frozenset()  # numbers of the optimizer's variables that follow from it
+    sets_rate: bool = False  # whether the learning rate is among them
+    build_fails: bool = False  # whether ``build`` takes no such value; others it may
+    declares: frozenset[str] = frozenset()  # names that ``build`` has with the other value alone
 
 
 @dataclass(frozen=True)
@@ -73,11 +65,7 @@ class _Probed:
 class Effects:
     """Finds out what other values of hyperparameters change, by building models.
 
-    Args:
-        builder: Builds the models.
-        arguments: The arguments of the search.
-        copies: Traces the models.
-        seed: The seed of their weights.
+    ``hparams`` here are plain name -> real value, of all hyperparameters.
     """
 
     def __init__(
@@ -94,12 +82,7 @@ class Effects:
         return self._model(hparams).parameters
 
     def usual(self, hp: HyperParameters, given: Set[str] = frozenset()) -> dict[str, Any]:
-        """The hyperparameters of a build, plain name -> value, with floats within their ranges.
-
-        Args:
-            hp: What the build has declared.
-            given: Names of those that keep the values that they have.
-        """
+        """The hyperparameters of a build, with floats within their ranges; those ``given`` stay."""
         # Defaults are often bounds, and a rate of zero leaves an operation out.
         usual = hp.hparams
         for parameter in hp.parameters.values():
@@ -112,16 +95,10 @@ class Effects:
         return usual
 
     def branches(self, first: HyperParameters) -> Iterator[dict[str, Any]]:
-        """Gives the hyperparameters of builds that differ from a first one in one value each.
+        """Gives the hparams of builds that each differ from the first build in one value.
 
         What is declared under an ``if`` shows only in a build that takes that branch. There it has
         its usual value, and is given others as well. A build that fails is left out.
-
-        Args:
-            first: What the first build has declared.
-
-        Yields:
-            Plain name -> real value, of all.
         """
         shown = dict(first.parameters)
         looks = deque(one_value_apart(shown.values(), self.usual(first)))
@@ -142,12 +119,8 @@ class Effects:
     def program(self, hparams: Mapping[str, Any]) -> tuple[str, ...] | None:
         """What trials have in common whose hyperparameters have the same effects.
 
-        Args:
-            hparams: Plain name -> real value, of all.
-
-        Returns:
-            The name of their group, and those that ``build`` declares; None where ``build`` fails,
-            or its model cannot be packed.
+        It is the name of their group, and those that ``build`` declares; None where ``build``
+        fails, or its model cannot be packed.
         """
         with suppress(Exception):
             model = self._model(hparams)
@@ -155,13 +128,7 @@ class Effects:
         return None
 
     def of(self, hparams: Mapping[str, Any], name: str, other: Any) -> Effect:
-        """What another value of one hyperparameter changes.
-
-        Args:
-            hparams: Plain name -> real value, of all.
-            name: The hyperparameter's.
-            other: Its other value.
-        """
+        """What another value of one hyperparameter changes."""
         key = (*self._key(hparams), name, _like(other))
         if key in self._found:
             return self._found[key]
@@ -171,12 +138,7 @@ class Effects:
         return effect
 
     def of_others(self, hparams: Mapping[str, Any], name: str) -> Effect:
-        """What other values of one hyperparameter change: the first that ``build`` takes says it.
-
-        Args:
-            hparams: Plain name -> real value, of all.
-            name: The hyperparameter's.
-        """
+        """What other values of a hyperparameter change: the first that ``build`` takes says it."""
         model = self._model(hparams)
         if name not in model.parameters:
             return Effect("it has one value" if name in model.hparams else "callbacks read it")
@@ -193,12 +155,10 @@ class Effects:
     def compose(
         self, source: Mapping[str, Any], own: Mapping[str, Any], non_trainable: Sequence[Any]
     ) -> Compose:
-        """Returns what chooses the variables that a copy begins with.
+        """Returns what chooses the variables that a copy with the hparams ``own`` begins with.
 
-        Args:
-            source: The hyperparameters of the trial that is copied: plain name -> real value.
-            own: Those of the copy.
-            non_trainable: The non-trainable variables of the copy's model, in Keras' order.
+        ``source`` are the hparams of the trial that is copied, ``non_trainable`` the variables of
+        the copy's model, in Keras' order.
         """
         leaves: set[int] = set()
         for name, value in own.items():

@@ -46,14 +46,9 @@ _FACTORS = ("l1", "l2", "factor")
 
 
 def check_models(models: Sequence[tuple[int, keras.Model]]) -> None:
-    """Refuses models of which no single model can be made.
+    """Refuses models, with their trials' numbers, of which no single model can be made.
 
-    Args:
-        models: Numbers of trials and their models, the best first.
-
-    Raises:
-        UsageError: A model is no Functional or Sequential one, or has other inputs or outputs than
-            the best.
+    Each must be Functional or Sequential, with the inputs and outputs of the first, the best.
     """
 
     def ends(model: keras.Model) -> tuple[Any, ...]:
@@ -78,17 +73,10 @@ def check_models(models: Sequence[tuple[int, keras.Model]]) -> None:
 def select(
     n_models: int, value_of: Callable[[Sequence[int]], float], objective: Objective, k: int
 ) -> list[int]:
-    """Selects models whose mean prediction is best.
+    """Selects at most ``k`` models whose mean prediction is best: positions in the order of adding.
 
-    Args:
-        n_models: The number of models to select from.
-        value_of: Returns the objective of the mean prediction of models, given by their positions;
-            one that comes twice counts twice.
-        objective: Says which values are better.
-        k: Models of the ensemble at most, repeated ones included.
-
-    Returns:
-        Their positions, in the order in which they were added: the first is the best by itself.
+    The first is the best by itself; one that comes twice counts twice. ``value_of`` returns the
+    objective of the mean prediction of models, given by their positions.
     """
     chosen: list[int] = []
     best: tuple[list[int], float] = ([0], math.nan)
@@ -113,15 +101,10 @@ def _lowest_terms(positions: Sequence[int]) -> list[int]:
 
 @dataclass(eq=False)
 class Part:
-    """A model that may become a part of an ensemble.
+    """A model that may become a part of an ensemble."""
 
-    Attributes:
-        number: Of its trial.
-        model: The model; its regularizers are replaced by copies when it becomes a part.
-    """
-
-    number: int
-    model: keras.Model
+    number: int  # of its trial
+    model: keras.Model  # its regularizers are replaced by copies when it becomes a part
     #: What holds a regularizer, the attribute, and the regularizer that the user gave.
     _held: list[tuple[Any, str, keras.Regularizer]] = field(init=False)
 
@@ -141,12 +124,9 @@ class Part:
         ]
 
     def scale_penalties(self, share: float) -> None:
-        """Gives the model copies of Keras' regularizers, whose factors are multiplied.
+        """Gives the model copies of Keras' regularizers, with ``share`` of the user's factors.
 
-        The regularizers themselves may be shared with models of the user.
-
-        Args:
-            share: Of the factors that the user gave, whatever share they were scaled to before.
+        Models of the user may share the regularizers themselves. Earlier shares do not count.
         """
         for holder, name, regularizer in self._held:
             config = regularizer.get_config()
@@ -154,26 +134,14 @@ class Part:
             setattr(holder, name, type(regularizer).from_config(scaled))
 
     def penalties(self, x: Any) -> list[float]:
-        """What the model adds to its loss, apart from the loss that it was compiled with.
-
-        Args:
-            x: Examples.
-        """
+        """What the model adds to its loss, apart from the loss that it was compiled with."""
         self.model(x, training=False)
         sums: list[Any] = [keras.ops.sum(each) for each in self.model.losses]
         return [float(each) for each in sums]
 
 
 def check_penalties(parts: Sequence[Part], data: ArrayData) -> None:
-    """Refuses models whose penalties would add up in an ensemble.
-
-    Args:
-        parts: The models.
-        data: Examples; the first is tried.
-
-    Raises:
-        UsageError: A model has penalties that no regularizer of Keras makes.
-    """
+    """Refuses models with penalties of no regularizer of Keras, which an ensemble would add up."""
     x = data.slice(0, 1).inputs[0]
     for part in parts:
         part.scale_penalties(0.0)
@@ -226,10 +194,8 @@ class _Masked(keras.layers.Layer):
 class Predictions:
     """What models predict for the same examples, and the objective of means of it.
 
-    Args:
-        parts: The models, the best first; the loss and the metrics are those of the first.
-        data: The examples.
-        metric: The objective's name in the logs of ``evaluate``.
+    The loss and the metrics are those of the first model, the best; ``metric`` is the objective's
+    name in the logs of ``evaluate``.
     """
 
     def __init__(self, parts: Sequence[Part], data: ArrayData, metric: str) -> None:
@@ -249,14 +215,7 @@ class Predictions:
                     self._penalties[position] = whole - self._without_penalties([position], None)
 
     def value(self, positions: Sequence[int]) -> float:
-        """The objective of the mean prediction of models; penalties in the loss are the mean, too.
-
-        Args:
-            positions: The models, by their positions.
-
-        Raises:
-            UsageError: The objective is not among what ``evaluate`` measures.
-        """
+        """The objective of models' mean prediction; penalties in the loss are the mean, too."""
         penalty = float(np.mean([self._penalties[position] for position in positions]))
         return self._without_penalties(positions, _BATCH) + penalty
 
@@ -282,17 +241,7 @@ class Predictions:
 def measured(
     model: keras.Model, data: ArrayData, metric: str, batch_size: int | None = None
 ) -> float:
-    """A number of what ``evaluate`` returns, those of an array among them as in a history.
-
-    Args:
-        model: A compiled model.
-        data: The examples.
-        metric: The number's name.
-        batch_size: Examples in a step; None: as ``evaluate`` does where nothing is said.
-
-    Raises:
-        UsageError: There is no such number.
-    """
+    """A number of what ``evaluate`` returns, those of an array among them as in a history."""
     x, y, weight = (*data.inputs, None, None)[:3]
     logs = model.evaluate(
         x, y, sample_weight=weight, batch_size=batch_size, verbose="0", return_dict=True
@@ -314,10 +263,7 @@ def _mean_dtype(tensor: Any) -> str:
 def _judge(model: keras.Model, masked: Sequence[str], masks: Sequence[np.ndarray]) -> keras.Model:
     """A model with the loss and the metrics of ``model``, whose inputs are predictions and masks.
 
-    Args:
-        model: The model.
-        masked: Positions of outputs that have masks.
-        masks: Masks of these outputs.
+    ``masked`` are the positions of the outputs that have ``masks``.
     """
     predicted = [keras.Input(t.shape[1:], dtype=_mean_dtype(t)) for t in model.outputs]
     beside = {
@@ -365,15 +311,10 @@ def _compiled_like(model: keras.Model, other: keras.Model) -> keras.Model:
 
 
 def joined(parts: Sequence[Part]) -> keras.Model:
-    """Makes one model that returns the mean of what models return.
+    """Makes one model that returns the mean of models; one that comes twice counts twice.
 
-    Penalties of Keras' regularizers are the mean of those of the models.
-
-    Args:
-        parts: The models; one that comes twice counts twice.
-
-    Returns:
-        The model, compiled as the first one, its parts called ``trial_NUMBER``.
+    It is compiled as the first one, its parts called ``trial_NUMBER``. Penalties of Keras'
+    regularizers are the mean of those of the models.
     """
 
     def like(tensor: Any) -> Any:
@@ -405,22 +346,11 @@ def make_ensemble(
     k: int,
     seed: int,
 ) -> tuple[keras.Model, EnsembleRecord]:
-    """Selects models and joins them.
+    """Selects at most ``k`` of the models, the best first, on one half of ``data``, and joins them.
 
-    Args:
-        models: Numbers of trials and their models, the best first. The models are used up: those
-            selected become parts of the ensemble.
-        data: Validation data.
-        objective: Of the study.
-        k: Models of the ensemble at most, repeated ones included.
-        seed: Decides which half of the data selects.
-
-    Returns:
-        The model, and of which trials it is and what it is worth on the half that took no part in
-        the selection.
-
-    Raises:
-        UsageError: The models, the data or the objective do not allow an ensemble.
+    A model that is repeated counts each time. The models are used up: those selected become parts
+    of the ensemble. ``seed`` decides which half of the validation data selects. The record says of
+    which trials the ensemble is, and what it is worth on the other half.
     """
     check_models(models)
     if data.n < 2:

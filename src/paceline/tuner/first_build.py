@@ -58,23 +58,17 @@ _ENOUGH = 8
 
 @dataclass(frozen=True)
 class FirstBuild:
-    """What the first model shows of all models of a search.
+    """What the first model shows of all models of a search."""
 
-    Attributes:
-        hp: The hyperparameters of the model, and with them the space as far as it is known.
-        names: Names of an epoch's logs, in the order of ``compile``; None when only training shows
-            them.
-        batch: Shapes and dtypes of a batch (x, y, sample weights), first axis examples; None when
-            only ``fit`` can read the data.
-        arrays: Name of a metric that is an array -> how many numbers it has.
-        untraced: Why the names are not known, where the user's steps cannot be traced.
-    """
-
-    hp: HyperParameters
+    hp: HyperParameters  # of the model, and with them the space as far as it is known
+    # Of an epoch's logs, in the order of ``compile``; None: only training shows them.
     names: list[str] | None
+    # Shapes and dtypes of a batch (x, y, sample weights), first axis examples; None when only
+    # ``fit`` can read the data.
     batch: Any
+    # Name of a metric that is an array -> how many numbers it has.
     arrays: Mapping[str, int] = field(default_factory=dict)
-    untraced: str | None = None
+    untraced: str | None = None  # why the user's steps cannot be traced, nor names be known
 
     def note_on(self, objective: Objective) -> str | None:
         """A sentence for the user where the objective is an array; else None."""
@@ -90,16 +84,9 @@ class FirstBuild:
     def objective(
         self, given: Any, direction: str | None, *, callbacks: bool
     ) -> Objective | Objectives:
-        """The objective of a search, or all of several.
+        """The objective of a search, or all of several; ``given`` is the argument of ``Tuner``.
 
-        Args:
-            given: The argument ``objective`` of ``Tuner``.
-            direction: The argument ``direction`` of ``Tuner``.
-            callbacks: Whether trials have callbacks, which may add the objective to the logs.
-
-        Raises:
-            ObjectiveError: The objective is not among the logs, or its direction is not known; or
-                several cannot be searched for together.
+        ``callbacks``: trials have callbacks, which may add the objective to the logs.
         """
         if isinstance(given, list):
             from paceline.study.objectives import resolve_objectives  # seldom needed
@@ -129,17 +116,8 @@ def first_preprocessing(
 ) -> Any:
     """What the first model does to samples before its step sees them, if it is a task of KerasHub.
 
-    Args:
-        builder: Builds models.
-        seed: The seed of the model.
-        precision: "float32", "bfloat16" or None.
-        first: As for ``probe``.
-
-    Returns:
-        Of ``data/preprocessed.py``; None for other models.
-
-    Raises:
-        BuildError: The build failed.
+    It is of ``data/preprocessed.py``; None for other models. ``first`` is as for ``probe``. Raises
+    BuildError where the build failed.
     """
     if "keras_hub" not in sys.modules or keras.backend.backend() != "jax":
         return None  # there are no tasks yet, or ``fit`` reads their data
@@ -166,19 +144,10 @@ def probe(
 ) -> FirstBuild:
     """Builds the model of the default hyperparameters, or of others where that one fails.
 
-    Args:
-        builder: Builds models.
-        arguments: The arguments of the search.
-        seed: The seed of the hyperparameters of further attempts.
-        attempts: The number of builds that may fail.
-        first: The hp of the first build; None: nothing is known of the space.
-        constraints: Tried on the model, which need not satisfy them.
-
-    Raises:
-        BuildError: No build worked, or the model does not take the data.
-        ConstraintError: ``hp.reject`` rejects all, or a constraint cannot be told of the model.
-        DataError: Labels lie outside of the model's classes.
-        PacelineError: An error of Paceline in the build or a function of hp, as it was raised.
+    ``attempts`` builds may fail; ``seed`` is that of the hyperparameters of the further ones.
+    ``first`` is the hp of the first build; None: nothing is known of the space. ``constraints`` are
+    tried on the model, which need not satisfy them. Raises an error of Paceline in the build or a
+    function of hp as it was raised.
     """
     keras_private.check_names()  # before the build and the data could be blamed
     hp, model, inputs = _first_model(builder, arguments, seed, attempts, first)
@@ -230,17 +199,10 @@ def _check_complex(model: Any, x: Any) -> None:
 
 
 def _check_validation(model: Any, batch: Any, validation: Any, *, wrapped: bool) -> None:
-    """Has the model take the shapes of validation data that are unlike those to train on.
+    """Checks that the model takes validation data of other shapes than those to train on.
 
-    Args:
-        model: A built model.
-        batch: Shapes and dtypes of a batch to train on: ``(x,)``, ``(x, y)`` or with weights.
-        validation: The same of a batch to validate on.
-        wrapped: As ``ArrayData.wrapped`` of the validation data.
-
-    Raises:
-        DataError: The targets are others than those to train on, or the model does not take the
-            data.
+    ``batch`` and ``validation`` are shapes and dtypes of a batch of each: ``(x,)``, ``(x, y)`` or
+    with weights. ``wrapped`` is ``ArrayData.wrapped`` of the validation data.
     """
     say = _differences(batch, validation)
     if not say:
@@ -311,16 +273,7 @@ def data_of(inputs: TrialInputs, arguments: SearchArguments) -> ArrayData | None
 
 
 def make_variables(model: Any, inputs: TrialInputs, arguments: SearchArguments) -> None:
-    """Makes the variables of a model that knows its inputs only from data.
-
-    Args:
-        model: A compiled model.
-        inputs: The data of its trial.
-        arguments: The arguments of the search.
-
-    Raises:
-        ConstraintError: Only ``fit`` can read the data.
-    """
+    """Makes the variables of a model that knows its inputs only from data, which are arrays."""
     data = data_of(inputs, arguments)
     if data is None:
         raise ConstraintError(
@@ -394,11 +347,7 @@ def _log_names(
 ) -> tuple[list[str] | None, str | None]:
     """Names of an epoch's logs; for the user's own steps that cannot be traced None, and why.
 
-    Args:
-        model: A compiled model.
-        batch: Shapes and dtypes of a batch.
-        given: The same, as ``fit`` hands it to the steps.
-        arguments: The arguments of the search.
+    ``batch`` has shapes and dtypes; ``given`` is the same, as ``fit`` hands it to the steps.
     """
     validated = arguments.validated
     try:
@@ -455,15 +404,7 @@ def trace_ends_of_space(
     known: HyperParameters,
     seed: int,
 ) -> None:
-    """Traces a model at each end of a space of continuous numbers.
-
-    Args:
-        packs: The executor that traces them.
-        builder: Builds models.
-        arguments: The arguments of the search.
-        known: The hyperparameters of a build: the space as far as it is known.
-        seed: The seed of the weights, which do not matter.
-    """
+    """Traces a model at each end of a space of continuous numbers, as far as it is ``known``."""
     parameters = known.parameters.values()
     packs.demand.uniform = bool(parameters) and all(not p.is_finite for p in parameters)
     packs.demand.continuous = not any(

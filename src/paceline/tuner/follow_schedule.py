@@ -153,11 +153,7 @@ def _shapes(layer: Any) -> list[tuple[int, ...]]:
 def _differing(
     ours: Mapping[str, Any], theirs: Mapping[str, Any], epoch: int, where: str
 ) -> list[str]:
-    """The names of the numbers in which two configurations differ.
-
-    Raises:
-        UsageError: They differ in something else.
-    """
+    """The names of the numbers in which two configurations differ; refuses any other difference."""
     found = []
     for name, value in ours.items():
         other = theirs.get(name)

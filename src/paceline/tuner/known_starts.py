@@ -31,13 +31,9 @@ _OPTUNA = "params_"
 def read_configurations(given: Configurations) -> list[dict[str, Any]]:
     """Reads configurations; what they do not name, the sampler chooses.
 
-    Args:
-        given: Name -> value; several of these; or a DataFrame with a column for each hyperparameter
-            and a row for each configuration, which may be a table of ``Tuner.results`` or of
-            ``optuna.Study.trials_dataframe``. A missing cell is not named.
-
-    Raises:
-        SpaceError: It is nothing of the kind, or a configuration names nothing.
+    A mapping, name -> value, is one configuration. A DataFrame has a column for each hyperparameter
+    and a row for each configuration; it may be a table of ``Tuner.results`` or of
+    ``optuna.Study.trials_dataframe``. A missing cell is not named.
     """
     found: list[dict[str, Any]] = []
     if isinstance(given, Mapping):
@@ -100,12 +96,8 @@ def _missing(value: Any) -> bool:
 def read_file(path: Path) -> list[dict[str, Any]]:
     """Reads configurations from a file of JSON.
 
-    Args:
-        path: The file: an object of name -> value, or what ``paceline best --json`` and ``paceline
-            trials --json`` print, whose ``hparams`` are read; or a list of these.
-
-    Raises:
-        UsageError: The file cannot be read, or holds something else.
+    It holds an object of name -> value, or what ``paceline best --json`` and ``paceline trials
+    --json`` print, whose ``hparams`` are read; or a list of these.
     """
     try:
         held = json.loads(path.read_text(encoding="utf-8"))

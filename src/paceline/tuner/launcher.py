@@ -34,17 +34,7 @@ from paceline.tuner.trial_events import PeerWatcher, TrialEvents
 
 
 class TrialLauncher:
-    """Begins the trials of one search.
-
-    Args:
-        context: The search.
-        events: Told of trials that began, and of trials that could not.
-
-    Attributes:
-        seconds: Seconds in the user's build, until now.
-        over: Whether every configuration of the space has been tried.
-        to_continue: Numbers of complete trials that this search is to train longer.
-    """
+    """Begins the trials of one search."""
 
     def __init__(self, context: SearchContext, events: TrialEvents) -> None:
         self._context, self._events = context, events
@@ -54,8 +44,9 @@ class TrialLauncher:
         self._packs, self._fit = context.packs, context.fit
         self._trials, self._members = context.trials, context.members
         self._said: set[str | None] = {refusal()}  # of the backend, the search itself has told
-        self.seconds = 0.0
-        self.over = False
+        self.seconds = 0.0  # in the user's build, until now
+        self.over = False  # whether every configuration of the space has been tried
+        # Complete trials that this search is to train longer.
         self.to_continue: deque[int] = deque()
 
     def ask(self) -> bool:
@@ -137,10 +128,9 @@ class TrialLauncher:
         return None if (rules := self._context.stopping) is None else rules.n_may_begin
 
     def adopt(self, number: int) -> int:
-        """Begins a trial of the study that a worker has left when it died.
+        """Begins a trial that a worker left when it died; returns the epoch after which it goes on.
 
-        Returns:
-            The epoch after which the trial goes on: 0 where nothing of its training is left.
+        That is 0 where nothing of its training is left.
         """
         trial = self._study.trials.by_number(number)
         extra = trial.continues is not None
@@ -262,12 +252,7 @@ class TrialLauncher:
         draft: Draft,
         inputs: TrialInputs,
     ) -> Any:
-        """The trial's model, where it satisfies the constraints.
-
-        Raises:
-            TrialRejected: It violates one.
-            ConstraintError: What a constraint is of cannot be told.
-        """
+        """The trial's model, if it satisfies the constraints; raises TrialRejected if not."""
         again = None
         if not model.built:
             # The variables of the trial's model are made when it is traced, from random numbers
@@ -373,19 +358,7 @@ class TrialLauncher:
 
 
 class TrialPrefetch:
-    """Decides how many trials are asked for before packs train, and while they train.
-
-    Args:
-        context: The search.
-        events: Knows whether too many trials have failed.
-        launcher: Begins trials.
-        peers: The study's other workers.
-        progress: Told when the search builds.
-
-    Attributes:
-        carried_over: Trials that were still to be asked for when a round was broken off, to be
-            asked for when the round begins again; None where no round was broken off.
-    """
+    """Decides how many trials are asked for before packs train, and while they train."""
 
     def __init__(
         self,
@@ -404,6 +377,8 @@ class TrialPrefetch:
         self._stop, self._progress = context.stop, progress
         self._may_begin: int | None = None  # trials that this round may begin; None: any number
         self._due: int | None = None  # trials to ask for in this round; None: as many as have room
+        # Trials that were still to be asked for when a round was broken off: they are asked for
+        # when it begins again.
         self.carried_over: int | None = None
         self._training = False  # whether a round has begun and not ended
 

@@ -36,20 +36,7 @@ TIMEOUT = SearchEnd("timeout", "the timeout is over")
 
 
 class SearchLoop:
-    """The loop between the study, which decides, and the executors, which train.
-
-    Args:
-        context: The search.
-
-    Attributes:
-        checkpointer: Saves the search, and restores it when it goes on.
-        timeline: Records what the search does when.
-        trackers: Told of the trials that end.
-        live: Writes what the search does now, for a dashboard.
-        done: ``run`` has come to its end, and no trial is left running or paused.
-        stuck: The device does not answer any more.
-        ended: Why the search has ended; None while it runs, and where it failed.
-    """
+    """The loop between the study, which decides, and the executors, which train."""
 
     def __init__(self, context: SearchContext) -> None:
         self._context, self._study = context, context.study
@@ -80,19 +67,12 @@ class SearchLoop:
             from paceline.tuner.population import Population  # plain searches need none of it
 
             self._population = Population(context, self._events, self._launcher, self.checkpointer)
+        # Done: ``run`` came to its end with no trial open. Stuck: the device answers no more.
         self.done = self.stuck = False
-        self.ended: SearchEnd | None = None
+        self.ended: SearchEnd | None = None  # None while it runs, and where it failed
 
     def check(self, hp: HyperParameters) -> None:
-        """Checks before anything is written that the search can work.
-
-        Args:
-            hp: The hyperparameters of a first build.
-
-        Raises:
-            UsageError: A population has nothing to explore.
-            ObjectiveError: What a model costs cannot be told.
-        """
+        """Checks before anything is written that the search can work."""
         if self._context.costs is not None:
             self._context.costs.check(hp)
         if self._population is not None:
@@ -313,11 +293,7 @@ class SearchLoop:
         return self._progress.progress(phase)
 
     def summary(self, seconds: float) -> dict[str, Any]:
-        """What ``paceline search --json`` prints.
-
-        Args:
-            seconds: Seconds of the whole call, reading the data and the first build included.
-        """
+        """What ``paceline search --json`` prints; ``seconds`` are those of the whole call."""
         return self._progress.summary(
             seconds, self._launcher.seconds, self.checkpointer.seconds, self.ended
         )
@@ -339,19 +315,7 @@ def _is_steady(context: SearchContext) -> bool:
 
 
 class EpochReports:
-    """Handles what executors report: records it, and answers what becomes of the trial.
-
-    Args:
-        context: The search.
-        events: Told of trials that complete or fail.
-        verdicts: Says which trials are pruned or paused.
-        progress: Shows the search.
-        stop: Whether the search was asked to stop.
-        peers: Other workers and programs, which may end a trial while it trains in ``fit``.
-
-    Attributes:
-        stopped: A training in ``fit`` was told to stop before its end, because the search stops.
-    """
+    """Handles what executors report: records it, and answers what becomes of the trial."""
 
     def __init__(
         self,
@@ -367,13 +331,12 @@ class EpochReports:
         self._trials, self._members = context.trials, context.members
         self._progress, self._stop = progress, stop
         self._strategy, self._peers = context.study.strategy, peers
-        self.stopped = False
+        self.stopped = False  # whether a training in ``fit`` was told to stop, as the search stops
 
     def receive(self, report: EpochReport) -> LateAnswer:
         """Handles a report of a job, which is a trial or a member of one.
 
-        Raises:
-            ObjectiveError: The objective is not among the logs.
+        Raises ObjectiveError where the objective is not among the logs.
         """
         self._peers.hear()
         number = self._members.trial_of(report.number)

@@ -68,21 +68,13 @@ class HandlesReports(Protocol):
 
 
 class BuiltTrial(NamedTuple):
-    """A trial ready for an executor.
+    """A trial ready for an executor."""
 
-    Attributes:
-        model: The compiled model of the first repeat.
-        epochs: Epochs to train.
-        inputs: Data, batch sizes and so on.
-        parameters: The hyperparameters that build declared.
-        costs: What the model costs, where that is among the objectives.
-    """
-
-    model: Any
-    epochs: int
-    inputs: TrialInputs
-    parameters: Sequence[Parameter] = ()
-    costs: Mapping[str, float] = MappingProxyType({})
+    model: Any  # compiled, of the first repeat
+    epochs: int  # to train
+    inputs: TrialInputs  # data, batch sizes and so on
+    parameters: Sequence[Parameter] = ()  # that build declared
+    costs: Mapping[str, float] = MappingProxyType({})  # where they are objectives
 
 
 def member_seed(seed: int, repeat: int) -> int:
@@ -102,20 +94,11 @@ def jobs_of(
     files: str = "{trial}",
     widths: OtherModels | None = None,
 ) -> list[Job]:
-    """Makes a job for each repeat of a trial; folds are parts of a job.
+    """Makes a job for each repeat of a trial, the last repeat first; folds are parts of a job.
 
-    Args:
-        number: The trial's number.
-        seed: The trial's seed.
-        built: The trial's model, epochs and inputs.
-        arguments: The arguments of the search.
-        build: Makes the trial's model from a seed.
-        hparams: The trial's hyperparameters, for callbacks that depend on them.
-        files: What callbacks call the trial in the names of their files.
-        widths: Builds models like the trial's, at other widths; None: it trains by itself.
-
-    Returns:
-        The jobs, that of the last repeat first.
+    ``build`` makes the trial's model from a seed. Callbacks that depend on ``hparams`` are given
+    them; ``files`` is what callbacks call the trial in names of files. ``widths`` builds models
+    like the trial's, at other widths; None: it trains by itself.
     """
     # Models are built in the order of the repeats.
     jobs = [
@@ -180,13 +163,9 @@ def other_models(
 ) -> OtherModels | None:
     """Builds models like a trial's; None where it is to have a program of its own.
 
-    Args:
-        build: Makes a model of hyperparameters, from the trial's seed.
-        hparams: The trial's hyperparameters.
-        built: The trial.
-        widths: As the argument of ``Tuner``.
-        rules: The rules by which trials share programs.
-        job: Number of the trial's first job, where a search that goes on may ask for it.
+    ``build`` makes a model of hyperparameters, from the trial's seed; ``widths`` is as the argument
+    of ``Tuner``. ``job`` is the number of the trial's first job, where a search that goes on may
+    ask for it.
     """
     if widths == "apart":
         return None
@@ -223,32 +202,18 @@ def _callbacks_of(
 
 
 class TrialMembers:
-    """The members of one trial, by the numbers of their jobs.
-
-    Args:
-        number: The trial's number.
-        size: The number of members.
-        epochs: Epochs to train.
-
-    Attributes:
-        jobs: The numbers of the members' jobs, the first member's first.
-        complete: Epochs that all members have reported.
-        trained: Job -> epochs it has reported.
-        latest: Job -> the latest value of each of its logs; not every epoch validates.
-        ended: Jobs that train no further.
-        waiting: Jobs that are paused until the other members have caught up.
-        verdict: The answer to the last epoch that all members have reported.
-    """
+    """The ``size`` members of one trial, by the numbers of their jobs."""
 
     def __init__(self, number: int, size: int, epochs: int) -> None:
         self.number, self.epochs = number, epochs
-        self.jobs = range(number * size, (number + 1) * size)
-        self.complete = 0
-        self.trained = dict.fromkeys(self.jobs, 0)
-        self.waiting: set[int] = set()
-        self.verdict: Answer = "continue"
+        self.jobs = range(number * size, (number + 1) * size)  # the first member's first
+        self.complete = 0  # epochs that all members have reported
+        self.trained = dict.fromkeys(self.jobs, 0)  # job -> epochs it has reported
+        self.waiting: set[int] = set()  # jobs paused until the others have caught up
+        self.verdict: Answer = "continue"  # to the last epoch that all have reported
+        # Job -> the latest value of each of its logs; not every epoch validates.
         self.latest: dict[int, dict[str, float]] = {}
-        self.ended: set[int] = set()
+        self.ended: set[int] = set()  # jobs that train no further
         self._reports: dict[int, dict[int, Mapping[str, float]]] = {}  # epoch -> job -> logs
         self._held: Weights | None = None  # what ``_fetch`` returns, once it is copied
         self._seconds = 0.0
@@ -271,13 +236,9 @@ class TrialMembers:
                 self.hold()  # its pack drops the weights, and other members may train on
 
     def due(self, report: EpochReport) -> EpochReport | None:
-        """The trial's next epoch, if all members have trained it or have ended before it.
+        """The trial's next epoch, once all members have trained it or ended before it; else None.
 
-        Args:
-            report: The report that was just added; its plan and program are given for the trial's.
-
-        Returns:
-            A report of the trial, logs being means over its members; None while members are behind.
+        Its logs are means over the members; plan and program are those of ``report``, the last one.
         """
         epoch = self.complete + 1
         logs = self._reports.get(epoch, {})
@@ -356,14 +317,9 @@ class TrialMembers:
 class MemberReports:
     """Makes reports of trials from the reports of their members.
 
-    Args:
-        size: Members of each trial; with one, reports and answers pass through unchanged.
-        together: Whether members wait for each other after every epoch, for a pruner's verdict.
-        packs: Trains members side by side; None when no trial can be packed.
-        fit: Trains the others one after another: there no member can wait for another.
-
-    Attributes:
-        size: As given.
+    With ``size`` 1, reports and answers pass through unchanged. If ``together``, members wait for
+    each other after every epoch, for a pruner's verdict. ``packs`` trains members side by side,
+    ``fit`` the others one after another: there no member can wait for another.
     """
 
     def __init__(self, size: int, together: bool, packs: PausesJobs | None, fit: DropsJobs) -> None:
@@ -412,15 +368,9 @@ class MemberReports:
         return job % self.size == 0
 
     def receive(self, report: EpochReport, handler: HandlesReports) -> LateAnswer:
-        """Handles the report of a job.
+        """Handles the report of a job; ``handler`` that of the trial, once all members have it.
 
-        Args:
-            report: The report.
-            handler: Handles the report of the trial, once all its members have reported the epoch.
-
-        Returns:
-            The answer; a function that returns it, to be called when all reports of the round are
-            in, where it depends on them.
+        The answer may be a function that returns it, to be called when the round has all reports.
         """
         number = self.trial_of(report.number)
         members = self._trials.get(number)

@@ -26,13 +26,7 @@ class EndsTrials(Protocol):
 
 
 class SeveralValues:
-    """Ends complete trials with the values of all objectives, at the best epoch of the first.
-
-    Args:
-        context: The search.
-        objectives: Its objectives.
-        events: Told of the trials that end.
-    """
+    """Ends complete trials with the values of all objectives, at the best epoch of the first."""
 
     def __init__(self, context: SearchContext, objectives: Objectives, events: EndsTrials) -> None:
         self._study, self._trials, self._costs = context.study, context.trials, context.costs

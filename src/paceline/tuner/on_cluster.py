@@ -23,16 +23,7 @@ from paceline.tuner.recipe import TrialRecipe
 
 
 def cluster_of(executor: Any, mesh: Any, sampler: Any) -> tuple[str, Cluster]:
-    """The name of an executor of several machines, and the machines.
-
-    Args:
-        executor: As of ``Tuner``.
-        mesh: As of ``Tuner``.
-        sampler: As of ``Tuner``.
-
-    Raises:
-        UsageError: It is no such executor, or a cluster cannot do what is asked for.
-    """
+    """The name of an executor of several machines, and the machines; arguments are ``Tuner``'s."""
     if executor == "ray":
         executor = Ray()
     if not isinstance(executor, Cluster):
@@ -61,19 +52,10 @@ def cluster_executor(
     models: TrainedModels,
     note: Callable[[str], None],
 ) -> RemoteExecutor:
-    """The executor of a search on a cluster.
+    """The executor of a search on a cluster; raises as ``Cluster.connect``.
 
-    Args:
-        config: The arguments of the tuner.
-        arguments: The arguments of the search.
-        how: Slots and plan, the limit of an epoch, whether trials come in order, and the rules by
-            which they share programs.
-        objective: The log that is searched for.
-        models: Keeps the best trials' weights.
-        note: Told what users may want to know.
-
-    Raises:
-        UsageError, ClusterError, MissingExtraError: As from ``Cluster.connect``.
+    ``how`` is slots and plan, the limit of an epoch, whether trials come in order, and the rules by
+    which they share programs.
     """
     assert config.cluster is not None
     options, limit, in_order, rules = how

@@ -38,17 +38,7 @@ _RATE_CALLBACKS = (keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRa
 
 
 class Population:
-    """Exchanges the trials of one search.
-
-    Args:
-        context: The search; its pruner is a ``PopulationPruner``.
-        events: Told of copies that fail.
-        launcher: Begins copies.
-        checkpointer: Saves the search before its first exchange.
-
-    Raises:
-        UsageError: The search cannot be one of a population.
-    """
+    """Exchanges the trials of one search, whose pruner is a ``PopulationPruner``."""
 
     def __init__(
         self,
@@ -89,16 +79,7 @@ class Population:
         self._seen: set[str] = set()  # programs whose hyperparameters were looked at
 
     def check(self, hp: HyperParameters) -> None:
-        """Checks before the first trial that there is something to explore.
-
-        Args:
-            hp: The hyperparameters of a first build.
-
-        Raises:
-            UsageError: No hyperparameter can change while a trial trains, or one of ``only`` cannot
-                or is not there, or a callback sets the learning rate too; or a rule would end the
-                search before the population has trained.
-        """
+        """Checks before the first trial that there is something to explore, under these rules."""
         self._check_rules()
         effects = self._effects_of_branches(hp)
         for name in self._pruner.settings.only or ():
@@ -131,14 +112,8 @@ class Population:
     def _effects_of_branches(self, hp: HyperParameters) -> dict[str, Effect]:
         """What each hyperparameter changes, by plain name; what is free in one branch is free.
 
-        Models of other branches than the first build's are looked at only where it does not show
-        enough.
-
-        Args:
-            hp: The hyperparameters of a first build.
-
-        Raises:
-            UsageError: A callback sets the learning rate too.
+        Models of other branches than that of the first build, ``hp``, are looked at only where it
+        does not show enough. A callback that sets the learning rate too is refused.
         """
         callbacks = self._context.arguments.callbacks
         hparams = self.effects.usual(hp)

@@ -39,14 +39,7 @@ class SearchStopped(BaseException):
 
 
 class ProgressReporter:
-    """Measures how fast a search goes, and shows it.
-
-    Args:
-        context: The search.
-
-    Attributes:
-        devices: The devices of JAX in words; None where Keras runs on something else.
-    """
+    """Measures how fast a search goes, and shows it."""
 
     def __init__(self, context: SearchContext) -> None:
         self._study, self._trials, self._fit = context.study, context.trials, context.fit
@@ -64,16 +57,12 @@ class ProgressReporter:
         self._rows: tuple[TrialRow, ...] = ()
         self._looked = -math.inf
         self._front_of = (0, 0)  # when so many trials had ended, and how many were on the front
-        self.devices = _devices()
+        self.devices = _devices()  # of JAX in words; None where Keras runs on something else
 
     def show(self, phase: str) -> None:
-        """Calls the user's ``progress``, unless that was just done.
+        """Calls the user's ``progress``, unless just done; SearchStopped where it returns False.
 
-        Args:
-            phase: What the search does now: building, compiling or training.
-
-        Raises:
-            SearchStopped: ``progress`` has returned False.
+        ``phase`` is what the search does now: building, compiling or training.
         """
         now = time.perf_counter()
         if self._show is not None and now - self._shown >= BETWEEN_LOOKS:
@@ -231,16 +220,11 @@ class ProgressReporter:
         checkpoint_seconds: float,
         ended: SearchEnd | None,
     ) -> dict[str, Any]:
-        """What ``paceline search --json`` prints.
+        """What ``paceline search --json`` prints, as JSON values.
 
-        Args:
-            seconds: Seconds of the whole call, reading the data and the first build included.
-            build_seconds: Seconds in the user's build.
-            checkpoint_seconds: Seconds that the search waited for checkpoints.
-            ended: Why the search has ended; None while it runs, and where it failed.
-
-        Returns:
-            JSON values.
+        ``seconds`` are those of the whole call, reading the data and the first build included.
+        ``build_seconds`` passed in the user's build; for ``checkpoint_seconds`` the search waited
+        for checkpoints. ``ended`` is None while it runs, and where it failed.
         """
         study, trials, best = self._study, self._trials, self._study.trials.best
         names = self._objectives

@@ -69,11 +69,7 @@ def numerics() -> str:
 
 
 def precision_of(config: TunerConfig, meta: Mapping[str, Any]) -> str | None:
-    """The precision of a study's models: that of the Tuner, else the one it was searched with.
-
-    Raises:
-        UsageError: The study names one that there is not.
-    """
+    """The precision of a study's models: that of the Tuner, else the one it was searched with."""
     return config.precision or check_precision(meta.get("precision"))
 
 
@@ -108,17 +104,10 @@ def key(
     objective: Objective | Objectives,
     executor: str,
 ) -> dict[str, Any]:
-    """What two searches must have in common for one to go on with the other's checkpoint.
+    """What two searches must share for one to go on with the other's checkpoint, as JSON values.
 
-    Args:
-        settings: Of ``decisive``: sampler, seed, slots, plan, pruner, precision, mesh.
-        arguments: The arguments of the search.
-        objective: The log that is searched for; or all objectives, where there are several.
-        executor: "auto", "local", "fit" or "ray".
-
-    Returns:
-        JSON values. ``n_trials``, ``trial_timeout`` and the rules that end a search are not among
-        them: they may change.
+    ``settings`` are of ``decisive``: sampler, seed, slots, plan, pruner, precision, mesh.
+    ``n_trials``, ``trial_timeout`` and the rules that end a search are left out: they may change.
     """
     free = ("n_trials", "trial_timeout", *STOPPING_RULES)
     search = {name: value for name, value in arguments.to_meta().items() if name not in free}
@@ -148,17 +137,9 @@ def meta(
     batch: Any,
     origin: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """What a study remembers beside its trials.
+    """What a study remembers beside its trials, as JSON values; arguments are as for ``key``.
 
-    Args:
-        settings: As for ``key``.
-        arguments: As for ``key``.
-        objective: As for ``key``.
-        batch: Shapes of a batch, or None.
-        origin: Where the study comes from, for ``paceline resume``; None from Python.
-
-    Returns:
-        JSON values.
+    ``batch`` has shapes; ``origin`` is what ``paceline resume`` has to know, None from Python.
     """
     return {
         **_objectives(objective),
@@ -192,11 +173,7 @@ def _objectives(objective: Objective | Objectives) -> dict[str, Any]:
 
 
 def _run(file: str | None) -> dict[str, Any]:
-    """How this process was started, and the version of the user's code, as JSON values.
-
-    Args:
-        file: The user's file; None: the script that this process runs.
-    """
+    """How this process was started, and the version of the code: of ``file``, or of its script."""
     return {
         "command": None if _interactive() else shlex.join(_shown(sys.orig_argv))[:2000],
         "python": platform.python_version(),
@@ -270,14 +247,8 @@ def _git(folder: Path) -> dict[str, Any] | None:
 def default_study(directory: Path, storage: Any) -> tuple[str, str | None]:
     """The name of a study that the user gives no name: that of the script or the notebook.
 
-    A study of that name goes on, and so does one called "study", as the default was until 0.1.
-
-    Args:
-        directory: Folder of the studies.
-        storage: As the argument of ``Tuner``.
-
-    Returns:
-        The name, and what to tell the user of it; None where there is nothing to tell.
+    A study of that name goes on, and so does one called "study", as the default was until 0.1. The
+    text is what to tell the user of the name.
     """
     name = _program_name()
     if name is not None and not _has_study(name, directory, storage):
@@ -398,9 +369,7 @@ _TRAINS = ("batch_size", "shuffle", "steps_per_epoch", "initial_epoch", "validat
 def unlike(before: Mapping[str, Any], arguments: SearchArguments) -> list[str]:
     """What decides the values of a trial, and is not as a study was searched last.
 
-    Args:
-        before: The study's metadata; what an earlier version has not kept is not compared.
-        arguments: The arguments of this search.
+    What an earlier version has not kept in the study's metadata is not compared.
     """
     found = []
     data = {"other data": arguments.data, "other validation data": arguments.validation}
@@ -419,11 +388,7 @@ def unlike(before: Mapping[str, Any], arguments: SearchArguments) -> list[str]:
 
 
 def check_alike(before: Mapping[str, Any], arguments: SearchArguments) -> None:
-    """Checks that trials of a study may be trained on: that one training would come of it.
-
-    Raises:
-        UsageError: They were trained on something else, or otherwise.
-    """
+    """Checks that trials of a study may be trained on: that one training would come of it."""
     if others := unlike(before, arguments):
         raise UsageError(
             f"continue_best: trials were searched with {', '.join(others)}, so half of a history "
@@ -434,13 +399,7 @@ def check_alike(before: Mapping[str, Any], arguments: SearchArguments) -> None:
 def family_rules(
     before: Mapping[str, Any] | None, arguments: SearchArguments, strategy: SearchStrategy
 ) -> FamilyRules:
-    """The rules by which the trials of a search share programs.
-
-    Args:
-        before: What the study remembers; None for a study without trials.
-        arguments: The arguments of the search.
-        strategy: Suggests its trials.
-    """
+    """The rules by which trials share programs; ``before`` is None for a study without trials."""
     now = FAMILY_RULES
     if before is None:
         trials = strategy.n_to_come(arguments.n_trials) or now.trials
@@ -451,15 +410,8 @@ def family_rules(
 def eras(before: Mapping[str, Any], arguments: SearchArguments, n_trials: int) -> list[Any]:
     """From which trial on a study was searched with which arguments, as JSON values.
 
-    Trials under way when arguments change are the trials of before here.
-
-    Args:
-        before: The study's metadata, before this search.
-        arguments: The arguments of this search.
-        n_trials: The number of trials that there are.
-
-    Raises:
-        StudyError: What the study holds of them cannot be read.
+    ``before`` is the study's metadata before this search; ``n_trials`` is how many trials there
+    are. Those under way when arguments change count with the earlier arguments.
     """
     found = _eras(before)
     if not found and n_trials:
@@ -474,11 +426,7 @@ def eras(before: Mapping[str, Any], arguments: SearchArguments, n_trials: int) -
 
 
 def search_of(meta: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """The arguments that a trial was searched with, as far as the study remembers them.
-
-    Raises:
-        StudyError: What the study holds of them cannot be read.
-    """
+    """The arguments that a trial was searched with, as far as the study remembers them."""
     found = [search for first, search in _eras(meta) if first <= number]
     return dict(found[-1] if found else meta.get("search", {}))
 

@@ -21,22 +21,14 @@ _NUMBERS = ("epochs", "batch_size", "initial_epoch", "validation_batch_size", "c
 
 @dataclass(frozen=True)
 class TrialRecipe:
-    """Makes jobs of specs. It is sent to each machine once.
-
-    Attributes:
-        builder: Builds models.
-        arguments: The arguments of the search.
-        widths: As the argument of ``Tuner``.
-        family_rules: The rules by which trials share programs.
-        precision: "float32", "bfloat16" or None, as the argument of ``Tuner``.
-        numbers: What decides the numbers of models in the process of the search.
-    """
+    """Makes jobs of specs. It is sent to each machine once."""
 
     builder: ModelBuilder
     arguments: SearchArguments
-    widths: str
-    family_rules: FamilyRules
-    precision: str | None
+    widths: str  # as the argument of ``Tuner``
+    family_rules: FamilyRules  # by which trials share programs
+    precision: str | None  # "float32", "bfloat16" or None
+    # What decides the numbers of models in the process of the search.
     numbers: Mapping[str, Any] | None = None
 
     @property

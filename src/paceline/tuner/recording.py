@@ -41,18 +41,10 @@ MOST_BYTES = 16_000_000
 
 
 class TimelineFile:
-    """The file of one search.
+    """The file of one search; ``name`` tells a study's searches apart, and sorts them by time.
 
     A disk that cannot be written costs the file, and never the search: the reason is kept in
     ``error``, and nothing more is written.
-
-    Args:
-        folder: The study's folder.
-        name: Tells the searches of a study apart, and sorts them by time.
-        begun: The first record.
-
-    Attributes:
-        error: Why nothing is written any more; None while all is well.
     """
 
     def __init__(self, folder: Path, name: str, begun: SearchBegun) -> None:
@@ -86,12 +78,7 @@ class TimelineFile:
 
 
 class TimelineRecorder:
-    """Writes the timeline of one search, every few seconds and at its end.
-
-    Args:
-        context: The search.
-        devices: The devices in words; None where they are not known.
-    """
+    """Writes the timeline of one search, every few seconds and at its end."""
 
     #: Seconds between two writes: what a process that is killed leaves out at most.
     EVERY = 10.0
@@ -151,12 +138,7 @@ class TimelineRecorder:
         )
 
     def write(self, summary: Mapping[str, Any], seconds_left: float | None) -> None:
-        """Writes what was collected.
-
-        Args:
-            summary: The summary of the search at this moment.
-            seconds_left: How long it is predicted to take from now; None: not known.
-        """
+        """Writes what was collected; ``seconds_left`` counts from now, None: not known."""
         self._written = time.perf_counter()
         if seconds_left is not None:
             self._records.append(Forecast(self._moment(), max(0.0, seconds_left)))
@@ -164,12 +146,7 @@ class TimelineRecorder:
         self._write()
 
     def finish(self, summary: Mapping[str, Any], *, finished: bool) -> None:
-        """Writes the rest.
-
-        Args:
-            summary: The summary of the search.
-            finished: Whether the search has come to its end, and was not stopped.
-        """
+        """Writes the rest; ``finished``: the search has come to its end, and was not stopped."""
         self.collect(all_ended=True)
         self._records.append(self._spent(summary, finished=finished))
         self._write()
@@ -242,11 +219,7 @@ class HasProgress(Protocol):
 
 
 class LiveWriter:
-    """Writes the state of one search once a second, where somebody looks.
-
-    Args:
-        context: The search.
-    """
+    """Writes the state of one search once a second, where somebody looks."""
 
     #: Seconds between two looks whether somebody looks.
     EVERY = 1.0

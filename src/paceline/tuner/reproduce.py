@@ -94,19 +94,11 @@ class Reproduction:
 def arguments_again(
     stored: Mapping[str, Any], given: Mapping[str, Any], n_epochs: int, x: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments to train one trial with, as it was trained.
+    """The arguments to train one trial with, as it was: those of ``search``, others of ``fit``.
 
-    Args:
-        stored: The arguments of the search, as far as the study remembers them.
-        given: Arguments that are given now; they come first.
-        n_epochs: The number of epochs that are recorded of the trial.
-        x: The data; a data set has its own batches.
-
-    Returns:
-        Arguments that ``Tuner.search`` has by name, and other arguments of ``fit``.
-
-    Raises:
-        UsageError: What was a function of hp is not given: a study keeps no functions.
+    ``stored`` are the arguments of the search, as far as the study remembers them: no functions of
+    hp, which must be given again. ``given`` come first. ``n_epochs`` are recorded of the trial. A
+    data set ``x`` has its own batches.
     """
     for name in ("batch_size", "initial_epoch"):
         by_hp = name in stored and stored[name] is None and not is_data_set(x)
@@ -135,24 +127,18 @@ def train_again(
     line: Sequence[Stretch],
     beside: Iterable[Trial] = (),
 ) -> tuple[str, dict[str, list[float]]]:
-    """Trains a trial alone, for as many epochs as are recorded.
+    """Trains a trial alone, for as many epochs as are recorded; returns its plan and history.
 
-    Args:
-        builder: Builds the model.
-        arguments: The arguments of the search that the trial is from.
-        line: The trial, of which the hparams, the seed and the number of epochs are used. Where the
-            trial began as a copy of another one, that one comes before it: each trial trains its
-            epochs of the line, and the next one takes over.
-        beside: Trials of the same search, in its order. A program has the numbers as inputs in
-            which the trials differ that were seen before it was compiled, and another one rounds
-            differently; so models of the first few are shown again.
+    The trial is the last one of ``line``; its hparams, seed and number of epochs are used. Where it
+    began as a copy of another one, that one comes before it: each trial trains its epochs of the
+    line, and the next one takes over. The history is that of the whole line.
 
-    Returns:
-        The plan, and the history of the whole line: metric name -> one value per epoch.
+    ``beside`` are trials of the same search, in its order. A program has the numbers as inputs in
+    which the trials differ that were seen before it was compiled, and another one rounds
+    differently; so models of the first few are shown again.
 
-    Raises:
-        StudyError: The trial began as a copy of one that the study has no more.
-        BuildError: The trial failed this time.
+    Raises StudyError where the trial began as a copy of one that the study has no more, and
+    BuildError where it failed this time.
     """
     trial = line[-1].trial
     if line[0].trial.continued_at is not None:
@@ -175,14 +161,7 @@ def train_again(
 
 
 class _LineReplay:
-    """Trains trials one after another, and records their epochs.
-
-    Args:
-        builder: Builds their models.
-        arguments: The arguments of the search that they are from.
-        packs: Trains them; None: ``fit`` does.
-        epochs: How many epochs they are to train together.
-    """
+    """Trains trials in turn, ``epochs`` in all, and records these; in ``fit`` without ``packs``."""
 
     def __init__(
         self,
@@ -210,12 +189,7 @@ class _LineReplay:
                 self._packs.pretrace(model, self._arguments.inputs_for(hp, model))
 
     def train(self, stretch: Stretch, source: Trial | None) -> None:
-        """Trains the epochs that one trial has trained of the line.
-
-        Args:
-            stretch: The trial and its epochs.
-            source: The trial that it begins as a copy of; None: it begins anew.
-        """
+        """Trains the epochs that one trial has of the line, as a copy of ``source`` or anew."""
         trial, packs = stretch.trial, self._packs
         self._until = stretch.last
         self._members.begin(trial.number, self._epochs)
@@ -292,10 +266,8 @@ class _LineReplay:
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
     """What is not as it was when a study was searched last, a sentence each.
 
-    Args:
-        before: The study's metadata.
-        now: Digests of ``data`` and ``validation``, ``numerics``, ``versions`` with what the
-            compiler was given, and names of ``callbacks``, as they are now.
+    ``before`` is the study's metadata. ``now`` has digests of ``data`` and ``validation``,
+    ``numerics``, ``versions`` with what the compiler was given, and names of ``callbacks``.
     """
     found = []
     callbacks = (before.get("search") or {}).get("callbacks")

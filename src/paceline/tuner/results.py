@@ -445,12 +445,7 @@ class StudyResults:
 
 
 def _arrays(validation_data: Any) -> ArrayData:
-    """Validation data as a user gives them.
-
-    Raises:
-        UsageError: They are no tuple of arrays.
-        DataError: They cannot be evaluated.
-    """
+    """Validation data as a user gives them."""
     if not isinstance(validation_data, (tuple, list)) or len(validation_data) not in (2, 3):
         raise UsageError("validation_data: pass (x, y) or (x, y, sample_weight).")
     try:

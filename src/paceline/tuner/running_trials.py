@@ -19,57 +19,37 @@ IN_A_ROW = 5
 
 @dataclass
 class RunningTrial:
-    """A trial that runs or is paused.
+    """A trial that runs or is paused."""
 
-    Attributes:
-        epochs: Epochs to train.
-        epoch: Epochs trained.
-        seconds: The trial's share of the seconds that its packs took.
-        plan: The plan of its pack: stacked, mapped or sequential; or fit. None before an epoch.
-        program: Fingerprint of the compiled program; None in ``fit`` and before an epoch.
-        not_packed: Why it trains in ``fit``; None in a pack.
-        worker: The machine of a cluster that has trained its last epoch; None without a cluster.
-        wall: Seconds on the clock of its epochs, its neighbours in the pack included.
-    """
-
-    epochs: int
-    epoch: int = 0
-    seconds: float = 0.0
+    epochs: int  # to train
+    epoch: int = 0  # epochs trained
+    seconds: float = 0.0  # the trial's share of the seconds that its packs took
+    # Of its pack: stacked, mapped or sequential; or fit; None before an epoch.
     plan: str | None = None
+    # Fingerprint of the compiled program; None in ``fit`` and before an epoch.
     program: str | None = None
-    not_packed: str | None = None
-    worker: str | None = None
-    wall: float = 0.0
+    not_packed: str | None = None  # why it trains in ``fit``; None in a pack
+    worker: str | None = None  # the machine of a cluster that trained its last epoch
+    wall: float = 0.0  # seconds on the clock of its epochs, its neighbours in the pack included
 
 
 class RunningTrials:
     """The trials of a search that have not ended, and counts of those that have.
 
-    Args:
-        past: The trials of the study so far. Trials that a dead process left running do not count:
-            they are tried again.
-
-    Attributes:
-        running: Number -> trial that trains, or waits for a slot.
-        paused: Number -> trial that waits for the pruner's verdict.
-        ended: State -> number of trials, earlier sessions included.
-        trial_epochs: Epochs trained in this search, of all trials together.
-        trial_seconds: Seconds that they took in this process: trials' shares of their packs' time.
-        n_begun: Trials that began in this search.
-        n_extra: Trials of this session and earlier ones that continue other trials: they do not
-            count for ``n_trials``.
-        n_theirs: Trials of the study that other workers train.
+    Of ``past``, the trials that a dead process left running do not count: they are tried again.
     """
 
     def __init__(self, past: Iterable[Trial]) -> None:
-        self.running: dict[int, RunningTrial] = {}
-        self.paused: dict[int, RunningTrial] = {}
+        self.running: dict[int, RunningTrial] = {}  # trains, or waits for a slot
+        self.paused: dict[int, RunningTrial] = {}  # waits for the pruner's verdict
         trials = [trial for trial in past if has_ended(trial)]
-        self.ended = Counter(trial.state for trial in trials)
+        self.ended = Counter(trial.state for trial in trials)  # earlier sessions included
+        # Trials of all sessions that continue others: they do not count for ``n_trials``.
         self.n_extra = sum(trial.continues is not None for trial in trials)
+        # Of all trials in this search; and their shares of their packs' seconds, in this process.
         self.trial_epochs, self.trial_seconds = 0, 0.0
-        self.n_begun = 0
-        self.n_theirs = 0
+        self.n_begun = 0  # in this search
+        self.n_theirs = 0  # trials of the study that other workers train
 
     @property
     def n_counted(self) -> int:
@@ -108,12 +88,7 @@ class RunningTrials:
         return was is not None
 
     def share(self, trials: Iterable[Trial], n_theirs: int) -> None:
-        """Counts the trials of a study that other workers search too.
-
-        Args:
-            trials: All trials of the study.
-            n_theirs: The number of trials that other workers train now.
-        """
+        """Counts all trials of a study of which other workers now train ``n_theirs``."""
         trials = list(trials)
         self.ended = Counter(trial.state for trial in trials if has_ended(trial))
         self.n_extra = sum(
@@ -128,14 +103,9 @@ class RunningTrials:
         return [trial.epochs - trial.epoch for trial in self.running.values()]
 
     def to_come(self, n_trials: int) -> tuple[int, float]:
-        """Estimates what is left of a search.
+        """The number of trials still to begin of ``n_trials``, and the epochs that each will train.
 
-        Args:
-            n_trials: The total that the study shall have.
-
-        Returns:
-            The number of trials still to begin, and the epochs that each will train: with a pruner
-            as many as the trials so far have trained on average.
+        With a pruner, these are as many as the trials so far have trained on average.
         """
         usual: float = max((trial.epochs for trial in self.running.values()), default=0)
         if self.ended["pruned"] or self.paused:
@@ -154,16 +124,7 @@ def has_ended(trial: Trial) -> bool:
 
 
 class FailureLimit:
-    """Counts the failures of one search.
-
-    Args:
-        in_a_row: The number of failures in a row that ends the search.
-        rejected_in_a_row: The number of rejections in a row that ends it.
-
-    Attributes:
-        succeeded: The number of trials that were complete or pruned.
-        cause: The error for which no more trials are asked for; None as long as they are.
-    """
+    """Counts the failures of one search; so many failures or rejections in a row end it."""
 
     def __init__(self, in_a_row: float, rejected_in_a_row: float) -> None:
         self._in_a_row, self._rejected_in_a_row = in_a_row, rejected_in_a_row
@@ -174,8 +135,8 @@ class FailureLimit:
         # error keeps the model of its trial in memory: so texts, and the last error alone.
         self._rejected: list[str] = []
         self._last_rejected: TrialRejected | None = None
-        self.succeeded = 0
-        self.cause: BaseException | None = None
+        self.succeeded = 0  # trials that were complete or pruned
+        self.cause: BaseException | None = None  # the error for which no more trials are asked for
 
     def resume(self, succeeded: int) -> None:
         """Goes on with a search that has had so many complete or pruned trials."""
@@ -217,8 +178,7 @@ class FailureLimit:
     def of_all(self, healthy: bool) -> bool:
         """Whether one trial after another fails in training.
 
-        Args:
-            healthy: Whether some trial trains well: then any number of others may fail.
+        Where some trial is ``healthy``, any number of others may fail.
         """
         if self._trainings < self._in_a_row or healthy:
             return False
@@ -228,9 +188,7 @@ class FailureLimit:
     def error(self, over: bool, useful: bool = False) -> tuple[PacelineError, BaseException] | None:
         """The error that the search must end with, and its cause; None as long as it can go on.
 
-        Args:
-            over: Whether every configuration of the space has been tried.
-            useful: Whether some trial of the study is complete or was pruned.
+        ``over``: the whole space has been tried. ``useful``: some trial is complete or was pruned.
         """
         cause, text = self.cause, f"{self._in_a_row} trials failed in a row; the last one"
         why = self._last_rejected

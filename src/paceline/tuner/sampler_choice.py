@@ -35,18 +35,7 @@ def with_chosen_sampler(
     objective: Objective | Objectives,
     note: Callable[[str], None],
 ) -> TunerConfig:
-    """The arguments of a tuner with a sampler in the place of "auto"; writes nothing.
-
-    Args:
-        config: The arguments.
-        arguments: The arguments of the search.
-        first_build: What the first model showed.
-        objective: What is searched for; all objectives, where there are several.
-        note: Told of the choice.
-
-    Raises:
-        StorageError: The study cannot be read.
-    """
+    """The arguments of a tuner with a sampler in the place of "auto"; writes nothing."""
     stored = StudyStorage.of(config.storage, config.study, config.directory).load(config.study)
     before = None if stored is None else stored.meta.get("sampler")
     if stored is not None and is_name(before):

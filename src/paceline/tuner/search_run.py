@@ -48,11 +48,7 @@ _NOTES = 30
 
 
 def one_of(name: str, value: Any, known: Sequence[Any]) -> None:
-    """Checks an argument that names a choice.
-
-    Raises:
-        UsageError: The value is none of those known.
-    """
+    """Checks an argument that names a choice."""
     if value not in known:
         raise UsageError(f"{name}: {value!r} is not one of {', '.join(map(str, known))}.")
 
@@ -61,11 +57,7 @@ EXECUTORS = ("auto", "local", "fit", "ray")
 
 
 def executor_of(executor: Any, mesh: Any, sampler: Any) -> tuple[str, Cluster | None]:
-    """The argument ``executor`` of ``Tuner``: its name, and the machines of one that has several.
-
-    Raises:
-        UsageError: There is no such executor, or a cluster cannot do what is asked for.
-    """
+    """The name of ``Tuner``'s argument ``executor``, and the machines of one that has several."""
     if executor == "ray" or not isinstance(executor, str):
         from paceline.tuner.on_cluster import cluster_of  # seldom needed
 
@@ -90,24 +82,10 @@ def sampler_settled(
 
 
 class SearchRun:
-    """One call of ``Tuner.search``, whose arguments are checked and whose first model is built.
+    """One call of ``Tuner.search``, whose arguments are checked and whose first model is built."""
 
-    Args:
-        config: The arguments of the tuner.
-        arguments: The arguments of the call.
-        first_build: What the first model showed.
-        objective: The log that is searched for; all objectives, where there are several.
-        listeners: Told how the search goes.
-        folder: Where this search keeps what is its own.
-
-    Attributes:
-        study: The study, once it is open.
-        models: The best models of the study, once it is open.
-        summary: What ``paceline search --json`` prints, once the search has run.
-    """
-
-    study: Study
-    models: TrainedModels
+    study: Study  # once it is open
+    models: TrainedModels  # once the study is open
 
     def __init__(
         self,
@@ -129,7 +107,7 @@ class SearchRun:
             key = self._policy.key
             self._handoff = TrialHandoff(config.folder, key, self._note, own=folder.path)
         self._snapshot: Snapshot | None = None
-        self.summary: dict[str, Any] = {}
+        self.summary: dict[str, Any] = {}  # what ``paceline search --json`` prints, once it has run
 
     def _note(self, text: str) -> None:
         """Tells the user, and remembers it for whoever looks on."""
@@ -137,14 +115,7 @@ class SearchRun:
         self._listeners.notes(text)
 
     def open(self, enqueued: Iterable[Mapping[str, Any]]) -> None:
-        """Opens the study and its last checkpoint; writes nothing.
-
-        Args:
-            enqueued: Configurations to try first.
-
-        Raises:
-            StudyError, StorageError, SamplerError, SpaceError: The study cannot be searched so.
-        """
+        """Opens the study and its last checkpoint; ``enqueued`` are tried first. Writes nothing."""
         config, objective = self._config, self._objective
         check_folder(config.folder)
         resumable = strategy_of(config.sampler).resumable
@@ -203,11 +174,7 @@ class SearchRun:
         self._snapshot = snapshot if study.resumed else None
 
     def _check_population(self) -> None:
-        """Refuses to join a population, whose trials wait for one another in its own process.
-
-        Raises:
-            UsageError: Another process searches the study with pbt.
-        """
+        """Refuses to join a population, whose trials wait for one another in its own process."""
         pruner = self.study.metadata.meta.get("pruner") or ""
         if self._worker is None or not self._worker.has_peers:
             return
@@ -221,13 +188,9 @@ class SearchRun:
     def run(self, began: float) -> None:
         """Searches, and saves what came of it.
 
-        Args:
-            began: When the call of ``Tuner.search`` began, by ``time.perf_counter``, in seconds.
-
-        Raises:
-            BuildError, StuckError: As from ``SearchLoop.run``.
-            StorageError: The study or the best model cannot be written.
-            KeyboardInterrupt: A signal asked the search to stop; what it has begun is saved.
+        ``began`` is when the call of ``Tuner.search`` began, by ``time.perf_counter``, in seconds.
+        Raises as ``SearchLoop.run``, and StorageError where the study or the best model cannot be
+        written. At KeyboardInterrupt, what the search has begun is saved.
         """
         study, config = self.study, self._config
         n_done, n_open = self._settle()
@@ -405,8 +368,7 @@ class SearchRun:
     def _settle(self) -> tuple[int, int]:
         """Works out the number of trials that the study shall have.
 
-        Returns:
-            The number of trials that it has, and how many of them are running or paused.
+        Returns the number of trials that it has, and how many of them are running or paused.
         """
         study, arguments = self.study, self._arguments
         under_way = ("running", "paused") if study.resumed else ()

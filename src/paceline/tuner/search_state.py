@@ -29,11 +29,7 @@ _SHARE = 0.5
 
 
 class SearchState:
-    """Takes snapshots of one search between two rounds, and restores it from them.
-
-    Args:
-        context: The search.
-    """
+    """Takes snapshots of one search between two rounds, and restores it from them."""
 
     def __init__(self, context: SearchContext) -> None:
         self._study, self._trials, self._members = context.study, context.trials, context.members
@@ -80,11 +76,9 @@ class SearchState:
         return Snapshot(facts, arrays, shared_files)
 
     def capture_trials(self) -> Snapshot | None:
-        """The running trials one by one, for a worker that takes them over.
+        """The running trials one by one, for a worker that takes them over; None if none could.
 
-        Returns:
-            None where no worker could: what a pruner has seen of a trial, and which members wait
-            for which, only this search knows.
+        What a pruner has seen of a trial, and which members wait for which, only this search knows.
         """
         packs = self._packs
         if packs is None or self._pruner is not None or self._members.size > 1:
@@ -104,12 +98,7 @@ class SearchState:
         return capture_trials(trials) if trials else None
 
     def restore(self, snapshot: Snapshot, launcher: TrialLauncher) -> None:
-        """Puts the trials that were running or paused back to where they were.
-
-        Args:
-            snapshot: The snapshot; the study was opened with its facts.
-            launcher: Builds trials again.
-        """
+        """Restores running and paused trials; the study was opened with the snapshot's facts."""
         facts, arrays = snapshot.facts, snapshot.arrays
         under_way = {int(number): _running(was) for number, was in facts["trials"].items()}
         for number, was in sorted(under_way.items()):
@@ -198,15 +187,7 @@ def _running(was: Mapping[str, Any]) -> RunningTrial:
 
 
 class SearchCheckpointer:
-    """Saves one search between its rounds, and restores it when it goes on.
-
-    Args:
-        context: The search.
-        failures: Counts trials that fail.
-        launcher: Begins trials.
-        prefetch: Asks for trials.
-        progress: Told that part of the search took the time of another process.
-    """
+    """Saves one search between its rounds, and restores it when it goes on."""
 
     def __init__(
         self,
@@ -231,10 +212,8 @@ class SearchCheckpointer:
     def continue_trials(self, numbers: Sequence[int], asked: list[int]) -> None:
         """Trains complete trials longer, before new trials are asked for.
 
-        Args:
-            numbers: The trials.
-            asked: ``continue_best`` and epochs: a search that goes on with the same two does not
-                add to the trials of its checkpoint.
+        ``asked`` is ``continue_best`` and epochs: a search that goes on with the same two does not
+        add to the trials of its checkpoint.
         """
         self._continued = asked
         self._launcher.to_continue.extend(numbers)

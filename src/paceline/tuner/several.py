@@ -20,19 +20,7 @@ _ONE = "give one objective"
 
 
 def check_tuner(objective: Sequence[Any], config: TunerConfig) -> Any:
-    """Refuses arguments of ``Tuner`` that mean nothing with several objectives.
-
-    Args:
-        objective: The argument ``objective``.
-        config: The other arguments.
-
-    Returns:
-        The objectives as a list; or the one that there is.
-
-    Raises:
-        SamplerError: The sampler learns from one objective.
-        UsageError: Another argument does, or there is no objective.
-    """
+    """Refuses arguments that mean nothing with several objectives; returns these, or the one."""
     if not objective:
         raise UsageError('objective: [] names none; give such as ["val_accuracy", "params"].')
     if len(objective) == 1:
@@ -64,16 +52,7 @@ def check_tuner(objective: Sequence[Any], config: TunerConfig) -> Any:
 
 
 def check_search(arguments: SearchArguments, objective: Sequence[Any]) -> None:
-    """Refuses arguments of ``search`` that mean nothing with several objectives.
-
-    Args:
-        arguments: The arguments of ``search``.
-        objective: The objectives, of ``check_tuner``.
-
-    Raises:
-        UsageError: An argument is of one objective, or leaves some objectives without values.
-        ObjectiveError: An objective is no name.
-    """
+    """Refuses arguments of ``search`` that mean nothing with several objectives."""
     check_rules(arguments.stopping, arguments.continue_best or None)
     # The values of a trial are those of one epoch, the best of the first objective.
     if (freq := arguments.validation_freq) == 1:
@@ -89,15 +68,7 @@ def check_search(arguments: SearchArguments, objective: Sequence[Any]) -> None:
 
 
 def check_rules(rules: StoppingRules | None, continue_best: int | None = None) -> None:
-    """Refuses rules that go by the best trial.
-
-    Args:
-        rules: When the search ends; None without rules.
-        continue_best: The number of best trials that train longer; None for none.
-
-    Raises:
-        UsageError: There is such a rule, or trials are to train longer.
-    """
+    """Refuses rules that go by the best trial."""
     given = {
         "target": None if rules is None else rules.target,
         "stop_after": None if rules is None else rules.stop_after,
@@ -113,11 +84,7 @@ def check_rules(rules: StoppingRules | None, continue_best: int | None = None) -
 
 
 def check_alone(objectives: Objectives, study: str, *, alone: bool) -> None:
-    """Refuses to measure latencies while another process trains trials of the same study.
-
-    Raises:
-        StudyError: Another process searches the study on this machine.
-    """
+    """Refuses to measure latencies while another process trains trials of the same study."""
     if "latency" in objectives.costs and not alone:
         raise StudyError(
             f"study: {study!r} is being searched by another process, and a latency is measured "

@@ -23,28 +23,18 @@ from paceline.tuner.running_trials import RunningTrials, has_ended
 
 @dataclass(frozen=True)
 class StoppingRules:
-    """The rules of one call of ``search``; see there. None: no such rule.
+    """The rules of one call of ``search``; see there. None: no such rule."""
 
-    Attributes:
-        target: The value of the objective that is good enough.
-        stop_after: The number of trials in a row, by number, that may end without a better value.
-        max_epochs_total: The number of epochs that all trials of the study may train.
-    """
-
-    target: float | None = None
-    stop_after: int | None = None
-    max_epochs_total: int | None = None
+    target: float | None = None  # a value of the objective that is good enough
+    stop_after: int | None = None  # trials in a row, by number, that may end without a better value
+    max_epochs_total: int | None = None  # of all trials of the study
 
     def to_meta(self) -> dict[str, Any]:
         """The rules that there are, as JSON values."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def check_population(self) -> None:
-        """Checks that a population can be searched under the rules.
-
-        Raises:
-            UsageError: One counts trials that end one after another.
-        """
+        """Refuses a population where a rule counts trials that end one after another."""
         if self.stop_after is not None:
             raise UsageError(
                 f"stop_after: it counts {self.stop_after:,} trials that end one after another, "
@@ -61,19 +51,7 @@ def check_rules(
     initial_epoch: Any = 0,
     continue_best: int | None = None,
 ) -> StoppingRules:
-    """Checks the rules as the user gave them.
-
-    Args:
-        target: A number of any kind, or None.
-        stop_after: A whole number above 0, or None.
-        max_epochs_total: A whole number above 0, or None.
-        epochs: As for ``search``: a whole number, or a function of hp.
-        initial_epoch: As for ``search``: a trial trains the epochs after this one.
-        continue_best: The number of best trials that train longer; None for none.
-
-    Raises:
-        UsageError: A value that cannot work.
-    """
+    """Checks the rules as the user gave them to ``search``; None: no such rule."""
     if target is not None:
         is_number = isinstance(target, (int, float, np.number)) and not isinstance(target, bool)
         if not is_number or not math.isfinite(target):
@@ -116,27 +94,15 @@ def _check_total(total: int, epochs: Any, first: Any) -> None:
 
 @dataclass(frozen=True)
 class SearchEnd:
-    """Why a search has ended.
+    """Why a search has ended."""
 
-    Attributes:
-        rule: Of ``STOPPING_RULES``, or "n_trials", "space", "timeout", "interrupted", "progress".
-        text: A sentence for the user, without a full stop; empty where there is nothing to say.
-    """
-
+    # Of ``STOPPING_RULES``, or "n_trials", "space", "timeout", "interrupted", "progress".
     rule: str
-    text: str = ""
+    text: str = ""  # a sentence for the user, without a full stop; empty: nothing to say
 
 
 class StoppingCheck:
-    """Says whether the rules end a search now.
-
-    Args:
-        rules: The rules.
-        trials: All trials of the study.
-        running: Those under way in this search.
-        objective: What ``target`` and gain are values of.
-        epochs: Epochs of a trial; None where they depend on hp.
-    """
+    """Says whether the rules end a search now; ``epochs`` are None where they depend on hp."""
 
     def __init__(
         self,
@@ -155,12 +121,9 @@ class StoppingCheck:
     def check_population(self, n_new: int, copies: Sequence[Trial]) -> None:
         """Checks before a search that a population can train to its last epoch under the rules.
 
-        Args:
-            n_new: Members that train from their first epoch, or go on from a checkpoint.
-            copies: Members that go on from a checkpoint, too, and continue other trials.
-
-        Raises:
-            UsageError: It cannot: all its members train side by side, whatever the others reach.
+        ``n_new`` members train from their first epoch, or go on from a checkpoint; ``copies`` go on
+        from a checkpoint, too, and continue other trials. All train side by side, whatever the
+        others reach.
         """
         rules = self._rules
         rules.check_population()

@@ -37,21 +37,13 @@ WhenStuck = Callable[[str, bool], None]
 
 
 def check_seconds(value: Any, name: str) -> None:
-    """Checks a time that a user gave; None is no limit.
-
-    Raises:
-        UsageError: It is no number above 0.
-    """
+    """Checks a time that a user gave; None is no limit."""
     if value is not None and (isinstance(value, (bool, str)) or not value > 0):
         raise UsageError(f"{name}: {value!r} is not a number of seconds above 0.")
 
 
 class SearchTimeout:
-    """``timeout``: the limit of one search, which begins now.
-
-    Args:
-        seconds: The seconds that the search may take; None for no limit.
-    """
+    """``timeout``: the limit of one search, which begins now; None for no limit."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds, self._began = seconds, time.perf_counter()
@@ -70,14 +62,10 @@ class SearchTimeout:
 
 
 class TrialTimeout:
-    """``trial_timeout``: the limit of each trial of one search.
+    """``trial_timeout``: the limit of each trial of one search; None for no limit.
 
-    Args:
-        seconds: The seconds that a trial may take; None for no limit.
-        stuck_trials: Trials that did not come back, in this process and those before.
-        study: Their study.
-        when_stuck: Called in a thread of its own when code of the main thread does not come back
-            and cannot be interrupted.
+    ``stuck_trials`` did not come back, in this process and those before. ``when_stuck`` is called
+    in a thread of its own when code of the main thread neither comes back nor can be interrupted.
     """
 
     def __init__(
@@ -91,27 +79,15 @@ class TrialTimeout:
         return self.stuck_trials.error(number, self._study.trials.by_number(number).hparams)
 
     def build(self, call: Callable[[], T]) -> T:
-        """Calls the user's build.
-
-        Raises:
-            TrialTimeoutError: The build did not return in time.
-        """
+        """Calls the user's build; raises TrialTimeoutError where it does not return in time."""
         return self._code(call, "build(hp) had not returned")
 
     def trace(self, call: Callable[[], T]) -> T:
-        """Traces a trial.
-
-        Raises:
-            TrialTimeoutError: Tracing did not end in time.
-        """
+        """Traces a trial; raises TrialTimeoutError where that does not end in time."""
         return self._code(call, "tracing its steps had not ended")
 
     def fit(self, number: int, call: Callable[[], T]) -> T:
-        """Trains a trial in Keras' ``fit``.
-
-        Raises:
-            TrialTimeoutError: The training did not end in time.
-        """
+        """Trains a trial in Keras' ``fit``; raises TrialTimeoutError where it takes too long."""
 
         def stuck(text: str) -> None:
             self.stuck_trials.add(number, self._study.trials.by_number(number).hparams, text)
@@ -122,12 +98,7 @@ class TrialTimeout:
         return run_with_timeout(self.seconds, call, self._text("its training had not ended"), stuck)
 
     def late(self, wall: float, epochs: int) -> TrialTimeoutError | None:
-        """Why a trial must end between two epochs; None while it has time left.
-
-        Args:
-            wall: Seconds that the trial has trained.
-            epochs: Epochs that the trial has trained.
-        """
+        """Why a trial must end between two epochs, after ``wall`` seconds; None if it has time."""
         if self.seconds is None or wall <= self.seconds:
             return None
         return TrialTimeoutError(
@@ -139,12 +110,8 @@ class TrialTimeout:
     ) -> Sequence[tuple[int, str]]:
         """Remembers packs whose epoch does not end, for the next process.
 
-        Args:
-            stuck: The jobs of the packs.
-            trial_of: Maps the number of a job to that of its trial.
-
-        Returns:
-            Trials that are the reason for certain, each with the text of its error.
+        ``trial_of`` maps the number of a job to that of its trial. Returns the trials that are the
+        reason for certain, each with the text of its error.
         """
         certain = []
         for pack in stuck.packs:
@@ -180,18 +147,12 @@ class TrialTimeout:
 
 
 class StuckTrials:
-    """Trials whose compiled step or ``fit`` did not come back, in a file.
-
-    Args:
-        path: The file; made when there is something to write.
-
-    Attributes:
-        suspects: Number of a job -> epochs it had trained when its pack did not come back.
-    """
+    """Trials whose compiled step or ``fit`` did not come back, in a file once there is one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._trials: dict[int, tuple[dict[str, Any], str]] = {}
+        # Number of a job -> epochs it had trained when its pack did not come back.
         self.suspects: dict[int, int] = {}
         try:
             held = json.loads(path.read_text())
@@ -214,14 +175,10 @@ class StuckTrials:
         self._write()
 
     def suspect(self, epochs: Mapping[int, int]) -> bool:
-        """Remembers the jobs of a pack that did not come back.
+        """Remembers the jobs of a pack that did not come back, and the epochs they had trained.
 
-        Args:
-            epochs: Number of a job -> epochs it had trained.
-
-        Returns:
-            Whether some job was not under suspicion before; if all were, each trained alone, and
-            to suspect them again does not help.
+        Returns whether some job was not under suspicion before; if all were, each trained alone,
+        and to suspect them again does not help.
         """
         new = any(self.suspects.get(job) != epoch for job, epoch in epochs.items())
         self.suspects.update(epochs)
@@ -279,24 +236,13 @@ def run_with_timeout(
     text: str,
     stuck: Callable[[str], None] | None = None,
 ) -> T:
-    """Calls a function, and interrupts it after so many seconds.
+    """Calls a function, and interrupts it after so many seconds; raises TrialTimeoutError then.
 
     A signal interrupts it: in the main thread, not on Windows, and only as long as the program has
     no handler of SIGALRM of its own. Elsewhere the function is not interrupted. Code that waits in
-    compiled code or in another library is not interrupted before it returns to Python.
-
-    Args:
-        seconds: The limit; None for no limit.
-        call: The function.
-        text: The text of the error.
-        stuck: Called in another thread with ``text`` when the function has not ended some time
-            after the limit.
-
-    Returns:
-        What the function returns.
-
-    Raises:
-        TrialTimeoutError: The function took longer, and was interrupted.
+    compiled code or in another library is not interrupted before it returns to Python: where the
+    function has not ended some time after the limit, ``stuck`` is called in another thread with
+    ``text``, that of the error.
     """
     if seconds is None:
         return call()

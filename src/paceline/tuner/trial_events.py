@@ -27,20 +27,13 @@ class TrialEvents:
     """Tells everyone concerned what has happened to a trial of one search.
 
     Concerned are the study, the executors, the best models, the pruner, and the count of failures.
-
-    Args:
-        context: The search.
-
-    Attributes:
-        failures: Counts the trials that fail.
-        several: Ends complete trials where there are several objectives; None for one.
     """
 
     def __init__(self, context: SearchContext) -> None:
         self._study, self._trials, self._members = context.study, context.trials, context.members
         self._models, self._pruner, self._notes = context.models, context.pruner, context.notes
         self._trackers, self._strategy = context.trackers, context.study.strategy
-        self.several = None
+        self.several = None  # ends complete trials, where there are several objectives
         if context.objectives is not None:
             from paceline.tuner.objective_values import SeveralValues
 
@@ -68,10 +61,7 @@ class TrialEvents:
     def completed(self, number: int, fetch: Callable[[], State] | None = None) -> None:
         """A trial has trained all its epochs.
 
-        Args:
-            number: The trial.
-            fetch: Fetches the trial's variables, for a search that trains it longer; None when no
-                pack holds them.
+        ``fetch`` returns its variables, for a search that trains it longer; None without a pack.
         """
         if self.several is not None:
             self.several.completed(number)
@@ -161,27 +151,14 @@ class TrialEvents:
 
 
 class PrunerVerdicts:
-    """Asks the pruner about trials, and pauses, resumes or ends them as the pruner says.
-
-    Args:
-        context: The search.
-        events: Told of trials that are pruned.
-    """
+    """Asks the pruner about trials, and pauses, resumes or ends them as the pruner says."""
 
     def __init__(self, context: SearchContext, events: TrialEvents) -> None:
         self._pruner, self._study = context.pruner, context.study
         self._trials, self._members, self._events = context.trials, context.members, events
 
     def of(self, report: EpochReport, value: float) -> Answer:
-        """Judges a trial after an epoch that is not its last.
-
-        Args:
-            report: The epoch.
-            value: The objective of that epoch.
-
-        Returns:
-            What the executor is to do with the trial.
-        """
+        """Judges a trial after an epoch that is not its last, whose objective is ``value``."""
         pruner, number = self._pruner, report.number
         if pruner is None:
             return "continue"
@@ -210,11 +187,7 @@ class PrunerVerdicts:
         self.give_up(self._pruner.given_up())
 
     def resume_best(self) -> bool:
-        """Resumes the best paused trial of a search that has nothing to do and no complete trial.
-
-        Returns:
-            Whether a trial was resumed.
-        """
+        """Resumes the best paused trial of an idle search that has no complete one; True if so."""
         if self._pruner is None or self._trials.ended["complete"]:
             return False
         best = self._pruner.last()
@@ -243,17 +216,7 @@ class AdoptsTrials(Protocol):
 
 
 class PeerWatcher:
-    """Looks what the other workers of a study have done, and takes their trials over when they die.
-
-    Args:
-        context: The search.
-        launcher: Begins trials that are taken over.
-        events: Told of trials that other programs have ended.
-        sleep: Waits so many seconds.
-
-    Attributes:
-        stopped_by: What has asked the search to stop, in words; None where no program has.
-    """
+    """Sees what other workers of a study have done, and takes over trials of those that die."""
 
     #: Seconds between two looks.
     EVERY = 0.5
@@ -275,13 +238,12 @@ class PeerWatcher:
         self._next, self._waits = 0.0, False
         self._took = False  # whether trials were taken over since ``wait`` last returned False
         self._to_begin: list[int] = []  # trials under way that have got another number
-        self.stopped_by: str | None = None
+        self.stopped_by: str | None = None  # the program that asked the search to stop, in words
 
     def look(self, n_left: int | None = None) -> None:
         """Takes in what the other workers did, unless that was done less than ``EVERY`` ago.
 
-        Args:
-            n_left: Trials that the study still lacks; None where there is no total.
+        ``n_left`` is the number of trials that the study still lacks; None where there is no total.
         """
         self._take_numbers()
         self.hear()
@@ -360,10 +322,9 @@ class PeerWatcher:
     def wait(self) -> bool:
         """With nothing to do, waits a moment for workers whose trials may have to be taken over.
 
-        Returns:
-            Whether the search must go on: a moment was waited, or trials of a dead worker have
-            just begun here. False when there is nothing to wait for: no trial runs elsewhere, or
-            every worker with a trial has given a sign of life since this search had nothing to do.
+        True if the search must go on: a moment was waited, or trials of a dead worker have just
+        begun here. False when there is nothing to wait for: no trial runs elsewhere, or every
+        worker with a trial has given a sign of life since this search had nothing to do.
         """
         if not self._peers.shared:
             return False

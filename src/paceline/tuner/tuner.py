@@ -475,10 +475,9 @@ class Tuner(StudyResults):
             stack.enter_context(begun_anew(self.name, config.directory, fresh=fresh))
 
     def _join(self, stack: ExitStack) -> tuple[Worker | None, Path]:
-        """Joins the workers of the study until the stack ends.
+        """Joins the workers of the study until the stack ends; returns the worker and its folder.
 
-        Returns:
-            The worker, None for a search of a searcher; and the folder that is its own.
+        The worker is None for a search of a searcher.
         """
         whole = self._config.folder
         first = stack.enter_context(study_lock(whole))

@@ -53,18 +53,12 @@ class _Held:
 
 
 class BestModels:
-    """Keeps the weights of the k best trials, each at its best epoch.
+    """Keeps the weights of the k best trials, each at its best epoch; ``keep`` is k.
 
     A trial under way, running or paused, may still fail, so its weights are held beside those of
     the trials that have ended, not in their place. With several objectives the front stays, however
-    large.
-
-    Args:
-        folder: Where files go; made at the first save.
-        keep: k.
-        direction: "maximize" or "minimize".
-        front: Returns the trials of the front, for several objectives; None for one.
-        study: Returns the study's id: another study may have left its models in the folder.
+    large; ``front`` returns its trials. ``study`` returns the study's id: another study may have
+    left its models in ``folder``, which is made at the first save.
     """
 
     def __init__(
@@ -86,8 +80,7 @@ class BestModels:
     def expect(self, trials: Mapping[int, Trial]) -> None:
         """Ignores saved models of no trial, as where a storage was cut, and they were not.
 
-        Args:
-            trials: Those of the study that may be the best.
+        ``trials`` are those of the study that may be the best.
         """
         for number, held in list(self._ended.items()):
             trial = trials.get(number)
@@ -99,11 +92,8 @@ class BestModels:
     def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Weights]) -> None:
         """Holds a running trial's weights when its new best value is among the k best.
 
-        Args:
-            number: The trial.
-            epoch: The epoch of ``value``, from 1.
-            value: The objective; the trial's best so far.
-            fetch: Copies the weights from the device; called only when they are held.
+        ``epoch`` is that of ``value``, from 1. ``fetch`` copies the weights from the device; it is
+        called only when they are held.
         """
         better = sum(self._rank(n, held) < self._rank(number, value) for n, held in self._values())
         if self._front is not None or better < self._keep:
@@ -161,15 +151,7 @@ class BestModels:
         )
 
     def snapshot(self, arrays: dict[str, np.ndarray], without: Container[int]) -> dict[str, Any]:
-        """Puts what is held into a checkpoint.
-
-        Args:
-            arrays: Name -> array; the weights are added.
-            without: Trials that are left out.
-
-        Returns:
-            JSON values for ``restore``.
-        """
+        """Adds held weights to ``arrays``, but not those of ``without``; JSON for ``restore``."""
         facts: dict[str, Any] = {}
         for where, trials in (("open", self._open), ("complete", self._ended)):
             facts[where] = {}
@@ -215,12 +197,8 @@ class BestModels:
     ) -> None:
         """Writes held models that are not on disk yet; removes files no longer among the best.
 
-        Args:
-            rebuild: ``(number, weights) -> keras.Model``; makes the model to save.
-            note: Told of a model that Keras cannot save whole: its weights are saved alone then.
-
-        Raises:
-            OSError: A file cannot be written.
+        ``rebuild`` makes the Keras model to save. ``note`` is told of a model that Keras cannot
+        save whole: its weights are saved alone then. Raises OSError where a file cannot be written.
         """
         kept = self._kept
         if not kept:
@@ -292,14 +270,8 @@ class BestModels:
 def find_saved(folder: Path, study: str, number: int, value: float | None) -> Path | None:
     """The file to load a trial's weights from, whichever worker of the study has saved it.
 
-    Args:
-        folder: The study's folder.
-        study: The study's id.
-        number: The trial's number.
-        value: The trial's value; a file of another value is another trial's.
-
-    Returns:
-        A whole model or weights alone; None where there is none.
+    It holds a whole model or weights alone; None where there is none. A file of another ``value``
+    is another trial's. ``folder`` and ``study`` are the study's, the latter its id.
     """
     for best in (folder / FOLDER, *sorted(folder.glob(f"{WORKERS}/*/{FOLDER}"))):
         entry = _read_manifest(best, study).get(number)
@@ -341,17 +313,9 @@ def _is_ours(entry: Any, study: str) -> bool:
 class TrainedModels:
     """Makes the trained models of a study again, from ``build(hp)`` and the weights that are kept.
 
-    Args:
-        study: The study; its direction is known.
-        builder: Builds its models.
-        folder: Where this search keeps models.
-        keep: The number of best trials whose models are kept.
-        precision: "float32", "bfloat16", or None for what the study was searched with.
-        study_folder: The study's folder, where ``folder`` is that of one of its workers.
-
-    Attributes:
-        best: The weights of the best trials: ``BestModels``, or what a searcher keeps.
-        last_variables: All variables of the best trials, after their last epochs.
+    The study's direction is known. ``folder`` is where this search keeps models; where that is the
+    folder of one of the study's workers, ``study_folder`` is the study's. ``precision`` is None for
+    what the study was searched with.
     """
 
     #: Seconds between saves while a search runs: a save takes a tenth of a second or more.
@@ -375,6 +339,7 @@ class TrainedModels:
         there = {t.number: t for t in trials if trials.may_be_best(t) and t.value is not None}
         front = (lambda: trials.front) if trials.several else None
         study_id = partial(getattr, study.metadata, "id")  # another worker may make the study first
+        # The weights of the best trials; a searcher may keep them itself.
         self.best: Any = BestModels(self._folder, keep, trials.direction, front, study_id)
         self.best.expect(there)
         if (searchers := study.strategy.trial_weights()) is not None:
@@ -393,15 +358,10 @@ class TrainedModels:
     def model(
         self, trial: Trial, note: Callable[[str], None] = lambda _: None, rank: int = 1
     ) -> Any:
-        """A trial's model, compiled, with the weights of its best epoch.
+        """A trial's compiled model, with the weights of its best epoch; ``rank`` is 1 for the best.
 
-        Args:
-            trial: The trial.
-            note: Told of layers that the model has in common with other models.
-            rank: Its place among the trials, 1 for the best.
-
-        Raises:
-            StudyError: Its saved weights are gone, or do not fit the model that build makes now.
+        ``note`` is told of layers that the model has in common with other models. Raises StudyError
+        where its saved weights are gone, or do not fit the model that build makes now.
         """
         # Late, as below: commands that only read a study load this module, and never JAX or Keras.
         from paceline.executor.process import search_process
@@ -456,13 +416,9 @@ class TrainedModels:
         return model
 
     def save(self, note: Callable[[str], None]) -> str | None:
-        """Writes the best models that are not on disk yet.
+        """Writes best models that are not on disk yet; returns why they stay in memory, or None.
 
-        Args:
-            note: Told of models that cannot be saved whole, and once that the disk has no room.
-
-        Returns:
-            Why models cannot be written, which stay in memory then; None when all are written.
+        ``note`` is told of models that cannot be saved whole, and once that the disk has no room.
         """
         self._last_save = time.perf_counter()
         from paceline.program.initial_weights import changes_kept, values_kept

@@ -55,30 +55,20 @@ _SHARED = re.compile(r"paused-[0-9.]+-([0-9a-f]{16})\.safetensors")
 
 @dataclass
 class Snapshot:
-    """A search between two epochs.
+    """A search between two epochs."""
 
-    Attributes:
-        facts: JSON values.
-        arrays: Name -> array on the host, whose values do not change any more.
-        shared_files: Key -> arrays by name that go to a file of their own, which checkpoints share:
-            under a key are the same arrays for as long as this process lives. A key is made of
-            digits and dots. A snapshot that was read has these arrays among ``arrays``.
-    """
-
-    facts: dict[str, Any] = field(default_factory=dict)
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)  # JSON values
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)  # on the host; not changed any more
+    # Key -> arrays by name that go to a file of their own, which checkpoints share: under a key are
+    # the same arrays for as long as this process lives. A key is made of digits and dots. A
+    # snapshot that was read has these arrays among ``arrays``.
     shared_files: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
 
 class CheckpointManager:
     """Writes and reads the checkpoints of one study, or of one of its workers.
 
-    Args:
-        folder: Where checkpoints go; made with the first one.
-        note: Told of a checkpoint that cannot be written or read.
-
-    Attributes:
-        folder: The same.
+    ``folder`` is made with the first one; ``note`` is told of one that cannot be written or read.
     """
 
     def __init__(self, folder: Path, note: Callable[[str], None]) -> None:
@@ -209,17 +199,9 @@ def save_checkpoint(
 ) -> Path:
     """Writes the facts and arrays of a snapshot to a file of its own, whole or not at all.
 
-    Args:
-        folder: Made if need be; no other process writes to it now.
-        stem: The beginning of the file's name, which ends with the beginning of its SHA-256.
-        snapshot: The snapshot, whose ``shared_files`` are left out.
-        shared: Names of files in the folder that belong to the snapshot.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        OSError, SafetensorError: The file cannot be written.
+    No other process writes to ``folder`` now, which is made if need be. The file's name is ``stem``
+    and the beginning of its SHA-256. ``shared`` are names of files in the folder that belong to the
+    snapshot. Raises OSError or SafetensorError where the file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _tidy(folder)  # a process that was killed here may have left a temporary file
@@ -252,14 +234,9 @@ def _tidy(folder: Path) -> None:
 
 
 def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot | None, str]:
-    """Reads a file that ``save_checkpoint`` has written.
+    """Reads a file of ``save_checkpoint``: the snapshot and "", or None and why it cannot be read.
 
-    Args:
-        path: The file.
-        digest: The beginning of its SHA-256, which its name ends with.
-
-    Returns:
-        The snapshot and an empty text; or None and why the file cannot be read.
+    ``digest`` is the beginning of its SHA-256, which its name ends with.
     """
     held: Any = None
     try:
@@ -300,23 +277,14 @@ def _array(array: np.ndarray, kinds: Mapping[str, Any], name: str) -> np.ndarray
 class SavePolicy:
     """Says when a checkpoint of a search is due, and writes it.
 
-    Args:
-        checkpoints: The study's checkpoints, or the worker's.
-        key: What a search must have in common with this one to go on with its checkpoints; JSON
-            values.
-
-    Attributes:
-        seconds: The time that the search has waited for its checkpoints.
-
-    Raises:
-        UsageError: PACELINE_CHECKPOINT_SECONDS is no number.
+    ``key``, JSON values, is what a search must share with this one to go on with its checkpoints.
     """
 
     def __init__(self, checkpoints: CheckpointManager, key: Mapping[str, Any]) -> None:
         self._checkpoints, self._key = checkpoints, plain(dict(key))
         self._every = seconds_between()
         self._next = 0.0  # the first one is due at once
-        self.seconds = 0.0
+        self.seconds = 0.0  # that the search has waited for its checkpoints
 
     @property
     def due(self) -> bool:
@@ -348,8 +316,7 @@ class SavePolicy:
     def load(self, note: Callable[[str], None]) -> Snapshot | None:
         """The last snapshot; None, and a note says why, where this search cannot go on with it.
 
-        Raises:
-            StudyError: It is of a search like this one, and does not hold what this version writes.
+        Raises StudyError where it is of a search like this one, but not as this version writes it.
         """
         snapshot = self._checkpoints.load()
         if snapshot is None or snapshot.facts.get("shared"):  # of single trials: trial_variables.py
@@ -411,11 +378,7 @@ class SavePolicy:
 
 
 def seconds_between() -> float:
-    """Seconds between checkpoints: PACELINE_CHECKPOINT_SECONDS, or 60.
-
-    Raises:
-        UsageError: The environment variable is no number from 0.
-    """
+    """Seconds between checkpoints: PACELINE_CHECKPOINT_SECONDS, or 60."""
     text = os.environ.get(_VARIABLE)
     try:
         seconds = EVERY if text is None else float(text)

@@ -49,17 +49,11 @@ _NAME = re.compile(r"trial-(\d+)-epoch-(\d+)-([0-9a-f]{16})\.safetensors")
 
 
 class LastVariables:
-    """Keeps the last variables of the k best complete trials.
+    """Keeps the last variables of the k best complete trials; ``keep`` is k.
 
-    Args:
-        folder: Where files go; made at the first save.
-        keep: k.
-        rank: Maps the value of a trial to a number; the best trial has the lowest.
-        values: Number -> value, of all complete trials.
-        study: Returns the id of the study; see ``BestModels``.
-
-    Attributes:
-        awaited: Trials that this search is to train longer: their files stay until it has.
+    ``folder`` is made at the first save. ``rank`` maps the value of a trial to a number; the best
+    trial has the lowest. ``values`` are those of all complete trials, by number. For ``study``, see
+    ``BestModels``.
     """
 
     def __init__(
@@ -72,6 +66,7 @@ class LastVariables:
     ) -> None:
         self._folder, self._keep, self._rank, self._study = folder, keep, rank, study
         self._values = dict(values)
+        # Trials that this search is to train longer: their files stay until it has.
         self.awaited: set[int] = set()
         self._held: dict[int, tuple[int, Parts]] = {}
         self._saved = {number: path for number, path in _found(folder) if number in self._values}
@@ -79,11 +74,8 @@ class LastVariables:
     def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Parts]) -> None:
         """Holds a complete trial's variables when it is among the k best.
 
-        Args:
-            number: The trial.
-            epoch: Its last epoch, from 1.
-            value: The objective.
-            fetch: Copies the variables from the device; called only when they are held.
+        ``epoch`` is its last, from 1. ``fetch`` copies the variables from the device; it is called
+        only when they are held.
         """
         self._values[number] = value
         kept = sorted({*self._held, *self._saved, number}, key=self._place)[: self._keep]
@@ -93,15 +85,10 @@ class LastVariables:
         self._held = {n: held for n, held in self._held.items() if n in kept}
 
     def load(self, number: int, epoch: int) -> Parts | None:
-        """Finds the variables of a trial after its last epoch.
+        """Finds the variables of a trial after its last epoch, counted from 1.
 
-        Args:
-            number: The trial.
-            epoch: Its last epoch, from 1.
-
-        Returns:
-            The trainable, non-trainable, optimizer and metric variables; None where they are not
-            kept, or the file is of another epoch or another trial, or damaged.
+        They are the trainable, non-trainable, optimizer and metric variables; None where they are
+        not kept, or the file is of another epoch or another trial, or damaged.
         """
         if number in self._held:
             found, parts = self._held[number]
@@ -129,8 +116,7 @@ class LastVariables:
     def save(self) -> None:
         """Writes what is held; removes files of trials no longer among the best nor awaited.
 
-        Raises:
-            OSError: A file cannot be written.
+        Raises OSError where a file cannot be written.
         """
         for number, (epoch, parts) in self._held.items():
             arrays: dict[str, np.ndarray] = {}
@@ -164,21 +150,14 @@ def _found(folder: Path) -> list[tuple[int, Path]]:
 
 @dataclass
 class HandedOverTrial:
-    """A trial between two epochs, as the worker that trained it left it.
+    """A trial between two epochs, as the worker that trained it left it."""
 
-    Attributes:
-        epoch: Epochs trained.
-        seconds: The trial's share of the time that its packs took.
-        history: Metric name -> values, one for each epoch.
-        parts: Trainable, non-trainable, optimizer and metric variables.
-        best: Its best epoch so far, the objective then, and the weights then; None where it was
-            not among the best of the worker's trials.
-    """
-
-    epoch: int
-    seconds: float
-    history: dict[str, list[float]]
-    parts: Parts
+    epoch: int  # epochs trained
+    seconds: float  # the trial's share of the time that its packs took
+    history: dict[str, list[float]]  # metric name -> values, one for each epoch
+    parts: Parts  # trainable, non-trainable, optimizer and metric variables
+    # Its best epoch so far, the objective and the weights then; None where it was not among the
+    # best of the worker's trials.
     best: tuple[int, float, Weights] | None = None
 
 
@@ -204,12 +183,9 @@ def capture_trials(trials: Iterable[tuple[Trial, HandedOverTrial]]) -> Snapshot:
 class TrialHandoff:
     """Reads the trials that workers of a study have left when they died.
 
-    Args:
-        folder: The study's folder.
-        key: What a search must have in common with this one for its trials to be of use here; JSON
-            values.
-        note: Told of a checkpoint that is damaged.
-        own: This worker's own folder: it tells of its own damaged checkpoints elsewhere.
+    ``key`` is what a search must have in common with this one for its trials to be of use here;
+    JSON values. ``note`` is told of a checkpoint that is damaged, but not in ``own``, this worker's
+    folder: it tells of these elsewhere.
     """
 
     def __init__(
@@ -229,11 +205,7 @@ class TrialHandoff:
         return trial is not None and self._entry(trial) is not None
 
     def take(self, trial: Trial) -> HandedOverTrial | None:
-        """Finds what is kept of a trial, known by its hparams and its seed.
-
-        Returns:
-            The trial as its worker left it; None where nothing whole is kept.
-        """
+        """What is kept of a trial, known by its hparams and seed; None where nothing whole is."""
         entry = self._entry(trial)
         if entry is None:
             return None
@@ -305,15 +277,9 @@ def apply_weights(model: Any, weights: Weights) -> None:
 
 
 def note_batch(study: Study, number: int, model: Any, inputs: TrialInputs) -> None:
-    """Notes the shapes of a trial's batches, where the study's would make another model.
+    """Notes the shapes of a trial's batches, where those of the first build make another model.
 
     A model without an ``Input`` has its variables from the data, which may depend on hp.
-
-    Args:
-        study: The study, which has the shapes of its first build.
-        number: The trial, which has begun.
-        model: Its model.
-        inputs: What it trains with.
     """
     from paceline.data.arrays import shapes_from_json, shapes_to_json
 

@@ -15,18 +15,10 @@ _MODEL = "+model"
 
 
 def make_trackers(track: Any) -> dict[str, Tracker]:
-    """Make the trackers that a user has asked for.
+    """Makes the trackers that a user has asked for, by name; an object is called by its class.
 
-    Args:
-        track: None, a name, an object with the methods of ``Tracker``, or a list of these. A name
-            is "mlflow", "wandb" or "tensorboard"; "mlflow+model" and "wandb+model" also store the
-            best model.
-
-    Returns:
-        Name -> tracker; an object is called by its class.
-
-    Raises:
-        UsageError: A name that is not known, a package that is not installed, or no tracker.
+    ``track`` is None, a name, an object with the methods of ``Tracker``, or a list of these. A name
+    is "mlflow", "wandb" or "tensorboard"; "+model" after the first two also stores the best model.
     """
     given = track if isinstance(track, (list, tuple)) else [] if track is None else [track]
     found: dict[str, Tracker] = {}

@@ -42,21 +42,14 @@ _PARTIAL = "paceline.partial"
 
 
 class MlflowTracker:
-    """Logs a study to MLflow.
-
-    Args:
-        keep_model: Whether the best model is stored as an artifact of the study's run.
-
-    Attributes:
-        where: How to look at the runs.
-    """
+    """Logs a study to MLflow; ``keep_model`` stores the best model as an artifact of its run."""
 
     def __init__(self, *, keep_model: bool = False) -> None:
         self._keep_model = keep_model
         self._study: TrackedStudy
         self._client: Any
         self._experiment = self._parent = ""
-        self.where: str | None = None
+        self.where: str | None = None  # how to look at the runs
 
     def begin(self, study: TrackedStudy) -> Collection[int]:
         """Finds or makes the run of the study; returns the trials that have runs."""

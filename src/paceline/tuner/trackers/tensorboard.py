@@ -28,15 +28,11 @@ _DONE = "done"
 
 
 class TensorBoardTracker:
-    """Writes event files that TensorBoard reads.
-
-    Attributes:
-        where: How to look at them.
-    """
+    """Writes event files that TensorBoard reads."""
 
     def __init__(self) -> None:
         self._study: TrackedStudy
-        self.where: str | None = None
+        self.where: str | None = None  # how to look at them
 
     def begin(self, study: TrackedStudy) -> Collection[int]:
         """Returns the trials whose folders are there whole."""

@@ -21,12 +21,9 @@ _LATE: dict[tuple[str, str], _TrackerThread] = {}
 
 
 class TrackerThreads:
-    """The trackers of one search.
+    """The trackers of one search, by name.
 
-    Args:
-        trackers: Name -> tracker.
-        study: The study.
-        note: Told of a tracker that fails or is late; called in the thread of the search alone.
+    ``note`` is told of a tracker that fails or is late, in the thread of the search alone.
     """
 
     #: Seconds that the end of a search waits for a tracker that logs nothing.
@@ -44,11 +41,7 @@ class TrackerThreads:
         self._threads: list[_TrackerThread] = []
 
     def begin(self, tracked: TrackedStudy) -> None:
-        """Begins to tell the trackers; nothing is told before.
-
-        Args:
-            tracked: What trackers are told of the study.
-        """
+        """Begins to tell the trackers of the study; nothing is told before."""
         # Another process that searches the study logs the trials that it has ended.
         alone = not self._study.peers.shared
         before = [t for t in self._study.trials if t.state in _ENDED] if alone else []
@@ -72,11 +65,9 @@ class TrackerThreads:
         self._tell_errors()
 
     def close(self, model: Callable[[Trial], Path | None], *, hurried: bool = False) -> None:
-        """Waits until the trackers know everything.
+        """Waits until the trackers know everything; ``model`` finds the file with a trial's model.
 
-        Args:
-            model: Finds the file with a trial's model.
-            hurried: Whether the search was stopped, and the user waits: for ``HURRY`` seconds then.
+        ``hurried``: the search was stopped, and the user waits: for ``HURRY`` seconds then.
         """
         if not self._threads:
             return
@@ -122,13 +113,8 @@ class TrackerThreads:
 class _TrackerThread:
     """One tracker, its queue, and the thread that calls it.
 
-    Args:
-        name: The tracker's name.
-        tracker: The tracker.
-        study: What it is told of the study.
-        before: Trials that have ended before.
-        earlier: The thread of an earlier search of the study, which ends first: what it logs is
-            not to be logged again.
+    ``before`` are trials that have ended before. ``earlier`` is the thread of an earlier search of
+    the study, which ends first: what it logs is not to be logged again.
     """
 
     def __init__(

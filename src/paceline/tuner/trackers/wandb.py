@@ -27,19 +27,12 @@ LOGGED = "wandb-trials.txt"
 
 
 class WandbTracker:
-    """Logs a study to Weights & Biases.
-
-    Args:
-        keep_model: Whether the best model is stored as an artifact of the study's run.
-
-    Attributes:
-        where: How to look at the runs.
-    """
+    """Logs a study to Weights & Biases; ``keep_model`` stores the best model as its artifact."""
 
     def __init__(self, *, keep_model: bool = False) -> None:
         self._keep_model = keep_model
         self._study: TrackedStudy
-        self.where: str | None = None
+        self.where: str | None = None  # how to look at the runs
 
     def begin(self, study: TrackedStudy) -> Collection[int]:
         """Reads which trials have runs: the library cannot say so offline."""
