@@ -6,12 +6,12 @@ import importlib
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
 import jax
 import keras
+from msgspec.structs import replace
 
 from paceline.benchmark import roofline
 from paceline.benchmark.records import Device

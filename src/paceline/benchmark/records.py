@@ -9,14 +9,13 @@ Notation
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from math import nan
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from paceline.errors import DataError
+from paceline.report import formats
 from paceline.report.forecast import Costs
 from paceline.study.storage.schema import UNREADABLE, Count, Scalar
 from paceline.study.storage.schema_errors import why
@@ -33,8 +32,7 @@ Amount = Annotated[float, Meta(ge=0, le=1e30)]
 Value = Annotated[float, Meta(ge=-1e30, le=1e30)]
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(msgspec.Struct, frozen=True):
     """One way to train at one batch size: a place in the grid of a run.
 
     Attributes:
@@ -71,8 +69,7 @@ class Config:
         return self.plan, self.slots, self.lanes, self.trial_devices, self.data_devices
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Measurement(msgspec.Struct, frozen=True):
     """The figures of one cell, or the reason why there are none.
 
     A figure that is unknown is None.
@@ -96,7 +93,7 @@ class Measurement:
         fits: Whether ``memory`` bytes are free on the device.
     """
 
-    config: Config
+    config: Config = msgspec.field(name="spot")  # the key in files
     state: State
     reason: str | None = None
     build: Seconds | None = None
@@ -139,8 +136,7 @@ class Measurement:
         return n_examples / self.rate if self.rate else None
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(msgspec.Struct, frozen=True):
     """The device, or the devices of one kind, that a run was measured on.
 
     Attributes:
@@ -164,8 +160,7 @@ class Device:
     peak_bytes: Amount | None = None
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(msgspec.Struct, frozen=True):
     """The accuracy of one trial, trained at one batch size, after each epoch.
 
     Attributes:
@@ -183,16 +178,15 @@ class Curve:
     batch_size: Size
     metric: str
     direction: Literal["maximize", "minimize"]
-    values: list[Value] = field(default_factory=list)
-    seconds: list[Seconds] = field(default_factory=list)
+    values: list[Value] = []
+    seconds: list[Seconds] = []
     learning_rate: Value | None = None
     scale: Value = 1.0
     plan: str | None = None
     reason: str | None = None
 
 
-@dataclass(frozen=True)
-class FirstEpoch:
+class FirstEpoch(msgspec.Struct, frozen=True):
     """The parts of the first epoch of Keras' ``fit``, which is slower than later ones.
 
     All times are seconds. JAX reports ``trace``, ``lower``, ``compile`` and ``programs``; with
@@ -235,8 +229,7 @@ class FirstEpoch:
         return sum(part for part in parts if part is not None)
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """The measurements of one process on one kind of device, with one Keras backend.
 
     Attributes:
@@ -264,11 +257,11 @@ class Run:
     model: Mapping[str, Any]
     n_examples: Size
     n_validation: Count = 0
-    cells: list[Measurement] = field(default_factory=list)
-    curves: list[Curve] = field(default_factory=list)
+    cells: list[Measurement] = []
+    curves: list[Curve] = []
     first_epoch: FirstEpoch | None = None
     costs: Mapping[str, Any] | None = None
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = []
     interrupted: bool = False
 
     @property
@@ -308,21 +301,15 @@ def to_json(runs: list[Run]) -> list[dict[str, Any]]:
     """Returns runs as JSON values; each cell also has its rate and the seconds of an epoch."""
     found = []
     for run in runs:
-        value = asdict(run)
-        value["cells"] = [_cell_json(cell, run.n_examples) for cell in run.cells]
+        value = msgspec.to_builtins(run, enc_hook=formats.strict)  # which knows NumPy's numbers
+        for record, cell in zip(value["cells"], run.cells, strict=True):
+            record |= {
+                "examples_per_second": cell.rate or None,
+                "at_once": cell.config.at_once,
+                "epoch_seconds": cell.epoch(run.n_examples),
+            }
         found.append(value)
     return found
-
-
-def _cell_json(cell: Measurement, n_examples: int) -> dict[str, Any]:
-    value = asdict(cell)
-    return {
-        "spot": value.pop("config"),  # the key of files that were written before the attribute
-        **value,
-        "examples_per_second": cell.rate or None,
-        "at_once": cell.config.at_once,
-        "epoch_seconds": cell.epoch(n_examples),
-    }
 
 
 def from_json(value: Any, where: str) -> list[Run]:
@@ -340,7 +327,7 @@ def from_json(value: Any, where: str) -> list[Run]:
         raise DataError(
             f"{where} is no result of `paceline bench --json` (format {found!r}, not {FORMAT!r})"
         )
-    runs = checked(_renamed(value), _File, where).runs
+    runs = checked(value, _File, where).runs
     for at, run in enumerate(runs):
         checked(run.model, _Model, where, f"runs[{at}].model")
         if run.costs is not None:
@@ -390,35 +377,3 @@ class _File(msgspec.Struct):
     """The parts of a result file that runs are made of."""
 
     runs: Annotated[list[Run], Meta(min_length=1)]
-
-
-def _renamed(value: Any) -> Any:
-    """Return a file's content with the names of the records, and NaN where JSON had none.
-
-    Parts of another type than they should have are left for the comparison with the records.
-    """
-    runs = value.get("runs")
-    if not isinstance(runs, list):
-        return value
-    return {**value, "runs": [_renamed_run(run) for run in runs]}
-
-
-def _renamed_run(run: Any) -> Any:
-    if not isinstance(run, dict):
-        return run
-    parts: dict[str, Any] = {}
-    for name, mend in (("cells", _cell), ("curves", _curve)):
-        if isinstance(run.get(name), list):
-            parts[name] = [mend(part) for part in run[name]]
-    return {**run, **parts}
-
-
-def _cell(cell: Any) -> Any:
-    return {**cell, "config": cell["spot"]} if isinstance(cell, dict) and "spot" in cell else cell
-
-
-def _curve(curve: Any) -> Any:
-    values = curve.get("values") if isinstance(curve, dict) else None
-    if not isinstance(values, list):
-        return curve
-    return {**curve, "values": [nan if value is None else value for value in values]}

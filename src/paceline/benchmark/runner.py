@@ -8,11 +8,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 import keras
+from msgspec.structs import replace
 
 from paceline.benchmark import environment, grid, roofline
 from paceline.benchmark.accuracy import SCALES, CurveInterrupted, train_curve
@@ -235,8 +236,8 @@ class Runner:
         if costs is None:
             return
         # The first build of a process is slow. It was done before the pilot; a search has to do it.
-        costs = replace(costs, ready=costs.ready + self._subject.first_build)
-        self.run = replace(self.run, costs=asdict(costs))
+        ready = costs.ready + self._subject.first_build
+        self.run = replace(self.run, costs={**asdict(costs), "ready": ready})
 
     def _curves(self) -> None:
         """Trains one trial at each batch size, in the fastest way for one trial."""
