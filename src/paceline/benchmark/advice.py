@@ -320,26 +320,27 @@ def _comparable(a: Run, b: Run) -> tuple[dict[int, Measurement], dict[int, Measu
     return found[0], found[1]
 
 
-def explain(first: FirstEpoch, n_examples: int) -> list[str]:
-    """Returns lines that explain why the first epoch of Keras' ``fit`` is slow.
+def explain(first: FirstEpoch, n_examples: int) -> tuple[str, list[tuple[str, str, str]], str]:
+    """Returns why the first epoch of Keras' ``fit`` is slow.
 
     Args:
         first: The timed first epoch.
         n_examples: Training examples of the whole data.
 
     Returns:
-        A headline with the seconds, one line for each part of them, and a closing sentence.
+        A headline with the seconds; the seconds, the share and the name of each part of them; and a
+        closing sentence.
     """
     full = -(-n_examples // first.batch_size)
     of = f"{first.steps:,} steps"
     if first.steps < full:
         of += f" (a part of the data: all of it are {full:,} steps)"
     seconds = formats.fine
-    lines = [
+    head = (
         f"The first epoch of Keras' fit takes {seconds(first.first)}, a later one "
         f"{seconds(first.later)}: batch {first.batch_size}, {of}. "
         f"The {seconds(first.extra)} more are paid once:"
-    ]
+    )
     parts: list[tuple[str, float | None]] = [
         ("tracing: Keras' Python code runs once and is recorded", first.trace),
         ("lowering: the record becomes a program in XLA's language", first.lower),
@@ -354,15 +355,13 @@ def explain(first: FirstEpoch, n_examples: int) -> list[str]:
     rest = first.extra - first.explained
     if abs(rest) > 0.02 * first.extra:
         parts.append(("not accounted for (timings scatter)", rest))
-    for text, part in parts:
-        if part is not None:
-            share = part / first.extra if first.extra > 0 else 0.0
-            lines.append(f"{seconds(part):>9}  {share:>4.0%}  {text}")
-    lines.append(
+    extra = first.extra if first.extra > 0 else float("inf")
+    last = (
         "Another model, or another batch size, pays it again; Paceline pays it once for all trials "
         "that share a program, and keeps the compiled program on disk for the next run."
     )
-    return lines
+    shares = [(seconds(n), f"{n / extra:.0%}", text) for text, n in parts if n is not None]
+    return head, shares, last
 
 
 def _programs(n: int | None) -> str:

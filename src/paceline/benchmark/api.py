@@ -10,7 +10,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from paceline.benchmark import arguments, table
+from paceline.benchmark import arguments
+from paceline.benchmark.advice import way
 from paceline.benchmark.measure import nothing_cached
 from paceline.benchmark.records import Measurement, Run
 from paceline.benchmark.result import Bench
@@ -188,7 +189,7 @@ def progress_line(measurement: Measurement, at: int, of: int) -> str:
         at: Its position, from 1.
         of: Number of all cells.
     """
-    where = f"{at} of {of}: batch {measurement.config.batch_size}, {table.way(measurement.config)}"
+    where = f"{at} of {of}: batch {measurement.config.batch_size}, {way(measurement.config)}"
     if measurement.state == "measured":
         return (
             f"{where}: {formats.fine(measurement.step)} a step, {measurement.rate:,.0f} examples/s"

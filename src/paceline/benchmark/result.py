@@ -15,11 +15,12 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from paceline.benchmark import cluster, quota, table
-from paceline.benchmark import html as bench_html
+from paceline.benchmark import cluster, quota
 from paceline.benchmark.advice import Advice, advise, fastest
 from paceline.benchmark.cluster import ClusterPrediction
 from paceline.benchmark.convergence import sentences
+from paceline.benchmark.document import Part, document
+from paceline.benchmark.html import page
 from paceline.benchmark.quota import LONGEST
 from paceline.benchmark.records import (
     FORMAT,
@@ -30,6 +31,7 @@ from paceline.benchmark.records import (
     labels,
     to_json,
 )
+from paceline.benchmark.text import text_of
 from paceline.errors import DataError, UsageError
 from paceline.report import formats
 from paceline.report.forecast import Costs, Prediction, asha_share, predict
@@ -147,7 +149,7 @@ class Bench:
         Args:
             width: Columns of the terminal; None: lines are as long as the tables need.
         """
-        return table.result_text(self.runs, self.advice, width, self.outlook)
+        return text_of(self._parts(), width)
 
     def to_json(self) -> dict[str, Any]:
         """Returns what ``paceline bench --json`` prints and ``--merge`` reads."""
@@ -161,7 +163,7 @@ class Bench:
             "runs": to_json(self.runs),
             "fastest": winner,
             "target": self.target,
-            "plan": None if self.plan is None else asdict(self.plan),
+            "plan": msgspec.to_builtins(self.plan),
             "prediction": [_seconds(self.predicted(run)) for run in self.runs],
             "cluster": [
                 None if found is None else found.to_json()
@@ -173,7 +175,11 @@ class Bench:
 
     def html(self) -> str:
         """Returns one HTML page with figures, which needs no other file."""
-        return bench_html.page(self.runs, self.advice, target=self.target, more=self.outlook)
+        name = str(self.runs[0].model.get("name", "model")) if self.runs else "model"
+        return page(name, self._parts())
+
+    def _parts(self) -> list[Part]:
+        return document(self.runs, self.advice, self.outlook, self.target)
 
     def save(self, path: str | Path) -> None:
         """Writes the result to a file.
