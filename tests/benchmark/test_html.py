@@ -54,7 +54,7 @@ class Checked(HTMLParser):
 
 @pytest.fixture(scope="module")
 def text():
-    return page("<net>.py", document([RUN], advise([RUN]), ["It takes 5 minutes."], 0.7))
+    return page([RUN], document([RUN], advise([RUN]), ["It takes 5 minutes."]), 0.7)
 
 
 def test_the_page_is_whole_and_needs_no_other_file(text):
@@ -112,16 +112,16 @@ def test_light_and_dark_have_the_same_colours_defined(text):
 
 def test_an_interrupted_run_says_so():
     found = run(measurement(32, 1.0), interrupted=True)
-    assert "Interrupted: what had been measured" in page("net.py", document([found], []))
+    assert "Interrupted: what had been measured" in page([found], document([found], []))
 
 
 def test_devices_stand_side_by_side():
     gpu = run(measurement(32, 9000.0), platform="gpu")
-    text = page("net.py", document([RUN, gpu], advise([RUN, gpu])))
+    text = page([RUN, gpu], document([RUN, gpu], advise([RUN, gpu])))
     names = re.findall(r'class="name"[^>]*>([^<]+)', text)
     assert names[:3] == ["cpu, one trial", "cpu, several trials at once", "gpu, one trial"]
     Checked(text)
 
 
 def test_nothing_measured_is_still_a_page():
-    Checked(page("net.py", document([run()], [])))
+    Checked(page([run()], document([run()], [])))

@@ -10,20 +10,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from paceline.benchmark.advice import Advice, explain, fastest, way
-from paceline.benchmark.records import Curve, Measurement, Run, labels
+from paceline.benchmark.records import Measurement, Run, labels
 from paceline.report import formats
 
-
-class Section(IntEnum):
-    """The sections of the page, in their order."""
-
-    FACTS = 0
-    ADVICE = 1
-    OUTLOOK = 2
-    BARS = 3
-    CURVES = 4
-    FIRST_EPOCH = 5
-    MEASURED = 6
+#: The sections of the page, in their order.
+Section = IntEnum("Section", "FACTS ADVICE OUTLOOK PICTURES FIRST_EPOCH MEASURED")
 
 
 @dataclass(frozen=True)
@@ -63,74 +54,30 @@ class Shares(Part):
     last: str
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A bar of a group; equal names have equal patterns."""
-
-    group: str
-    name: str
-    seconds: float
-    hint: str
-
-
-@dataclass(frozen=True)
-class Bars(Part):
-    """Bars, which the text leaves out."""
-
-    sentence: str
-    bars: Sequence[Bar]
-
-
-@dataclass(frozen=True)
-class Curves(Part):
-    """Curves of one metric, which the text leaves out."""
-
-    curves: Sequence[Curve]
-    target: float | None  # a value to mark
-
-
 def document(
-    runs: Sequence[Run],
-    advice: Sequence[Advice],
-    outlook: Sequence[str] = (),
-    target: float | None = None,
+    runs: Sequence[Run], advice: Sequence[Advice], outlook: Sequence[str] = ()
 ) -> list[Part]:
-    """Returns all parts of a result.
-
-    Args:
-        runs: The runs.
-        advice: The findings.
-        outlook: Sentences on the time of a planned search.
-        target: A value of the metric to mark in the curves; None: nothing is marked.
-    """
-    winner = fastest(runs)
-    best = None if winner is None else winner[1]
-    several = len(runs) > 1
+    """Returns all parts of a result; ``outlook`` is about the time of a planned search."""
+    best = fastest(runs)
     parts: list[Part] = []
-    pictures: list[Part] = [*_bars(runs)]
     for label, run in zip(labels(runs), runs, strict=True):
-        of = f" ({label})" if several else ""
+        of = f" ({label})" if len(runs) > 1 else ""
         notes = [f"Note: {note}" for note in run.notes]
         if run.interrupted:
             notes.append("Interrupted: what had been measured until then.")
         parts.append(Sentences(Section.FACTS, "", [*facts(run), *notes]))
         measured = f"All that was measured{of}"
         if run.measured:
-            parts.append(_table(run, best, measured))
+            parts.append(_table(run, best[1] if best else None, measured))
         parts.append(Sentences(Section.MEASURED, measured, list(missing(run))))
         if run.first_epoch is not None:
             why = f"Why the first epoch is slow{of}"
             shares = explain(run.first_epoch, run.n_examples)
             parts.append(Shares(Section.FIRST_EPOCH, why, *shares))
-        curves = [curve for curve in run.curves if curve.values]
-        if curves:
-            title = f"{curves[0].metric} by batch size{f' on {label}' if several else ''}"
-            pictures.append(Curves(Section.CURVES, title, curves, target))
     texts = [each.text for each in advice]
     parts.append(Sentences(Section.ADVICE, "What follows", texts, listed=True))
     parts.append(Sentences(Section.OUTLOOK, "Will it be done?", outlook, listed=True))
-    said = [each for each in parts if not isinstance(each, Sentences) or each.sentences]
-    return said + pictures
+    return [part for part in parts if not isinstance(part, Sentences) or part.sentences]
 
 
 def facts(run: Run) -> list[str]:
@@ -243,36 +190,3 @@ def _named(measurements: Sequence[Measurement]) -> str:
     return "; ".join(
         f"{name} (batch {', '.join(map(str, sorted(sizes)))})" for name, sizes in ways.items()
     )
-
-
-def _bars(runs: Sequence[Run]) -> Iterator[Bars]:
-    """The seconds of a trial's epoch: a bar for each batch size, device and way to train."""
-    sizes = sorted({measurement.config.batch_size for run in runs for measurement in run.measured})
-    bars = []
-    for size in sizes:
-        for label, run in zip(labels(runs), runs, strict=True):
-            name = f"{label}, " if len(runs) > 1 else ""
-            for kind, each in _kinds(run, size):
-                seconds = each.epoch(run.n_examples)
-                if seconds is not None:
-                    hint = way(each.config)
-                    bars.append(Bar(f"batch {size:,}", f"{name}{kind}", seconds, hint))
-    if bars:
-        sentence = (
-            "Seconds of one trial's epoch, steady: what it takes on its own, or its share where "
-            "several train at once. Shorter is better."
-        )
-        yield Bars(Section.BARS, "Training time by batch size", sentence, bars)
-
-
-def _kinds(run: Run, size: int) -> Iterator[tuple[str, Measurement]]:
-    """Keras' fit, the fastest way for one trial, and the fastest way for several at once."""
-    measurements = [each for each in run.measured if each.config.batch_size == size]
-    groups = {
-        "Keras' fit": [c for c in measurements if c.config.plan == "fit"],
-        "one trial": [c for c in measurements if c.config.plan != "fit" and c.config.at_once == 1],
-        "several trials at once": [c for c in measurements if c.config.at_once > 1],
-    }
-    for kind, found in groups.items():
-        if found:
-            yield kind, max(found, key=lambda measurement: measurement.rate)

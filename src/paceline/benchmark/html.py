@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from paceline.benchmark.document import Bars, Curves, Part, Sentences, Shares, Table
+from paceline.benchmark.advice import way
+from paceline.benchmark.document import Part, Section, Sentences, Shares, Table
 from paceline.benchmark.lines_svg import Line, picture
+from paceline.benchmark.records import Measurement, Run, labels
 from paceline.report import formats
 from paceline.report import html as report_html
 from paceline.report.html.markup import table
@@ -39,13 +42,22 @@ svg .target { stroke: var(--ink); stroke-dasharray: 2 4; }
 _KINDS = 6
 
 
-def page(name: str, parts: Sequence[Part]) -> str:
-    """Returns the whole page as HTML.
+@dataclass(frozen=True)
+class _Picture(Part):
+    """A part that only a page can show."""
+
+    markup: str
+
+
+def page(runs: Sequence[Run], parts: Sequence[Part], target: float | None = None) -> str:
+    """Returns the whole page as HTML, with bars and curves.
 
     Args:
-        name: Name of the model.
-        parts: The parts, in any order of sections.
+        runs: The runs.
+        parts: What is said of them.
+        target: A value of the metric to mark in the curves; None: nothing is marked.
     """
+    name = str(runs[0].model.get("name", "model")) if runs else "model"
     style = Path(report_html.__file__).with_name("page.css").read_text(encoding="utf-8") + _STYLE
     lines = [
         "<!doctype html>",
@@ -55,7 +67,8 @@ def page(name: str, parts: Sequence[Part]) -> str:
         f"<h1>{escape(name)}: what training costs</h1>",
     ]
     above = ""
-    for part in sorted(parts, key=lambda part: part.section):
+    pictures = [*_bars(runs), *_curves(runs, target)]
+    for part in sorted([*parts, *pictures], key=lambda part: part.section):
         if part.title != above:
             lines.append(f"<h2>{escape(part.title)}</h2>")
             above = part.title
@@ -81,10 +94,8 @@ def _lines(part: Part) -> Iterator[str]:
         yield f"<p>{escape(part.first)}</p>"
         yield _list([f"{seconds} ({share}) {what}" for seconds, share, what in part.shares])
         yield f"<p>{escape(part.last)}</p>"
-    elif isinstance(part, Bars):
-        yield from _bars(part)
-    elif isinstance(part, Curves):
-        yield from _curves(part)
+    elif isinstance(part, _Picture):
+        yield part.markup
 
 
 def _list(sentences: Sequence[str]) -> str:
@@ -95,36 +106,71 @@ def _dim(sentence: str) -> str:
     return f'<p class="dim">{escape(sentence)}</p>'
 
 
-def _bars(part: Bars) -> Iterator[str]:
-    longest = max(bar.seconds for bar in part.bars)
-    names = list(dict.fromkeys(bar.name for bar in part.bars))
-    yield f'{_dim(part.sentence)}<div class="bars">'
-    above = None
-    for bar in part.bars:
-        if bar.group != above:
-            yield f"<h3>{escape(bar.group)}</h3>"
-            above = bar.group
-        kind = names.index(bar.name) % _KINDS
-        width = 70 * bar.seconds / longest  # percent; the value stands beside the longest
-        yield (
-            f'<span class="name" title="{escape(bar.hint)}">{escape(bar.name)}</span>'
-            f'<span class="row"><span class="bar k{kind}" style="width:{width:.2f}%"></span>'
-            f'<span class="value">{formats.fine(bar.seconds)}</span></span>'
+def _bars(runs: Sequence[Run]) -> Iterator[_Picture]:
+    """The seconds of a trial's epoch as bars: one for each batch size, device and way to train."""
+    rows = list(_rows(runs))
+    if not rows:
+        return
+    longest = max(seconds for _, _, seconds, _ in rows)
+    kinds = list(dict.fromkeys(kind for _, kind, _, _ in rows))
+    sentence = (
+        "Seconds of one trial's epoch, steady: what it takes on its own, or its share where "
+        "several train at once. Shorter is better."
+    )
+    lines, above = [f'{_dim(sentence)}<div class="bars">'], None
+    for size, kind, seconds, how in rows:
+        if size != above:
+            lines.append(f"<h3>batch {size:,}</h3>")
+            above = size
+        width = 70 * seconds / longest  # percent; the value stands beside the longest
+        pattern = f"k{kinds.index(kind) % _KINDS}"
+        lines.append(
+            f'<span class="name" title="{escape(how)}">{escape(kind)}</span>'
+            f'<span class="row"><span class="bar {pattern}" style="width:{width:.2f}%"></span>'
+            f'<span class="value">{formats.fine(seconds)}</span></span>'
         )
-    yield "</div>"
+    markup = "\n".join([*lines, "</div>"])
+    yield _Picture(Section.PICTURES, "Training time by batch size", markup)
 
 
-def _curves(part: Curves) -> Iterator[str]:
-    metric = part.curves[0].metric
-    yield '<div class="figures">'
-    for title in ("epochs", "seconds of training and validation"):
-        whole = title == "epochs"
-        lines = [
-            Line(str(curve.batch_size), list(zip(xs, curve.values, strict=False)))
-            for curve in part.curves
-            for xs in [range(1, len(curve.values) + 1) if whole else curve.seconds]
-        ]
-        drawing = picture(lines, title, metric, part.target, whole=whole)
-        caption = f"{metric} against {title}; each line is a batch size."
-        yield f"<figure>{drawing}<figcaption>{escape(caption)}</figcaption></figure>"
-    yield "</div>"
+def _rows(runs: Sequence[Run]) -> Iterator[tuple[int, str, float, str]]:
+    sizes = sorted({measurement.config.batch_size for run in runs for measurement in run.measured})
+    for size in sizes:
+        for label, run in zip(labels(runs), runs, strict=True):
+            name = f"{label}, " if len(runs) > 1 else ""
+            for kind, measurement in _kinds(run, size):
+                seconds = measurement.epoch(run.n_examples)
+                if seconds is not None:
+                    yield size, f"{name}{kind}", seconds, way(measurement.config)
+
+
+def _kinds(run: Run, size: int) -> Iterator[tuple[str, Measurement]]:
+    """Keras' fit, the fastest way for one trial, and the fastest way for several at once."""
+    found = sorted(run.measured, key=lambda measurement: -measurement.rate)
+    found = [measurement for measurement in found if measurement.config.batch_size == size]
+    for kind, fits in (
+        ("Keras' fit", lambda config: config.plan == "fit"),
+        ("one trial", lambda config: config.plan != "fit" and config.at_once == 1),
+        ("several trials at once", lambda config: config.at_once > 1),
+    ):
+        yield from [(kind, each) for each in found if fits(each.config)][:1]
+
+
+def _curves(runs: Sequence[Run], target: float | None) -> Iterator[_Picture]:
+    for label, run in zip(labels(runs), runs, strict=True):
+        curves = [curve for curve in run.curves if curve.values]
+        if not curves:
+            continue
+        metric, figures = curves[0].metric, ""
+        for title, whole in (("epochs", True), ("seconds of training and validation", False)):
+            lines = [
+                Line(str(curve.batch_size), list(zip(xs, curve.values, strict=False)))
+                for curve in curves
+                for xs in [range(1, len(curve.values) + 1) if whole else curve.seconds]
+            ]
+            drawing = picture(lines, title, metric, target, whole=whole)
+            caption = escape(f"{metric} against {title}; each line is a batch size.")
+            figures += f"<figure>{drawing}<figcaption>{caption}</figcaption></figure>"
+        where = f" on {label}" if len(runs) > 1 else ""
+        heading, markup = f"{metric} by batch size{where}", f'<div class="figures">{figures}</div>'
+        yield _Picture(Section.PICTURES, heading, markup)

@@ -175,11 +175,10 @@ class Bench:
 
     def html(self) -> str:
         """Returns one HTML page with figures, which needs no other file."""
-        name = str(self.runs[0].model.get("name", "model")) if self.runs else "model"
-        return page(name, self._parts())
+        return page(self.runs, self._parts(), self.target)
 
     def _parts(self) -> list[Part]:
-        return document(self.runs, self.advice, self.outlook, self.target)
+        return document(self.runs, self.advice, self.outlook)
 
     def save(self, path: str | Path) -> None:
         """Writes the result to a file.

@@ -18,7 +18,7 @@ def text_of(parts: Sequence[Part], width: int | None = None) -> str:
     """Returns parts as lines without colours, the last one without a line end.
 
     Args:
-        parts: The parts; pictures are left out.
+        parts: The parts of a result.
         width: Columns of the terminal; None: lines are as long as the tables need.
     """
     blocks = ["\n".join(_lines(part, width)) for part in parts]
