@@ -31,7 +31,7 @@ def test_a_run_comes_back_as_it_was():
         notes=["a note"],
     )
     text = formats.to_json({"format": FORMAT, "runs": to_json([run])})
-    assert from_json(json.loads(text), "a.json") == [run]
+    assert from_json(json.loads(text), "a.json").runs == [run]
 
 
 def test_what_follows_of_a_cell_stands_beside_it():

@@ -123,9 +123,8 @@ def bench(
     seed = whole_number(seed, "seed", least=0, most=2**32 - 1)
     data, validation = read_data(x, y, validation_data, validation_split, sample_weight)
     packs = executor == "auto" and keras.backend.backend() == "jax"
-    plan = arguments.check_plan(
-        plan_trials, plan_epochs, plan_batch_size, plan_pruner, quota, data.n, workers, packs=packs
-    )
+    asked = (plan_trials, plan_epochs, plan_batch_size, plan_pruner, quota, workers)
+    plan = arguments.planned_search(*asked, n=data.n, packs=packs)
     arguments.check_curves(epochs, scale_lr, target, validation is not None)
     sizes = arguments.check_batch_sizes(batch_sizes, data.n, note)
     chosen = arguments.check_slots(slots)
@@ -144,11 +143,8 @@ def bench(
             epochs=epochs or 0,
             objective=objective,
             scale_lr=scale_lr or "none",
-            plan_trials=plan.n_trials if plan else 0,
-            plan_epochs=plan.epochs if plan else 0,
-            plan_batch_size=plan_batch_size,
-            plan_pruner=plan.pruner if plan else None,
-            plan_on_cluster=plan is not None and plan.workers is not None,
+            search=plan,
+            search_batch_size=plan_batch_size,
         )
         facts = {
             "name": name or getattr(build, "__name__", type(build).__name__),

@@ -8,7 +8,7 @@ from typing import Any
 from paceline.benchmark import grid
 from paceline.benchmark.accuracy import SCALES
 from paceline.benchmark.quota import check_quota
-from paceline.benchmark.result import MOST_PLANNED, MOST_WORKERS, Plan
+from paceline.benchmark.records import MOST_PLANNED, MOST_WORKERS, PlannedSearch
 from paceline.benchmark.subject import Subject
 from paceline.errors import UsageError
 from paceline.pack.mesh import local_devices
@@ -92,32 +92,30 @@ def meshes(given: int | None) -> tuple[tuple[int, int], ...]:
     return ((n, 1), (1, n)) if n > 1 else ()
 
 
-def check_plan(
+def planned_search(
     n_trials: Any,
     epochs: Any,
     batch_size: Any,
     pruner: Any,
     quota: Any,
-    n: int,
-    workers: Any = None,
+    workers: Any,
     *,
-    packs: bool = True,
-) -> Plan | None:
+    n: int,
+    packs: bool,
+) -> PlannedSearch | None:
     """Returns the search whose time is to be predicted; None if the user asked for none.
 
+    All but the last two are arguments of ``bench``.
+
     Args:
-        n_trials: ``plan_trials`` of ``bench``, as the next four are its arguments of such names.
+        n_trials: Trials; the other arguments are refused without them.
         epochs: Epochs of each trial.
         batch_size: Examples per step; None: the size that is measured first.
         pruner: The pruner, or None.
         quota: Hours, or None.
-        n: Training examples.
         workers: Workers of a cluster, or None.
+        n: Training examples.
         packs: Whether trials can train in packs, as they do on a cluster.
-
-    Raises:
-        UsageError: A value is impossible, or there is a quota, a batch size, a pruner or workers
-            and no search.
     """
     seconds = check_quota(quota)
     if n_trials is None:
@@ -133,7 +131,7 @@ def check_plan(
     if batch_size is not None and whole_number(batch_size, "plan_batch_size") > n:
         raise UsageError(f"plan_batch_size: {batch_size} is above the {n:,} training examples.")
     if workers is not None:
-        _planned(workers, "workers", MOST_WORKERS)
+        workers = _planned(workers, "workers", MOST_WORKERS)
         if not packs:
             raise UsageError(
                 "workers: workers of a cluster train packs on JAX, and here Keras' fit is "
@@ -142,7 +140,7 @@ def check_plan(
     from paceline.study.pruners.pruners import check_pruner, pruner_text  # loads Optuna
 
     text = pruner_text(check_pruner(pruner))
-    return Plan(
+    return PlannedSearch(
         _planned(n_trials, "plan_trials", MOST_PLANNED),
         _planned(epochs, "plan_epochs", MOST_PLANNED),
         text,

@@ -11,7 +11,7 @@ from typing import Any
 from paceline.benchmark.api import read_data
 from paceline.benchmark.pilot_search import run_pilot
 from paceline.benchmark.quota import most_trials
-from paceline.benchmark.result import Plan
+from paceline.benchmark.records import PlannedSearch
 from paceline.benchmark.subject import Subject
 from paceline.errors import UsageError
 from paceline.executor.process import search_process
@@ -130,7 +130,7 @@ def plan_for_budget(
         )
 
     def share(n: int) -> float:
-        return Plan(MEASURED, n, pruner).share
+        return PlannedSearch(MEASURED, n, pruner).share
 
     return choose(
         *(costs, remains, epochs, share),

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from paceline.benchmark.records import PlannedSearch
 from paceline.executor.remote.payoff import PAYS
 from paceline.report import formats
 from paceline.report.forecast import Costs, predict, rounds_left
@@ -62,21 +63,18 @@ class ClusterPrediction:
         return {**asdict(self), "total": self.total, "pays": self.pays}
 
 
-def predict_cluster(
-    costs: Costs, n_trials: int, epochs: int, share: float, workers: int, n_devices: int = 1
-) -> ClusterPrediction:
+def predict_cluster(costs: Costs, plan: PlannedSearch, n_devices: int = 1) -> ClusterPrediction:
     """Predicts a search on a cluster.
 
     A worker with fewer trials than fit into its slots is counted with the time of a full round.
 
     Args:
         costs: Measured costs of the search.
-        n_trials: Number of trials.
-        epochs: Epochs of each trial.
-        share: Share of all epochs that the pruner lets trials train.
-        workers: Workers, each with one device.
+        plan: The search; it has workers.
         n_devices: Devices that were measured together; the search spread its trials over them.
     """
+    assert plan.workers is not None
+    n_trials, epochs, share, workers = plan.n_trials, plan.epochs, plan.share, plan.workers
     pace = costs.pace
     # Trials of several devices train side by side, so one device has its part of them a round.
     slots = max(1.0, pace.at_once / n_devices)

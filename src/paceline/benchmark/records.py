@@ -8,6 +8,7 @@ Notation
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -16,12 +17,17 @@ from msgspec import Meta
 
 from paceline.errors import DataError
 from paceline.report import formats
-from paceline.report.forecast import Costs
+from paceline.report.forecast import Costs, asha_share
 from paceline.study.storage.schema import UNREADABLE, Count, Scalar
 from paceline.study.storage.schema_errors import why
 
 #: Names the layout of the JSON; a file with another name cannot be read.
 FORMAT = "paceline-bench-1"
+
+#: Trials, or epochs of each, and workers of a planned search at most; and seconds of a quota.
+MOST_PLANNED, MOST_WORKERS, LONGEST = 10**9, 10**6, 1e12
+# asha[:MIN_EPOCHS[:FACTOR]]; a factor of 1 would have rungs without end.
+_ASHA = re.compile(r"asha(?::([1-9]\d{0,8})?(?::([2-9]|[1-9]\d{1,8})?)?)?")
 
 State = Literal["measured", "skipped", "failed"]
 T = TypeVar("T")
@@ -276,6 +282,26 @@ class Run(msgspec.Struct, frozen=True):
         return f"{self.device.platform}{backend}"
 
 
+class PlannedSearch(msgspec.Struct, frozen=True):
+    """A search whose time is predicted."""
+
+    n_trials: Annotated[int, Meta(ge=1, le=MOST_PLANNED)]
+    epochs: Annotated[int, Meta(ge=1, le=MOST_PLANNED)]
+    pruner: str | None = None  # as text
+    #: Seconds of a platform in a week, and of a "session", by name.
+    quota: Mapping[str, Annotated[float, Meta(gt=0, le=LONGEST)]] = {}
+    #: Workers of a cluster, each with one device, for a second prediction; None: none.
+    workers: Annotated[int, Meta(ge=1, le=MOST_WORKERS)] | None = None
+
+    @property
+    def share(self) -> float:
+        """Share of all epochs that the pruner lets trials train; 1 if that is unknown."""
+        match = _ASHA.fullmatch(self.pruner or "")
+        if match is None:
+            return 1.0
+        return asha_share(self.epochs, *(int(number) for number in match.groups() if number))
+
+
 def labels(runs: Sequence[Run]) -> list[str]:
     """Returns a short name for each run, different from the names of the other runs.
 
@@ -312,8 +338,8 @@ def to_json(runs: list[Run]) -> list[dict[str, Any]]:
     return found
 
 
-def from_json(value: Any, where: str) -> list[Run]:
-    """Returns the runs of a JSON file; names in it that no record has are ignored.
+def from_json(value: Any, where: str) -> Stored:
+    """Returns what a JSON file holds; names in it that no record has are ignored.
 
     Args:
         value: The content of the file: an object with "format" and "runs".
@@ -327,11 +353,11 @@ def from_json(value: Any, where: str) -> list[Run]:
         raise DataError(
             f"{where} is no result of `paceline bench --json` (format {found!r}, not {FORMAT!r})"
         )
-    runs = checked(value, _File, where).runs
-    for at, run in enumerate(runs):
-        checked(run.model, _Model, where, f"runs[{at}].model")
+    stored = _checked(value, Stored, where)
+    for at, run in enumerate(stored.runs):
+        _checked(run.model, _Model, where, f"runs[{at}].model")
         if run.costs is not None:
-            checked(run.costs, Costs, where, f"runs[{at}].costs")
+            _checked(run.costs, Costs, where, f"runs[{at}].costs")
         for cell in run.cells:
             if cell.state == "measured" and cell.step is None:
                 raise _damaged(where, f"runs[{at}] has a cell that is measured and has no step")
@@ -339,10 +365,10 @@ def from_json(value: Any, where: str) -> list[Run]:
             n, n_seconds = len(curve.values), len(curve.seconds)
             if n != n_seconds:
                 raise _damaged(where, f"runs[{at}] has a curve of {n} values and {n_seconds} times")
-    return runs
+    return stored
 
 
-def checked(value: Any, kind: type[T], where: str, what: str = "it") -> T:
+def _checked(value: Any, kind: type[T], where: str, what: str = "it") -> T:
     """Returns a value as a record.
 
     Args:
@@ -373,7 +399,9 @@ class _Model(msgspec.Struct):
     variables: Count | None = None
 
 
-class _File(msgspec.Struct):
-    """The parts of a result file that runs are made of."""
+class Stored(msgspec.Struct):
+    """The parts of a result file from which all others follow."""
 
     runs: Annotated[list[Run], Meta(min_length=1)]
+    target: Value | None = None
+    plan: PlannedSearch | None = None

@@ -21,7 +21,7 @@ from paceline.benchmark.cluster import startup_seconds
 from paceline.benchmark.measure import PATIENCE, describe, measure
 from paceline.benchmark.measure_fit import measure_fit
 from paceline.benchmark.pilot_search import run_pilot
-from paceline.benchmark.records import Config, Curve, FirstEpoch, Measurement, Run
+from paceline.benchmark.records import Config, Curve, FirstEpoch, Measurement, PlannedSearch, Run
 from paceline.benchmark.subject import Subject
 from paceline.benchmark.timing import Clock
 from paceline.executor.planner import Planner
@@ -52,11 +52,8 @@ class BenchPlan:
         objective: Metric of these trials, as ``Tuner`` takes it.
         scale_lr: "none", "linear" or "sqrt": how the learning rate of these trials follows the
             batch size.
-        plan_trials, plan_epochs: Trials, and epochs of each, of a search whose time is predicted;
-            0: no prediction.
-        plan_batch_size: Batch size of that search; None: the one that is measured first.
-        plan_pruner: Pruner of that search, as text; None without one.
-        plan_on_cluster: Whether it is also predicted for a cluster.
+        search: A search whose time is predicted; None: no prediction.
+        search_batch_size: Batch size of that search; None: the one that is measured first.
     """
 
     batch_sizes: Sequence[int]
@@ -69,11 +66,8 @@ class BenchPlan:
     epochs: int = 0
     objective: str | None = None
     scale_lr: str = "none"
-    plan_trials: int = 0
-    plan_epochs: int = 0
-    plan_batch_size: int | None = None
-    plan_pruner: str | None = None
-    plan_on_cluster: bool = False
+    search: PlannedSearch | None = None
+    search_batch_size: int | None = None
 
 
 OnMeasurement = Callable[[Measurement, int, int], None]
@@ -135,10 +129,11 @@ class Runner:
         return replace(self.run, first_epoch=self.first_epoch)
 
     def _measure(self) -> None:
-        if self._plan.plan_trials:
+        search = self._plan.search
+        if search is not None:
             # The pilot comes first: a real search begins in a process that has compiled nothing
             # yet.
-            self._run_pilot(grid.outside_in(sorted(self._plan.batch_sizes))[0])
+            self._run_pilot(search)
         configs = self._configs()
         telling = [config for config in configs if config.usual or config.at_once == 1]
         rest = [config for config in configs if config not in telling]
@@ -148,16 +143,16 @@ class Runner:
         self._curves()
         self._measure_configs(rest, len(telling), len(configs))
         self._probe_again()
-        if self._plan.plan_trials and self.run.costs is None:
+        if search is not None and self.run.costs is None:
             self._costs_from_steps()
-        if self._plan.plan_on_cluster and self.run.costs is not None:
+        if search is not None and search.workers is not None and self.run.costs is not None:
             self._note("loading what a worker of a cluster loads, to see how long that takes")
             costs = {**self.run.costs, "startup": startup_seconds()}
             self.run = replace(self.run, costs=costs)
 
     def _costs_from_steps(self) -> None:
         """Works out the costs of the planned search from steps, since no epoch of it has ended."""
-        size = self._plan.plan_batch_size
+        size = self._plan.search_batch_size
         measurements = [
             c for c in self.run.measured if c.config.usual and size in (None, c.config.batch_size)
         ]
@@ -214,19 +209,19 @@ class Runner:
             self.cells.append(measurement)
             self._on_measurement(measurement, at, of)
 
-    def _run_pilot(self, batch_size: int) -> None:
+    def _run_pilot(self, search: PlannedSearch) -> None:
         """Runs the beginning of the planned search and records its costs."""
         plan = self._plan
-        self._note(f"beginning a search of {plan.plan_trials} trials, to see how fast it goes")
+        self._note(f"beginning a search of {search.n_trials} trials, to see how fast it goes")
         try:
             costs = run_pilot(
                 self._subject,
-                plan.plan_batch_size or batch_size,
-                plan.plan_trials,
-                plan.plan_epochs,
+                plan.search_batch_size or grid.outside_in(sorted(plan.batch_sizes))[0],
+                search.n_trials,
+                search.epochs,
                 self._left,
                 "auto" if plan.packs else "fit",
-                plan.plan_pruner,
+                search.pruner,
             )
         except (
             Exception
