@@ -321,15 +321,10 @@ def _comparable(a: Run, b: Run) -> tuple[dict[int, Measurement], dict[int, Measu
 
 
 def explain(first: FirstEpoch, n_examples: int) -> tuple[str, list[tuple[str, str, str]], str]:
-    """Returns why the first epoch of Keras' ``fit`` is slow.
+    """Returns why the first epoch of Keras' ``fit`` is slow, where the data have ``n_examples``.
 
-    Args:
-        first: The timed first epoch.
-        n_examples: Training examples of the whole data.
-
-    Returns:
-        A headline with the seconds; the seconds, the share and the name of each part of them; and a
-        closing sentence.
+    This is a headline with the seconds; the seconds, the share and the name of each part of them;
+    and a closing sentence.
     """
     full = -(-n_examples // first.batch_size)
     of = f"{first.steps:,} steps"

@@ -178,13 +178,7 @@ class _MeasurementNotes:
 
 
 def progress_line(measurement: Measurement, at: int, of: int) -> str:
-    """Returns a line about a cell that has been measured, skipped or failed.
-
-    Args:
-        measurement: The cell.
-        at: Its position, from 1.
-        of: Number of all cells.
-    """
+    """Returns a line about a cell, number ``at`` (from 1) of ``of``, that is done."""
     where = f"{at} of {of}: batch {measurement.config.batch_size}, {way(measurement.config)}"
     if measurement.state == "measured":
         return (
@@ -198,9 +192,7 @@ def read_data(
 ) -> tuple[ArrayData, ArrayData | None]:
     """Reads training and validation data, as ``bench`` takes them.
 
-    Raises:
-        UsageError: They are no arrays.
-        DataError: They cannot be trained on.
+    Raises UsageError if they are no arrays, and DataError if they cannot be trained on.
     """
     try:
         data, validation = prepare(x, y, sample_weight), None
@@ -216,11 +208,7 @@ def read_data(
 
 
 def _first(subject: Subject) -> Any:
-    """Builds the model once, so that a ``build`` that fails does so before anything is measured.
-
-    Raises:
-        BuildError: ``build`` failed.
-    """
+    """Builds the model once, so that a ``build`` that fails does so before anything is measured."""
     try:
         return subject.model()
     except PacelineError:
@@ -230,11 +218,7 @@ def _first(subject: Subject) -> Any:
 
 
 def _check_measured(run: Run, budget: float | None, seconds: float) -> None:
-    """Checks that the budget sufficed for at least one cell.
-
-    Raises:
-        UsageError: Nothing was measured, and no cell failed.
-    """
+    """Checks that the budget sufficed for at least one cell, unless cells failed."""
     if (
         run.measured
         or run.interrupted

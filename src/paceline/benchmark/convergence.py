@@ -11,15 +11,7 @@ Named = tuple[str, Curve]
 
 
 def reached(curve: Curve, target: float) -> tuple[int, float] | None:
-    """Returns how long a curve takes to be at least as good as a target.
-
-    Args:
-        curve: A curve with at least one value.
-        target: A value of the curve's metric.
-
-    Returns:
-        Epochs and seconds; None if the curve never gets there.
-    """
+    """Returns epochs and seconds until a curve is as good as a target; None if it never is."""
     for epoch, (value, seconds) in enumerate(zip(curve.values, curve.seconds, strict=False), 1):
         if value >= target if curve.direction == "maximize" else value <= target:
             return epoch, seconds
@@ -37,12 +29,7 @@ def best_until(curve: Curve, seconds: float) -> float | None:
 
 
 def sentences(runs: Sequence[Run], target: float | None) -> list[str]:
-    """Returns sentences that compare the curves of all runs.
-
-    Args:
-        runs: Runs, perhaps without curves.
-        target: A value of the metric to reach; None: no sentence about one.
-    """
+    """Returns sentences that compare the curves of all runs, one of them on a target, if any."""
     names = labels(runs) if len(runs) > 1 else [""] * len(runs)
     curves = [(name, c) for name, run in zip(names, runs, strict=True) for c in run.curves]
     curves = [(name, curve) for name, curve in curves if curve.values]

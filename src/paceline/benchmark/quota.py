@@ -25,16 +25,9 @@ NAMES = ("cpu", "gpu", "tpu", "session")
 
 
 def check_quota(given: str | Mapping[str, float] | None) -> dict[str, float]:
-    """Reads a quota such as ``gpu=30h,tpu=20h,session=9h``.
+    """Reads a quota: seconds of each platform in a week, and of a "session", by name.
 
-    Args:
-        given: Such a text, or a mapping from the same names to seconds; None: no limit.
-
-    Returns:
-        Name -> seconds: of each platform in a week, and of a "session".
-
-    Raises:
-        UsageError: A name is unknown or given twice, or a time cannot be read.
+    It is text such as ``gpu=30h,tpu=20h,session=9h``, a mapping from names to seconds, or None.
     """
     if given is None:
         return {}
@@ -71,22 +64,14 @@ def _seconds(name: str, value: float | str) -> float:
 
 @dataclass(frozen=True)
 class Sessions:
-    """The sessions that a search takes.
+    """The sessions that a search takes."""
 
-    Attributes:
-        count: Number of sessions; 0 if a session is too short for a single round.
-        stop_after: Seconds, whole ones, after which to stop every session but the last; None if
-            one session suffices.
-        trials_first: Trials that have ended by the end of the first session.
-        within_quota: Whether the hours of a week suffice; None without a quota.
-        trials_within: Number of trials that the hours of a week suffice for.
-    """
-
-    count: int
+    count: int  # 0 if a session is too short for a single round
+    #: Whole seconds after which to stop every session but the last; None if one suffices.
     stop_after: float | None
-    trials_first: int
-    within_quota: bool | None
-    trials_within: int
+    trials_first: int  # that have ended by the end of the first session
+    within_quota: bool | None  # whether the hours of a week suffice; None without a quota
+    trials_within: int  # that the hours of a week suffice for
 
 
 def sessions(costs: Costs, platform: str, plan: PlannedSearch) -> Sessions:
@@ -141,11 +126,7 @@ def most_trials(
 def sentences(costs: Costs, name: str, platform: str, plan: PlannedSearch) -> list[str]:
     """Returns sentences that say how long a search takes, and in how many sessions.
 
-    Args:
-        costs: Measured costs of the search.
-        name: Name of the device in the sentences.
-        platform: "cpu", "gpu" or "tpu".
-        plan: The search.
+    ``name`` is that of the device in the sentences, ``platform`` "cpu", "gpu" or "tpu".
     """
     n_trials, epochs, pruner, share = plan.n_trials, plan.epochs, plan.pruner, plan.share
     found = predict(costs, n_trials, epochs, share)

@@ -341,12 +341,7 @@ def to_json(runs: list[Run]) -> list[dict[str, Any]]:
 def from_json(value: Any, where: str) -> Stored:
     """Returns what a JSON file holds; names in it that no record has are ignored.
 
-    Args:
-        value: The content of the file: an object with "format" and "runs".
-        where: Name of the file, for errors.
-
-    Raises:
-        DataError: The value is no result of a benchmark, or is damaged.
+    Raises DataError if the value is no result of a benchmark, or damaged; ``where`` names the file.
     """
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         found = value.get("format") if isinstance(value, dict) else type(value).__name__
@@ -369,16 +364,10 @@ def from_json(value: Any, where: str) -> Stored:
 
 
 def _checked(value: Any, kind: type[T], where: str, what: str = "it") -> T:
-    """Returns a value as a record.
+    """Returns JSON values as a record.
 
-    Args:
-        value: JSON values.
-        kind: The class of the record.
-        where: Name of the file, for errors.
-        what: Name of the value in the file, for errors.
-
-    Raises:
-        DataError: It is of another type; the message names the field and what it holds.
+    Raises DataError that names the field and what it holds; ``where`` is the name of the file, and
+    ``what`` that of the value in it.
     """
     try:
         return msgspec.convert(value, kind)

@@ -161,13 +161,8 @@ class Bench:
 def merge(paths: Sequence[str | Path], note: Callable[[str], None]) -> Bench:
     """Returns the runs of several result files as one result, such as those of two machines.
 
-    Args:
-        paths: Files that ``load`` can read.
-        note: Called with one line of text about a difference between the results, such as versions.
-
-    Raises:
-        DataError: A file cannot be read, or the results are of different models, data or
-            objectives.
+    ``note`` gets a line about each difference, such as versions. Raises DataError if a file cannot
+    be read, or the results are of different models, data or objectives.
     """
     found = [load(path) for path in paths]
     runs: list[Run] = []
@@ -234,14 +229,9 @@ def _check_alike(runs: Sequence[Run], note: Callable[[str], None]) -> None:
 
 
 def load(path: str | Path) -> Bench:
-    """Reads a result from a file.
+    """Reads what ``Bench.save`` wrote, or a file whose last line ``paceline bench --json`` printed.
 
-    Args:
-        path: A file that ``Bench.save`` wrote, or one whose last line ``paceline bench --json``
-            printed.
-
-    Raises:
-        DataError: The file cannot be read, or holds no result of a benchmark.
+    Raises DataError if the file cannot be read, or holds no result of a benchmark.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").strip().split("\n")

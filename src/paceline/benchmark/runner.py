@@ -38,36 +38,20 @@ _OTHER_PLAN = 1.5
 
 @dataclass(frozen=True)
 class BenchPlan:
-    """A list of what a run is to measure.
-
-    Attributes:
-        batch_sizes: Examples per trial and step.
-        slots: Numbers of trials at once; 0 stands for the number that a search would choose.
-        budget: Seconds for everything; None: no limit.
-        packs: Whether cells of packs are measured.
-        fit: Where Keras' own ``fit`` is measured: "middle" (one batch size), "all" or "no".
-        meshes: Meshes of several devices: (trial, data), devices on each axis.
-        patience: Seconds of timed runs for each cell.
-        epochs: Epochs of the trial that is trained at each batch size; 0: no trial is trained.
-        objective: Metric of these trials, as ``Tuner`` takes it.
-        scale_lr: "none", "linear" or "sqrt": how the learning rate of these trials follows the
-            batch size.
-        search: A search whose time is predicted; None: no prediction.
-        search_batch_size: Batch size of that search; None: the one that is measured first.
-    """
+    """What a run is to measure."""
 
     batch_sizes: Sequence[int]
-    slots: Sequence[int] = (1, 4, 16, 0)
-    budget: float | None = None
-    packs: bool = True
-    fit: str = "middle"
-    meshes: Sequence[tuple[int, int]] = ()
-    patience: float = PATIENCE
-    epochs: int = 0
-    objective: str | None = None
-    scale_lr: str = "none"
-    search: PlannedSearch | None = None
-    search_batch_size: int | None = None
+    slots: Sequence[int] = (1, 4, 16, 0)  # 0 stands for the number that a search would choose
+    budget: float | None = None  # seconds for everything; None: no limit
+    packs: bool = True  # whether cells of packs are measured
+    fit: str = "middle"  # where Keras' own fit is measured: "middle" (one batch size), "all", "no"
+    meshes: Sequence[tuple[int, int]] = ()  # (trial, data), devices on each axis
+    patience: float = PATIENCE  # seconds of timed runs for each cell
+    epochs: int = 0  # of the trial that is trained at each batch size; 0: no trial is trained
+    objective: str | None = None  # of these trials, as ``Tuner`` takes it
+    scale_lr: str = "none"  # how their learning rates follow the batch size, as SCALES has it
+    search: PlannedSearch | None = None  # one whose time is predicted
+    search_batch_size: int | None = None  # None: the one that is measured first
 
 
 OnMeasurement = Callable[[Measurement, int, int], None]
@@ -119,8 +103,7 @@ class Runner:
     def __call__(self) -> Run:
         """Measures until all cells are done, the budget is used up, or the user presses Ctrl-C.
 
-        Returns:
-            The run, with what was measured until then.
+        Returns the run, with what was measured until then.
         """
         try:
             self._measure()
