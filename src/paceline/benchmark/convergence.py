@@ -23,9 +23,11 @@ def best_until(curve: Curve, seconds: float) -> float | None:
     values = [
         value for value, at in zip(curve.values, curve.seconds, strict=False) if at <= seconds
     ]
-    if not values:
-        return None
-    return max(values) if curve.direction == "maximize" else min(values)
+    return _best(curve, values)
+
+
+def _best(curve: Curve, values: Sequence[float]) -> float | None:
+    return (max if curve.direction == "maximize" else min)(values, default=None)
 
 
 def sentences(runs: Sequence[Run], target: float | None) -> list[str]:
@@ -49,12 +51,9 @@ def _equal(curves: Sequence[Named]) -> str:
     # Compare up to the end of the curve that ends first: after it, one of the values is missing.
     seconds = min(curve.seconds[-1] for _, curve in curves)
 
-    def best_of(epochs: int, curve: Curve) -> float:
-        values = curve.values[:epochs]
-        return max(values) if curve.direction == "maximize" else min(values)
-
     by_epochs = ", ".join(
-        f"{_label(each)} {formats.metric(best_of(epochs, each[1]))}" for each in curves
+        f"{_label(each)} {formats.metric(_best(each[1], each[1].values[:epochs]))}"
+        for each in curves
     )
     by_seconds = ", ".join(
         f"{_label(each)} {formats.metric(best_until(each[1], seconds))}" for each in curves
