@@ -206,9 +206,7 @@ class Runner:
                 "auto" if plan.packs else "fit",
                 search.pruner,
             )
-        except (
-            Exception
-        ) as error:  # an error of the user's code must not end the other measurements
+        except Exception as error:  # one of the user's code must not end the other measurements
             self.run.notes.append(f"the planned search could not be begun: {describe(error)}")
             return
         if costs is None:
