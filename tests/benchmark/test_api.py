@@ -14,8 +14,8 @@ from bench_records import run
 from paceline.benchmark import api, arguments, environment
 from paceline.benchmark import runner as runner_module
 from paceline.benchmark.accuracy import CurveInterrupted
-from paceline.benchmark.records import Config, Curve, Measurement
-from paceline.benchmark.result import Bench, Plan, load
+from paceline.benchmark.records import Config, Curve, Measurement, PlannedSearch
+from paceline.benchmark.result import Bench, load
 from paceline.benchmark.subject import Subject
 from paceline.data.arrays import prepare
 from paceline.errors import BuildError, DataError, UsageError
@@ -352,19 +352,19 @@ def test_a_search_of_long_epochs_is_predicted_from_steps(measured, monkeypatch):
     monkeypatch.setattr(runner_module, "run_pilot", lambda *_: None)
     usual = Config(0, 4, "stacked", lanes=2)
     monkeypatch.setattr(runner_module.Runner, "_usual", lambda self, size: usual)
-    found = measured(0.0, plan_trials=16, plan_epochs=3)
+    found = measured(0.0, search=PlannedSearch(16, 3))
     # A step of the fake takes 1 ms for each example: 8 trials' epochs of 40 examples.
     assert found.costs["pace"] == {"at_once": 8, "round": pytest.approx(0.32)}
     assert (found.costs["batch_size"], found.costs["ready"]) == (8, 1.0)
     assert "predicted from single steps" in found.notes[-1]
-    assert Bench([found], plan=Plan(16, 3)).predicted(found).n_rounds == 6
+    assert Bench([found], plan=PlannedSearch(16, 3)).predicted(found).n_rounds == 6
 
 
 def test_a_search_on_a_cluster_is_predicted_with_the_start_of_a_worker(measured, monkeypatch):
     monkeypatch.setattr(runner_module, "startup_seconds", lambda: 7.0)
-    found = measured(0.0, plan_trials=16, plan_epochs=3, plan_on_cluster=True)
+    found = measured(0.0, search=PlannedSearch(16, 3, workers=4))
     assert found.costs["startup"] == 7.0
-    assert Bench([found], plan=Plan(16, 3, workers=4)).on_cluster(found).startup == 7.0
+    assert Bench([found], plan=PlannedSearch(16, 3, workers=4)).on_cluster(found).startup == 7.0
 
 
 def test_a_search_that_could_not_be_begun_is_said(measured, monkeypatch):
@@ -372,7 +372,7 @@ def test_a_search_that_could_not_be_begun_is_said(measured, monkeypatch):
         raise ValueError("no storage")
 
     monkeypatch.setattr(runner_module, "run_pilot", fail)
-    found = measured(0.0, plan_trials=16, plan_epochs=3)
+    found = measured(0.0, search=PlannedSearch(16, 3))
     assert "the planned search could not be begun: ValueError: no storage" in found.notes
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from bench_records import measurement, run
 from paceline.benchmark.cluster import predict_cluster, sentence, startup_seconds
-from paceline.benchmark.result import Bench, Plan, load
+from paceline.benchmark.records import PlannedSearch
+from paceline.benchmark.result import Bench, load
 from paceline.report.forecast import Costs, Pace, predict
 
 #: 100 trials of 10 epochs take 10 hours and 6 minutes on one device.
@@ -18,7 +19,7 @@ COSTS = Costs(32, ready=300.0, pace=Pace(10, 360.0), finish=60.0, startup=20.0)
 
 
 def test_each_worker_starts_builds_and_trains_its_share():
-    found = predict_cluster(COSTS, 100, 10, 1.0, 8)
+    found = predict_cluster(COSTS, PlannedSearch(100, 10, workers=8))
     # 13 trials at most on a worker, 10 at once: two waves of 10 rounds.
     assert found.rounds == 20 * 360.0
     assert (found.startup, found.ready, found.finish) == (20.0, 300.0, 60.0)
@@ -28,26 +29,27 @@ def test_each_worker_starts_builds_and_trains_its_share():
 
 
 def test_one_worker_is_one_device_that_starts_later():
-    found = predict_cluster(COSTS, 100, 10, 1.0, 1)
+    found = predict_cluster(COSTS, PlannedSearch(100, 10, workers=1))
     assert found.total == found.alone + COSTS.startup
     assert not found.pays
 
 
 def test_a_pruner_and_programs_are_shared_among_workers():
     costs = Costs(32, 10.0, Pace(10, 6.0), programs=16.0, compile=5.0, startup=20.0)
-    found = predict_cluster(costs, 160, 100, 0.5, 8)
+    plan = PlannedSearch(160, 100, "asha:20:5", workers=8)  # 36 epochs of a trial, on average
+    found = predict_cluster(costs, plan)
     assert found.compiling == 5.0  # two programs on each, of which one is part of ``ready``
-    assert found.rounds == 2 * 50 * 6.0
+    assert found.rounds == 2 * 36 * 6.0
 
 
 def test_of_devices_that_were_measured_together_a_worker_has_one():
-    found = predict_cluster(COSTS, 100, 10, 1.0, 4, n_devices=5)
+    found = predict_cluster(COSTS, PlannedSearch(100, 10, workers=4), n_devices=5)
     assert found.rounds == 13 * 10 * 360.0  # 25 trials of a worker, 2 at once
     assert found.alone == 300.0 + 500 * 360.0 + 60.0
 
 
 def test_what_pays_is_said():
-    text = sentence(predict_cluster(COSTS, 100, 10, 1.0, 8), "gpu")
+    text = sentence(predict_cluster(COSTS, PlannedSearch(100, 10, workers=8)), "gpu")
     assert text == (
         "On 8 Ray workers with one such device each: about 2:06:20 (20.0 s until a worker has "
         "loaded JAX and Keras; 5:00 building, tracing and compiling on each; 2:00:00 of rounds; "
@@ -57,17 +59,17 @@ def test_what_pays_is_said():
 
 def test_what_does_not_pay_is_said():
     short = Costs(32, 10.0, Pace(10, 0.1), startup=20.0)
-    text = sentence(predict_cluster(short, 100, 10, 1.0, 8), "cpu")
+    text = sentence(predict_cluster(short, PlannedSearch(100, 10, workers=8)), "cpu")
     assert "Ray does not pay: each worker would train for less than 1:00" in text
     assert "executor='auto'" in text
-    late = sentence(predict_cluster(COSTS, 10, 10, 1.0, 8), "cpu")
+    late = sentence(predict_cluster(COSTS, PlannedSearch(10, 10, workers=8)), "cpu")
     assert "Ray does not pay: it would take no less time." in late
 
 
 def planned(workers):
     found = run(measurement(32, 1000.0), costs={"batch_size": 32, "ready": 300.0, "finish": 60.0,
         "pace": {"at_once": 10, "round": 360.0}, "startup": 20.0})  # fmt: skip
-    return Bench([found], plan=Plan(100, 10, workers=workers))
+    return Bench([found], plan=PlannedSearch(100, 10, workers=workers))
 
 
 def test_it_stands_in_the_text_the_json_and_what_is_read_again(tmp_path):

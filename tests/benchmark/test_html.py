@@ -6,10 +6,12 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from msgspec.structs import replace
 
 import bench_records
 from bench_records import measurement, run
 from paceline.benchmark.advice import advise
+from paceline.benchmark.document import document
 from paceline.benchmark.html import page
 from paceline.benchmark.records import Config, Curve, Measurement
 
@@ -53,7 +55,7 @@ class Checked(HTMLParser):
 
 @pytest.fixture(scope="module")
 def text():
-    return page([RUN], advise([RUN]), target=0.7, more=["It takes 5 minutes."])
+    return page([RUN], document([RUN], advise([RUN]), ["It takes 5 minutes."]), 0.7)
 
 
 def test_the_page_is_whole_and_needs_no_other_file(text):
@@ -98,33 +100,35 @@ def test_everything_that_is_known_is_said(text):
     assert "3.00 s (75%) compiling" in text
     assert "It takes 5 minutes." in text
     assert "jax 0.10.2, keras 3.15.1; 2026-11-21 20:00" in text
-    assert text.count("class=best") == 1
+    assert text.count('<tr class="best">') == 1
 
 
 def test_light_and_dark_have_the_same_colours_defined(text):
-    light, dark = text.split("prefers-color-scheme: dark")
-    defined = [set(re.findall(r"(--\w+):", part)) for part in (light, dark)]
-    assert (
-        defined[0]
-        == defined[1]
-        == {f"--c{i}" for i in range(6)}
-        | {
-            "--ink",
-            "--dim",
-            "--page",
-            "--rule",
-            "--soft",
-        }
-    )
+    dark_part = r"prefers-color-scheme: dark\) \{ :root \{([^}]*)\}"
+    dark = set(re.findall(r"(--\w+):", " ".join(re.findall(dark_part, text))))
+    light = set(re.findall(r"(--\w+):", re.sub(dark_part, "", text)))
+    assert light == dark
+    assert {f"--c{i}" for i in range(6)} | {"--ink", "--page"} <= light
+
+
+def test_an_interrupted_run_says_so():
+    found = run(measurement(32, 1.0), interrupted=True)
+    assert "Interrupted: what had been measured" in page([found], document([found], []))
+
+
+def test_a_part_of_the_first_epoch_may_take_minutes():
+    slow = replace(bench_records.FIRST_EPOCH, first=401.0, compile=200.0)
+    found = run(measurement(32, 1.0), first_epoch=slow)
+    assert "3:20 (50%) compiling: XLA makes" in page([found], document([found], []))
 
 
 def test_devices_stand_side_by_side():
     gpu = run(measurement(32, 9000.0), platform="gpu")
-    text = page([RUN, gpu], advise([RUN, gpu]))
+    text = page([RUN, gpu], document([RUN, gpu], advise([RUN, gpu])))
     names = re.findall(r'class="name"[^>]*>([^<]+)', text)
     assert names[:3] == ["cpu, one trial", "cpu, several trials at once", "gpu, one trial"]
     Checked(text)
 
 
 def test_nothing_measured_is_still_a_page():
-    Checked(page([run()], []))
+    Checked(page([run()], document([run()], [])))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench_records import measurement, run
-from paceline.benchmark.records import Curve
-from paceline.benchmark.result import Bench, Plan, load, merge
+from paceline.benchmark.records import Curve, PlannedSearch
+from paceline.benchmark.result import Bench, load, merge
 from paceline.errors import DataError
 
 CPU = run(measurement(32, 1000.0))
@@ -53,11 +53,12 @@ def test_other_models_are_not_compared(saved, other, message):
 
 def test_of_different_targets_and_plans_nothing_is_said(saved):
     notes: list[str] = []
-    one = saved(CPU, target=0.9, plan=Plan(10, 10))
-    assert merge([one, saved(GPU)], notes.append).plan == Plan(10, 10)
-    assert merge([one, saved(GPU, target=0.9, plan=Plan(10, 10))], notes.append).target == 0.9
+    plan = PlannedSearch(10, 10)
+    one = saved(CPU, target=0.9, plan=plan)
+    assert merge([one, saved(GPU)], notes.append).plan == plan
+    assert merge([one, saved(GPU, target=0.9, plan=plan)], notes.append).target == 0.9
     assert notes == []
-    found = merge([one, saved(GPU, target=0.2, plan=Plan(500, 50))], notes.append)
+    found = merge([one, saved(GPU, target=0.2, plan=PlannedSearch(500, 50))], notes.append)
     assert (found.target, found.plan) == (None, None)
     assert notes == [
         "the results are of different targets, so that nothing is said of them",

@@ -12,7 +12,8 @@ import toys
 from bench_records import run
 from paceline.benchmark import pilot_search
 from paceline.benchmark.pilot_search import _pace, _PilotProgress, _program_apart, run_pilot
-from paceline.benchmark.result import Bench, Plan
+from paceline.benchmark.records import PlannedSearch
+from paceline.benchmark.result import Bench
 from paceline.benchmark.subject import Subject
 from paceline.data.arrays import prepare
 from paceline.pack.plan import StackedProgram
@@ -208,7 +209,7 @@ def costs(**more):
 
 
 def test_a_result_predicts_the_planned_search(tmp_path):
-    bench = Bench([run(costs=costs()), run(platform="gpu")], plan=Plan(64, 10))
+    bench = Bench([run(costs=costs()), run(platform="gpu")], plan=PlannedSearch(64, 10))
     assert bench.predicted(bench.runs[0]).total == 25.0
     assert bench.predicted(bench.runs[1]) is None
     assert [p and p["total"] for p in bench.to_json()["prediction"]] == [25.0, None]
@@ -226,4 +227,4 @@ def test_a_result_predicts_the_planned_search(tmp_path):
     [(None, 1.0), ("median", 1.0), ("asha", (1 + 2 / 3) / 3), ("asha:1:2", (1 + 0.5 + 0.25) / 3)],
 )
 def test_what_a_pruner_spares(pruner, share):
-    assert Plan(8, 3, pruner).share == pytest.approx(share)
+    assert PlannedSearch(8, 3, pruner).share == pytest.approx(share)

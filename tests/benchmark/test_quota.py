@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.benchmark.quota import check_quota, most_trials, sentences, sessions
+from paceline.benchmark.records import PlannedSearch
 from paceline.cli.arguments import timeout_seconds
 from paceline.errors import UsageError
 from paceline.report.forecast import Costs, Pace, predict
@@ -43,7 +44,7 @@ def test_a_quota_that_cannot_be(given, message):
 
 
 def plan(n_trials=100, **quota):
-    return sessions(COSTS, "tpu", n_trials, 10, 1.0, quota)
+    return sessions(COSTS, "tpu", PlannedSearch(n_trials, 10, quota=quota))
 
 
 def test_what_fits_into_a_session_is_one():
@@ -79,25 +80,25 @@ def test_a_session_too_short_to_begin():
 def test_getting_ready_counts_once_per_session_in_both_figures_of_a_week():
     slow = Costs(32, ready=HOUR, pace=Pace(8, 787.5))  # 64 trials: 17.5 h and an hour per session
     quota = {"gpu": 20 * HOUR, "session": 9 * HOUR}
-    found = sessions(slow, "gpu", 64, 10, 1.0, quota)
+    found = sessions(slow, "gpu", PlannedSearch(64, 10, quota=quota))
     assert (found.count, found.within_quota) == (3, False)
     assert found.trials_within < 64
 
 
 def test_a_session_ends_a_whole_number_of_rounds():
     long = Costs(32, ready=1.0, pace=Pace(4, 1000.0))  # a session of 30 minutes: stopped after 28
-    found = sessions(long, "gpu", 8, 10, 1.0, {"session": 0.5 * HOUR})
+    found = sessions(long, "gpu", PlannedSearch(8, 10, quota={"session": 0.5 * HOUR}))
     assert found.count == 20  # a round each
 
 
 def test_a_session_too_short_for_a_round():
     long = Costs(32, ready=1.0, pace=Pace(4, 3000.0))
-    assert sessions(long, "gpu", 8, 10, 1.0, {"session": 0.5 * HOUR}).count == 0
+    assert sessions(long, "gpu", PlannedSearch(8, 10, quota={"session": 0.5 * HOUR})).count == 0
 
 
 def test_rounds_that_take_no_time():
     still = Costs(32, ready=30.0, pace=Pace(4, 0.0), finish=200.0)
-    assert sessions(still, "gpu", 8, 10, 1.0, {"session": 200.0}).count == 3
+    assert sessions(still, "gpu", PlannedSearch(8, 10, quota={"session": 200.0})).count == 3
 
 
 def test_the_most_trials_in_a_time():
@@ -107,8 +108,8 @@ def test_the_most_trials_in_a_time():
     assert most_trials(COSTS, 100, 10, 1.0, None) == 100
 
 
-def said(pruner=None, share=1.0, n_trials=100, costs=COSTS, **quota):
-    return sentences(costs, "tpu", "tpu", n_trials, 10, pruner, quota, share)
+def said(pruner=None, n_trials=100, costs=COSTS, **quota):
+    return sentences(costs, "tpu", "tpu", PlannedSearch(n_trials, 10, pruner, quota))
 
 
 def test_the_parts_are_named():
@@ -139,7 +140,7 @@ def test_sessions_are_explained():
 )
 def test_the_timeout_that_is_printed_is_the_one_that_was_counted_with(session, timeout):
     quick = Costs(32, ready=1.0, pace=Pace(1, 10.0))
-    found = sessions(quick, "tpu", 1000, 10, 1.0, {"session": session})
+    found = sessions(quick, "tpu", PlannedSearch(1000, 10, quota={"session": session}))
     assert found.stop_after == timeout_seconds(timeout)
     text = said(costs=quick, n_trials=1000, session=session)[1]
     assert f"stop each with --timeout {timeout}, the first after" in text
@@ -151,7 +152,7 @@ def test_a_platform_without_a_limit_is_said_to_have_none():
 
 def test_what_is_not_known_of_a_pruner_is_said():
     assert "counted as if it stopped nothing" in " ".join(said("median"))
-    assert "counted with 40% of all epochs" in " ".join(said("asha", 0.4))
+    assert "counted with 24% of all epochs" in " ".join(said("asha"))
 
 
 def test_further_programs_are_said():

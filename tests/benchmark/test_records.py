@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 import bench_records
@@ -30,7 +31,7 @@ def test_a_run_comes_back_as_it_was():
         notes=["a note"],
     )
     text = formats.to_json({"format": FORMAT, "runs": to_json([run])})
-    assert from_json(json.loads(text), "a.json") == [run]
+    assert from_json(json.loads(text), "a.json").runs == [run]
 
 
 def test_what_follows_of_a_cell_stands_beside_it():
@@ -40,6 +41,11 @@ def test_what_follows_of_a_cell_stands_beside_it():
     (measurement,) = record["cells"]
     assert (measurement["examples_per_second"], measurement["at_once"]) == (2000.0, 8)
     assert measurement["epoch_seconds"] == 5.0  # 10,000 examples
+
+
+def test_numbers_of_numpy_are_numbers():
+    run = bench_records.run(bench_records.measurement(32, 1.0, flops=np.float64(2.5)))
+    assert to_json([run])[0]["cells"][0]["flops"] == 2.5
 
 
 def test_a_round_is_of_all_trials_at_once():

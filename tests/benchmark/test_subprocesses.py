@@ -11,7 +11,8 @@ import pytest
 
 from bench_records import measurement, run
 from paceline.benchmark import subprocesses
-from paceline.benchmark.result import Bench, Plan
+from paceline.benchmark.records import PlannedSearch
+from paceline.benchmark.result import Bench
 from paceline.benchmark.subprocesses import Place, measure, places
 from paceline.cli.bench import without_ours
 from paceline.errors import MissingExtraError, PacelineError, UsageError
@@ -87,7 +88,7 @@ class Started:
         self.now = None
 
 
-CPU = Bench([run(measurement(32, 1000.0))], target=0.9, plan=Plan(8, 2))
+CPU = Bench([run(measurement(32, 1000.0))], target=0.9, plan=PlannedSearch(8, 2))
 GPU = Bench([run(measurement(32, 3000.0), platform="gpu")])
 WHERE = [Place("cpu", "jax"), Place("gpu", "jax")]
 
@@ -96,7 +97,7 @@ def test_results_are_put_together():
     started, notes = Started(CPU, GPU), []
     found = measure(WHERE, ["a.py", "--seed", "1"], 60.0, notes.append, started)
     assert found.runs == CPU.runs + GPU.runs
-    assert (found.target, found.plan) == (0.9, Plan(8, 2))
+    assert (found.target, found.plan) == (0.9, PlannedSearch(8, 2))
     assert started.commands[0][3:-1] == ["bench", "a.py", "--seed", "1", "--budget", "30.000", "-o"]
     assert [env["JAX_PLATFORMS"] for env in started.environments] == ["cpu", "cuda"]
     assert notes == ["measuring on cpu, jax", "measuring on gpu, jax"]

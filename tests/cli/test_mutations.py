@@ -31,8 +31,8 @@ from mutations import (
     mutations,
     sizes,
 )
-from paceline.benchmark.records import Config, Curve, Measurement
-from paceline.benchmark.result import Bench, Plan
+from paceline.benchmark.records import Config, Curve, Measurement, PlannedSearch
+from paceline.benchmark.result import Bench
 from paceline.cli.user_file import file_digest
 from paceline.study.study import Study
 
@@ -126,7 +126,7 @@ def result() -> bytes:
         costs=costs,
         notes=["a note"],
     )
-    plan = Plan(32, 10, "asha:1:3", {"gpu": 3600.0, "session": 600.0})
+    plan = PlannedSearch(32, 10, "asha:1:3", {"gpu": 3600.0, "session": 600.0})
     Bench([run], target=0.7, plan=plan).save("bench.json")
     return Path("bench.json").read_bytes()
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from paceline.benchmark.measure import describe
 from paceline.benchmark.records import Curve
@@ -30,11 +31,7 @@ _NO_TIME = "stopped after {} of {} epochs: the budget is used up"
 
 
 class CurveInterrupted(KeyboardInterrupt):
-    """Raised when the user pressed Ctrl-C while a curve was trained.
-
-    Attributes:
-        curve: The epochs that had ended by then.
-    """
+    """Raised when the user pressed Ctrl-C; ``curve`` has the epochs that had ended by then."""
 
     def __init__(self, curve: Curve) -> None:
         super().__init__()
@@ -56,6 +53,9 @@ def train_curve(
 ) -> Curve:
     """Trains one trial and validates it after each epoch.
 
+    An error of the user's code does not reach the caller: it is the curve's ``reason``. Raises
+    CurveInterrupted when the user presses Ctrl-C.
+
     Args:
         subject: The model and its data, validation data included.
         batch_size: Examples per step.
@@ -65,13 +65,6 @@ def train_curve(
         plan: "stacked" or "sequential", whichever is faster for one trial; or "fit".
         left: Returns the seconds that are left of the budget.
         note: Called with one line of text after each epoch.
-
-    Returns:
-        The curve. An error of the user's code does not reach the caller: the curve gives it as the
-        ``reason`` why values are missing.
-
-    Raises:
-        CurveInterrupted: The user pressed Ctrl-C; the error holds the epochs that had ended.
     """
     curve = Curve(batch_size, objective or "", "maximize", scale=scale, plan=plan)
     try:
@@ -154,13 +147,9 @@ def _executor(subject: Subject, batch_size: int, plan: str) -> Executor:
 
 
 def _scaled(model: Any, scale: float) -> float | None:
-    """Multiplies the learning rate of a model.
+    """Multiplies the learning rate of a model and returns it; None if it follows a schedule.
 
-    Returns:
-        The new learning rate; None if the optimizer follows a schedule.
-
-    Raises:
-        TypeError: ``scale`` is not 1, and the optimizer follows a schedule.
+    Raises TypeError if ``scale`` is not 1 and the optimizer follows a schedule.
     """
     optimizer = model.optimizer
     rate = float(optimizer.learning_rate)

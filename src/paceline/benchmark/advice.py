@@ -5,6 +5,7 @@ Every function takes records and returns text; none measures anything.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -52,8 +53,8 @@ def advise(runs: Sequence[Run]) -> list[Advice]:
         for advice in (_batch(each), _slots(each), _scaling(each), _memory(each)):
             if advice is not None:
                 found.append(Advice(advice.topic, name + advice.text))
-    found += _between(list(zip(names, runs, strict=True)))
-    return found
+    pairs = itertools.combinations(zip(names, runs, strict=True), 2)
+    return found + [advice for one, other in pairs if (advice := _pair(one, other)) is not None]
 
 
 def fastest(runs: Sequence[Run]) -> tuple[Run, Measurement] | None:
@@ -111,14 +112,6 @@ def _fastest(run: Run, measurement: Measurement, name: str | None) -> str:
             f"measurement can tell ({other.rate:,.0f})."
         )
     return text
-
-
-def best_at(run: Run, batch_size: int) -> Measurement | None:
-    """Returns the fastest measurement at a batch size; None if there is none."""
-    measurements = [
-        measurement for measurement in run.measured if measurement.config.batch_size == batch_size
-    ]
-    return max(measurements, key=lambda measurement: measurement.rate, default=None)
 
 
 def _batch(run: Run) -> Advice | None:
@@ -247,21 +240,12 @@ def _memory(run: Run) -> Advice | None:
     )
 
 
-def _between(runs: Sequence[tuple[str, Run]]) -> list[Advice]:
-    """For each pair of devices, or of backends, which one is faster at which batch sizes."""
-    found = []
-    for i, a in enumerate(runs):
-        for b in runs[i + 1 :]:
-            advice = _pair(a, b)
-            if advice is not None:
-                found.append(advice)
-    return found
-
-
 def _pair(one: tuple[str, Run], other: tuple[str, Run]) -> Advice | None:
+    """Which of two devices, or of two backends, is faster at which batch sizes."""
     (name, a), (other_name, b) = one, other
     topic: Topic = "devices" if a.backend == b.backend else "backends"
-    ours, theirs = _comparable(a, b)
+    # Keras' fit is the only way that different backends have.
+    ours, theirs = (_fastest_at(run, fit=a.backend != b.backend) for run in (a, b))
     sizes = sorted(set(ours) & set(theirs))
     if not sizes:
         return None
@@ -296,50 +280,32 @@ def _pair(one: tuple[str, Run], other: tuple[str, Run]) -> Advice | None:
     return Advice(topic, text)
 
 
-def _comparable(a: Run, b: Run) -> tuple[dict[int, Measurement], dict[int, Measurement]]:
-    """The measurements of two runs to compare, by batch size.
-
-    Runs with different Keras backends are compared by Keras' ``fit``, the only way both have.
-    """
-    if a.backend != b.backend:
-        found = []
-        for run in (a, b):
-            measurements = [
-                measurement for measurement in run.measured if measurement.config.plan == "fit"
-            ]
-            found.append(
-                {measurement.config.batch_size: measurement for measurement in measurements}
-            )
-        return found[0], found[1]
-    found = []
-    for run in (a, b):
-        sizes = {measurement.config.batch_size for measurement in run.measured}
-        found.append(
-            {size: measurement for size in sizes if (measurement := best_at(run, size)) is not None}
-        )
-    return found[0], found[1]
+def _fastest_at(run: Run, *, fit: bool) -> dict[int, Measurement]:
+    """The fastest measurement at each batch size, in any way or in Keras' ``fit``."""
+    found: dict[int, Measurement] = {}
+    for measurement in run.measured:
+        size = measurement.config.batch_size
+        if measurement.config.plan == "fit" or not fit:
+            found[size] = max(found.get(size, measurement), measurement, key=lambda each: each.rate)
+    return found
 
 
-def explain(first: FirstEpoch, n_examples: int) -> list[str]:
-    """Returns lines that explain why the first epoch of Keras' ``fit`` is slow.
+def explain(first: FirstEpoch, n_examples: int) -> tuple[str, list[tuple[str, str, str]], str]:
+    """Returns why the first epoch of Keras' ``fit`` is slow, where the data have ``n_examples``.
 
-    Args:
-        first: The timed first epoch.
-        n_examples: Training examples of the whole data.
-
-    Returns:
-        A headline with the seconds, one line for each part of them, and a closing sentence.
+    This is a headline with the seconds; the seconds, the share and the name of each part of them;
+    and a closing sentence.
     """
     full = -(-n_examples // first.batch_size)
     of = f"{first.steps:,} steps"
     if first.steps < full:
         of += f" (a part of the data: all of it are {full:,} steps)"
     seconds = formats.fine
-    lines = [
+    head = (
         f"The first epoch of Keras' fit takes {seconds(first.first)}, a later one "
         f"{seconds(first.later)}: batch {first.batch_size}, {of}. "
         f"The {seconds(first.extra)} more are paid once:"
-    ]
+    )
     parts: list[tuple[str, float | None]] = [
         ("tracing: Keras' Python code runs once and is recorded", first.trace),
         ("lowering: the record becomes a program in XLA's language", first.lower),
@@ -354,15 +320,13 @@ def explain(first: FirstEpoch, n_examples: int) -> list[str]:
     rest = first.extra - first.explained
     if abs(rest) > 0.02 * first.extra:
         parts.append(("not accounted for (timings scatter)", rest))
-    for text, part in parts:
-        if part is not None:
-            share = part / first.extra if first.extra > 0 else 0.0
-            lines.append(f"{seconds(part):>9}  {share:>4.0%}  {text}")
-    lines.append(
+    extra = first.extra if first.extra > 0 else float("inf")
+    last = (
         "Another model, or another batch size, pays it again; Paceline pays it once for all trials "
         "that share a program, and keeps the compiled program on disk for the next run."
     )
-    return lines
+    shares = [(seconds(n), f"{n / extra:.0%}", text) for text, n in parts if n is not None]
+    return head, shares, last
 
 
 def _programs(n: int | None) -> str:

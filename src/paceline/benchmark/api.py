@@ -10,7 +10,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from paceline.benchmark import arguments, table
+from paceline.benchmark import arguments
+from paceline.benchmark.advice import way
 from paceline.benchmark.measure import nothing_cached
 from paceline.benchmark.records import Measurement, Run
 from paceline.benchmark.result import Bench
@@ -122,9 +123,8 @@ def bench(
     seed = whole_number(seed, "seed", least=0, most=2**32 - 1)
     data, validation = read_data(x, y, validation_data, validation_split, sample_weight)
     packs = executor == "auto" and keras.backend.backend() == "jax"
-    plan = arguments.check_plan(
-        plan_trials, plan_epochs, plan_batch_size, plan_pruner, quota, data.n, workers, packs=packs
-    )
+    asked = (plan_trials, plan_epochs, plan_batch_size, plan_pruner, quota, workers)
+    plan = arguments.planned_search(*asked, n=data.n, packs=packs)
     arguments.check_curves(epochs, scale_lr, target, validation is not None)
     sizes = arguments.check_batch_sizes(batch_sizes, data.n, note)
     chosen = arguments.check_slots(slots)
@@ -143,11 +143,8 @@ def bench(
             epochs=epochs or 0,
             objective=objective,
             scale_lr=scale_lr or "none",
-            plan_trials=plan.n_trials if plan else 0,
-            plan_epochs=plan.epochs if plan else 0,
-            plan_batch_size=plan_batch_size,
-            plan_pruner=plan.pruner if plan else None,
-            plan_on_cluster=plan is not None and plan.workers is not None,
+            search=plan,
+            search_batch_size=plan_batch_size,
         )
         facts = {
             "name": name or getattr(build, "__name__", type(build).__name__),
@@ -181,14 +178,8 @@ class _MeasurementNotes:
 
 
 def progress_line(measurement: Measurement, at: int, of: int) -> str:
-    """Returns a line about a cell that has been measured, skipped or failed.
-
-    Args:
-        measurement: The cell.
-        at: Its position, from 1.
-        of: Number of all cells.
-    """
-    where = f"{at} of {of}: batch {measurement.config.batch_size}, {table.way(measurement.config)}"
+    """Returns a line about a cell, number ``at`` (from 1) of ``of``, that is done."""
+    where = f"{at} of {of}: batch {measurement.config.batch_size}, {way(measurement.config)}"
     if measurement.state == "measured":
         return (
             f"{where}: {formats.fine(measurement.step)} a step, {measurement.rate:,.0f} examples/s"
@@ -201,9 +192,7 @@ def read_data(
 ) -> tuple[ArrayData, ArrayData | None]:
     """Reads training and validation data, as ``bench`` takes them.
 
-    Raises:
-        UsageError: They are no arrays.
-        DataError: They cannot be trained on.
+    Raises UsageError if they are no arrays, and DataError if they cannot be trained on.
     """
     try:
         data, validation = prepare(x, y, sample_weight), None
@@ -219,11 +208,7 @@ def read_data(
 
 
 def _first(subject: Subject) -> Any:
-    """Builds the model once, so that a ``build`` that fails does so before anything is measured.
-
-    Raises:
-        BuildError: ``build`` failed.
-    """
+    """Builds the model once, so that a ``build`` that fails does so before anything is measured."""
     try:
         return subject.model()
     except PacelineError:
@@ -233,11 +218,7 @@ def _first(subject: Subject) -> Any:
 
 
 def _check_measured(run: Run, budget: float | None, seconds: float) -> None:
-    """Checks that the budget sufficed for at least one cell.
-
-    Raises:
-        UsageError: Nothing was measured, and no cell failed.
-    """
+    """Checks that the budget sufficed for at least one cell, unless cells failed."""
     if (
         run.measured
         or run.interrupted

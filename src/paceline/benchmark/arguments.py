@@ -8,7 +8,7 @@ from typing import Any
 from paceline.benchmark import grid
 from paceline.benchmark.accuracy import SCALES
 from paceline.benchmark.quota import check_quota
-from paceline.benchmark.result import MOST_PLANNED, MOST_WORKERS, Plan
+from paceline.benchmark.records import MOST_PLANNED, MOST_WORKERS, PlannedSearch
 from paceline.benchmark.subject import Subject
 from paceline.errors import UsageError
 from paceline.pack.mesh import local_devices
@@ -19,14 +19,7 @@ SLOTS = (1, 4, 16, 0)
 
 
 def check_budget(budget: Any) -> float | None:
-    """Checks ``budget``.
-
-    Returns:
-        Seconds above 0; None for no limit.
-
-    Raises:
-        UsageError: ``budget`` is neither None nor a number above 0.
-    """
+    """Returns seconds above 0; None for no limit."""
     if budget is None:
         return None
     if isinstance(budget, (bool, str)) or not budget > 0:
@@ -37,15 +30,9 @@ def check_budget(budget: Any) -> float | None:
 def check_batch_sizes(
     sizes: Sequence[int] | None, n: int, note: Callable[[str], None]
 ) -> tuple[int, ...]:
-    """Returns the batch sizes to measure.
+    """Returns the batch sizes to measure, each at most the ``n`` training examples.
 
-    Args:
-        sizes: Batch sizes that the user asked for; None: the usual ones, up to ``n``.
-        n: Number of training examples.
-        note: Called with one line of text about batch sizes that are left out.
-
-    Raises:
-        UsageError: ``sizes`` is empty, or holds something other than whole numbers from 1 to ``n``.
+    ``sizes`` of None are the usual ones; ``note`` is told which of these are left out.
     """
     if sizes is None:
         fitting = tuple(size for size in grid.BATCH_SIZES if size <= n)
@@ -65,11 +52,7 @@ def check_batch_sizes(
 
 
 def check_slots(slots: Sequence[int | str] | None) -> tuple[int, ...]:
-    """Returns the numbers of trials at once to measure; 0 stands for "auto".
-
-    Raises:
-        UsageError: ``slots`` holds something other than whole numbers of at least 1 and "auto".
-    """
+    """Returns the numbers of trials at once to measure; 0 stands for "auto"."""
     if slots is None:
         return SLOTS
     if isinstance(slots, (int, str)):
@@ -81,43 +64,28 @@ def check_slots(slots: Sequence[int | str] | None) -> tuple[int, ...]:
 
 
 def meshes(given: int | None) -> tuple[tuple[int, int], ...]:
-    """Returns the meshes to compare with one device: (trial, data), devices on each axis.
-
-    Raises:
-        UsageError: There are fewer than ``given`` devices.
-    """
+    """Returns the meshes to compare with one device: (trial, data), devices on each axis."""
     if given is not None:
         whole_number(given, "mesh")
     n = len(local_devices(None if given is None else (given, None)))
     return ((n, 1), (1, n)) if n > 1 else ()
 
 
-def check_plan(
+def planned_search(
     n_trials: Any,
     epochs: Any,
     batch_size: Any,
     pruner: Any,
     quota: Any,
-    n: int,
-    workers: Any = None,
+    workers: Any,
     *,
-    packs: bool = True,
-) -> Plan | None:
+    n: int,
+    packs: bool,
+) -> PlannedSearch | None:
     """Returns the search whose time is to be predicted; None if the user asked for none.
 
-    Args:
-        n_trials: ``plan_trials`` of ``bench``, as the next four are its arguments of such names.
-        epochs: Epochs of each trial.
-        batch_size: Examples per step; None: the size that is measured first.
-        pruner: The pruner, or None.
-        quota: Hours, or None.
-        n: Training examples.
-        workers: Workers of a cluster, or None.
-        packs: Whether trials can train in packs, as they do on a cluster.
-
-    Raises:
-        UsageError: A value is impossible, or there is a quota, a batch size, a pruner or workers
-            and no search.
+    All but the last two are arguments of ``bench``. ``n`` is the number of training examples;
+    ``packs``: whether trials can train in packs, as they do on a cluster.
     """
     seconds = check_quota(quota)
     if n_trials is None:
@@ -133,7 +101,7 @@ def check_plan(
     if batch_size is not None and whole_number(batch_size, "plan_batch_size") > n:
         raise UsageError(f"plan_batch_size: {batch_size} is above the {n:,} training examples.")
     if workers is not None:
-        _planned(workers, "workers", MOST_WORKERS)
+        workers = _planned(workers, "workers", MOST_WORKERS)
         if not packs:
             raise UsageError(
                 "workers: workers of a cluster train packs on JAX, and here Keras' fit is "
@@ -142,7 +110,7 @@ def check_plan(
     from paceline.study.pruners.pruners import check_pruner, pruner_text  # loads Optuna
 
     text = pruner_text(check_pruner(pruner))
-    return Plan(
+    return PlannedSearch(
         _planned(n_trials, "plan_trials", MOST_PLANNED),
         _planned(epochs, "plan_epochs", MOST_PLANNED),
         text,
@@ -159,12 +127,7 @@ def _planned(value: Any, name: str, most: int) -> int:
 
 
 def check_curves(epochs: Any, scale_lr: Any, target: Any, validated: bool) -> None:
-    """Checks the arguments about accuracy.
-
-    Raises:
-        UsageError: A value is impossible, or one of them was given without ``epochs``, or there is
-            no validation data.
-    """
+    """Checks the arguments about accuracy; ``validated``: whether there are validation data."""
     if epochs is not None:
         whole_number(epochs, "epochs")
         if not validated:
@@ -179,11 +142,7 @@ def check_curves(epochs: Any, scale_lr: Any, target: Any, validated: bool) -> No
 
 
 def check_hparams(given: Mapping[str, Any], subject: Subject) -> None:
-    """Checks that the model has every hyperparameter that was given.
-
-    Raises:
-        UsageError: The model lacks one.
-    """
+    """Checks that the model has every hyperparameter that was given."""
     known = subject.hp.hparams if subject.hp is not None else {}
     for name in given:
         if name not in known:

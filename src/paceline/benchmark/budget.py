@@ -11,7 +11,7 @@ from typing import Any
 from paceline.benchmark.api import read_data
 from paceline.benchmark.pilot_search import run_pilot
 from paceline.benchmark.quota import most_trials
-from paceline.benchmark.result import Plan
+from paceline.benchmark.records import PlannedSearch
 from paceline.benchmark.subject import Subject
 from paceline.errors import UsageError
 from paceline.executor.process import search_process
@@ -32,15 +32,9 @@ MEASURING, MARGIN = 0.2, 0.1
 
 @dataclass(frozen=True)
 class BudgetPlan:
-    """A search for a budget, which is its timeout, too.
+    """A search for a budget, which is its timeout, too; ``text`` is a sentence for the user."""
 
-    Attributes:
-        n_trials: Trials: those that end in time, or some that are begun.
-        epochs: Epochs of each trial.
-        text: A sentence for the user.
-    """
-
-    n_trials: int
+    n_trials: int  # those that end in time, or some that are begun
     epochs: int
     text: str
 
@@ -65,27 +59,13 @@ def plan_for_budget(
     slots: int | str = "auto",
     **training: Any,
 ) -> BudgetPlan:
-    """Measures the beginning of a search, and chooses its trials and epochs.
+    """Measures the beginning of a search for a part of ``seconds``, and chooses trials and epochs.
 
-    Args:
-        build: ``build(hp)`` or a ``HyperModel``, as ``Tuner`` takes it.
-        x: Training data, as ``Tuner.search`` takes it: arrays.
-        y: Targets, in the same forms.
-        validation_data: ``(x, y)`` or ``(x, y, sample_weight)``.
-        batch_size: Examples per step.
-        epochs: Epochs of each trial; None: to be chosen.
-        objective: As ``Tuner`` takes it: latency, and other costs of models, take time too.
-        constraints: As ``Tuner`` takes it: models that violate one are not measured.
-        pruner: Pruner of the search as text; None without one. The trials of "pbt" are its
-            population.
-        precision: "float32", "bfloat16", or None for Keras' policy as it is.
-        seconds: The budget.
-        seed: Seed of the search.
-        sample_weight: Factors of the examples' losses; None without.
-        max_epochs_total: As ``Tuner.search`` takes it; None without.
-        executor: "auto", "local" or "fit".
-        slots: Trials that train at once, or "auto".
-        **training: Further arguments of ``Tuner`` that the pace depends on: plan, widths, mesh.
+    The arguments are those of ``Tuner`` and ``Tuner.search``. The data must be arrays, ``epochs``
+    of None are chosen, and the trials of the pruner "pbt" are its population. ``objective`` and
+    ``constraints`` matter because latency and other costs of models take time too, and models
+    that violate a constraint are not measured. ``training`` has what else the pace depends on:
+    plan, widths and mesh.
 
     Raises:
         UsageError: The data are no arrays, not one trial fits into the total, or measuring has
@@ -130,7 +110,7 @@ def plan_for_budget(
         )
 
     def share(n: int) -> float:
-        return Plan(MEASURED, n, pruner).share
+        return PlannedSearch(MEASURED, n, pruner).share
 
     return choose(
         *(costs, remains, epochs, share),

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from paceline.benchmark.records import PlannedSearch
 from paceline.executor.remote.payoff import PAYS
 from paceline.report import formats
 from paceline.report.forecast import Costs, predict, rounds_left
@@ -62,21 +63,13 @@ class ClusterPrediction:
         return {**asdict(self), "total": self.total, "pays": self.pays}
 
 
-def predict_cluster(
-    costs: Costs, n_trials: int, epochs: int, share: float, workers: int, n_devices: int = 1
-) -> ClusterPrediction:
-    """Predicts a search on a cluster.
+def predict_cluster(costs: Costs, plan: PlannedSearch, n_devices: int = 1) -> ClusterPrediction:
+    """Predicts a search that has workers; ``n_devices`` were measured, its trials spread over them.
 
     A worker with fewer trials than fit into its slots is counted with the time of a full round.
-
-    Args:
-        costs: Measured costs of the search.
-        n_trials: Number of trials.
-        epochs: Epochs of each trial.
-        share: Share of all epochs that the pruner lets trials train.
-        workers: Workers, each with one device.
-        n_devices: Devices that were measured together; the search spread its trials over them.
     """
+    assert plan.workers is not None
+    n_trials, epochs, share, workers = plan.n_trials, plan.epochs, plan.share, plan.workers
     pace = costs.pace
     # Trials of several devices train side by side, so one device has its part of them a round.
     slots = max(1.0, pace.at_once / n_devices)
@@ -97,12 +90,7 @@ def predict_cluster(
 
 
 def sentence(found: ClusterPrediction, name: str) -> str:
-    """Returns what a cluster makes of a search, and whether it pays.
-
-    Args:
-        found: The prediction.
-        name: Name of the device in the sentence.
-    """
+    """Returns what a cluster of devices called ``name`` makes of a search, and whether it pays."""
     s, alone = formats.seconds, formats.seconds(found.alone)
     parts = [
         f"{s(found.startup)} until a worker has loaded JAX and Keras",
@@ -127,14 +115,9 @@ def sentence(found: ClusterPrediction, name: str) -> str:
 def startup_seconds(
     run: Callable[..., Any] = subprocess.run, clock: Callable[[], float] = time.perf_counter
 ) -> float | None:
-    """Measures how long a new process takes to load what a worker needs.
+    """Measures how long a new process takes to load what a worker needs; None if it failed.
 
-    Args:
-        run: Runs a process, as ``subprocess.run``.
-        clock: Seconds, from anywhere.
-
-    Returns:
-        Seconds; None if the process failed.
+    ``run`` is as ``subprocess.run``, and ``clock`` returns seconds, from anywhere.
     """
     environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
     began = clock()

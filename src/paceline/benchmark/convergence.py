@@ -11,15 +11,7 @@ Named = tuple[str, Curve]
 
 
 def reached(curve: Curve, target: float) -> tuple[int, float] | None:
-    """Returns how long a curve takes to be at least as good as a target.
-
-    Args:
-        curve: A curve with at least one value.
-        target: A value of the curve's metric.
-
-    Returns:
-        Epochs and seconds; None if the curve never gets there.
-    """
+    """Returns epochs and seconds until a curve is as good as a target; None if it never is."""
     for epoch, (value, seconds) in enumerate(zip(curve.values, curve.seconds, strict=False), 1):
         if value >= target if curve.direction == "maximize" else value <= target:
             return epoch, seconds
@@ -31,18 +23,15 @@ def best_until(curve: Curve, seconds: float) -> float | None:
     values = [
         value for value, at in zip(curve.values, curve.seconds, strict=False) if at <= seconds
     ]
-    if not values:
-        return None
-    return max(values) if curve.direction == "maximize" else min(values)
+    return _best(curve, values)
+
+
+def _best(curve: Curve, values: Sequence[float]) -> float | None:
+    return (max if curve.direction == "maximize" else min)(values, default=None)
 
 
 def sentences(runs: Sequence[Run], target: float | None) -> list[str]:
-    """Returns sentences that compare the curves of all runs.
-
-    Args:
-        runs: Runs, perhaps without curves.
-        target: A value of the metric to reach; None: no sentence about one.
-    """
+    """Returns sentences that compare the curves of all runs, one of them on a target, if any."""
     names = labels(runs) if len(runs) > 1 else [""] * len(runs)
     curves = [(name, c) for name, run in zip(names, runs, strict=True) for c in run.curves]
     curves = [(name, curve) for name, curve in curves if curve.values]
@@ -62,12 +51,9 @@ def _equal(curves: Sequence[Named]) -> str:
     # Compare up to the end of the curve that ends first: after it, one of the values is missing.
     seconds = min(curve.seconds[-1] for _, curve in curves)
 
-    def best_of(epochs: int, curve: Curve) -> float:
-        values = curve.values[:epochs]
-        return max(values) if curve.direction == "maximize" else min(values)
-
     by_epochs = ", ".join(
-        f"{_label(each)} {formats.metric(best_of(epochs, each[1]))}" for each in curves
+        f"{_label(each)} {formats.metric(_best(each[1], each[1].values[:epochs]))}"
+        for each in curves
     )
     by_seconds = ", ".join(
         f"{_label(each)} {formats.metric(best_until(each[1], seconds))}" for each in curves

@@ -6,12 +6,12 @@ import importlib
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
 import jax
 import keras
+from msgspec.structs import replace
 
 from paceline.benchmark import roofline
 from paceline.benchmark.records import Device
@@ -20,11 +20,9 @@ from paceline.executor.planner import cores
 
 
 def device(precision: str, *, probe: bool) -> Device:
-    """Returns the default device.
+    """Returns the default device; ``probe``: whether its peaks are measured, which takes seconds.
 
-    Args:
-        precision: Keras' dtype policy, for the peak of arithmetic.
-        probe: Whether the peaks of the device are measured; that takes a few seconds.
+    ``precision`` is Keras' dtype policy, for the peak of arithmetic.
     """
     if keras.backend.backend() != "jax":
         return _device_of_backend()

@@ -15,15 +15,14 @@ from paceline.program.compile import Executable
 
 
 def of_step(closed: Any, executable: Executable, side_by_side: int) -> tuple[float | None, str]:
-    """Counts the floating-point operations of one step of one trial.
+    """Counts the floating-point operations of one step of one trial; None if they are unknown.
+
+    Also returns who counted: "xla" or "trace".
 
     Args:
         closed: The traced step, a ``ClosedJaxpr``.
         executable: The compiled step, or a program that holds the step as the body of a loop.
         side_by_side: Number of trials that one pass of the step trains.
-
-    Returns:
-        The number, None if it is unknown; and who counted, "xla" or "trace".
     """
     counted, loops = count_flops(closed.jaxpr)
     if loops:

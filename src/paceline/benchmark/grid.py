@@ -78,10 +78,9 @@ def _alone(config: Config) -> bool:
 
 
 def outside_in(values: Sequence[int]) -> list[int]:
-    """Returns values in the order: the middle, both ends, then what halves the widest gap left.
+    """Returns sorted values in another order.
 
-    Args:
-        values: Sorted values.
+    First the middle, then both ends, then what halves the widest gap left.
     """
     if not values:
         return []
@@ -97,12 +96,7 @@ def outside_in(values: Sequence[int]) -> list[int]:
 
 
 def pointless(config: Config, measurements: Iterable[Measurement]) -> str | None:
-    """Returns why a cell need not be measured; None if it is to be measured.
-
-    Args:
-        config: A cell that is not measured yet.
-        measurements: The cells that are done.
-    """
+    """Returns why a cell need not be measured after those that are done; None if it must be."""
     done = list(measurements)
     if config.usual or _alone(config):
         return None

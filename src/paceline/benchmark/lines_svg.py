@@ -19,12 +19,7 @@ _DASHES = ("", "7 4", "2 3", "9 3 2 3", "12 4", "1 4")
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart.
-
-    Attributes:
-        label: Text at the end of the line.
-        points: Pairs (x, y), sorted by x.
-    """
+    """One line of a chart: the label at its end, and pairs (x, y), sorted by x."""
 
     label: str
     points: Sequence[tuple[float, float]]
@@ -38,7 +33,7 @@ def picture(
     *,
     whole: bool = False,
 ) -> str:
-    """Return a chart as an SVG element.
+    """Returns a chart as an SVG element.
 
     Args:
         lines: Lines with at least one point among them.
@@ -75,13 +70,9 @@ def picture(
 
 
 def ticks(low: float, high: float, most: int = 6, *, whole: bool = False) -> list[float]:
-    """Return round numbers for an axis, the first at most ``low``, the last at least ``high``.
+    """Returns at most ``most`` steps of round numbers, from at most ``low`` to at least ``high``.
 
-    Args:
-        low: Least value to show.
-        high: Greatest value to show.
-        most: Number of ticks at most.
-        whole: Whether ticks are whole numbers only.
+    If ``whole``, they are whole numbers only.
     """
     if high <= low:
         high = low + (abs(low) or 1.0)

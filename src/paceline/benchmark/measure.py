@@ -52,17 +52,10 @@ def measure(
     patience: float = PATIENCE,
     clock: Clock = time.perf_counter,
 ) -> Measurement:
-    """Measures one cell.
+    """Measures one cell with any plan but "fit", its runs for ``patience`` seconds.
 
-    Args:
-        subject: The model and its data.
-        config: The cell; any plan but "fit".
-        patience: Seconds for the timed runs.
-        clock: Returns seconds that never go back.
-
-    Returns:
-        The measurement. An error, of the user's code or of XLA, does not reach the caller: the
-        measurement has the state "failed" and the error as its reason.
+    An error, of the user's code or of XLA, does not reach the caller: the measurement has the state
+    "failed" and the error as its reason.
     """
     known: dict[str, Any] = {}
     try:
@@ -151,12 +144,8 @@ def _memory(subject: Subject, executables: list[Any], config: Config) -> float |
 class _Lanes:
     """One pack for each lane, with a trial in every slot; the packs step at the same time.
 
-    Args:
-        program: The compiled plan, which the lanes share.
-        traced: The traced model that ``program`` was compiled from.
-        data: The training data, on the device.
-        config: Numbers of lanes and slots.
-        seed: Seed of the order of examples in the first slot; slot i has ``seed + i``.
+    ``data`` is on the device. ``seed`` orders the examples in the first slot, ``seed + i`` in
+    slot i.
     """
 
     def __init__(

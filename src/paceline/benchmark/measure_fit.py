@@ -46,16 +46,11 @@ class Compiling:
                 self.intervals[event].append((now - seconds, now))
 
     def split(self, until: float) -> tuple[float, float, float, int]:
-        """Splits the time until a moment into tracing, lowering and compiling.
+        """Splits the time until a moment, of ``time.perf_counter``, into the seconds of each kind.
 
         Events nest, because a traced function calls another. So each second counts once: as
-        compiling if JAX compiled, else as lowering if it lowered, else as tracing.
-
-        Args:
-            until: The moment, as ``time.perf_counter`` has it.
-
-        Returns:
-            Seconds of tracing, of lowering and of compiling, and the number of compiled programs.
+        compiling if JAX compiled, else as lowering if it lowered, else as tracing. Returns the
+        seconds of tracing, of lowering and of compiling, and the number of compiled programs.
         """
         kept = {e: [i for i in found if i[1] <= until] for e, found in self.intervals.items()}
         compiled = length(kept[_COMPILE])
@@ -104,8 +99,7 @@ def _tell(event: str, duration_secs: float, **more: Any) -> None:
 class Times(keras.callbacks.Callback):
     """Records when the first batch ended, and when each epoch began and ended.
 
-    Args:
-        patience: Seconds of the epochs after the first, after which no other epoch begins.
+    No epoch begins once those after the first have taken ``patience`` seconds.
     """
 
     def __init__(self, patience: float) -> None:
@@ -141,19 +135,12 @@ def measure_fit(
     seconds_per_step: float | None = None,
     patience: float = PATIENCE,
 ) -> tuple[Measurement, FirstEpoch | None]:
-    """Measures Keras' ``fit``.
+    """Measures Keras' ``fit`` of the model that ``model`` builds; also returns its first epoch.
 
-    Args:
-        model: Builds the model.
-        data: The training data.
-        config: The cell; its plan is "fit".
-        seconds_per_step: Seconds of a step under another plan, from which the part of the data that
-            makes a short epoch is told; None: unknown, all of the data is used.
-        patience: Seconds for the epochs after the first.
-
-    Returns:
-        The measurement, and the parts of the first epoch. An error does not reach the caller: the
-        measurement has the state "failed" and the error as its reason, and the parts are None.
+    An error does not reach the caller: the measurement has the state "failed" and the error as its
+    reason, and there is no first epoch. ``seconds_per_step`` under another plan tells which part of
+    the data makes a short epoch; None: all of the data is used. The epochs after the first take
+    ``patience`` seconds.
     """
     try:
         return _measure(model, data, config, seconds_per_step, patience)

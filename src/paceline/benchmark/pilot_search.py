@@ -26,9 +26,7 @@ LONG, FEW = 15.0, 2
 class _PilotProgress:
     """Measures the pace of the pilot from its progress, and stops it once the pace is known.
 
-    Args:
-        left: Returns the seconds that are left of the budget.
-        epochs: Rounds of a wave.
+    ``left`` returns the seconds that are left of the budget; ``epochs`` are the rounds of a wave.
     """
 
     def __init__(self, left: Callable[[], float], epochs: int) -> None:
@@ -103,7 +101,7 @@ def run_pilot(
     timeout: float | None = None,
     **training: Any,
 ) -> Costs | None:
-    """Measures what a search costs.
+    """Measures what a search costs; None if no epoch ended within the budget.
 
     Args:
         subject: The model and its data.
@@ -119,12 +117,6 @@ def run_pilot(
         timeout: Seconds after which the search ends, which decides how it plans; None without.
         **training: Further arguments of ``Tuner`` that the pace depends on: slots, plan, widths,
             mesh.
-
-    Returns:
-        The costs; None if no epoch ended within the budget.
-
-    Raises:
-        Exception: Whatever the search raises.
     """
     from paceline.tuner.tuner import Tuner  # loads Optuna
 

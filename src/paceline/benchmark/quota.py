@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from paceline.benchmark.records import LONGEST, PlannedSearch
 from paceline.errors import UsageError
 from paceline.report import formats
 from paceline.report.forecast import Costs, predict
@@ -17,8 +18,6 @@ MARGIN, LEAST = 0.05, 120.0
 #: Sessions that are stopped after less than this many seconds are stopped at a whole second, longer
 #: ones at a whole minute.
 _FINE = 600.0
-#: Seconds of a quota at most.
-LONGEST = 1e12
 _TIME = re.compile(r"(?:\d+(?:\.\d+)?[dhms])+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -26,16 +25,9 @@ NAMES = ("cpu", "gpu", "tpu", "session")
 
 
 def check_quota(given: str | Mapping[str, float] | None) -> dict[str, float]:
-    """Reads a quota such as ``gpu=30h,tpu=20h,session=9h``.
+    """Reads a quota: seconds of each platform in a week, and of a "session", by name.
 
-    Args:
-        given: Such a text, or a mapping from the same names to seconds; None: no limit.
-
-    Returns:
-        Name -> seconds: of each platform in a week, and of a "session".
-
-    Raises:
-        UsageError: A name is unknown or given twice, or a time cannot be read.
+    It is text such as ``gpu=30h,tpu=20h,session=9h``, a mapping from names to seconds, or None.
     """
     if given is None:
         return {}
@@ -72,45 +64,23 @@ def _seconds(name: str, value: float | str) -> float:
 
 @dataclass(frozen=True)
 class Sessions:
-    """The sessions that a search takes.
+    """The sessions that a search takes."""
 
-    Attributes:
-        count: Number of sessions; 0 if a session is too short for a single round.
-        stop_after: Seconds, whole ones, after which to stop every session but the last; None if
-            one session suffices.
-        trials_first: Trials that have ended by the end of the first session.
-        within_quota: Whether the hours of a week suffice; None without a quota.
-        trials_within: Number of trials that the hours of a week suffice for.
-    """
-
-    count: int
+    count: int  # 0 if a session is too short for a single round
+    #: Whole seconds after which to stop every session but the last; None if one suffices.
     stop_after: float | None
-    trials_first: int
-    within_quota: bool | None
-    trials_within: int
+    trials_first: int  # that have ended by the end of the first session
+    within_quota: bool | None  # whether the hours of a week suffice; None without a quota
+    trials_within: int  # that the hours of a week suffice for
 
 
-def sessions(
-    costs: Costs,
-    platform: str,
-    n_trials: int,
-    epochs: int,
-    share: float,
-    quota: Mapping[str, float],
-) -> Sessions:
-    """Returns how a search on a platform is spread over sessions.
+def sessions(costs: Costs, platform: str, plan: PlannedSearch) -> Sessions:
+    """Returns how a search on a platform ("cpu", "gpu" or "tpu") is spread over sessions.
 
     Each session builds, traces and compiles anew, since the cache of compiled programs may be gone
     with the machine.
-
-    Args:
-        costs: Measured costs of the search.
-        platform: "cpu", "gpu" or "tpu".
-        n_trials: Number of trials.
-        epochs: Epochs of each trial.
-        share: Share of all epochs that the pruner lets trials train.
-        quota: Name -> seconds, from ``check_quota``.
     """
+    n_trials, epochs, share, quota = plan.n_trials, plan.epochs, plan.share, plan.quota
     whole = predict(costs, n_trials, epochs, share)
     session, week = quota.get("session"), quota.get(platform)
     longest = min(session or math.inf, week or math.inf)
@@ -153,28 +123,12 @@ def most_trials(
     return low
 
 
-def sentences(
-    costs: Costs,
-    name: str,
-    platform: str,
-    n_trials: int,
-    epochs: int,
-    pruner: str | None,
-    quota: Mapping[str, float],
-    share: float = 1.0,
-) -> list[str]:
+def sentences(costs: Costs, name: str, platform: str, plan: PlannedSearch) -> list[str]:
     """Returns sentences that say how long a search takes, and in how many sessions.
 
-    Args:
-        costs: Measured costs of the search.
-        name: Name of the device in the sentences.
-        platform: "cpu", "gpu" or "tpu".
-        n_trials: Number of trials.
-        epochs: Epochs of each trial.
-        pruner: Pruner as text; None without one.
-        quota: Name -> seconds, from ``check_quota``.
-        share: Share of all epochs that the pruner lets trials train.
+    ``name`` is that of the device in the sentences, ``platform`` "cpu", "gpu" or "tpu".
     """
+    n_trials, epochs, pruner, share = plan.n_trials, plan.epochs, plan.pruner, plan.share
     found = predict(costs, n_trials, epochs, share)
     parts = [f"{formats.seconds(found.ready)} until trials train (building, tracing, compiling)"]
     if found.compiling:
@@ -202,10 +156,8 @@ def sentences(
             f"Pruner {pruner}: what it stops cannot be told beforehand; counted as if it stopped "
             "nothing, so it takes at most this long."
         )
-    if quota:
-        lines += _quota_sentences(
-            sessions(costs, platform, n_trials, epochs, share, quota), name, platform, quota
-        )
+    if plan.quota:
+        lines += _quota_sentences(sessions(costs, platform, plan), name, platform, plan.quota)
     return lines
 
 

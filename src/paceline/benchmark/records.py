@@ -8,21 +8,26 @@ Notation
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from math import nan
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from paceline.errors import DataError
-from paceline.report.forecast import Costs
+from paceline.report import formats
+from paceline.report.forecast import Costs, asha_share
 from paceline.study.storage.schema import UNREADABLE, Count, Scalar
 from paceline.study.storage.schema_errors import why
 
 #: Names the layout of the JSON; a file with another name cannot be read.
 FORMAT = "paceline-bench-1"
+
+#: Trials, or epochs of each, and workers of a planned search at most; and seconds of a quota.
+MOST_PLANNED, MOST_WORKERS, LONGEST = 10**9, 10**6, 1e12
+# asha[:MIN_EPOCHS[:FACTOR]]; a factor of 1 would have rungs without end.
+_ASHA = re.compile(r"asha(?::([1-9]\d{0,8})?(?::([2-9]|[1-9]\d{1,8})?)?)?")
 
 State = Literal["measured", "skipped", "failed"]
 T = TypeVar("T")
@@ -33,8 +38,7 @@ Amount = Annotated[float, Meta(ge=0, le=1e30)]
 Value = Annotated[float, Meta(ge=-1e30, le=1e30)]
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(msgspec.Struct, frozen=True):
     """One way to train at one batch size: a place in the grid of a run.
 
     Attributes:
@@ -71,8 +75,7 @@ class Config:
         return self.plan, self.slots, self.lanes, self.trial_devices, self.data_devices
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Measurement(msgspec.Struct, frozen=True):
     """The figures of one cell, or the reason why there are none.
 
     A figure that is unknown is None.
@@ -96,7 +99,7 @@ class Measurement:
         fits: Whether ``memory`` bytes are free on the device.
     """
 
-    config: Config
+    config: Config = msgspec.field(name="spot")  # the key in files
     state: State
     reason: str | None = None
     build: Seconds | None = None
@@ -139,8 +142,7 @@ class Measurement:
         return n_examples / self.rate if self.rate else None
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(msgspec.Struct, frozen=True):
     """The device, or the devices of one kind, that a run was measured on.
 
     Attributes:
@@ -164,8 +166,7 @@ class Device:
     peak_bytes: Amount | None = None
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(msgspec.Struct, frozen=True):
     """The accuracy of one trial, trained at one batch size, after each epoch.
 
     Attributes:
@@ -183,16 +184,15 @@ class Curve:
     batch_size: Size
     metric: str
     direction: Literal["maximize", "minimize"]
-    values: list[Value] = field(default_factory=list)
-    seconds: list[Seconds] = field(default_factory=list)
+    values: list[Value] = []
+    seconds: list[Seconds] = []
     learning_rate: Value | None = None
     scale: Value = 1.0
     plan: str | None = None
     reason: str | None = None
 
 
-@dataclass(frozen=True)
-class FirstEpoch:
+class FirstEpoch(msgspec.Struct, frozen=True):
     """The parts of the first epoch of Keras' ``fit``, which is slower than later ones.
 
     All times are seconds. JAX reports ``trace``, ``lower``, ``compile`` and ``programs``; with
@@ -235,8 +235,7 @@ class FirstEpoch:
         return sum(part for part in parts if part is not None)
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """The measurements of one process on one kind of device, with one Keras backend.
 
     Attributes:
@@ -264,11 +263,11 @@ class Run:
     model: Mapping[str, Any]
     n_examples: Size
     n_validation: Count = 0
-    cells: list[Measurement] = field(default_factory=list)
-    curves: list[Curve] = field(default_factory=list)
+    cells: list[Measurement] = []
+    curves: list[Curve] = []
     first_epoch: FirstEpoch | None = None
     costs: Mapping[str, Any] | None = None
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = []
     interrupted: bool = False
 
     @property
@@ -281,6 +280,26 @@ class Run:
         """The platform of the device, with the backend if that is not JAX."""
         backend = "" if self.backend == "jax" else f" {self.backend}"
         return f"{self.device.platform}{backend}"
+
+
+class PlannedSearch(msgspec.Struct, frozen=True):
+    """A search whose time is predicted."""
+
+    n_trials: Annotated[int, Meta(ge=1, le=MOST_PLANNED)]
+    epochs: Annotated[int, Meta(ge=1, le=MOST_PLANNED)]
+    pruner: str | None = None  # as text
+    #: Seconds of a platform in a week, and of a "session", by name.
+    quota: Mapping[str, Annotated[float, Meta(gt=0, le=LONGEST)]] = {}
+    #: Workers of a cluster, each with one device, for a second prediction; None: none.
+    workers: Annotated[int, Meta(ge=1, le=MOST_WORKERS)] | None = None
+
+    @property
+    def share(self) -> float:
+        """Share of all epochs that the pruner lets trials train; 1 if that is unknown."""
+        match = _ASHA.fullmatch(self.pruner or "")
+        if match is None:
+            return 1.0
+        return asha_share(self.epochs, *(int(number) for number in match.groups() if number))
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -308,43 +327,32 @@ def to_json(runs: list[Run]) -> list[dict[str, Any]]:
     """Returns runs as JSON values; each cell also has its rate and the seconds of an epoch."""
     found = []
     for run in runs:
-        value = asdict(run)
-        value["cells"] = [_cell_json(cell, run.n_examples) for cell in run.cells]
+        value = msgspec.to_builtins(run, enc_hook=formats.strict)  # which knows NumPy's numbers
+        for record, cell in zip(value["cells"], run.cells, strict=True):
+            record |= {
+                "examples_per_second": cell.rate or None,
+                "at_once": cell.config.at_once,
+                "epoch_seconds": cell.epoch(run.n_examples),
+            }
         found.append(value)
     return found
 
 
-def _cell_json(cell: Measurement, n_examples: int) -> dict[str, Any]:
-    value = asdict(cell)
-    return {
-        "spot": value.pop("config"),  # the key of files that were written before the attribute
-        **value,
-        "examples_per_second": cell.rate or None,
-        "at_once": cell.config.at_once,
-        "epoch_seconds": cell.epoch(n_examples),
-    }
+def from_json(value: Any, where: str) -> Stored:
+    """Returns what a JSON file holds; names in it that no record has are ignored.
 
-
-def from_json(value: Any, where: str) -> list[Run]:
-    """Returns the runs of a JSON file; names in it that no record has are ignored.
-
-    Args:
-        value: The content of the file: an object with "format" and "runs".
-        where: Name of the file, for errors.
-
-    Raises:
-        DataError: The value is no result of a benchmark, or is damaged.
+    Raises DataError if the value is no result of a benchmark, or damaged; ``where`` names the file.
     """
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         found = value.get("format") if isinstance(value, dict) else type(value).__name__
         raise DataError(
             f"{where} is no result of `paceline bench --json` (format {found!r}, not {FORMAT!r})"
         )
-    runs = checked(_renamed(value), _File, where).runs
-    for at, run in enumerate(runs):
-        checked(run.model, _Model, where, f"runs[{at}].model")
+    stored = _checked(value, Stored, where)
+    for at, run in enumerate(stored.runs):
+        _checked(run.model, _Model, where, f"runs[{at}].model")
         if run.costs is not None:
-            checked(run.costs, Costs, where, f"runs[{at}].costs")
+            _checked(run.costs, Costs, where, f"runs[{at}].costs")
         for cell in run.cells:
             if cell.state == "measured" and cell.step is None:
                 raise _damaged(where, f"runs[{at}] has a cell that is measured and has no step")
@@ -352,20 +360,14 @@ def from_json(value: Any, where: str) -> list[Run]:
             n, n_seconds = len(curve.values), len(curve.seconds)
             if n != n_seconds:
                 raise _damaged(where, f"runs[{at}] has a curve of {n} values and {n_seconds} times")
-    return runs
+    return stored
 
 
-def checked(value: Any, kind: type[T], where: str, what: str = "it") -> T:
-    """Returns a value as a record.
+def _checked(value: Any, kind: type[T], where: str, what: str = "it") -> T:
+    """Returns JSON values as a record.
 
-    Args:
-        value: JSON values.
-        kind: The class of the record.
-        where: Name of the file, for errors.
-        what: Name of the value in the file, for errors.
-
-    Raises:
-        DataError: It is of another type; the message names the field and what it holds.
+    Raises DataError that names the field and what it holds; ``where`` is the name of the file, and
+    ``what`` that of the value in it.
     """
     try:
         return msgspec.convert(value, kind)
@@ -386,39 +388,9 @@ class _Model(msgspec.Struct):
     variables: Count | None = None
 
 
-class _File(msgspec.Struct):
-    """The parts of a result file that runs are made of."""
+class Stored(msgspec.Struct):
+    """The parts of a result file from which all others follow."""
 
     runs: Annotated[list[Run], Meta(min_length=1)]
-
-
-def _renamed(value: Any) -> Any:
-    """Return a file's content with the names of the records, and NaN where JSON had none.
-
-    Parts of another type than they should have are left for the comparison with the records.
-    """
-    runs = value.get("runs")
-    if not isinstance(runs, list):
-        return value
-    return {**value, "runs": [_renamed_run(run) for run in runs]}
-
-
-def _renamed_run(run: Any) -> Any:
-    if not isinstance(run, dict):
-        return run
-    parts: dict[str, Any] = {}
-    for name, mend in (("cells", _cell), ("curves", _curve)):
-        if isinstance(run.get(name), list):
-            parts[name] = [mend(part) for part in run[name]]
-    return {**run, **parts}
-
-
-def _cell(cell: Any) -> Any:
-    return {**cell, "config": cell["spot"]} if isinstance(cell, dict) and "spot" in cell else cell
-
-
-def _curve(curve: Any) -> Any:
-    values = curve.get("values") if isinstance(curve, dict) else None
-    if not isinstance(values, list):
-        return curve
-    return {**curve, "values": [nan if value is None else value for value in values]}
+    target: Value | None = None
+    plan: PlannedSearch | None = None

@@ -6,69 +6,36 @@ Needs no device.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Meta
 
-from paceline.benchmark import cluster, quota, table
-from paceline.benchmark import html as bench_html
+from paceline.benchmark import cluster, quota
 from paceline.benchmark.advice import Advice, advise, fastest
 from paceline.benchmark.cluster import ClusterPrediction
 from paceline.benchmark.convergence import sentences
-from paceline.benchmark.quota import LONGEST
+from paceline.benchmark.document import Part, document
+from paceline.benchmark.html import page
 from paceline.benchmark.records import (
     FORMAT,
+    PlannedSearch,
     Run,
-    Value,
-    checked,
     from_json,
     labels,
     to_json,
 )
+from paceline.benchmark.text import text_of
 from paceline.errors import DataError, UsageError
 from paceline.report import formats
-from paceline.report.forecast import Costs, Prediction, asha_share, predict
+from paceline.report.forecast import Costs, Prediction, predict
 from paceline.search_space.html import preformatted
 
 T = TypeVar("T")
 #: The endings of files that a result can be written to.
 ENDINGS = (".html", ".json")
-#: Trials, or epochs of each, and workers of a planned search at most.
-MOST_PLANNED, MOST_WORKERS = 10**9, 10**6
-# asha[:MIN_EPOCHS[:FACTOR]]; a factor of 1 would have rungs without end.
-_ASHA = re.compile(r"asha(?::([1-9]\d{0,8})?(?::([2-9]|[1-9]\d{1,8})?)?)?")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A search whose time is predicted.
-
-    Attributes:
-        n_trials: Number of trials.
-        epochs: Epochs of each trial.
-        pruner: The pruner as text; None without one.
-        quota: Name -> seconds: of a platform in a week, and of a "session".
-        workers: Workers of a cluster, each with one device, for a second prediction; None: none.
-    """
-
-    n_trials: Annotated[int, Meta(ge=1, le=MOST_PLANNED)]
-    epochs: Annotated[int, Meta(ge=1, le=MOST_PLANNED)]
-    pruner: str | None = None
-    quota: Mapping[str, Annotated[float, Meta(gt=0, le=LONGEST)]] = field(default_factory=dict)
-    workers: Annotated[int, Meta(ge=1, le=MOST_WORKERS)] | None = None
-
-    @property
-    def share(self) -> float:
-        """Share of all epochs that the pruner lets trials train; 1 if that is unknown."""
-        match = _ASHA.fullmatch(self.pruner or "")
-        if match is None:
-            return 1.0
-        return asha_share(self.epochs, *(int(number) for number in match.groups() if number))
 
 
 class Bench:
@@ -87,7 +54,7 @@ class Bench:
     """
 
     def __init__(
-        self, runs: Sequence[Run], *, target: float | None = None, plan: Plan | None = None
+        self, runs: Sequence[Run], *, target: float | None = None, plan: PlannedSearch | None = None
     ) -> None:
         self.runs, self.target, self.plan = list(runs), target, plan
 
@@ -104,17 +71,7 @@ class Bench:
         for name, run in zip(labels(self.runs), self.runs, strict=True):
             costs = self.costs(run)
             if self.plan is not None and costs is not None:
-                plan, platform = self.plan, run.device.platform
-                found += quota.sentences(
-                    costs,
-                    name,
-                    platform,
-                    plan.n_trials,
-                    plan.epochs,
-                    plan.pruner,
-                    plan.quota,
-                    plan.share,
-                )
+                found += quota.sentences(costs, name, run.device.platform, self.plan)
                 clustered = self.on_cluster(run)
                 if clustered is not None:
                     found.append(cluster.sentence(clustered, name))
@@ -137,9 +94,7 @@ class Bench:
         if costs is None or plan is None or plan.workers is None or run.backend != "jax":
             return None
         count = 1 if run.device.platform == "cpu" else run.device.count
-        return cluster.predict_cluster(
-            costs, plan.n_trials, plan.epochs, plan.share, plan.workers, count
-        )
+        return cluster.predict_cluster(costs, plan, count)
 
     def text(self, width: int | None = None) -> str:
         """Returns tables and advice as text.
@@ -147,7 +102,7 @@ class Bench:
         Args:
             width: Columns of the terminal; None: lines are as long as the tables need.
         """
-        return table.result_text(self.runs, self.advice, width, self.outlook)
+        return text_of(self._parts(), width)
 
     def to_json(self) -> dict[str, Any]:
         """Returns what ``paceline bench --json`` prints and ``--merge`` reads."""
@@ -161,7 +116,7 @@ class Bench:
             "runs": to_json(self.runs),
             "fastest": winner,
             "target": self.target,
-            "plan": None if self.plan is None else asdict(self.plan),
+            "plan": msgspec.to_builtins(self.plan),
             "prediction": [_seconds(self.predicted(run)) for run in self.runs],
             "cluster": [
                 None if found is None else found.to_json()
@@ -173,7 +128,10 @@ class Bench:
 
     def html(self) -> str:
         """Returns one HTML page with figures, which needs no other file."""
-        return bench_html.page(self.runs, self.advice, target=self.target, more=self.outlook)
+        return page(self.runs, self._parts(), self.target)
+
+    def _parts(self) -> list[Part]:
+        return document(self.runs, self.advice, self.outlook)
 
     def save(self, path: str | Path) -> None:
         """Writes the result to a file.
@@ -203,13 +161,8 @@ class Bench:
 def merge(paths: Sequence[str | Path], note: Callable[[str], None]) -> Bench:
     """Returns the runs of several result files as one result, such as those of two machines.
 
-    Args:
-        paths: Files that ``load`` can read.
-        note: Called with one line of text about a difference between the results, such as versions.
-
-    Raises:
-        DataError: A file cannot be read, or the results are of different models, data or
-            objectives.
+    ``note`` gets a line about each difference, such as versions. Raises DataError if a file cannot
+    be read, or the results are of different models, data or objectives.
     """
     found = [load(path) for path in paths]
     runs: list[Run] = []
@@ -276,27 +229,14 @@ def _check_alike(runs: Sequence[Run], note: Callable[[str], None]) -> None:
 
 
 def load(path: str | Path) -> Bench:
-    """Reads a result from a file.
+    """Reads what ``Bench.save`` wrote, or a file whose last line ``paceline bench --json`` printed.
 
-    Args:
-        path: A file that ``Bench.save`` wrote, or one whose last line ``paceline bench --json``
-            printed.
-
-    Raises:
-        DataError: The file cannot be read, or holds no result of a benchmark.
+    Raises DataError if the file cannot be read, or holds no result of a benchmark.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").strip().split("\n")
         value = json.loads(lines[-1] if lines else "")
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read as a result of `paceline bench`: {error}") from None
-    runs = from_json(value, str(path))
-    more = checked(value, _More, str(path))
-    return Bench(runs, target=more.target, plan=more.plan)
-
-
-class _More(msgspec.Struct):
-    """What a result file holds beside its runs."""
-
-    target: Value | None = None
-    plan: Plan | None = None
+    stored = from_json(value, str(path))
+    return Bench(stored.runs, target=stored.target, plan=stored.plan)

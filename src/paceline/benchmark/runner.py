@@ -8,11 +8,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 import keras
+from msgspec.structs import replace
 
 from paceline.benchmark import environment, grid, roofline
 from paceline.benchmark.accuracy import SCALES, CurveInterrupted, train_curve
@@ -20,7 +21,7 @@ from paceline.benchmark.cluster import startup_seconds
 from paceline.benchmark.measure import PATIENCE, describe, measure
 from paceline.benchmark.measure_fit import measure_fit
 from paceline.benchmark.pilot_search import run_pilot
-from paceline.benchmark.records import Config, Curve, FirstEpoch, Measurement, Run
+from paceline.benchmark.records import Config, Curve, FirstEpoch, Measurement, PlannedSearch, Run
 from paceline.benchmark.subject import Subject
 from paceline.benchmark.timing import Clock
 from paceline.executor.planner import Planner
@@ -37,42 +38,20 @@ _OTHER_PLAN = 1.5
 
 @dataclass(frozen=True)
 class BenchPlan:
-    """A list of what a run is to measure.
-
-    Attributes:
-        batch_sizes: Examples per trial and step.
-        slots: Numbers of trials at once; 0 stands for the number that a search would choose.
-        budget: Seconds for everything; None: no limit.
-        packs: Whether cells of packs are measured.
-        fit: Where Keras' own ``fit`` is measured: "middle" (one batch size), "all" or "no".
-        meshes: Meshes of several devices: (trial, data), devices on each axis.
-        patience: Seconds of timed runs for each cell.
-        epochs: Epochs of the trial that is trained at each batch size; 0: no trial is trained.
-        objective: Metric of these trials, as ``Tuner`` takes it.
-        scale_lr: "none", "linear" or "sqrt": how the learning rate of these trials follows the
-            batch size.
-        plan_trials, plan_epochs: Trials, and epochs of each, of a search whose time is predicted;
-            0: no prediction.
-        plan_batch_size: Batch size of that search; None: the one that is measured first.
-        plan_pruner: Pruner of that search, as text; None without one.
-        plan_on_cluster: Whether it is also predicted for a cluster.
-    """
+    """What a run is to measure."""
 
     batch_sizes: Sequence[int]
-    slots: Sequence[int] = (1, 4, 16, 0)
-    budget: float | None = None
-    packs: bool = True
-    fit: str = "middle"
-    meshes: Sequence[tuple[int, int]] = ()
-    patience: float = PATIENCE
-    epochs: int = 0
-    objective: str | None = None
-    scale_lr: str = "none"
-    plan_trials: int = 0
-    plan_epochs: int = 0
-    plan_batch_size: int | None = None
-    plan_pruner: str | None = None
-    plan_on_cluster: bool = False
+    slots: Sequence[int] = (1, 4, 16, 0)  # 0 stands for the number that a search would choose
+    budget: float | None = None  # seconds for everything; None: no limit
+    packs: bool = True  # whether cells of packs are measured
+    fit: str = "middle"  # where Keras' own fit is measured: "middle" (one batch size), "all", "no"
+    meshes: Sequence[tuple[int, int]] = ()  # (trial, data), devices on each axis
+    patience: float = PATIENCE  # seconds of timed runs for each cell
+    epochs: int = 0  # of the trial that is trained at each batch size; 0: no trial is trained
+    objective: str | None = None  # of these trials, as ``Tuner`` takes it
+    scale_lr: str = "none"  # how their learning rates follow the batch size, as SCALES has it
+    search: PlannedSearch | None = None  # one whose time is predicted
+    search_batch_size: int | None = None  # None: the one that is measured first
 
 
 OnMeasurement = Callable[[Measurement, int, int], None]
@@ -124,8 +103,7 @@ class Runner:
     def __call__(self) -> Run:
         """Measures until all cells are done, the budget is used up, or the user presses Ctrl-C.
 
-        Returns:
-            The run, with what was measured until then.
+        Returns the run, with what was measured until then.
         """
         try:
             self._measure()
@@ -134,10 +112,11 @@ class Runner:
         return replace(self.run, first_epoch=self.first_epoch)
 
     def _measure(self) -> None:
-        if self._plan.plan_trials:
+        search = self._plan.search
+        if search is not None:
             # The pilot comes first: a real search begins in a process that has compiled nothing
             # yet.
-            self._run_pilot(grid.outside_in(sorted(self._plan.batch_sizes))[0])
+            self._run_pilot(search)
         configs = self._configs()
         telling = [config for config in configs if config.usual or config.at_once == 1]
         rest = [config for config in configs if config not in telling]
@@ -147,16 +126,16 @@ class Runner:
         self._curves()
         self._measure_configs(rest, len(telling), len(configs))
         self._probe_again()
-        if self._plan.plan_trials and self.run.costs is None:
+        if search is not None and self.run.costs is None:
             self._costs_from_steps()
-        if self._plan.plan_on_cluster and self.run.costs is not None:
+        if search is not None and search.workers is not None and self.run.costs is not None:
             self._note("loading what a worker of a cluster loads, to see how long that takes")
             costs = {**self.run.costs, "startup": startup_seconds()}
             self.run = replace(self.run, costs=costs)
 
     def _costs_from_steps(self) -> None:
         """Works out the costs of the planned search from steps, since no epoch of it has ended."""
-        size = self._plan.plan_batch_size
+        size = self._plan.search_batch_size
         measurements = [
             c for c in self.run.measured if c.config.usual and size in (None, c.config.batch_size)
         ]
@@ -213,30 +192,28 @@ class Runner:
             self.cells.append(measurement)
             self._on_measurement(measurement, at, of)
 
-    def _run_pilot(self, batch_size: int) -> None:
+    def _run_pilot(self, search: PlannedSearch) -> None:
         """Runs the beginning of the planned search and records its costs."""
         plan = self._plan
-        self._note(f"beginning a search of {plan.plan_trials} trials, to see how fast it goes")
+        self._note(f"beginning a search of {search.n_trials} trials, to see how fast it goes")
         try:
             costs = run_pilot(
                 self._subject,
-                plan.plan_batch_size or batch_size,
-                plan.plan_trials,
-                plan.plan_epochs,
+                plan.search_batch_size or grid.outside_in(sorted(plan.batch_sizes))[0],
+                search.n_trials,
+                search.epochs,
                 self._left,
                 "auto" if plan.packs else "fit",
-                plan.plan_pruner,
+                search.pruner,
             )
-        except (
-            Exception
-        ) as error:  # an error of the user's code must not end the other measurements
+        except Exception as error:  # one of the user's code must not end the other measurements
             self.run.notes.append(f"the planned search could not be begun: {describe(error)}")
             return
         if costs is None:
             return
         # The first build of a process is slow. It was done before the pilot; a search has to do it.
-        costs = replace(costs, ready=costs.ready + self._subject.first_build)
-        self.run = replace(self.run, costs=asdict(costs))
+        ready = costs.ready + self._subject.first_build
+        self.run = replace(self.run, costs={**asdict(costs), "ready": ready})
 
     def _curves(self) -> None:
         """Trains one trial at each batch size, in the fastest way for one trial."""

@@ -25,38 +25,19 @@ from paceline.search_space import HyperParameters
 
 @dataclass(frozen=True)
 class Traced:
-    """The traced steps of a model at one batch size.
+    """The traced steps of a model at one batch size."""
 
-    Attributes:
-        group: The group of trials that share these steps, as in a search.
-        state: The variables of the model.
-        build: Seconds that building the model took.
-        trace: Seconds that tracing the steps took.
-    """
-
-    group: Group
-    state: State
-    build: float
-    trace: float
+    group: Group  # of trials that share these steps, as in a search
+    state: State  # the variables of the model
+    build: float  # seconds that building the model took
+    trace: float  # seconds that tracing the steps took
 
 
 class Subject:
     """A model with fixed hyperparameters, and its data.
 
-    Args:
-        build: ``build(hp)`` or a ``HyperModel``, as ``Tuner`` takes it.
-        hparams: Hyperparameter name -> value; the others have their defaults.
-        data: The training data.
-        validation: The validation data, or None.
-        seed: Seed of the weights and of the order of examples.
-
-    Attributes:
-        build: As given.
-        data, validation: As given.
-        seed: As given.
-        hp: The hyperparameters; None before the first build.
-        first_build: Seconds of the first build; 0 before it.
-        free: Bytes that were free on the device before the data was put there.
+    Hyperparameters that ``hparams`` leave out have their defaults. ``seed`` is that of the weights
+    and of the order of examples.
     """
 
     def __init__(
@@ -70,19 +51,15 @@ class Subject:
         self.build, self._builder = build, ModelBuilder(build)
         self._hparams, self.seed = dict(hparams), seed
         self.data, self.validation = data, validation
-        self.hp: HyperParameters | None = None
-        self.free = free_bytes()
-        self.first_build = 0.0
+        self.hp: HyperParameters | None = None  # None before the first build
+        self.free = free_bytes()  # on the device, before the data is put there
+        self.first_build = 0.0  # seconds
         self._traced: dict[int, Traced | Exception] = {}
         self._placed: dict[Any, Any] = {}
         self._there: dict[Any, dict[int, Any]] = {}
 
     def model(self) -> Any:
-        """Builds the compiled model anew; its weights are drawn from the seed.
-
-        Raises:
-            Exception: Whatever the user's ``build`` raises.
-        """
+        """Builds the compiled model anew; its weights are drawn from the seed."""
         hp = HyperParameters(values=self._hparams, chooser=_default)
         began = time.perf_counter()
         model = self._builder(hp, self.seed)
@@ -94,8 +71,7 @@ class Subject:
     def traced(self, batch_size: int) -> Traced:
         """Returns the traced steps at a batch size; each batch size is traced once.
 
-        Raises:
-            Exception: Whatever building or tracing raised; the same error each time.
+        Raises whatever building or tracing raised, the same error each time.
         """
         if batch_size not in self._traced:
             try:

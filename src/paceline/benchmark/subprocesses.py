@@ -33,25 +33,16 @@ _PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Place:
-    """A device and a Keras backend to measure on, in one process.
+    """A device and a Keras backend to measure on, in one process."""
 
-    Attributes:
-        device: "cpu", "gpu" or "tpu"; None: the device that JAX finds.
-        backend: Name of the Keras backend.
-    """
-
-    device: str | None
+    device: str | None  # "cpu", "gpu" or "tpu"; None: the device that JAX finds
     backend: str
 
     def __str__(self) -> str:
         return ", ".join(each for each in (self.device, self.backend) if each)
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """Returns the environment of the process that measures here.
-
-        Args:
-            base: Environment of this process.
-        """
+        """Returns the environment of the process that measures here, from that of this process."""
         found = {**base, "KERAS_BACKEND": self.backend}
         if self.backend != "jax":
             found["JAX_PLATFORMS"] = "cpu"  # JAX must not take the device that the backend needs
@@ -66,13 +57,8 @@ class Place:
 def places(devices: Sequence[str] | None, backends: Sequence[str] | None) -> list[Place]:
     """Returns all combinations of devices and backends.
 
-    Args:
-        devices: Names of devices; None: the device that JAX finds.
-        backends: Names of Keras backends; None: JAX.
-
-    Raises:
-        UsageError: A name is unknown.
-        MissingExtraError: A backend is not installed.
+    No ``devices`` stand for the one that JAX finds, no ``backends`` for JAX. Raises
+    MissingExtraError if a backend is not installed.
     """
     for device in devices or ():
         if device not in PLATFORMS:
@@ -112,9 +98,6 @@ def measure(
         budget: Seconds for all processes together; None: no limit.
         note: Called with one line of text when a process begins, and when one has failed.
         start: Starts a process.
-
-    Returns:
-        The runs of all processes.
 
     Raises:
         PacelineError: No process measured anything.

@@ -21,21 +21,14 @@ MOST, LEAST = 40, 3
 
 @dataclass(frozen=True)
 class Timing:
-    """The time of repeated runs, in seconds per step.
+    """The time of repeated runs, in seconds per step."""
 
-    Attributes:
-        first: Seconds of the very first step, which belongs to no run.
-        median, low, high: Median, lower quartile and upper quartile over the runs.
-        runs: Number of runs.
-        steps: Steps of each run.
-    """
-
-    first: float
+    first: float  # of the very first step, which belongs to no run
     median: float
-    low: float
-    high: float
+    low: float  # the lower quartile over the runs
+    high: float  # the upper one
     runs: int
-    steps: int
+    steps: int  # of each run
 
 
 def time_steps(

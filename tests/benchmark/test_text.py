@@ -6,10 +6,10 @@ import pytest
 
 import bench_records
 from bench_records import measurement, run
-from paceline.benchmark import table
 from paceline.benchmark.advice import advise
+from paceline.benchmark.document import COLUMNS, document
 from paceline.benchmark.records import Config, Curve, Device, Measurement
-from paceline.benchmark.table import result_text
+from paceline.benchmark.text import text_of
 
 RUN = run(
     measurement(
@@ -27,7 +27,7 @@ RUN = run(
 
 
 def text(*runs, width=200):
-    return result_text(runs, advise(runs), width)
+    return text_of(document(runs, advise(runs)), width)
 
 
 def rows(found):
@@ -79,7 +79,7 @@ def test_lines_fit(width, left_out):
     assert max(map(len, found.splitlines())) <= (width or 120)
     words = " ".join(found.split())
     assert (f"No room here for: {left_out}; a page" in words) is bool(left_out)
-    titles = {column for column, _ in table.COLUMNS} - set(left_out.split(", "))
+    titles = {column for column, _ in COLUMNS} - set(left_out.split(", "))
     head, rule = found[: found.index("──")], "─" * 40
     assert rule in found
     assert all(word in head.split() for title in titles for word in title.split())
