@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from paceline.errors import UsageError
 
@@ -209,3 +210,56 @@ def output_file(text: str, endings: Sequence[str], ending: str, option: str = "-
     if wrong is not None:
         raise UsageError(f"{option} {text}: {wrong}; give a file in a folder that exists")
     return path
+
+
+def device_count(text: str) -> int | None:
+    """Read ``--mesh``: a number of devices, or ``auto``."""
+    if text == "auto":
+        return None
+    count, *others = whole_numbers("--mesh", text)
+    if others:
+        raise UsageError(f"--mesh {text!r}: give one number of devices, such as 4, or auto")
+    return count
+
+
+def whole_numbers(option: str, text: str) -> list[int]:
+    """Read a list of numbers such as ``32,64,128``."""
+    found = []
+    for part in text.split(","):
+        digits = part.strip()
+        if not (digits.isascii() and digits.isdigit()) or int(digits) == 0:
+            raise UsageError(
+                f"{option} {text!r}: {part!r} is no whole number of at least 1; give 32,128,512"
+            )
+        found.append(int(digits))
+    return found
+
+
+def slot_counts(text: str) -> list[int | str]:
+    """Read a list such as ``1,4,auto``."""
+    return [
+        part.strip() if part.strip() == "auto" else whole_numbers("--slots", part)[0]
+        for part in text.split(",")
+    ]
+
+
+def hparam_values(pairs: list[str]) -> dict[str, Any]:
+    """Read pairs such as ``lr=0.01``; a value is a number, true, false, or else text."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--hparams {pair!r}: give NAME=VALUE, such as lr=0.01")
+        found[name.strip()] = _value(text.strip())
+    return found
+
+
+def _value(text: str) -> Any:
+    if text in ("true", "True", "false", "False"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
