@@ -156,7 +156,7 @@ def bench(
     quiet: Annotated[bool, typer.Option("--quiet", help="No line for each cell.")] = False,
 ) -> None:
     """Measure which batch size, how many trials at once and which plan train a model fastest."""
-    options = dict(locals())
+    options = dict(locals())  # before anything else has a name
     large_pages.take()
     if output is not None:
         arguments.output_file(output, (".html", ".json"), "give a name that ends in .html or .json")
@@ -184,10 +184,10 @@ def bench(
         from paceline.cli import device_fallback
 
         device_fallback.choose_devices(terminal.say)
-    from paceline.benchmark.api import bench as measure
     from paceline.cli.running import load_data
 
     loaded = load_data(data, user)
+    from paceline.benchmark.api import bench as measure
 
     result = measure(
         user.build,
@@ -247,12 +247,7 @@ def without_ours(words: list[str]) -> list[str]:
 
 
 def show(result: Any, *, output: str | None, as_json: bool) -> None:
-    """Print a result, and write it to ``output`` if that is given.
-
-    Raises:
-        Interrupted: The user pressed Ctrl-C while something was measured.
-        Failed: Nothing could be measured.
-    """
+    """Print a result, and write it to the file ``output`` unless that is None."""
     if output is not None:
         result.save(output)
         terminal.say(f"written: {output}")

@@ -20,10 +20,7 @@ from paceline.report.live import LiveView, live_view
 def run(command: SearchCommand) -> None:
     """Run a search and print its result.
 
-    Raises:
-        PacelineError: The input is wrong, or the study cannot be used.
-        Interrupted: The user pressed Ctrl-C; the message says how to go on.
-        Failed: All trials failed; the result was printed before.
+    Raises Interrupted after Ctrl-C, with how to go on; Failed after printing, if all trials failed.
     """
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
     with live_view(command.study, quiet=command.quiet) as view:
@@ -59,15 +56,8 @@ def _stuck(
 ) -> None:
     """Continue the search in a new process, because this one is stuck; or end this process.
 
-    Args:
-        command: The search.
-        again: Replaces this process by a new one.
-        view: The live view, which is closed.
-        text: What happened, for the user.
-        can_go_on: Whether a new process would not get stuck in the same way.
-
-    Raises:
-        Failed: There can be no new process, and this one belongs to another program.
+    ``can_go_on``: whether a new process would not get stuck in the same way. Where this process
+    belongs to another program, Failed is raised instead.
     """
     view.close()
     if can_go_on and again.possible:
@@ -83,11 +73,7 @@ def _stuck(
 def prepare(
     command: SearchCommand, view: LiveView, when_stuck: Callable[[str, bool], None] | None = None
 ) -> tuple[Any, dict[str, Any]]:
-    """Load the user's file and data.
-
-    Returns:
-        The tuner, and the arguments of its ``search``.
-    """
+    """Load the user's file and data; return the tuner, and the arguments of its ``search``."""
     from paceline.executor.process import StopSignal
     from paceline.tuner.known_starts import read_file
 
@@ -168,12 +154,7 @@ def _find_devices(view: LiveView) -> None:
 
 
 def load_data(spec: str | None, user: user_file.UserFile) -> datasets.Dataset:
-    """Load what ``--data`` names, or else call ``data()`` of the user's file.
-
-    Raises:
-        UsageError: There is neither.
-        DataError: The data cannot be loaded, or ``data()`` failed.
-    """
+    """Load what ``--data`` names, or else call ``data()`` of the user's file."""
     if spec is not None:
         return datasets.load(spec)
     if user.data is None:

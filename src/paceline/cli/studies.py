@@ -17,12 +17,7 @@ JOURNAL = "journal.log"  # a folder in DIRECTORY that holds this file is the fol
 
 
 def open_study(name: str, storage: str | None) -> StudyView:
-    """Open an existing study to read it.
-
-    Raises:
-        StudyError: There is no study of that name; the message lists the studies in ``runs``.
-        StorageError: The storage cannot be opened.
-    """
+    """Open an existing study to read it; if it is missing, the error lists those in ``runs``."""
     from paceline.study.view import StudyView
 
     study = StudyView.open(name, storage=storage, directory=DIRECTORY)
