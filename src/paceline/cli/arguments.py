@@ -12,8 +12,8 @@ from typing import Any
 from paceline.errors import UsageError
 
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_TIMEOUT = re.compile(r"(?:\d+(?:\.\d+)?[dhms])+")
-_PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
+_TIMEOUT = r"(?:\d+(?:\.\d+)?[dhms])+"  # not compiled here: --help loads this module
+_PART = r"(\d+(?:\.\d+)?)([dhms])"
 _CLOCK_FORMS = ("%H:%M", "%H:%M:%S")
 _DATE_FORMS = ("%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S")
 
@@ -84,9 +84,9 @@ def timeout_seconds(text: str, option: str = "--timeout") -> float:
     try:
         seconds = float(text)
     except ValueError:
-        if not _TIMEOUT.fullmatch(text):
+        if not re.fullmatch(_TIMEOUT, text):
             raise _bad_timeout(text, option) from None
-        seconds = sum(float(count) * _UNITS[unit] for count, unit in _PART.findall(text))
+        seconds = sum(float(count) * _UNITS[unit] for count, unit in re.findall(_PART, text))
     if not 0 < seconds < float("inf"):
         raise _bad_timeout(text, option)
     return seconds
