@@ -1,6 +1,6 @@
 """``paceline bench``: load the file and its data, measure, print the result."""
 
-from __future__ import annotations
+# Annotations are no strings here: Typer would compile those of all options, at each start.
 
 import inspect
 import os

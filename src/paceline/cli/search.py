@@ -1,6 +1,6 @@
 """``paceline search``, ``resume`` and ``reproduce``."""
 
-from __future__ import annotations
+# Annotations are no strings here: Typer would compile those of all options, at each start.
 
 import inspect
 import os
