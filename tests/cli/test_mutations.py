@@ -205,9 +205,9 @@ def test_a_changed_description_of_a_study(run, study, n):
 @sizes(10, 1500)
 def test_a_changed_study_that_goes_on(run, study, monkeypatch, n):
     """Half of the changes are of the description, which has the arguments of the search."""
-    from paceline.cli import search
+    from paceline.cli import running
 
-    monkeypatch.setattr(search, "_prepare", prepared)
+    monkeypatch.setattr(running, "prepare", prepared)
     tally = Tally()
     for at, (change, draw) in enumerate(mutations(n, 2, changed_meta, changed_meta, changed_lines)):
         JOURNAL.write_bytes(change(study, draw))

@@ -1,7 +1,7 @@
-"""The ``paceline`` command: names, options and help texts.
+"""The ``paceline`` command: a table of its commands, each of which declares its own options.
 
-The other modules of ``paceline.cli`` hold what the commands do. ``paceline --help`` and the
-commands that only read load neither JAX nor Keras: heavy modules are imported when they are used.
+The modules of commands are light: ``paceline --help`` imports them all. Heavy modules are imported
+in functions, when they are used; the commands that only read load neither JAX nor Keras.
 """
 
 from __future__ import annotations
@@ -13,34 +13,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli import large_pages, read, restart, steer
 from paceline.cli import output as terminal
-from paceline.cli.options import (
-    Budget,
-    Constraint,
-    Data,
-    Deadline,
-    Enqueue,
-    Executor,
-    Json,
-    KeepBest,
-    LearnFrom,
-    MaxEpochsTotal,
-    Mesh,
-    OtherExecutor,
-    Precision,
-    Quiet,
-    StartWithDefault,
-    StopAfter,
-    Storage,
-    StudyName,
-    Target,
-    Timeout,
-    Track,
-    TrialTimeout,
-    Widths,
-)
-from paceline.cli.output import exit_codes
+from paceline.cli import restart
+from paceline.cli.bench import bench
+from paceline.cli.best import best
+from paceline.cli.catalogue import rm, studies
+from paceline.cli.dashboard import dashboard
+from paceline.cli.devices import devices
+from paceline.cli.export import ensemble, export
+from paceline.cli.repair import repair
+from paceline.cli.report import report
+from paceline.cli.search import reproduce, resume, search
+from paceline.cli.steer import enqueue, pause, stop
+from paceline.cli.trials import trials
+from paceline.errors import PacelineError
 
 if TYPE_CHECKING:
     from paceline.executor.process import StopSignal
@@ -67,26 +53,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if restart.own:
         terminal.replace_closed_streams()
         terminal.check_folder()
-    stop: StopSignal | None = None
+    stop_signal: StopSignal | None = None
     try:
         with ExitStack() as stack:
             if not _asks_for_help(sys.argv[1:] if arguments is None else arguments):
                 # Heard from here on. The module loads nothing heavy, and a help text does without.
                 from paceline.executor.process import StopSignal
 
-                stop = stack.enter_context(StopSignal.of_process())
+                stop_signal = stack.enter_context(StopSignal.of_process())
                 restart.release_signals()
             app(args=arguments, prog_name="paceline")
     except SystemExit as end:
         code = end.code
-        if stop is not None and stop.asked and code == terminal.FAILED:  # Typer's for an interrupt
-            code = terminal.INTERRUPTED
+        if stop_signal is not None and stop_signal.asked and code == terminal.FAILED:
+            code = terminal.INTERRUPTED  # FAILED is Typer's for an interrupt
         if restart.own:
             terminal.leave(code)
         raise SystemExit(code) from None
     except KeyboardInterrupt:  # while Typer makes the commands, before any of them catches it
         terminal.say("interrupted")
         raise SystemExit(terminal.INTERRUPTED) from None
+    except PacelineError as error:  # of a value that Typer parses before it calls the command
+        terminal.say(f"error: {error}")
+        raise SystemExit(terminal.WRONG_INPUT) from None
     except OSError as error:  # of Typer, which prints help texts
         terminal.close_stdout()
         terminal.say(f"failed: stdout cannot be written: {error.strerror or error}")
@@ -118,370 +107,24 @@ def paceline(
     """Hyperparameter search for Keras models: many trials train in one compiled program."""
 
 
-@app.command()
-def search(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE.py[:build]",
-            help="File with build(hp) and, unless --data is given, data().",
-        ),
-    ],
-    data: Data = None,
-    trials: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|+N",
-            help="Total of the study's trials, or so many more.",
-            show_default="32",
-        ),
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(metavar="N", help="Epochs of each trial.", show_default="10")
-    ] = None,
-    batch_size: Annotated[int, typer.Option(metavar="N", help="Examples in a step.")] = 32,
-    objective: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[max:|min:]NAME",
-            help="Metric to optimise; more: others, params, flops, bytes, latency.",
-            show_default="val_ and the model's first metric, or val_loss",
-        ),
-    ] = None,
-    sampler: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="tpe, cmaes, random, qmc, gp, grid, nsga2, nsga3, auto."),
-    ] = "tpe",
-    pruner: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS], "
-            "asha[:MIN_EPOCHS[:FACTOR]], pbt[:EVERY[:SHARE]] or, with repeats or folds, "
-            "wilcoxon[:P].",
-        ),
-    ] = "none",
-    repeats: Annotated[
-        int, typer.Option(metavar="N", help="Train each trial from so many seeds; the mean counts.")
-    ] = 1,
-    folds: Annotated[
-        int | None,
-        typer.Option(
-            metavar="K",
-            help="Cross-validate each trial on K folds of the training data; the mean counts.",
-            show_default="none",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Everything random follows from it.")] = 0,
-    timeout: Timeout = None,
-    deadline: Deadline = None,
-    budget: Budget = None,
-    trial_timeout: TrialTimeout = None,
-    target: Target = None,
-    stop_after: StopAfter = None,
-    max_epochs_total: MaxEpochsTotal = None,
-    enqueue: Enqueue = None,
-    start_with_default: StartWithDefault = False,
-    learn_from: LearnFrom = None,
-    study: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Name of the study.", show_default="the file's"),
-    ] = None,
-    fresh: Annotated[
-        bool,
-        typer.Option("--fresh", help="Begin the study anew, instead of what is there of it."),
-    ] = False,
-    storage: Storage = None,
-    slots: Annotated[str, typer.Option(metavar="N|auto", help="Trials trained at once.")] = "auto",
-    plan: Annotated[
-        str, typer.Option(metavar="NAME", help="auto, stacked, mapped or sequential.")
-    ] = "auto",
-    widths: Widths = "auto",
-    executor: Executor = "auto",
-    mesh: Mesh = "auto",
-    precision: Precision = None,
-    track: Track = None,
-    keep_best: KeepBest = 1,
-    constraint: Constraint = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Search for the best configuration of a model; an existing study goes on."""
-    large_pages.take()
-    from paceline.cli import search as command
-
-    with exit_codes():
-        command.search(
-            model,
-            data=data,
-            trials=trials,
-            epochs=epochs,
-            batch_size=batch_size,
-            objective=objective,
-            sampler=sampler,
-            pruner=pruner,
-            repeats=repeats,
-            folds=folds,
-            seed=seed,
-            timeout=timeout,
-            deadline=deadline,
-            budget=budget,
-            trial_timeout=trial_timeout,
-            stopping=(target, stop_after, max_epochs_total),
-            enqueue=enqueue,
-            start_with_default=start_with_default,
-            learn_from=learn_from,
-            study=study,
-            fresh=fresh,
-            storage=storage,
-            slots=slots,
-            plan=plan,
-            widths=widths,
-            executor=executor,
-            mesh=mesh,
-            precision=precision,
-            track=track,
-            keep_best=keep_best,
-            constraint=constraint,
-            as_json=as_json,
-            quiet=quiet,
-        )
-
-
-@app.command()
-def resume(
-    study: StudyName,
-    trials: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|+N",
-            help="Total of the study's trials, or so many more.",
-            show_default="as before",
-        ),
-    ] = None,
-    epochs: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Epochs of each new trial.", show_default="as before"),
-    ] = None,
-    best: Annotated[
-        int | None,
-        typer.Option(
-            metavar="K",
-            help="First have the best K trials go on to --epochs.",
-            show_default="none",
-        ),
-    ] = None,
-    timeout: Timeout = None,
-    deadline: Deadline = None,
-    trial_timeout: TrialTimeout = None,
-    target: Target = None,
-    stop_after: StopAfter = None,
-    max_epochs_total: MaxEpochsTotal = None,
-    storage: Storage = None,
-    executor: OtherExecutor = None,
-    track: Track = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Go on with a study where it stopped."""
-    large_pages.take()
-    from paceline.cli import search as command
-
-    with exit_codes():
-        command.resume(
-            study,
-            trials=trials,
-            epochs=epochs,
-            best=best,
-            storage=storage,
-            timeout=timeout,
-            deadline=deadline,
-            trial_timeout=trial_timeout,
-            stopping=(target, stop_after, max_epochs_total),
-            executor=executor,
-            track=track,
-            as_json=as_json,
-            quiet=quiet,
-        )
-
-
-app.command()(read.reproduce)
-app.command()(read.best)
-app.command()(read.trials)
-app.command()(read.report)
-app.command()(read.dashboard)
-app.command()(read.export)
-app.command()(read.ensemble)
-app.command()(read.studies)
-app.command()(read.rm)
-app.command()(steer.enqueue)
-app.command()(steer.stop)
-app.command()(steer.pause)
-app.command()(read.repair)
-
-
-@app.command()
-def bench(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE.py[:build]",
-            help="File with build(hp) and, unless --data is given, data().",
-        ),
-    ],
-    data: Data = None,
-    batch_sizes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N,N,...",
-            help="Examples in a step.",
-            show_default="32,64,128,256,512,1024",
-        ),
-    ] = None,
-    devices: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,NAME,...",
-            help="cpu, gpu, tpu: each in a process of its own.",
-            show_default="the one a search would use",
-        ),
-    ] = None,
-    keras_backends: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,NAME,...",
-            help="jax, tensorflow, torch: each in a process of its own; all but jax in Keras' fit.",
-            show_default="jax",
-        ),
-    ] = None,
-    mesh: Annotated[
-        str,
-        typer.Option(
-            metavar="N|auto",
-            help="Devices to compare with one: trials spread over them, each batch split over "
-            "them; auto: all accelerators.",
-        ),
-    ] = "auto",
-    slots: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N,N,...",
-            help="Trials trained at once; one, and as many as a search would, in any case.",
-            show_default="1,4,16",
-        ),
-    ] = None,
-    budget: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="Stop measuring after this long: 90s, 5m, or none."),
-    ] = "5m",
-    hparams: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="A hyperparameter's value; may be given several times.",
-            show_default="the defaults",
-        ),
-    ] = None,
-    precision: Precision = None,
-    epochs: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Train at each batch size too, and compare accuracy."),
-    ] = None,
-    objective: Annotated[
-        str | None,
-        typer.Option(metavar="[max:|min:]NAME", help="What to compare accuracy by."),
-    ] = None,
-    scale_lr: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RULE", help="Learning rate by batch size, with --epochs: linear or sqrt."
-        ),
-    ] = None,
-    target: Annotated[
-        float | None,
-        typer.Option(metavar="VALUE", help="Which batch size reaches it soonest? With --epochs."),
-    ] = None,
-    plan_trials: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="How long would a search of so many trials take?"),
-    ] = None,
-    plan_epochs: Annotated[int, typer.Option(metavar="N", help="Epochs of its trials.")] = 10,
-    plan_batch_size: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Its batch size.", show_default="the one measured first"),
-    ] = None,
-    plan_pruner: Annotated[
-        str, typer.Option(metavar="NAME", help="Its pruner, as for search.")
-    ] = "none",
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", help="And on so many Ray workers? Does Ray pay?")
-    ] = None,
-    quota: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME=TIME,...", help="gpu=30h,session=9h: how many sessions does it take?"
-        ),
-    ] = None,
-    merge: Annotated[
-        bool,
-        typer.Option("--merge", help="Show several results (.json) as one: FILEs."),
-    ] = False,
-    executor: Annotated[
-        str, typer.Option(metavar="NAME", help="auto, or fit to measure Keras' own fit only.")
-    ] = "auto",
-    fit: Annotated[
-        bool, typer.Option("--fit", help="Keras' own fit at every batch size, not at one only.")
-    ] = False,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of weights and order.")] = 0,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Write a page (.html) or the records (.json)."
-        ),
-    ] = None,
-    as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No line for each cell.")] = False,
-) -> None:
-    """Measure which batch size, how many trials at once and which plan train a model fastest."""
-    large_pages.take()
-    from paceline.cli import bench as command
-
-    with exit_codes():
-        command.bench(
-            files,
-            merge=merge,
-            data=data,
-            batch_sizes=batch_sizes,
-            devices=devices,
-            keras_backends=keras_backends,
-            mesh=mesh,
-            slots=slots,
-            budget=budget,
-            hparams=hparams or [],
-            precision=precision,
-            epochs=epochs,
-            objective=objective,
-            scale_lr=scale_lr,
-            target=target,
-            plan_trials=plan_trials,
-            plan_epochs=plan_epochs,
-            plan_batch_size=plan_batch_size,
-            plan_pruner=plan_pruner,
-            workers=workers,
-            quota=quota,
-            executor=executor,
-            fit=fit,
-            seed=seed,
-            output=output,
-            as_json=as_json,
-            quiet=quiet,
-        )
-
-
-@app.command()
-def devices(as_json: Json = False) -> None:
-    """Show the devices a search would use."""
-    from paceline.cli import devices as command
-
-    with exit_codes():
-        command.show(as_json)
+#: In the order of the help text.
+for command in (
+    search,
+    resume,
+    reproduce,
+    best,
+    trials,
+    report,
+    dashboard,
+    export,
+    ensemble,
+    studies,
+    rm,
+    enqueue,
+    stop,
+    pause,
+    repair,
+    bench,
+    devices,
+):
+    app.command()(command)

@@ -7,25 +7,19 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from paceline.errors import UsageError
 
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_TIMEOUT = re.compile(r"(?:\d+(?:\.\d+)?[dhms])+")
-_PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
+_TIMEOUT = r"(?:\d+(?:\.\d+)?[dhms])+"  # not compiled here: --help loads this module
+_PART = r"(\d+(?:\.\d+)?)([dhms])"
 _CLOCK_FORMS = ("%H:%M", "%H:%M:%S")
 _DATE_FORMS = ("%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S")
 
 
 def trial_count(text: str) -> int | str:
-    """Read ``--trials``: ``64`` is the total of the study, ``+8`` means eight more.
-
-    Returns:
-        An int, or the string ``"+N"``, as ``Tuner.search(n_trials=...)`` takes them.
-
-    Raises:
-        UsageError: The text is neither.
-    """
+    """Read ``--trials``: ``64`` is the total of the study; ``+8``, eight more, stays text."""
     digits = text.removeprefix("+")
     if not (digits.isascii() and digits.isdigit()) or int(digits) == 0:
         raise UsageError(
@@ -38,13 +32,9 @@ def trial_count(text: str) -> int | str:
 def stopping_rules(
     target: str | None, stop_after: str | None, max_epochs_total: str | None
 ) -> dict[str, float | int | None]:
-    """Read ``--target``, ``--stop-after`` and ``--max-epochs-total``; ``none`` is no such rule.
+    """Read ``--target``, ``--stop-after`` and ``--max-epochs-total`` for ``Tuner.search``.
 
-    Returns:
-        Those that were given, as ``Tuner.search`` takes them.
-
-    Raises:
-        UsageError: A text is no number, or one below 1 that counts something.
+    Those that were not given are left out; ``none``, which means no such rule, is None.
     """
     found: dict[str, float | int | None] = {}
     given = {"target": target, "stop_after": stop_after, "max_epochs_total": max_epochs_total}
@@ -64,22 +54,14 @@ def stopping_rules(
 
 
 def positive(option: str, value: int | None) -> int | None:
-    """Check that a number is at least 1; None stays None.
-
-    Raises:
-        UsageError: The number is less than 1.
-    """
+    """Check that the value of an option is at least 1; None stays None."""
     if value is not None and value < 1:
         raise UsageError(f"{option} {value}: give a whole number of at least 1")
     return value
 
 
 def slot_count(text: str) -> int | str:
-    """Read ``--slots``: a whole number of at least 1, or ``auto``.
-
-    Raises:
-        UsageError: The text is neither.
-    """
+    """Read ``--slots``: a whole number of at least 1, or ``auto``."""
     if text == "auto":
         return text
     if not (text.isascii() and text.isdigit()) or int(text) == 0:
@@ -88,11 +70,7 @@ def slot_count(text: str) -> int | str:
 
 
 def row_limit(*, top: int | None, limit: int | None, every: bool) -> int | None:
-    """Return how many trials a table is to have: None: nobody said; 0: all.
-
-    Raises:
-        UsageError: More than one of the options is given.
-    """
+    """Return how many trials a table is to have: None: nobody said; 0: all."""
     options = {"--top": top, "--limit": limit, "--all": 0 if every else None}
     given = {option: n for option, n in options.items() if n is not None}
     if len(given) > 1:
@@ -102,24 +80,13 @@ def row_limit(*, top: int | None, limit: int | None, every: bool) -> int | None:
 
 
 def timeout_seconds(text: str, option: str = "--timeout") -> float:
-    """Read a time such as ``30m``, ``1h30m``, ``90s`` or ``2d``; a bare number means seconds.
-
-    Args:
-        text: What the user typed.
-        option: Name of the option, for the error.
-
-    Returns:
-        Seconds, above 0.
-
-    Raises:
-        UsageError: The text is no such time.
-    """
+    """Read ``30m``, ``1h30m``, ``90s`` or ``2d`` as seconds; a bare number means seconds."""
     try:
         seconds = float(text)
     except ValueError:
-        if not _TIMEOUT.fullmatch(text):
+        if not re.fullmatch(_TIMEOUT, text):
             raise _bad_timeout(text, option) from None
-        seconds = sum(float(count) * _UNITS[unit] for count, unit in _PART.findall(text))
+        seconds = sum(float(count) * _UNITS[unit] for count, unit in re.findall(_PART, text))
     if not 0 < seconds < float("inf"):
         raise _bad_timeout(text, option)
     return seconds
@@ -132,15 +99,8 @@ def _bad_timeout(text: str, option: str) -> UsageError:
 def deadline(text: str, now: datetime) -> datetime:
     """Read ``--deadline``: a time of day, today or else tomorrow, or a date and a time.
 
-    Args:
-        text: ``17:30`` or ``2026-03-01 17:30``, in local time.
-        now: The present, with a time zone.
-
-    Returns:
-        The deadline, with a time zone.
-
-    Raises:
-        UsageError: The text cannot be read, or the time has passed.
+    The text is ``17:30`` or ``2026-03-01 17:30`` in local time. ``now`` and the result have a time
+    zone.
     """
     for form in _CLOCK_FORMS:
         try:
@@ -164,15 +124,9 @@ def deadline(text: str, now: datetime) -> datetime:
 
 
 def seconds_to_run(timeout: float | None, until: datetime | None, now: datetime) -> float | None:
-    """Return the seconds a search may take: until the timeout or the deadline, whichever is first.
+    """Return the seconds until the timeout or the deadline, whichever is first: at least 0.001.
 
-    Args:
-        timeout: Seconds; None for no limit.
-        until: The deadline; None for no limit.
-        now: The present, with a time zone.
-
-    Returns:
-        Seconds, at least 0.001; None for no limit.
+    None: no limit. The timeout is in seconds; the deadline and ``now`` have a time zone.
     """
     limits = [] if timeout is None else [timeout]
     if until is not None:
@@ -181,17 +135,9 @@ def seconds_to_run(timeout: float | None, until: datetime | None, now: datetime)
 
 
 def output_file(text: str, endings: Sequence[str], ending: str, option: str = "-o") -> Path:
-    """Check ``-o``, the file that a command is to write, before the command does its work.
+    """Check a file that a command is to write, before the command does its work.
 
-    Args:
-        text: What the user typed.
-        endings: What the name may end in.
-        ending: Says so, for messages.
-        option: The option that it was given with.
-
-    Raises:
-        UsageError: The name has another ending, control characters or too many characters, or
-            names a folder, or the folder that it names is not there.
+    ``ending`` tells the user what the name may end in; ``option`` is what the file was given with.
     """
     if not text.isprintable():
         raise UsageError(f"{option} {text!a}: there are control characters in it; leave them out")
@@ -209,3 +155,56 @@ def output_file(text: str, endings: Sequence[str], ending: str, option: str = "-
     if wrong is not None:
         raise UsageError(f"{option} {text}: {wrong}; give a file in a folder that exists")
     return path
+
+
+def device_count(text: str) -> int | None:
+    """Read ``--mesh``: a number of devices, or ``auto``."""
+    if text == "auto":
+        return None
+    count, *others = whole_numbers("--mesh", text)
+    if others:
+        raise UsageError(f"--mesh {text!r}: give one number of devices, such as 4, or auto")
+    return count
+
+
+def whole_numbers(option: str, text: str) -> list[int]:
+    """Read a list of numbers such as ``32,64,128``."""
+    found = []
+    for part in text.split(","):
+        digits = part.strip()
+        if not (digits.isascii() and digits.isdigit()) or int(digits) == 0:
+            raise UsageError(
+                f"{option} {text!r}: {part!r} is no whole number of at least 1; give 32,128,512"
+            )
+        found.append(int(digits))
+    return found
+
+
+def slot_counts(text: str) -> list[int | str]:
+    """Read a list such as ``1,4,auto``."""
+    return [
+        part.strip() if part.strip() == "auto" else whole_numbers("--slots", part)[0]
+        for part in text.split(",")
+    ]
+
+
+def hparam_values(pairs: list[str]) -> dict[str, Any]:
+    """Read pairs such as ``lr=0.01``; a value is a number, true, false, or else text."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--hparams {pair!r}: give NAME=VALUE, such as lr=0.01")
+        found[name.strip()] = _value(text.strip())
+    return found
+
+
+def _value(text: str) -> Any:
+    if text in ("true", "True", "false", "False"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,111 +1,182 @@
 """``paceline bench``: load the file and its data, measure, print the result."""
 
-from __future__ import annotations
+# Annotations are no strings here: Typer would compile those of all options, at each start.
 
+import inspect
 import os
 import sys
-from typing import Any
+from typing import Annotated, Any
 
-from paceline.cli import arguments, datasets, user_file
+import typer
+
+from paceline.cli import arguments, large_pages
 from paceline.cli import output as terminal
-from paceline.cli.search import load_data
+from paceline.cli.arguments import timeout_seconds
+from paceline.cli.options import Data, Json, Precision, count_option
 from paceline.errors import UsageError
 
+#: Options that are no arguments of ``paceline.bench``.
+_OF_COMMAND = ("files", "merge", "data", "devices", "keras_backends", "output", "as_json", "quiet")
+#: Options that ``--merge`` takes, or passes over.
+_BESIDE_MERGE = (
+    *("files", "merge", "output", "as_json", "quiet"),
+    *("budget", "plan_epochs", "executor", "seed"),
+)
 
+
+@terminal.exit_codes()
 def bench(
-    files: list[str],
-    *,
-    merge: bool,
-    data: str | None,
-    batch_sizes: str | None,
-    devices: str | None,
-    keras_backends: str | None,
-    mesh: str,
-    slots: str | None,
-    budget: str,
-    hparams: list[str],
-    precision: str | None,
-    epochs: int | None,
-    objective: str | None,
-    scale_lr: str | None,
-    target: float | None,
-    plan_trials: int | None,
-    plan_epochs: int,
-    plan_batch_size: int | None,
-    plan_pruner: str,
-    workers: int | None,
-    quota: str | None,
-    executor: str,
-    fit: bool,
-    seed: int,
-    output: str | None,
-    as_json: bool,
-    quiet: bool,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE.py[:build]",
+            help="File with build(hp) and, unless --data is given, data().",
+        ),
+    ],
+    data: Data = None,
+    batch_sizes: Annotated[
+        Any,
+        typer.Option(
+            metavar="N,N,...",
+            parser=lambda text: arguments.whole_numbers("--batch-sizes", text),
+            help="Examples in a step.",
+            show_default="32,64,128,256,512,1024",
+        ),
+    ] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME,...",
+            help="cpu, gpu, tpu: each in a process of its own.",
+            show_default="the one a search would use",
+        ),
+    ] = None,
+    keras_backends: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME,...",
+            help="jax, tensorflow, torch: each in a process of its own; all but jax in Keras' fit.",
+            show_default="jax",
+        ),
+    ] = None,
+    mesh: Annotated[
+        Any,
+        typer.Option(
+            metavar="N|auto",
+            parser=arguments.device_count,
+            help="Devices to compare with one: trials spread over them, each batch split over "
+            "them; auto: all accelerators.",
+        ),
+    ] = "auto",
+    slots: Annotated[
+        Any,
+        typer.Option(
+            metavar="N,N,...",
+            parser=arguments.slot_counts,
+            help="Trials trained at once; one, and as many as a search would, in any case.",
+            show_default="1,4,16",
+        ),
+    ] = None,
+    budget: Annotated[
+        Any,
+        typer.Option(
+            metavar="TIME",
+            parser=lambda text: None if text == "none" else timeout_seconds(text, "--budget"),
+            help="Stop measuring after this long: 90s, 5m, or none.",
+        ),
+    ] = "5m",
+    hparams: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A hyperparameter's value; may be given several times.",
+            show_default="the defaults",
+        ),
+    ] = None,
+    precision: Precision = None,
+    epochs: Annotated[
+        int | None, count_option(help="Train at each batch size too, and compare accuracy.")
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(metavar="[max:|min:]NAME", help="What to compare accuracy by."),
+    ] = None,
+    scale_lr: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE", help="Learning rate by batch size, with --epochs: linear or sqrt."
+        ),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(metavar="VALUE", help="Which batch size reaches it soonest? With --epochs."),
+    ] = None,
+    plan_trials: Annotated[
+        int | None, count_option(help="How long would a search of so many trials take?")
+    ] = None,
+    plan_epochs: Annotated[int, count_option(help="Epochs of its trials.")] = 10,
+    plan_batch_size: Annotated[
+        int | None, count_option(help="Its batch size.", show_default="the one measured first")
+    ] = None,
+    plan_pruner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            parser=lambda text: None if text == "none" else text,
+            help="Its pruner, as for search.",
+        ),
+    ] = "none",
+    workers: Annotated[
+        int | None, count_option(help="And on so many Ray workers? Does Ray pay?")
+    ] = None,
+    quota: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=TIME,...", help="gpu=30h,session=9h: how many sessions does it take?"
+        ),
+    ] = None,
+    merge: Annotated[
+        bool,
+        typer.Option("--merge", help="Show several results (.json) as one: FILEs."),
+    ] = False,
+    executor: Annotated[
+        str, typer.Option(metavar="NAME", help="auto, or fit to measure Keras' own fit only.")
+    ] = "auto",
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Keras' own fit at every batch size, not at one only.")
+    ] = False,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of weights and order.")] = 0,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write a page (.html) or the records (.json)."
+        ),
+    ] = None,
+    as_json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No line for each cell.")] = False,
 ) -> None:
-    """Check the arguments of ``paceline bench``, measure, and print the result.
-
-    Raises:
-        PacelineError: The input is wrong.
-        Interrupted: The user pressed Ctrl-C; what had been measured was printed before.
-        Failed: Every cell failed; the reasons were printed before.
-    """
+    """Measure which batch size, how many trials at once and which plan train a model fastest."""
+    options = dict(locals())  # before anything else has a name
+    large_pages.take()
     if output is not None:
         arguments.output_file(output, (".html", ".json"), "give a name that ends in .html or .json")
     if merge:
-        _check_nothing_measured(
-            {
-                "--data": data,
-                "--batch-sizes": batch_sizes,
-                "--devices": devices,
-                "--keras-backends": keras_backends,
-                "--mesh": None if mesh == "auto" else mesh,
-                "--slots": slots,
-                "--hparams": hparams or None,
-                "--precision": precision,
-                "--epochs": epochs,
-                "--objective": objective,
-                "--scale-lr": scale_lr,
-                "--target": target,
-                "--plan-trials": plan_trials,
-                "--plan-batch-size": plan_batch_size,
-                "--plan-pruner": None if plan_pruner == "none" else plan_pruner,
-                "--workers": workers,
-                "--quota": quota,
-                "--fit": fit or None,
-            }
-        )
+        _check_nothing_measured(options)
         show(merged(files), output=output, as_json=as_json)
         return
     if len(files) > 1:
         raise UsageError(
             f"{files[1]!r}: one FILE.py is measured at a time; --merge shows several results as one"
         )
+    from paceline.cli import user_file
+
     path, function = user_file.split_target(files[0])
     path = user_file.find(path)
-    asked: dict[str, Any] = {
-        "batch_sizes": None if batch_sizes is None else whole_numbers("--batch-sizes", batch_sizes),
-        "mesh": device_count(mesh),
-        "slots": None if slots is None else slot_counts(slots),
-        "budget": None if budget == "none" else arguments.timeout_seconds(budget, "--budget"),
-        "hparams": hparam_values(hparams),
-        "precision": precision,
-        "epochs": arguments.positive("--epochs", epochs),
-        "objective": objective,
-        "scale_lr": scale_lr,
-        "target": target,
-        "plan_trials": arguments.positive("--plan-trials", plan_trials),
-        "plan_epochs": arguments.positive("--plan-epochs", plan_epochs),
-        "plan_batch_size": arguments.positive("--plan-batch-size", plan_batch_size),
-        "plan_pruner": None if plan_pruner == "none" else plan_pruner,
-        "workers": arguments.positive("--workers", workers),
-        "quota": quota,
-        "executor": executor,
-        "fit": fit,
-        "seed": seed,
-    }
+    asked = {name: value for name, value in options.items() if name not in _OF_COMMAND}
+    asked["hparams"] = arguments.hparam_values(hparams or [])
     if devices is not None or keras_backends is not None:
         where = _places(devices, keras_backends)
-        show(_elsewhere(where, asked["budget"]), output=output, as_json=as_json)
+        show(_elsewhere(where, budget), output=output, as_json=as_json)
         return
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
     user = user_file.load(path, function)
@@ -113,7 +184,9 @@ def bench(
         from paceline.cli import device_fallback
 
         device_fallback.choose_devices(terminal.say)
-    loaded: datasets.Dataset = load_data(data, user)
+    from paceline.cli.running import load_data
+
+    loaded = load_data(data, user)
     from paceline.benchmark.api import bench as measure
 
     result = measure(
@@ -129,13 +202,14 @@ def bench(
     show(result, output=output, as_json=as_json)
 
 
-def _check_nothing_measured(given: dict[str, Any]) -> None:
-    """Refuse options of a measurement beside ``--merge``; those that were not given are None."""
-    for option, value in given.items():
-        if value is not None:
+def _check_nothing_measured(options: dict[str, Any]) -> None:
+    """Refuse options of a measurement beside ``--merge``; None is what nobody gives."""
+    declared = inspect.signature(bench).parameters
+    for name, value in options.items():
+        if name not in _BESIDE_MERGE and value not in (None, [], declared[name].default):
             raise UsageError(
-                f"{option}: --merge shows results as they were measured; leave it out, or give it "
-                "where they are measured"
+                f"--{name.replace('_', '-')}: --merge shows results as they were measured; leave "
+                "it out, or give it where they are measured"
             )
 
 
@@ -172,27 +246,8 @@ def without_ours(words: list[str]) -> list[str]:
     return found
 
 
-def device_count(text: str) -> int | None:
-    """Read ``--mesh``: a number of devices, or ``auto``.
-
-    Raises:
-        UsageError: It is neither, or several numbers.
-    """
-    if text == "auto":
-        return None
-    count, *others = whole_numbers("--mesh", text)
-    if others:
-        raise UsageError(f"--mesh {text!r}: give one number of devices, such as 4, or auto")
-    return count
-
-
 def show(result: Any, *, output: str | None, as_json: bool) -> None:
-    """Print a result, and write it to ``output`` if that is given.
-
-    Raises:
-        Interrupted: The user pressed Ctrl-C while something was measured.
-        Failed: Nothing could be measured.
-    """
+    """Print a result, and write it to the file ``output`` unless that is None."""
     if output is not None:
         result.save(output)
         terminal.say(f"written: {output}")
@@ -213,58 +268,3 @@ def merged(files: list[str]) -> Any:
     from paceline.benchmark.result import merge
 
     return merge(files, terminal.say)
-
-
-def whole_numbers(option: str, text: str) -> list[int]:
-    """Read a list of numbers such as ``32,64,128``.
-
-    Raises:
-        UsageError: A part is no whole number of at least 1.
-    """
-    found = []
-    for part in text.split(","):
-        digits = part.strip()
-        if not (digits.isascii() and digits.isdigit()) or int(digits) == 0:
-            raise UsageError(
-                f"{option} {text!r}: {part!r} is no whole number of at least 1; give 32,128,512"
-            )
-        found.append(int(digits))
-    return found
-
-
-def slot_counts(text: str) -> list[int | str]:
-    """Read a list such as ``1,4,auto``.
-
-    Raises:
-        UsageError: A part is neither "auto" nor a whole number of at least 1.
-    """
-    return [
-        part.strip() if part.strip() == "auto" else whole_numbers("--slots", part)[0]
-        for part in text.split(",")
-    ]
-
-
-def hparam_values(pairs: list[str]) -> dict[str, Any]:
-    """Read pairs such as ``lr=0.01``; a value is a number, true, false, or else text.
-
-    Raises:
-        UsageError: A pair has no ``=`` or no name.
-    """
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"--hparams {pair!r}: give NAME=VALUE, such as lr=0.01")
-        found[name.strip()] = _value(text.strip())
-    return found
-
-
-def _value(text: str) -> Any:
-    if text in ("true", "True", "false", "False"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

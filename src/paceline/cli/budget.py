@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from paceline.cli import datasets, studies, user_file
+from paceline.cli import studies
 from paceline.cli.search_command import SearchCommand
 from paceline.errors import UsageError
-from paceline.report.live import LiveView
+
+if TYPE_CHECKING:
+    from paceline.cli import datasets, user_file
+    from paceline.report.live import LiveView
 
 #: Arguments of ``Tuner`` that the pace of a search depends on.
 _PACE = ("executor", "slots", "plan", "widths", "mesh")
@@ -16,25 +20,16 @@ _PACE = ("executor", "slots", "plan", "widths", "mesh")
 
 def check_budget(
     budget: str,
-    trials: str | None,
-    timeout: str | None,
-    deadline: str | None,
+    trials: int | str | None,
+    timeout: float | None,
+    deadline: datetime | None,
     *,
     executor: str,
     several: bool,
 ) -> None:
-    """Refuse options that contradict a budget.
+    """Refuse options that contradict a budget; None was not given.
 
-    Args:
-        budget: The option, as the others are, as the user wrote it.
-        trials: None: not given, as for the others.
-        timeout: None: not given.
-        deadline: None: not given.
-        executor: Where trials train.
-        several: Whether a trial has several members.
-
-    Raises:
-        UsageError: There is such an option.
+    ``budget`` is as the user wrote it. ``several``: whether a trial has several members.
     """
     for option, value in (("--trials", trials), ("--timeout", timeout), ("--deadline", deadline)):
         if value is not None:
@@ -60,18 +55,10 @@ def planned_search(
 ) -> dict[str, Any]:
     """Return trials, epochs and timeout of a search with a budget, by measuring its beginning.
 
-    Args:
-        command: The search.
-        user: The user's file.
-        data: The data.
-        constraints: What models must satisfy, as ``Tuner`` takes it; None without.
-        view: Shows what is being done.
+    ``constraints`` are as ``Tuner`` takes them, None without.
 
-    Raises:
-        UsageError: The study is there already, the search would be refused, or measuring has taken
-            all of the budget.
-        StudyError, StorageError: The storage cannot be opened, or nothing be learnt from a study.
-        BuildError, DataError: The model or the data cannot be trained.
+    Raises UsageError if the study is there already, if the search would be refused, or if measuring
+    has taken all of the budget.
     """
     from paceline.benchmark.budget import plan_for_budget
     from paceline.study.view import StudyView

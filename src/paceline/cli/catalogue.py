@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
 from paceline.cli import output as terminal
 from paceline.cli import studies as reading
+from paceline.cli.options import Json, Storage, StudyName
 from paceline.errors import PacelineError
-from paceline.report import formats, tables
-from paceline.study.removal import Removal
+from paceline.report import formats
 
 if TYPE_CHECKING:
     from paceline.study.view import StudyView
 
+Directory = Annotated[
+    Path, typer.Option("--directory", metavar="FOLDER", help="Folder of the studies.")
+]
 
-def list_studies(directory: Path, storage: str | None, *, as_json: bool) -> None:
-    """Print the studies in a folder, or in a storage.
 
-    Raises:
-        StorageError: The storage does not answer.
-    """
+@terminal.exit_codes()
+def studies(
+    directory: Directory = reading.DIRECTORY, storage: Storage = None, as_json: Json = False
+) -> None:
+    """List the studies in a folder, or in a storage."""
     records, unreadable = _records(directory, storage)
     if as_json:
         terminal.print_json(
@@ -41,13 +41,16 @@ def list_studies(directory: Path, storage: str | None, *, as_json: bool) -> None
     terminal.print_result("\n".join(lines))
 
 
-def remove(study: str, directory: Path, storage: str | None, *, ask: bool) -> None:
-    """Remove a study.
+@terminal.exit_codes()
+def rm(
+    study: StudyName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    directory: Directory = reading.DIRECTORY,
+    storage: Storage = None,
+) -> None:
+    """Remove a study: its folder, and with --storage what that storage holds of it."""
+    from paceline.study.removal import Removal
 
-    Raises:
-        StudyError: There is no such study, or it is being searched.
-        StorageError: The storage does not answer.
-    """
     found = Removal.of(study, storage, directory)
     parts = []
     if found.folder is not None:
@@ -57,7 +60,7 @@ def remove(study: str, directory: Path, storage: str | None, *, ask: bool) -> No
     if found.store is not None:
         parts.append(f"its trials in {found.store.label}")
     what = formats.visible(" and ".join(parts))
-    if ask and not _agrees(f"Remove {what}? There is no way back."):
+    if not yes and not _agrees(f"Remove {what}? There is no way back."):
         raise terminal.Failed("nothing was removed; --yes removes without asking")
     found.carry_out(note=terminal.say)
     terminal.print_result(f"removed {what}")
@@ -109,6 +112,12 @@ def _record(view: StudyView) -> dict[str, Any]:
 
 
 def _table(records: list[dict[str, Any]]) -> str:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from paceline.report import tables
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("study", overflow="fold")
     states = ["complete", "pruned", "failed"]

@@ -3,51 +3,59 @@
 from __future__ import annotations
 
 import sys
-import webbrowser
 from importlib.util import find_spec
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from paceline.cli import output as terminal
 from paceline.cli import report, studies
+from paceline.cli.options import Storage, complete_study
 from paceline.errors import StudyError, UsageError
 
 
-def serve(name: str | None, *, storage: str | None, port: int, browser: bool) -> None:
-    """Serve the dashboard of a study until Ctrl-C.
+@terminal.exit_codes()
+def dashboard(
+    study: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[STUDY]",
+            help="Name of the study.",
+            show_default="the one searched last",
+            autocompletion=complete_study,
+        ),
+    ] = None,
+    storage: Storage = None,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0: any that is free.")
+    ] = 8080,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
+) -> None:
+    """Serve optuna-dashboard and a page of the running packs on this machine."""
+    import webbrowser
 
-    Args:
-        name: The study's name; None: the one that was searched last.
-        storage: URL of the storage; None for the journal in ``runs``.
-        port: The port; 0 for one that is free.
-        browser: Whether to open a browser.
-
-    Raises:
-        StudyError: There is no such study.
-        StorageError: The storage cannot be read.
-        UsageError: The port cannot be had, or optuna-dashboard is not installed.
-    """
     if find_spec("optuna_dashboard") is None:
         raise UsageError(
             'the dashboard needs optuna-dashboard: pip install "paceline[dashboard]"; '
             "`paceline report` works without it"
         )
-    if name is None:
-        name = _latest()
-        terminal.say(f"showing the study {name!r}, which was searched last")
-    studies.open_study(name, storage)  # raises where there is none
+    if study is None:
+        study = _latest()
+        terminal.say(f"showing the study {study!r}, which was searched last")
+    studies.open_study(study, storage)  # raises where there is none
 
     from optuna_dashboard import wsgi  # pyright: ignore[reportMissingImports] - an extra
 
     from paceline.report.dashboard.app import DashboardApp
     from paceline.report.dashboard.server import make_server
 
-    study = name
+    name = study
     store = _storage_of(study, storage)
     app = DashboardApp(
         study,
         studies.DIRECTORY / study,
         wsgi(store),
-        lambda: report.read_subject(study, storage),
+        lambda: report.read_subject(name, storage),
         study_id=store.get_study_id_from_name(study),
     )
     with make_server(app, port) as server:

@@ -37,17 +37,9 @@ _PASSED_OVER = re.compile(r"failed to initialize: (.*)\. Available backends are"
 def choose_devices(note: Callable[[str], None], patience: float = PATIENCE) -> list[Any]:
     """Has JAX choose its devices; if those that were asked for do not answer, takes others.
 
-    Args:
-        note: Called with one sentence if other devices are used than were asked for, and why; and
-            if JAX takes long.
-        patience: Seconds after which ``note`` is told that JAX takes long.
-
-    Returns:
-        The devices of this process on JAX's default platform, at least one.
-
-    Raises:
-        UsageError: No device answers at all, or the one that was asked for does not answer and
-            ``PACELINE_FALLBACK=no`` forbids another one.
+    ``note`` gets one sentence if other devices are used than were asked for, and one if JAX takes
+    longer than ``patience`` seconds. Returns at least one device, those of JAX's default platform.
+    Raises UsageError if none answers, or if ``PACELINE_FALLBACK=no`` forbids another one.
     """
     allowed = os.environ.get(ALLOWED)
     if allowed not in (None, "", "no"):

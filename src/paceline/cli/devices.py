@@ -4,45 +4,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Any
 
 from paceline.cli import output
+from paceline.cli.options import Json
 from paceline.report import formats
 
 _PACKAGES = ("jax", "jaxlib", "keras", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
 
 
-def show(as_json: bool) -> None:
-    """Print the devices that answer on stdout, and notes about others on stderr.
-
-    Args:
-        as_json: Whether to print JSON.
-
-    Raises:
-        UsageError: No device answers, or the one that was asked for does not and
-            ``PACELINE_FALLBACK=no`` forbids another one.
-    """
+@output.exit_codes()
+def devices(as_json: Json = False) -> None:
+    """Show the devices a search would use."""
     from paceline.cli import device_fallback
 
-    devices = device_fallback.choose_devices(output.say)
+    found = device_fallback.choose_devices(output.say)
     os.environ.setdefault("KERAS_BACKEND", "jax")  # before the executor imports Keras
     if as_json:
-        output.print_json(device_facts(devices))
+        output.print_json(device_facts(found))
         return
-    for line in (*_listed(devices), _versions(), _use()):
+    for line in (*_listed(found), _versions(), _use()):
         output.print_result(line)
 
 
 def device_facts(devices: Sequence[Any]) -> dict[str, Any]:
-    """Return what ``devices --json`` prints.
+    """Return what ``devices --json`` prints of the devices of JAX's default platform.
 
-    Args:
-        devices: The devices of JAX's default platform, at least one.
-
-    Returns:
-        platform, kind and count; ``memory_bytes`` of one device (of the machine for a CPU), None if
-        unknown; ``would_use``, the names of the devices that a search would train on.
+    ``memory_bytes``: of one device (of the machine for a CPU), None if unknown. ``would_use``:
+    the names of the devices that a search would train on.
     """
     from paceline.executor.memory import device_bytes
     from paceline.pack import mesh
@@ -102,6 +91,8 @@ def _use() -> str:
 
 
 def _versions() -> str:
+    from importlib import metadata
+
     found = []
     for package in _PACKAGES:
         try:

@@ -11,12 +11,7 @@ from paceline.report import formats, summary
 
 
 def how_to_go_on(found: Mapping[str, Any], command: SearchCommand) -> str:
-    """Return what to run after an interrupt.
-
-    Args:
-        found: The summary of the search; empty where it had not begun.
-        command: The search.
-    """
+    """Return what to run after an interrupt; ``found`` is empty before the search began."""
     counts = found.get("n_trials")
     if counts is None:
         return "interrupted before the search began; nothing was written"
@@ -32,10 +27,8 @@ def next_steps(
 ) -> summary.Steps:
     """Return commands that are of use after a search, and what each does.
 
-    Args:
-        command: The search.
-        call: The arguments that ``Tuner.search`` was called with; a budget chooses some of them.
-        result: Its summary.
+    ``call`` has the arguments of ``Tuner.search``, some chosen by a budget; ``result`` is the
+    summary.
     """
 
     def line(name: str, *more: str) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from paceline.cli import arguments
 
 
 def complete_study(incomplete: str) -> list[str]:
@@ -15,6 +19,12 @@ def complete_study(incomplete: str) -> list[str]:
     return [name for name in names if name.isprintable() and name.startswith(incomplete)]
 
 
+def _at_least_one(option: typer.CallbackParam, value: int | None) -> int | None:
+    return arguments.positive(option.opts[0], value)
+
+
+#: Declares an option whose value is a whole number of at least 1.
+count_option = partial(typer.Option, metavar="N", callback=_at_least_one)
 StudyName = Annotated[
     str,
     typer.Argument(metavar="STUDY", help="Name of the study.", autocompletion=complete_study),
@@ -67,12 +77,18 @@ Mesh = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON as the last line of stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No live view.")]
 Timeout = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Stop after this long: 90s, 30m, 1h30m.")
-]
-TrialTimeout = Annotated[
-    str | None,
+    float | None,  # seconds
     typer.Option(
         metavar="TIME",
+        parser=arguments.timeout_seconds,
+        help="Stop after this long: 90s, 30m, 1h30m.",
+    ),
+]
+TrialTimeout = Annotated[
+    float | None,  # seconds
+    typer.Option(
+        metavar="TIME",
+        parser=lambda text: arguments.timeout_seconds(text, "--trial-timeout"),
         help="A trial that takes longer to build and train fails: 90s, 10m.",
         show_default="no limit",
     ),
@@ -102,7 +118,12 @@ MaxEpochsTotal = Annotated[
     ),
 ]
 Deadline = Annotated[
-    str | None, typer.Option(metavar="CLOCK", help="Stop by this time of day: 17:30.")
+    datetime | None,
+    typer.Option(
+        metavar="CLOCK",
+        parser=lambda text: arguments.deadline(text, datetime.now().astimezone()),
+        help="Stop by this time of day: 17:30.",
+    ),
 ]
 Track = Annotated[
     list[str] | None,

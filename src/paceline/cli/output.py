@@ -33,10 +33,9 @@ class Failed(Exception):
 
 @contextlib.contextmanager
 def exit_codes() -> Iterator[None]:
-    """Turn what a command raises into a message and an exit code.
+    """Turn what a command raises into a message and an exit code; decorates each command.
 
-    Raises:
-        SystemExit: 2 for every PacelineError, 130 for Ctrl-C, 1 for anything else.
+    A PacelineError exits with 2, Ctrl-C with 130, anything else with 1.
     """
     try:
         yield
@@ -68,9 +67,6 @@ def leave(code: object) -> None:
 
     At its end Python waits for threads, and XLA may compile for minutes. If the thread were a
     daemon, Python would kill it in the middle of C++ code, which aborts the process.
-
-    Args:
-        code: The exit code of the command.
     """
     compiling = sys.modules.get("paceline.program.compile")  # None in commands that only read
     if isinstance(code, int | None) and compiling is not None and compiling.busy():
@@ -101,11 +97,7 @@ def replace_closed_streams() -> None:
 
 
 def check_folder() -> None:
-    """Check that the working folder is there; somebody may have removed it.
-
-    Raises:
-        SystemExit: It is gone.
-    """
+    """Exit with a message if the working folder is gone; somebody may have removed it."""
     try:
         os.getcwd()
     except OSError:
@@ -152,11 +144,7 @@ def text_width() -> int:
 
 
 def print_result(text: str) -> None:
-    """Print a result for people on stdout.
-
-    Raises:
-        Failed: Stdout is closed or cannot be written.
-    """
+    """Print a result for people on stdout; raises Failed if stdout cannot be written."""
     _print(formats.visible(text))
 
 
@@ -164,10 +152,7 @@ def print_data(text: str) -> None:
     """Print a result for programs on stdout; on a terminal as for people.
 
     In a file or a pipe all characters are as they are, but for control characters: what reads the
-    pipe may be a pager, and half a surrogate cannot be printed.
-
-    Raises:
-        Failed: Stdout is closed or cannot be written.
+    pipe may be a pager, and half a surrogate cannot be printed. Raises as ``print_result``.
     """
     if sys.stdout.isatty():
         return print_result(text)
@@ -176,11 +161,7 @@ def print_data(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print one line of strict JSON on stdout; nothing may follow it.
-
-    Raises:
-        Failed: Stdout is closed or cannot be written.
-    """
+    """Print one line of strict JSON on stdout, the last; raises as ``print_result``."""
     _print(formats.to_json(value))
 
 

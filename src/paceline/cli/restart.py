@@ -75,8 +75,7 @@ def replace(environment: Mapping[str, str]) -> NoReturn:
 def release_signals() -> None:
     """Lets those signals in that came while this process took the place of another one.
 
-    Raises:
-        KeyboardInterrupt: There was one.
+    Raises KeyboardInterrupt if there was one.
     """
     from paceline.executor.process import stop_signals
 
@@ -92,10 +91,9 @@ def end(text: str) -> NoReturn:
 
 
 def inherited() -> tuple[bool, float | None]:
-    """Tells whether this process continues the search of another one.
+    """Return whether this process continues another one's search, and the seconds that are left.
 
-    Returns:
-        Whether it does, and the seconds that are left for it; None for no limit.
+    None: no limit.
     """
     ends_at = os.environ.pop(_VARIABLE, None)
     left = max(0.001, float(ends_at) - time.time()) if ends_at else None

@@ -13,7 +13,6 @@ import typer
 
 from paceline.cli import output as terminal
 from paceline.cli.options import Storage, StudyName
-from paceline.cli.output import exit_codes
 from paceline.errors import StudyError, UsageError
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from paceline.study.view import StudyView
 
 
+@terminal.exit_codes()
 def enqueue(
     study: StudyName,
     values: Annotated[
@@ -30,17 +30,17 @@ def enqueue(
     storage: Storage = None,
 ) -> None:
     """Add a trial with given values, to be trained next."""
-    with exit_codes():
-        from paceline.study import outside
+    from paceline.study import outside
 
-        _, store, found = _opened(study, storage)
-        number = outside.enqueue(store, found, study, _parsed(values))
-        terminal.print_result(
-            f"trial {number} waits: the search that runs trains it next, or the next search of "
-            f"{study} does"
-        )
+    _, store, found = _opened(study, storage)
+    number = outside.enqueue(store, found, study, _parsed(values))
+    terminal.print_result(
+        f"trial {number} waits: the search that runs trains it next, or the next search of "
+        f"{study} does"
+    )
 
 
+@terminal.exit_codes()
 def stop(
     study: StudyName,
     trial: Annotated[
@@ -50,45 +50,40 @@ def stop(
     storage: Storage = None,
 ) -> None:
     """Stop the search of a study as Ctrl-C does, or one trial of it."""
-    with exit_codes():
-        from paceline.study import outside
+    from paceline.study import outside
 
-        view, store, found = _opened(study, storage)
-        if trial is None:
-            view.check_searched()
-            outside.ask(store, found, "stop")
-            terminal.print_result(
-                f"the search of {study} stops after this epoch; `paceline resume {study}` goes on"
-            )
-            return
-        outside.stop_trial(store, found, study, trial, "stopped by `paceline stop`")
-        terminal.print_result(f"trial {trial} of {study} is pruned; it ends after this epoch")
+    view, store, found = _opened(study, storage)
+    if trial is None:
+        view.check_searched()
+        outside.ask(store, found, "stop")
+        terminal.print_result(
+            f"the search of {study} stops after this epoch; `paceline resume {study}` goes on"
+        )
+        return
+    outside.stop_trial(store, found, study, trial, "stopped by `paceline stop`")
+    terminal.print_result(f"trial {trial} of {study} is pruned; it ends after this epoch")
 
 
+@terminal.exit_codes()
 def pause(
     study: StudyName,
     off: Annotated[bool, typer.Option("--off", help="Go on.")] = False,
     storage: Storage = None,
 ) -> None:
     """Pause a study: a search of it waits, also one that begins later."""
-    with exit_codes():
-        from paceline.study import outside
+    from paceline.study import outside
 
-        _, store, found = _opened(study, storage)
-        outside.ask(store, found, "continue" if off else "pause")
-        terminal.print_result(
-            f"{study} goes on"
-            if off
-            else f"{study} is paused after this epoch; `paceline pause {study} --off` goes on"
-        )
+    _, store, found = _opened(study, storage)
+    outside.ask(store, found, "continue" if off else "pause")
+    terminal.print_result(
+        f"{study} goes on"
+        if off
+        else f"{study} is paused after this epoch; `paceline pause {study} --off` goes on"
+    )
 
 
 def _opened(study: str, storage: str | None) -> tuple[StudyView, StudyStorage, int]:
-    """Return what is stored of a study, the storage that holds it, and the storage's id of it.
-
-    Raises:
-        StudyError: There is no such study; the message lists those that there are.
-    """
+    """Return what is stored of a study, the storage that holds it, and the storage's id of it."""
     from paceline.cli import studies
     from paceline.study.storage.storage import StudyStorage
 
@@ -101,11 +96,7 @@ def _opened(study: str, storage: str | None) -> tuple[StudyView, StudyStorage, i
 
 
 def _parsed(words: list[str]) -> dict[str, Any]:
-    """Return name -> value of words such as ``lr=1e-3``; what is no JSON value is text.
-
-    Raises:
-        UsageError: A word has no name or no value.
-    """
+    """Return name -> value of words such as ``lr=1e-3``; what is no JSON value is text."""
     found: dict[str, Any] = {}
     for word in words:
         name, sign, text = word.partition("=")

@@ -23,35 +23,20 @@ _NO_BUILDS = ("data", "constraints")
 
 @dataclass(frozen=True)
 class UserFile:
-    """A Python file that describes a model and, perhaps, its data.
+    """A Python file that describes a model and, perhaps, its data."""
 
-    Attributes:
-        path: Absolute path of the file.
-        function: Name of the function or HyperModel that builds the model.
-        digest: ``sha256:`` and the hex digest of the file's bytes.
-        build: A function of ``hp``, or an object with a ``build(hp)`` method (a HyperModel).
-        data: The ``data`` function of the file; None without one.
-        constraints: The ``constraints`` of the file, as ``Tuner`` takes them; None without.
-    """
-
-    path: Path
-    function: str
-    digest: str
-    build: Callable[..., Any]
-    data: Callable[[], Any] | None
-    constraints: Any = None
+    path: Path  # absolute
+    function: str  # name of the function or HyperModel that builds the model
+    digest: str  # ``sha256:`` and the hex digest of the file's bytes
+    build: Callable[..., Any]  # a function of hp, or an object with a method build(hp)
+    data: Callable[[], Any] | None  # None: the file has none
+    constraints: Any = None  # as ``Tuner`` takes them; None: the file has none
 
 
 def split_target(target: str) -> tuple[Path, str]:
-    """Split ``FILE.py`` or ``FILE.py:NAME``.
+    """Split ``FILE.py`` or ``FILE.py:NAME`` into the path and the name (``build`` by default).
 
     A colon that no Python name follows belongs to the path, as in the paths of Windows.
-
-    Args:
-        target: What the user typed.
-
-    Returns:
-        The path as typed, and the name (``build`` by default).
     """
     path, colon, name = target.rpartition(":")
     if colon and name.isidentifier():
@@ -60,11 +45,7 @@ def split_target(target: str) -> tuple[Path, str]:
 
 
 def find(path: Path) -> Path:
-    """Return the absolute path of an existing Python file.
-
-    Raises:
-        UsageError: The file is missing, is a folder, or does not end in ``.py``.
-    """
+    """Return the absolute path of an existing Python file."""
     try:
         path.stat()
     except FileNotFoundError:
@@ -92,19 +73,8 @@ def load(path: Path, function: str = DEFAULT_FUNCTION) -> UserFile:
     """Import a user's file, and find in it what builds the model.
 
     The folder of the file is put in front of ``sys.path``, as ``python FILE.py`` does, so that the
-    file can import its neighbours.
-
-    Args:
-        path: The file.
-        function: Name in it of a function of ``hp``, of a HyperModel, or of a HyperModel class.
-
-    Returns:
-        The file with its functions.
-
-    Raises:
-        UsageError: The file is missing, cannot be imported, or has no such function; or the class
-            cannot be made without arguments.
-        MissingExtraError: Keras needs a backend that is not installed.
+    file can import its neighbours. ``function`` names a function of ``hp``, a HyperModel, or a
+    HyperModel class that takes no arguments.
     """
     path = find(path)
     digest = file_digest(path)

@@ -25,15 +25,10 @@ _Number = Annotated[float, Meta(gt=0, le=1e9)]
 
 @dataclass(frozen=True)
 class Pace:
-    """The speed at which a search trains.
+    """The speed at which a search trains."""
 
-    Attributes:
-        at_once: Number of trials that train at the same time.
-        round: Seconds from the beginning of a round to the beginning of the next.
-    """
-
-    at_once: _Number
-    round: _Seconds
+    at_once: _Number  # trials that train at the same time
+    round: _Seconds  # from the beginning of a round to that of the next
 
     @property
     def rate(self) -> float:
@@ -43,56 +38,38 @@ class Pace:
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of a search on a device, measured on the beginning of that search.
+    """The costs of a search on a device, measured on the beginning of that search."""
 
-    Attributes:
-        batch_size: Examples per trial and step.
-        ready: Seconds until the first round begins: reading, building, tracing, compiling.
-        pace: The pace from then on.
-        finish: Seconds after the last round, in which the best model is saved.
-        programs: Estimated number of programs that the trials need; each has to be compiled.
-        compile: Seconds to compile each program but the first.
-        parts: Parts of the time of the beginning: name -> seconds; None if unknown.
-        trial_epochs: Epochs, summed over trials, that were trained for this measurement.
-        startup: Seconds until a worker of a cluster has loaded its libraries; None: not measured.
-    """
-
-    batch_size: Annotated[int, Meta(ge=1, le=2**40)]
-    ready: _Seconds
-    pace: Pace
-    finish: _Seconds = 0.0
-    programs: _Number = 1.0
-    compile: _Seconds = 0.0
+    batch_size: Annotated[int, Meta(ge=1, le=2**40)]  # examples per trial and step
+    ready: _Seconds  # until the first round begins: reading, building, tracing, compiling
+    pace: Pace  # from then on
+    finish: _Seconds = 0.0  # after the last round, in which the best model is saved
+    programs: _Number = 1.0  # that the trials need, estimated; each has to be compiled
+    compile: _Seconds = 0.0  # of each program but the first
+    # Of the time of the beginning: name -> seconds; None if unknown.
     parts: dict[str, float] | None = None
+    # Trained for this measurement, summed over trials.
     trial_epochs: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    # Until a worker of a cluster has loaded its libraries; None: not measured.
     startup: _Seconds | None = None
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Costs:
         """Return the costs that ``dataclasses.asdict`` turned into a dict; others are ignored.
 
-        Raises:
-            msgspec.ValidationError: They are not of these types.
+        Raises msgspec.ValidationError if they are not of these types.
         """
         return msgspec.convert(value, cls)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted seconds of a search, in parts.
+    """The predicted seconds of a search, in parts."""
 
-    Attributes:
-        ready: Seconds until the first trials train.
-        compiling: Seconds to compile further programs.
-        rounds: Seconds of all rounds: training, validation, and the work between rounds.
-        finish: Seconds after the last epoch.
-        n_rounds: Number of rounds.
-    """
-
-    ready: float
-    compiling: float
-    rounds: float
-    finish: float
+    ready: float  # until the first trials train
+    compiling: float  # of further programs
+    rounds: float  # of all: training, validation, and the work between rounds
+    finish: float  # after the last epoch
     n_rounds: float
 
     @property
@@ -102,14 +79,7 @@ class Prediction:
 
 
 def predict(costs: Costs, n_trials: int, epochs: int, share: float = 1.0) -> Prediction:
-    """Predict the seconds of a whole search.
-
-    Args:
-        costs: Measured costs of the search.
-        n_trials: Number of trials.
-        epochs: Epochs of each trial.
-        share: Share of all epochs that the pruner lets trials train.
-    """
+    """Predict the seconds of a search whose pruner lets trials train ``share`` of all epochs."""
     at_once = min(costs.pace.at_once, n_trials)
     n_rounds = rounds_left((), n_trials, epochs * share, at_once)
     further = max(0.0, min(costs.programs, n_trials) - 1)
@@ -125,11 +95,8 @@ def predict(costs: Costs, n_trials: int, epochs: int, share: float = 1.0) -> Pre
 def rounds_left(running: Sequence[int], to_come: int, epochs: float, at_once: float) -> float:
     """Count the rounds until all trials have ended; a slot is filled again once it is free.
 
-    Args:
-        running: Epochs that are left of each trial under way.
-        to_come: Number of trials that have not begun.
-        epochs: Epochs of each trial that has not begun.
-        at_once: Number of trials that train at the same time.
+    ``running``: epochs that are left of each trial under way. ``epochs``: those of each of the
+    ``to_come`` trials, which have not begun. ``at_once``: trials that train at the same time.
     """
     total = sum(running) + to_come * epochs
     if total <= 0:
@@ -150,11 +117,7 @@ def rounds_left(running: Sequence[int], to_come: int, epochs: float, at_once: fl
 
 
 def pace_of(rounds: Collection[tuple[float, float]]) -> Pace | None:
-    """Return the mean pace of some rounds; None without rounds.
-
-    Args:
-        rounds: Seconds and number of trials of each round.
-    """
+    """Return the mean pace of rounds, given as (seconds, number of trials); None without rounds."""
     if not rounds:
         return None
     seconds, trials = (sum(each) / len(rounds) for each in zip(*rounds, strict=True))
@@ -164,12 +127,8 @@ def pace_of(rounds: Collection[tuple[float, float]]) -> Pace | None:
 def programs_of(distinct: int, tried: int, n_trials: int) -> float:
     """Estimate how many different programs the trials of a search need, from a random sample.
 
-    The estimate assumes that all programs are equally likely.
-
-    Args:
-        distinct: Number of different programs in the sample.
-        tried: Number of configurations in the sample.
-        n_trials: Number of trials in the search.
+    ``tried`` configurations had ``distinct`` programs. The estimate assumes that all programs are
+    equally likely.
     """
     if distinct <= 1 or tried <= 1:
         return 1.0
@@ -188,12 +147,9 @@ def _seen(kinds: float, draws: int) -> float:
 
 
 def asha_share(epochs: int, min_epochs: int = 1, factor: int = 3) -> float:
-    """Return the share of all epochs that ASHA trains.
+    """Return the share of all epochs that ASHA trains; a trial that it never stops has ``epochs``.
 
-    Args:
-        epochs: Epochs of a trial that is never stopped.
-        min_epochs: Epochs of the first rung.
-        factor: At each rung, one in ``factor`` trials goes on.
+    The first rung has ``min_epochs``; at each rung, one in ``factor`` trials goes on.
     """
     trained, rung, alive, before = 0.0, min_epochs, 1.0, 0
     while rung < epochs:

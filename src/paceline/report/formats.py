@@ -186,10 +186,7 @@ def _three(value: float) -> str:
 def boxed(title: str, text: str, code: Sequence[str]) -> str:
     """Return a warning that nobody overlooks, with lines of code that can be pasted.
 
-    Args:
-        title: A few words.
-        text: Sentences; they are wrapped.
-        code: Lines that stay as they are, at the left edge, without a frame.
+    ``text`` is wrapped; the lines of ``code`` stay at the left edge, without a frame.
     """
     width = 76
     lines = [f"\u250c\u2500 {title} ".ljust(width, "\u2500")]
@@ -210,10 +207,7 @@ def state(name: str) -> str:
 def reached(state: str, epochs: int, best_epoch: int | None) -> str:
     """Return in which epoch a trial reached its value, and whether it has trained to its end.
 
-    Args:
-        state: The trial's.
-        epochs: Epochs that it has trained.
-        best_epoch: The epoch of its value, from 1; None where that is not known.
+    ``best_epoch`` counts from 1; None where it is not known.
     """
     ends = {"pruned": ", stopped early", "running": ", unfinished", "paused": ", unfinished"}
     text = count(epochs, "epoch")

@@ -36,21 +36,13 @@ _NONE = "none"  # what a trial has that lacks a hyperparameter
 
 @dataclass(frozen=True)
 class HparamAxis:
-    """The axis of a hyperparameter.
+    """The axis of a hyperparameter."""
 
-    Attributes:
-        name: The hyperparameter, as Optuna stores it.
-        kind: Its scale; a choice has its values side by side.
-        values: Trial number -> value, of those trials that have one.
-        choices: The texts of a choice's values, in order; empty for numbers.
-        marks: The numbers there are to choose from, where they are few.
-    """
-
-    name: str
-    kind: Literal["linear", "log", "choice"]
-    values: Mapping[int, Any]
-    choices: tuple[str, ...] = ()
-    marks: tuple[float, ...] = ()
+    name: str  # as Optuna stores it
+    kind: Literal["linear", "log", "choice"]  # the scale; a choice has values side by side
+    values: Mapping[int, Any]  # trial number -> value, of those trials that have one
+    choices: tuple[str, ...] = ()  # the texts of a choice's values, in order; empty for numbers
+    marks: tuple[float, ...] = ()  # the numbers there are to choose from, where they are few
 
     @property
     def label(self) -> str:
@@ -68,12 +60,7 @@ class HparamAxis:
 
 
 def axis_of(name: str, trials: Iterable[FrozenTrial]) -> HparamAxis:
-    """Return the axis of a hyperparameter over some trials.
-
-    Args:
-        name: The hyperparameter, as Optuna stores it.
-        trials: The trials that are drawn.
-    """
+    """Return the axis of a hyperparameter (as Optuna stores it) over the trials that are drawn."""
     there = [trial for trial in trials if name in trial.params]
     values = {trial.number: trial.params[name] for trial in there}
     known = [trial.distributions[name] for trial in there]
@@ -191,13 +178,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def slice_figure(axes: Sequence[HparamAxis], values: Mapping[int, float], objective: str) -> Figure:
-    """Draw the value by each hyperparameter, side by side; later trials have another colour.
-
-    Args:
-        axes: The hyperparameters.
-        values: Trial number -> value.
-        objective: The objective's name.
-    """
+    """Draw the value (by trial number) by each hyperparameter; later trials have another colour."""
     from plotly.subplots import make_subplots
 
     figure = make_subplots(1, max(1, len(axes)), shared_yaxes=True)
@@ -238,14 +219,7 @@ def slice_figure(axes: Sequence[HparamAxis], values: Mapping[int, float], object
 def parallel_figure(
     axes: Sequence[HparamAxis], values: Mapping[int, float], objective: str, *, maximize: bool
 ) -> Figure:
-    """Draw each trial as a line through its value and its hyperparameters; good ones are darker.
-
-    Args:
-        axes: The hyperparameters.
-        values: Trial number -> value.
-        objective: The objective's name.
-        maximize: Whether high values are good.
-    """
+    """Draw each trial as a line through its value and its hyperparameters; good ones are darker."""
     import plotly.graph_objects as go
 
     # What is drawn last lies on top: the best trial.

@@ -28,13 +28,8 @@ def has_copies(trials: Sequence[Trial] | TrialTable) -> bool:
 def lineage_figure(table: TrialTable, metric: str, number: int) -> Figure:
     """Draw a metric by epoch, each trial from the epoch at which it began.
 
-    A copy is joined to the trial that it continues. The line of one trial has a colour of its own.
-    All others are one path, so that a browser draws hundreds of them at once.
-
-    Args:
-        table: All trials.
-        metric: The metric's name.
-        number: The trial whose line is shown.
+    A copy is joined to the trial that it continues. The line of trial ``number`` has a colour of
+    its own. All others are one path, so that a browser draws hundreds of them at once.
     """
     import plotly.graph_objects as go
 

@@ -28,11 +28,7 @@ class LiveView:
     """A view that shows a search while it runs.
 
     Use the view as a context manager, and give ``view.update`` and ``view.note`` to the tuner.
-
-    Args:
-        screen: The screen that shows the search.
-        clock: Returns seconds that never go back.
-        last_line: Whether one line about the search stays at the end.
+    ``last_line``: whether one line about the search stays at the end.
     """
 
     def __init__(
@@ -118,15 +114,10 @@ class LiveView:
 
 
 def live_view(title: str, *, quiet: bool = False, last_line: bool = False) -> LiveView:
-    """Return the view that suits the place where this process writes.
+    """Return the view that suits the place where this process writes, not started yet.
 
-    Args:
-        title: Name of the study, shown until the first record.
-        quiet: Whether to show nothing but notes.
-        last_line: Whether one line stays at the end, for callers that print no summary themselves.
-
-    Returns:
-        A view, not started yet.
+    ``quiet`` shows nothing but notes. ``title`` is shown until the first record. ``last_line``:
+    whether one line stays at the end, for callers that print no summary themselves.
     """
     if quiet:
         return LiveView(QuietScreen(sys.stderr))

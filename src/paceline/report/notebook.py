@@ -24,11 +24,7 @@ _BEST = 10
 
 
 class SearchInterrupted(KeyboardInterrupt):
-    """Ctrl-C in a notebook: IPython shows its lines instead of a traceback.
-
-    Args:
-        lines: What has become of the search, and how it goes on.
-    """
+    """Ctrl-C in a notebook: IPython shows its lines instead of a traceback."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         super().__init__(" ".join(lines))
@@ -41,9 +37,7 @@ class SearchInterrupted(KeyboardInterrupt):
 def interrupted(stop: KeyboardInterrupt, summary: Mapping[str, Any] | None) -> KeyboardInterrupt:
     """Return what to raise for Ctrl-C: in IPython one that shows two lines, else the same.
 
-    Args:
-        stop: The interrupt.
-        summary: The summary of the search; None: it has written nothing.
+    ``summary`` is the search's; None: it has written nothing.
     """
     if not in_ipython():
         return stop
@@ -72,9 +66,7 @@ def in_ipython() -> bool:
 class NotebookScreen(LineScreen):
     """A table in the output of a notebook's cell, and the same in a line where HTML is not shown.
 
-    Args:
-        display: IPython's ``display``.
-        stream: The stream for notes.
+    ``display`` is IPython's; ``stream`` gets the notes.
     """
 
     interval = 1.0
@@ -121,12 +113,7 @@ def progress_html(progress: Progress) -> str:
 
 
 def tuner_text(study: str, trials: TrialTable | None) -> str:
-    """Return what ``repr`` says of a tuner.
-
-    Args:
-        study: Name of the study.
-        trials: Its trials; None where it has not been opened.
-    """
+    """Return what ``repr`` says of a tuner; ``trials`` is None where the study was not opened."""
     if trials is None:
         return f"Tuner({study!r})"
     best = trials.best

@@ -85,11 +85,7 @@ def facts(progress: Progress) -> list[str]:
 
 
 class LivePanel:
-    """A panel that is drawn anew each time Rich renders it.
-
-    Args:
-        title: Title until the first record gives the name of the study.
-    """
+    """A panel that is drawn anew each time Rich renders it; records bring its title."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -127,12 +123,7 @@ def _panel(body: RenderableType, title: str, width: int) -> Panel:
 
 
 def rows(progress: Progress, width: int) -> Table:
-    """Return the rows of the panel.
-
-    Args:
-        progress: The record to show.
-        width: Columns of the panel.
-    """
+    """Return the rows of a panel of ``width`` columns."""
     table = Table.grid(padding=(0, 2), pad_edge=False)
     # The width is given because Rich before 14.3 would count the space between the columns for the
     # second one.
@@ -158,12 +149,9 @@ def worker_line(worker: WorkerRow) -> str:
 
 
 def trials_table(progress: Progress, width: int, room: int) -> Table:
-    """Return the leading and the running trials: as many as there is room for, the best first.
+    """Return the leading and the running trials: at most ``room`` rows, the best first.
 
-    Args:
-        progress: The record to show.
-        width: Columns of the table at most; hyperparameters that find no place are left out.
-        room: Rows at most.
+    Hyperparameters that find no place in ``width`` columns are left out.
     """
     shown = progress.rows[:room]
     names = list(dict.fromkeys(name for row in shown for name in row.hparams))

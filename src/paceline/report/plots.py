@@ -241,12 +241,9 @@ def values_of(trials: Sequence[Trial]) -> dict[int, float]:
 def importances_figure(
     shares: Mapping[str, float], objective: str, *, of_all: bool = True
 ) -> Figure:
-    """Draw importances as bars, the largest on top.
+    """Draw importances as bars, the largest on top; ``shares`` begins with the largest.
 
-    Args:
-        shares: Hyperparameter -> share, the largest first.
-        objective: The objective's name.
-        of_all: Whether all hyperparameters have a share.
+    ``of_all``: whether all hyperparameters have a share.
     """
     import plotly.graph_objects as go
 
@@ -279,11 +276,8 @@ def front_figure(
 ) -> Figure:
     """Draw trials by their objectives, a panel for each pair of objectives.
 
-    Args:
-        table: All trials.
-        objectives: The names of the objectives.
-        shown: The numbers of the other trials to draw beside the front; None: all.
-        stacked: Whether the panels are one below another, for a page that may be narrow.
+    ``shown``: the numbers of the other trials to draw beside the front; None: all. ``stacked``:
+    whether the panels are one below another, for a page that may be narrow.
     """
     from plotly.subplots import make_subplots
 
@@ -333,13 +327,7 @@ def _of_trial(trial: Trial, objectives: Sequence[str]) -> str:
 
 
 def curves_figure(table: TrialTable, metric: str, trials: list[Trial]) -> Figure:
-    """Draw a metric by epoch.
-
-    Args:
-        table: All trials, which know whether high values are good.
-        metric: The metric's name.
-        trials: Those that have the metric in their histories.
-    """
+    """Draw a metric by epoch, of trials that have it; the table says whether high is good."""
     import plotly.graph_objects as go
 
     figure, title = go.Figure(), f"{html.escape(metric)} by epoch"

@@ -29,10 +29,6 @@ _DTYPES = {
 def results_frame(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> pd.DataFrame:
     """Return a table with one row per trial.
 
-    Args:
-        trials: The trials, in the order of the rows.
-        objectives: The names of several objectives; empty for one.
-
     Returns:
         Columns value, or one for each of several objectives; with repeats or folds spread; one
         column for each hyperparameter; number, state, best_epoch (that of the value), epochs,

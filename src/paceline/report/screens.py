@@ -39,11 +39,7 @@ class Screen(ABC):
         """Take the last record of a search that was stopped: what is shown of it is to stay."""
 
     def close(self, last: Progress | None) -> None:
-        """Leave the screen as it was.
-
-        Args:
-            last: The state of the search that stays, as a line; None: nothing stays.
-        """
+        """Leave the screen as it was; the state of the search stays as a line unless it is None."""
         if last is not None:
             self.note(panel.last_line(last))
 

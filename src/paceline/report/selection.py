@@ -61,11 +61,8 @@ class _Token:
 class Columns:
     """The columns by which trials can be selected, and each trial's values in them.
 
-    Args:
-        trials: All trials of the study.
-        objective: The objective's name, another name of the column ``value``.
-        objectives: The names of several objectives, each of which has a column, in place of
-            ``value``, which is another name of the first; empty for one.
+    ``objective`` is another name of the column ``value``. Several ``objectives`` have a column each
+    in place of ``value``, which is another name of the first.
     """
 
     def __init__(
@@ -93,11 +90,7 @@ class Columns:
         return row | {column: trial.hparams.get(name) for column, name in self._hparams.items()}
 
     def named(self, name: str, option: str) -> str:
-        """Return the column of a name.
-
-        Raises:
-            UsageError: There is none.
-        """
+        """Return the column of a name; raises UsageError if there is none."""
         found = self._aliases.get(name, name)
         if found not in self.names:
             raise UsageError(
@@ -123,21 +116,12 @@ def select(
     objectives: Sequence[str] = (),
     directions: Sequence[str] = (),
 ) -> list[Trial]:
-    """Return trials that fulfil a condition, in the order of a column.
+    """Return trials that fulfil the condition ``where`` (None: all), in the order of a column.
 
-    Args:
-        trials: The trials.
-        where: The condition; None: all trials.
-        sort: The column; None: the order of ``trials``. ``value`` has the best trial first, other
-            columns the smallest value. Trials that lack the value come last.
-        reverse: Turn that order round.
-        maximize: Whether the largest value is the best.
-        objective: The objective's name, another name of the column ``value``.
-        objectives: The names of several objectives; empty for one.
-        directions: "maximize" or "minimize" for each of them.
-
-    Raises:
-        UsageError: The condition or the column cannot be read; the message says what there is.
+    ``sort``: the column; None: the order of ``trials``. ``value`` has the best trial first, other
+    columns the smallest value; ``reverse`` turns that round. Trials that lack the value come last.
+    ``objective`` is another name of ``value``. ``directions``: "maximize" or "minimize" for each of
+    several objectives.
     """
     columns = Columns(trials, objective, objectives)
     found = list(trials)

@@ -78,9 +78,6 @@ def _rows_from(first: int, stays: Sequence[SlotStay]) -> dict[tuple[int, int], i
 def slot_shares(searches: Sequence[SearchTimeline]) -> dict[str, float]:
     """Return what the slots did over the time of searches, as the slot timeline shows it.
 
-    Args:
-        searches: What they did.
-
     Returns:
         ``HELD`` and the kinds of gaps in ``GAPS`` -> share of the area of the figure; together 1.
         Empty where no search has a stay. A slot is held from a trial's first epoch in it to its
@@ -148,14 +145,10 @@ def slots_note(searches: Sequence[SearchTimeline]) -> str:
 
 
 def slots_figure(searches: Sequence[SearchTimeline], best: int | None) -> Figure:
-    """Draw the searches of a study, one after another.
+    """Draw the searches of a study, one after another; at least one has a stay or a compile.
 
     Many stays are drawn as an image of ``COLUMNS`` columns: as lines each would be a path of its
-    own, which takes a browser long.
-
-    Args:
-        searches: What they did; at least one has a stay or a compile.
-        best: The number of the best trial, which has a colour of its own.
+    own, which takes a browser long. The trial ``best`` has a colour of its own.
     """
     import plotly.graph_objects as go
 

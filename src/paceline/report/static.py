@@ -56,11 +56,7 @@ def _decoded(value: Any) -> Any:
 
 
 def picture(figure: Mapping[str, Any]) -> str:
-    """Return a figure as SVG.
-
-    Args:
-        figure: What ``as_dict`` returns.
-    """
+    """Return a figure, as ``as_dict`` returns it, as SVG."""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" '
         f'viewBox="0 0 {_WIDTH} {_HEIGHT}"><rect width="100%" height="100%" fill="#ffffff"/>'

@@ -19,15 +19,10 @@ _TIES = 3
 def search_summary(
     summary: Mapping[str, Any], objective: str, next_steps: Sequence[tuple[str, str]]
 ) -> str:
-    """Return what ``paceline search`` prints on stdout at its end.
+    """Return what ``paceline search`` prints on stdout at its end, without a last line end.
 
-    Args:
-        summary: The summary of the search, as ``--json`` prints it.
-        objective: Name of the objective.
-        next_steps: Pairs of a command and what it does, the most useful first.
-
-    Returns:
-        Lines, the last one without a line end.
+    ``summary`` is as ``--json`` prints it; ``next_steps`` are commands and what they do, the most
+    useful first.
     """
     rejected = summary.get("rejected", {}).items()
     said = [f"{count:,} rejected before training: {reason}" for reason, count in rejected]
@@ -48,9 +43,7 @@ def search_summary(
 def steps_in_python(summary: Mapping[str, Any], *, more: bool) -> Steps:
     """Return what to do next from Python, for ``search_summary``; ``tuner`` is the tuner.
 
-    Args:
-        summary: The summary of the search.
-        more: Whether there may be more configurations to try.
+    ``more``: whether there may be more configurations to try.
     """
     steps = [
         ("tuner.results()", "every trial, as a table"),
@@ -75,11 +68,7 @@ def steps_in_python(summary: Mapping[str, Any], *, more: bool) -> Steps:
 
 
 def rule_of(summary: Mapping[str, Any]) -> str | None:
-    """Return the rule of the search that ended it; None where nothing of the kind did.
-
-    Args:
-        summary: The summary of the search.
-    """
+    """Return the rule of a search that ended it, from its summary; None where none did."""
     by = (summary.get("ended") or {}).get("by")
     return by if by in STOPPING_RULES else None
 
@@ -87,10 +76,8 @@ def rule_of(summary: Mapping[str, Any]) -> str | None:
 def best_text(best: Mapping[str, Any], objective: str) -> str:
     """Return the best configuration as a few lines.
 
-    Args:
-        best: The best trial: number, state, value, hparams, epochs, best_epoch; with repeats or
-            folds also spread; where other trials have the same value also their numbers, ties.
-        objective: Name of the objective.
+    ``best`` has number, state, value, hparams, epochs and best_epoch; with repeats or folds also
+    spread; where other trials have the same value also their numbers, ties.
     """
     value = formats.metric(best["value"])
     epochs = formats.reached(best.get("state", "complete"), best["epochs"], best.get("best_epoch"))
@@ -114,9 +101,7 @@ def _ties(best: Mapping[str, Any]) -> str:
 def front_text(front: Sequence[Mapping[str, Any]], objectives: Sequence[str]) -> str:
     """Return the front of several objectives as a few lines.
 
-    Args:
-        front: Its trials: number, values by objective, hparams, epochs.
-        objectives: The names of the objectives.
+    Its trials have number, values by objective, hparams and epochs.
     """
     head = ["trial", *objectives]
     rows = [
@@ -138,9 +123,7 @@ def front_text(front: Sequence[Mapping[str, Any]], objectives: Sequence[str]) ->
 def reproduction_text(study: str, again: Mapping[str, Any]) -> str:
     """Return how a trial that was trained again differs from its record.
 
-    Args:
-        study: Name of the study.
-        again: The comparison, as ``paceline reproduce --json`` prints it.
+    ``again`` is as ``paceline reproduce --json`` prints it.
     """
     plan, found = again["plan"], again["differences"]
     epochs = formats.count(max(map(len, again["history"].values()), default=0), "epoch")

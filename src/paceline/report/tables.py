@@ -30,12 +30,7 @@ ERROR = "error"
 
 
 def trial_record(trial: Trial, objectives: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a trial as ``paceline trials --json`` prints it.
-
-    Args:
-        trial: The trial.
-        objectives: The names of several objectives, whose values the record has too; empty for one.
-    """
+    """Return a trial as ``paceline trials --json`` prints it, with values of several objectives."""
     values = dict(zip(objectives, trial.values, strict=False))
     return {
         "number": trial.number,
@@ -84,9 +79,7 @@ def hparam_names(trials: Iterable[Trial]) -> list[str]:
 def column_names(hparams: Sequence[str], taken: Sequence[str]) -> dict[str, str]:
     """Return hyperparameter -> its column: its name, or ``hp.NAME`` if that name is taken.
 
-    Args:
-        hparams: The names of all hyperparameters.
-        taken: The names of the other columns.
+    ``taken``: the names of the other columns.
     """
     found = {hparam: hparam for hparam in hparams}
     used = {*taken, *hparams}
@@ -151,18 +144,11 @@ def trials_table(
     width: int | None = None,
     objectives: Sequence[str] = (),
 ) -> str:
-    """Return a table for people, its lines never longer than ``width``.
+    """Return a table for people, its lines never longer than ``width``; None: as long as it needs.
 
-    Each hyperparameter has a column of its own if there is room; else all share one column.
-
-    Args:
-        trials: The trials, in the order of the rows.
-        best: Number of the trial to mark, or numbers of several; None: none is marked.
-        width: Columns of the terminal; None: lines are as long as the table needs.
-        objectives: The names of several objectives; empty for one.
-
-    Returns:
-        Lines without colours, the last one with a line end.
+    Each hyperparameter has a column of its own if there is room; else all share one column. There
+    are no colours, and the last line has a line end. ``best``: number of the trial to mark, or
+    numbers of several.
     """
     marked = {best} if isinstance(best, int) else set(best or ())
     text = render(_build(trials, marked, hparam_names(trials), objectives), None)

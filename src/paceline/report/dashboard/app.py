@@ -43,15 +43,10 @@ _MOST_PAGES = 16
 
 
 class DashboardApp:
-    """Answers the requests of a browser.
+    """Answers the requests of a browser; ``inner`` is optuna-dashboard's application.
 
-    Args:
-        name: The study's name.
-        folder: Its folder.
-        inner: optuna-dashboard's application.
-        read: Reads the study, for the report.
-        every: Seconds between two events.
-        study_id: The study's number in optuna-dashboard; None: our page links the list of studies.
+    ``study_id``: the study's number in it; None: our page links the list of studies. ``every``:
+    seconds between two events.
     """
 
     def __init__(
@@ -142,12 +137,7 @@ class _Events:
 
 
 def state_json(name: str, folder: Path) -> bytes:
-    """Return what our page shows, as one line of JSON.
-
-    Args:
-        name: The study's name.
-        folder: Its folder.
-    """
+    """Return what our page shows of a study, as one line of JSON."""
     state = read_live(folder)
     fresh = state is not None and state.phase != "done" and time.time() - state.at < LATELY
     found = {"study": name, "running": fresh, "state": msgspec.to_builtins(state)}

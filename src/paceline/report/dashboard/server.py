@@ -29,12 +29,7 @@ class _Handler(WSGIRequestHandler):
 def make_server(app: DashboardApp, port: int) -> WSGIServer:
     """Return a server that listens, and answers once ``serve_forever`` is called.
 
-    Args:
-        app: The application, which is told the port.
-        port: The port; 0 for one that is free.
-
-    Raises:
-        UsageError: The port cannot be had.
+    Port 0 stands for a free one; the application is told the port.
     """
     try:
         server = _Server((HOST, port), _Handler)

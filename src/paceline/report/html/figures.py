@@ -40,25 +40,15 @@ _CURVE_POINTS = 200
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """A figure with what is said of it.
+    """A figure with what is said of it."""
 
-    Attributes:
-        name: Tells it from the page's other figures: letters and digits.
-        title: A heading.
-        json: Plotly's ``data`` and ``layout``, safe inside a ``script`` element.
-        note: A sentence below it; empty for none.
-        height: Pixels.
-        wide: Whether it takes the whole width of the page.
-        now: Whether it is drawn as soon as the page opens.
-    """
-
-    name: str
+    name: str  # tells it from the page's other figures: letters and digits
     title: str
-    json: str
-    note: str = ""
-    height: int = 360
-    wide: bool = True
-    now: bool = False
+    json: str  # Plotly's ``data`` and ``layout``, safe inside a ``script`` element
+    note: str = ""  # a sentence below it
+    height: int = 360  # pixels
+    wide: bool = True  # whether it takes the whole width of the page
+    now: bool = False  # whether it is drawn as soon as the page opens
 
 
 def figures_of(subject: ReportSubject, importances: Importances) -> Iterator[ReportFigure]:

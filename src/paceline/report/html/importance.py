@@ -30,18 +30,14 @@ POPULATION = (
 
 @dataclass(frozen=True)
 class Importances:
-    """Shares of the hyperparameters in what made values differ.
+    """Shares of the hyperparameters in what made values differ."""
 
-    Attributes:
-        shares: Hyperparameter, as Optuna stores it -> share, the largest first; they add up to 1.
-            Empty where there is no estimate.
-        of_all: Whether each hyperparameter of the study has a share. One that only some trials
-            have gets none, and may be what mattered most.
-        caution: Why the estimate is to be taken with care, or why there is none; None otherwise.
-    """
-
+    # Hyperparameter, as Optuna stores it -> share, the largest first; they add up to 1. Empty where
+    # there is no estimate.
     shares: dict[str, float]
-    caution: str | None
+    caution: str | None  # why the estimate is to be taken with care, or why there is none
+    # Whether each hyperparameter has a share. One that only some trials have gets none, and may be
+    # what mattered most.
     of_all: bool = True
 
 

@@ -26,11 +26,7 @@ def table(
 ) -> str:
     """Return a table that scrolls by itself where the page is narrow.
 
-    Args:
-        head: The names of its columns.
-        rows: Its cells.
-        numbers: Positions of columns that are aligned to the right.
-        marked: Positions of rows in bold type.
+    ``numbers``: positions of columns that are aligned to the right. ``marked``: of rows in bold.
     """
     top = "".join(
         f'<th scope="col"{_kind(i in numbers, "")}>{text(each)}</th>' for i, each in enumerate(head)

@@ -30,12 +30,7 @@ _POLICY = (
 
 
 def report_page(subject: ReportSubject, other: ReportSubject | None = None) -> str:
-    """Return a report as HTML.
-
-    Args:
-        subject: The study.
-        other: A study to put beside it; None for none.
-    """
+    """Return a report as HTML, with another study put beside it unless ``other`` is None."""
     importances = importances_of(subject)
     verdict = verdict_of(subject, importances)
     figures = list(figures_of(subject, importances))

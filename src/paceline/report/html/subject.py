@@ -21,23 +21,14 @@ from paceline.study.trials import TrialTable
 
 @dataclass(frozen=True)
 class ReportSubject:
-    """What a report tells of.
-
-    Attributes:
-        name: The study's name.
-        meta: What the study remembers of its search; empty for a study of another program.
-        trials: Its trials.
-        frozen: The same trials as Optuna has them.
-        timelines: What its searches did when; empty where that was not recorded.
-        ensemble: The last ensemble of its models, if there was one.
-    """
+    """What a report tells of."""
 
     name: str
-    meta: Mapping[str, Any]
+    meta: Mapping[str, Any]  # of the search; empty for a study of another program
     trials: TrialTable
-    frozen: Sequence[FrozenTrial]
-    timelines: Sequence[SearchTimeline] = ()
-    ensemble: EnsembleRecord | None = None
+    frozen: Sequence[FrozenTrial]  # the same trials as Optuna has them
+    timelines: Sequence[SearchTimeline] = ()  # of its searches; empty where not recorded
+    ensemble: EnsembleRecord | None = None  # the last one of its models
 
     @classmethod
     def beside(
@@ -48,15 +39,7 @@ class ReportSubject:
         trials: TrialTable,
         frozen: Sequence[FrozenTrial],
     ) -> ReportSubject:
-        """Return a study with what files in its folder tell of it.
-
-        Args:
-            folder: The study's folder.
-            name: The study's name.
-            meta: As in the class.
-            trials: Its trials.
-            frozen: The same trials as Optuna has them.
-        """
+        """Return a study with what files in its folder tell of it."""
         timelines, ensemble = read_timelines(folder), read_ensemble(folder)
         return cls(name, meta, trials, frozen, timelines, ensemble)
 

@@ -40,19 +40,12 @@ _LONGER = 1.5
 
 @dataclass(frozen=True)
 class Verdict:
-    """Sentences about a study; each list may be empty.
+    """Sentences about a study; each list may be empty."""
 
-    Attributes:
-        best: What the best trial is.
-        sure: How far its lead goes.
-        mattered: Which hyperparameters made the difference.
-        following: What to try next.
-    """
-
-    best: list[str]
-    sure: list[str]
-    mattered: list[str]
-    following: list[str]
+    best: list[str]  # what the best trial is
+    sure: list[str]  # how far its lead goes
+    mattered: list[str]  # which hyperparameters made the difference
+    following: list[str]  # what to try next
 
 
 def verdict_of(subject: ReportSubject, importances: Importances) -> Verdict:

@@ -14,11 +14,7 @@ _BEGINNING = 4096
 
 
 def check_path(path: str | Path) -> Path:
-    """Check the file that a report is to be written to, before any work is done.
-
-    Raises:
-        UsageError: It does not end in .html, or its folder is not there.
-    """
+    """Check the .html file that a report is to be written to, before any work is done."""
     target = Path(path)
     if target.suffix not in (".html", ".htm"):
         raise UsageError(f"path: {target} does not end in .html; give a name such as report.html.")
@@ -30,15 +26,9 @@ def check_path(path: str | Path) -> Path:
 
 
 def write_report(path: Path, subject: ReportSubject, other: ReportSubject | None = None) -> None:
-    """Write the report of a study, in place of an earlier report.
+    """Write the report of a study to an .html file, which may replace a report but nothing else.
 
-    Args:
-        path: An .html file in a folder that is there.
-        subject: The study.
-        other: A study to put beside it; None for none.
-
-    Raises:
-        UsageError: The file cannot be written, or is there and no report.
+    ``other`` is put beside the study, unless it is None.
     """
     _check_replaced(path)
     page = report_page(subject, other)
@@ -50,11 +40,7 @@ def write_report(path: Path, subject: ReportSubject, other: ReportSubject | None
 
 
 def _check_replaced(path: Path) -> None:
-    """Refuse to replace a page that somebody else has written.
-
-    Raises:
-        UsageError: The file is there and no report.
-    """
+    """Refuse to replace a page that somebody else has written."""
     try:
         with path.open("rb") as file:
             begins = file.read(_BEGINNING)

@@ -1,0 +1,201 @@
+"""``paceline export`` and ``ensemble``: write trained models."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paceline.cli import arguments, studies
+from paceline.cli import output as terminal
+from paceline.cli.best import best_trial
+from paceline.cli.options import Quiet, Storage, StudyName
+from paceline.errors import StudyError, UsageError
+from paceline.report import formats
+
+if TYPE_CHECKING:
+    from paceline.study.trial import Trial
+    from paceline.study.view import StudyView
+
+
+@terminal.exit_codes()
+def export(
+    study: StudyName,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE.keras",
+            help="Where to write the model.",
+            show_default="best.keras",
+        ),
+    ] = None,
+    bundle: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.zip",
+            help="Write the model with its hyperparameters, results, manifest and a predict.py.",
+            show_default="none",
+        ),
+    ] = None,
+    trial: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="The model of this trial, if kept.", show_default="the best"
+        ),
+    ] = None,
+    storage: Storage = None,
+) -> None:
+    """Write a study's best model, trained, as a Keras file or as a bundle."""
+    if output is None and bundle is None:
+        output = "best.keras"
+    model = output and arguments.output_file(
+        output, (".keras",), "a model's file ends in .keras; give a name such as best.keras"
+    )
+    zipped = bundle and arguments.output_file(
+        bundle, (".zip",), "a bundle's file ends in .zip; give a name such as best.zip", "--bundle"
+    )
+    view = studies.open_study(study, storage)
+    best = _chosen(view, storage, trial)
+    saved = _model_file(view, best)
+    what = f"trial {best.number}, {_values(view, best)}"
+    if best.state != "complete":
+        what += f", {formats.reached(best.state, best.epochs, best.best_epoch)}"
+    lines = []
+    if model:
+        write_model(model, partial(shutil.copyfile, saved))
+        lines += model_lines(model, f"the model of {what}", view.meta)
+    if zipped:
+        lines += [f"{zipped}: {what}", *_write_bundle(zipped, view, best, saved)]
+    terminal.print_result("\n".join(lines))
+
+
+@terminal.exit_codes()
+def ensemble(
+    study: StudyName,
+    models: Annotated[
+        int,
+        typer.Option(
+            "--models", metavar="K", min=1, help="Models at most, repeated ones included."
+        ),
+    ] = 5,
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="FILE.keras", help="Where to write the model."),
+    ] = "ensemble.keras",
+    storage: Storage = None,
+    quiet: Quiet = False,
+) -> None:
+    """Join the models that `paceline search --keep-best N` kept into the best mean of them."""
+    from paceline.cli.running import prepare
+    from paceline.cli.search_command import command_of
+    from paceline.report.live import live_view
+
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    target = arguments.output_file(
+        output, (".keras",), "a model's file ends in .keras; give a name such as ensemble.keras"
+    )
+    command = command_of(study, storage, quiet=quiet)
+    if command.search.get("folds"):
+        raise UsageError(
+            f"study {study!r} has folds, and an ensemble is selected on data that no fold was "
+            "trained on: give some to tuner.ensemble(validation_data=...) in Python"
+        )
+    with live_view(study, quiet=quiet) as view:
+        tuner, call = prepare(command, view)
+        view.status("putting models together")
+        model = tuner.ensemble(models, validation_data=call["validation_data"])
+        write_model(target, model.save)
+    lines = model_lines(target, "the ensemble", studies.study_meta(study, storage))
+    terminal.print_result("\n".join(lines))
+
+
+def _write_bundle(target: Path, study: StudyView, best: Trial, saved: Path) -> list[str]:
+    """Write a bundle; return lines that say what it holds and how to use it."""
+    from shlex import quote
+
+    from paceline.program.files import written_atomically
+    from paceline.tuner.bundle import write_bundle
+
+    try:
+        with written_atomically(target) as part:
+            manifest = write_bundle(part, study, best, saved, studies.DIRECTORY / study.name)
+    except OSError as error:
+        raise UsageError(
+            f"--bundle {target} cannot be written: {error.strerror or error}"
+        ) from error
+    folder = quote(str(target.with_suffix("")))
+    missing = [module for module in manifest["modules"] if f"{module}.py" not in manifest["files"]]
+    lines = [f"  {', '.join([*manifest['files'], 'manifest.json'])}"]
+    if missing:
+        lines.append(f"  the model needs {', '.join(missing)} too: put it beside predict.py")
+    return [
+        *lines,
+        "Use it, also on another machine, in an environment of its own:",
+        f"  python -m zipfile -e {quote(str(target))} {folder}",
+        f"  python -m venv {folder}/env",
+        f"  {folder}/env/bin/pip install -r {folder}/requirements.txt",
+        f"  {folder}/env/bin/python {folder}/predict.py DATA.npy",
+    ]
+
+
+def _chosen(study: StudyView, storage: str | None, number: int | None) -> Trial:
+    """Return the trial of a number; without one the best trial."""
+    if number is not None:
+        return study.trials.by_number(number)
+    best = best_trial(study, storage)
+    if study.several:
+        front = study.trials.front
+        raise StudyError(
+            f"study {study.name!r} has the objectives {', '.join(study.objectives)}, and of "
+            "several there is no best trial; choose one of the front: --trial "
+            f"{' or '.join(str(each.number) for each in front[:20])}"
+        )
+    return best
+
+
+def _values(study: StudyView, trial: Trial) -> str:
+    if not trial.values:
+        return f"{studies.objective(study.meta)} {formats.metric(trial.value)}"
+    pairs = zip(study.objectives, trial.values, strict=True)
+    return ", ".join(f"{name} {formats.objective(name, value)}" for name, value in pairs)
+
+
+def _model_file(study: StudyView, best: Trial) -> Path:
+    from paceline.tuner.checkpoint.best_models import find_saved
+
+    folder = studies.DIRECTORY / study.name
+    path = find_saved(folder, study.meta.get("id", ""), best.number, best.value)
+    if path is None or path.suffix != ".keras":
+        raise StudyError(
+            f"the model of trial {best.number} is not in {folder / 'best'}, or it was changed "
+            "there; models are written when a search ends and now and then before. Run the command "
+            "in the folder where the search ran, or train it again: "
+            "build(paceline.HyperParameters(values=...)) with what `paceline best` prints"
+        )
+    return path
+
+
+def write_model(target: Path, write: Callable[[Path], object]) -> None:
+    """Write a model's file, whole or not at all; ``write`` is given the path to write to."""
+    from paceline.program.files import written_atomically
+
+    try:
+        with written_atomically(target) as part:
+            write(part)
+    except OSError as error:
+        raise UsageError(f"-o {target} cannot be written: {error.strerror or error}") from error
+
+
+def model_lines(model: Path, what: str, meta: Mapping[str, Any]) -> list[str]:
+    """Return lines that say what a model's file holds, and how to load it."""
+    from paceline.tuner.bundle import load_lines
+
+    head = f"{model}: {what}. Load it in Python:"
+    return [head, *(f"  {line}" for line in load_lines(str(model), meta))]

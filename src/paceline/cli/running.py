@@ -1,0 +1,172 @@
+"""Runs a ``SearchCommand``: loads the user's file and data, searches, and prints the result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from paceline.cli import arguments, datasets, ending, output, restart, studies, user_file
+from paceline.cli.budget import planned_search
+from paceline.cli.restart import Restart
+from paceline.cli.search_command import OF_ORIGIN, SearchCommand
+from paceline.errors import DataError, PacelineError, StuckError, UsageError
+from paceline.report import summary
+from paceline.report.live import LiveView, live_view
+
+
+def run(command: SearchCommand) -> None:
+    """Run a search and print its result.
+
+    Raises Interrupted after Ctrl-C, with how to go on; Failed after printing, if all trials failed.
+    """
+    os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
+    with live_view(command.study, quiet=command.quiet) as view:
+        again = Restart()
+        stuck = partial(_stuck, command, again, view)
+        tuner, call = prepare(command, view, stuck)
+        again.ends_in(call["timeout"])
+        try:
+            tuner.search(**call)
+        except KeyboardInterrupt:
+            view.close()  # nothing is drawn into the line of JSON
+            kept = tuner.summary()
+            if command.as_json and kept:
+                output.print_json_if_open(kept)
+            raise output.Interrupted(ending.how_to_go_on(kept, command)) from None
+        except StuckError as error:
+            stuck(error.what, True)
+    result = tuner.summary()
+    objective = "value" if view.latest is None else view.latest.objective
+    text = summary.search_summary(result, objective, ending.next_steps(command, call, result))
+    if command.as_json:
+        output.say_plain(text)
+        output.print_json(result)
+    else:
+        output.print_result(text)
+    best = result["best"] or result.get("front")
+    if not best and result["n_trials"].get("failed", 0) > 0:
+        raise output.Failed("no trial completed; why is said above and by `paceline trials`")
+
+
+def _stuck(
+    command: SearchCommand, again: Restart, view: LiveView, text: str, can_go_on: bool
+) -> None:
+    """Continue the search in a new process, because this one is stuck; or end this process.
+
+    ``can_go_on``: whether a new process would not get stuck in the same way. Where this process
+    belongs to another program, Failed is raised instead.
+    """
+    view.close()
+    if can_go_on and again.possible:
+        output.say(f"{text}; going on in a new process")
+        again.now()
+    resume = studies.command("resume", command.study, command.storage)
+    text = f"{text}; what has ended is kept. Go on with:\n  {resume}"
+    if restart.own:
+        restart.end(text)
+    raise output.Failed(text)
+
+
+def prepare(
+    command: SearchCommand, view: LiveView, when_stuck: Callable[[str, bool], None] | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """Load the user's file and data; return the tuner, and the arguments of its ``search``."""
+    from paceline.executor.process import StopSignal
+    from paceline.tuner.known_starts import read_file
+
+    starts = [] if command.enqueue is None else read_file(command.enqueue)
+    view.status(f"loading {command.path.name}")
+    user = user_file.load(command.path, command.function)
+    if command.digest is not None and user.digest != command.digest:
+        view.note(
+            f"{command.path.name} has changed since study {command.study!r} began; it goes on as "
+            "long as build(hp) declares the same hyperparameters"
+        )
+    if command.tuner.get("executor") == "ray":
+        from paceline.executor.ray.session import on_cpu
+
+        on_cpu()  # before JAX takes a device that a worker needs
+    _find_devices(view)
+    StopSignal.of_process().check()  # a signal may have been dropped while JAX was loaded
+    view.status("loading the data")
+    data = load_data(command.data, user)
+    validation: dict[str, Any] = {"validation_data": data.validation_data}
+    if command.search.get("folds"):
+        view.note("folds are made of the training data; the validation data is not used")
+        validation = {}
+    elif data.note is not None:
+        view.note(data.note)
+    view.status("loading Keras")
+    from paceline.tuner.constraints import of_command
+    from paceline.tuner.tuner import Tuner
+
+    constraints = of_command(command.constraints) if command.constraints else user.constraints
+    tuner = Tuner(
+        user.build,
+        study=command.study,
+        storage=command.storage,
+        directory=str(studies.DIRECTORY),
+        progress=view.update,
+        notes=view.note,
+        when_stuck=when_stuck,
+        origin={
+            "file": str(user.path),
+            "function": user.function,
+            "digest": user.digest,
+            "data": None if command.data is None else datasets.portable_spec(command.data),
+            **({"constraints": list(command.constraints)} if command.constraints else {}),
+            **{name: command.tuner[name] for name in OF_ORIGIN if name in command.tuner},
+        },
+        **({} if constraints is None else {"constraints": constraints}),
+        **command.tuner,
+    )
+    if starts:
+        tuner.enqueue(starts)
+    planned = {}
+    if command.budget is not None:  # after the tuner, which may refuse its arguments
+        planned = planned_search(command, user, data, constraints, view)
+    goes_on, left = restart.inherited()
+    timeout = planned.pop("timeout", command.timeout)
+    now = datetime.now().astimezone()
+    return tuner, {
+        "x": data.x,
+        "y": data.y,
+        **({} if data.sample_weight is None else {"sample_weight": data.sample_weight}),
+        **validation,
+        **command.search,
+        **planned,
+        # Worked out after loading, so that the time for loading counts towards a deadline.
+        "timeout": (left if goes_on else arguments.seconds_to_run(timeout, command.deadline, now)),
+    }
+
+
+def _find_devices(view: LiveView) -> None:
+    """Have JAX choose its devices; done after the user's file has run, which may choose too."""
+    if os.environ.get("KERAS_BACKEND") != "jax":
+        return  # the model trains in another framework: JAX must not claim the device
+    view.status("finding the devices")
+    from paceline.cli import device_fallback
+
+    device_fallback.choose_devices(view.note)
+
+
+def load_data(spec: str | None, user: user_file.UserFile) -> datasets.Dataset:
+    """Load what ``--data`` names, or else call ``data()`` of the user's file."""
+    if spec is not None:
+        return datasets.load(spec)
+    if user.data is None:
+        raise UsageError(
+            f"{user.path.name} has no data(), and --data is not given; write `def data()` that "
+            f"returns (x, y), (x_val, y_val), or give --data {datasets.FORMS}"
+        )
+    try:
+        return datasets.from_function(user.data, user.path.name)
+    except PacelineError:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"{user.path.name}: data() raised {user_file.describe(error, user.path)}"
+        ) from error

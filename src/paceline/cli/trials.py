@@ -1,0 +1,135 @@
+"""``paceline trials``: needs neither JAX nor Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paceline.cli import arguments, studies
+from paceline.cli import output as terminal
+from paceline.cli.options import Json, Storage, StudyName
+from paceline.errors import UsageError
+from paceline.report import formats
+
+if TYPE_CHECKING:
+    from paceline.study.trial import Trial
+    from paceline.study.view import StudyView
+
+ROWS = 50  # of a table, unless more are asked for
+
+
+@terminal.exit_codes()
+def trials(
+    study: StudyName,
+    storage: Storage = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_json: Json = False,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where", metavar="CONDITION", help='Only these: "lr<1e-3 and state=complete".'
+        ),
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            "--sort",
+            metavar="COLUMN",
+            help="In this order; value: the best first.",
+            show_default="number",
+        ),
+    ] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Turn the order round.")] = False,
+    top: Annotated[
+        int | None,
+        typer.Option("--top", metavar="N", min=1, help="The first N; without --sort the best N."),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            min=1,
+            help="Print N trials, from the first on.",
+            show_default="50; all with --csv or --json",
+        ),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Print all trials.")] = False,
+) -> None:
+    """Print the trials of a study."""
+    from paceline.report import selection, tables
+
+    limit = arguments.row_limit(top=top, limit=limit, every=every)
+    if as_csv and as_json:
+        raise UsageError("--csv and --json exclude each other; give one")
+    view = studies.open_study(study, storage)
+    if limit is None:
+        limit = 0 if as_csv or as_json else ROWS
+    chosen = selection.select(
+        view.trials,
+        where=where,
+        sort="value" if top is not None and sort is None else sort,
+        reverse=reverse,
+        maximize=view.trials.direction != "minimize",
+        objective=view.meta.get("objective"),
+        objectives=view.objectives,
+        directions=view.trials.directions,
+    )
+    shown = chosen[: limit or None]
+    if as_json:
+        terminal.print_json([tables.trial_record(trial, view.objectives) for trial in shown])
+    elif as_csv:
+        terminal.print_data(tables.to_csv(shown, view.objectives).removesuffix("\n"))
+    else:
+        terminal.print_result(_trials_text(view, chosen, shown, terminal.width()))
+
+
+def _trials_text(
+    study: StudyView, chosen: Sequence[Trial], shown: Sequence[Trial], width: int | None
+) -> str:
+    from paceline.report import tables
+
+    best = study.trials.best
+    marked = {best.number} if best is not None else set[int]()
+    if study.several:
+        marked = {trial.number for trial in study.trials.front}
+    lines = [f"none of the {len(study.trials):,} trials is like that"]
+    if shown or not study.trials:
+        text = tables.trials_table(shown, best=marked, width=width, objectives=study.objectives)
+        lines = [text.removesuffix("\n"), *_failures(shown)]
+    if any(trial.state == "pruned" for trial in shown):
+        lines.append("pruned: stopped early")
+    lines += _under_way(study, shown)
+    if study.several and marked:
+        n_shown = sum(trial.number in marked for trial in shown)
+        more = f"; {len(marked) - n_shown:,} more" if n_shown < len(marked) else ""
+        lines.append(f"* on the front{more}: `paceline best {study.name}` lists it")
+    elif best is not None and best in shown:
+        lines.append(f"* best {studies.objective(study.meta)}")
+    elif best is not None:
+        value = formats.metric(best.value)
+        lines.append(f"best {studies.objective(study.meta)}: {value}, trial {best.number}")
+    if (left := len(chosen) - len(shown)) > 0:
+        lines.append(f"{left:,} more trials: --limit N shows N, --all shows all")
+    return "\n".join(lines)
+
+
+def _under_way(study: StudyView, trials: Sequence[Trial]) -> list[str]:
+    """Say what has become of trials that are neither trained now nor ended."""
+    if not any(trial.state in ("running", "paused") for trial in trials):
+        return []
+    if study.paused:
+        return [f"the study is paused: `paceline pause {study.name} --off` goes on"]
+    if study.searched is False:
+        return [
+            "running: under way when the search ended; "
+            f"`paceline resume {study.name}` goes on with such trials"
+        ]
+    return []
+
+
+def _failures(trials: Sequence[Trial]) -> list[str]:
+    whys = ((trial, trial.error if trial.state == "failed" else trial.rejected) for trial in trials)
+    return [f"trial {trial.number} {trial.state}: {why}" for trial, why in whys if why]

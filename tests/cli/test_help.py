@@ -1,0 +1,62 @@
+"""Options and help texts of all commands: who changes one, changes the table as well."""
+
+from __future__ import annotations
+
+import hashlib
+
+import typer.main
+from typer.core import TyperGroup
+
+from paceline.cli.app import app
+
+#: Command -> a digest of its help texts, and the names of its arguments and options.
+COMMANDS = {
+    "search": (
+        "492c8218",
+        "model --data --trials --epochs --batch-size --objective --sampler --pruner --repeats "
+        "--folds --seed --timeout --deadline --budget --trial-timeout --target --stop-after "
+        "--max-epochs-total --enqueue --start-with-default --learn-from --study --fresh "
+        "--storage --slots --plan --widths --executor --mesh --precision --track --keep-best "
+        "--constraint --json --quiet",
+    ),
+    "resume": (
+        "d2b13c12",
+        "study --trials --epochs --best --timeout --deadline --trial-timeout --target "
+        "--stop-after --max-epochs-total --storage --executor --track --json --quiet",
+    ),
+    "reproduce": ("e570d5cb", "study trial --storage --json --quiet"),
+    "best": ("4588ecb6", "study --storage --json"),
+    "trials": (
+        "78f128df",
+        "study --storage --csv --json --where --sort --reverse --top --limit --all",
+    ),
+    "report": ("227a80f9", "study --output --compare --storage"),
+    "dashboard": ("64e3c0d3", "study --storage --port --browser"),
+    "export": ("199ccd16", "study --output --bundle --trial --storage"),
+    "ensemble": ("91592e91", "study --models --output --storage --quiet"),
+    "studies": ("d781c5b8", "--directory --storage --json"),
+    "rm": ("92d590db", "study --yes --directory --storage"),
+    "enqueue": ("bfabc355", "study values --storage"),
+    "stop": ("b3171438", "study trial --storage"),
+    "pause": ("136dd840", "study --off --storage"),
+    "repair": ("e89cdfe4", "study --storage --json"),
+    "bench": (
+        "df5c22aa",
+        "files --data --batch-sizes --devices --keras-backends --mesh --slots --budget "
+        "--hparams --precision --epochs --objective --scale-lr --target --plan-trials "
+        "--plan-epochs --plan-batch-size --plan-pruner --workers --quota --merge --executor "
+        "--fit --seed --output --json --quiet",
+    ),
+    "devices": ("e7d189c3", "--json"),
+}
+
+
+def test_options_and_help_texts_are_those_that_users_know():
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    found = {}
+    for name, command in group.commands.items():
+        said = [command.help, *((*p.opts, *p.secondary_opts, p.help) for p in command.params)]
+        digest = hashlib.sha256(repr(said).encode()).hexdigest()[:8]
+        found[name] = (digest, " ".join(max(p.opts, key=len) for p in command.params))
+    assert found == COMMANDS
