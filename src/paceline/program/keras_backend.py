@@ -54,14 +54,6 @@ def _path() -> str:
     return os.path.expanduser(os.path.join(folder, "keras.json"))
 
 
-def refusal() -> str | None:
-    """Why no trial can be packed on Keras' backend; None on JAX."""
-    import keras
-
-    backend = keras.backend.backend()
-    return None if backend == "jax" else f"Keras runs on {backend}; packs need KERAS_BACKEND=jax"
-
-
 def reason(backend: str) -> str:
     """Why Keras runs on ``backend``, to follow "because"."""
     if os.environ.get("KERAS_BACKEND") == backend:

@@ -26,7 +26,6 @@ import numpy as np
 from paceline.errors import UsageError
 from paceline.program import keras_private
 from paceline.program.canonical import Canonical, Unpackable, canonicalise, lift
-from paceline.program.keras_backend import refusal
 
 #: Numbers of an array among the logs that are reported one by one, at most.
 _MOST_NUMBERS = 1000
@@ -70,6 +69,12 @@ class Step:
     def lift(self, indices: Sequence[int]) -> Any:
         """The step with constants as inputs; see ``canonical.lift``."""
         return lift(self.closed, indices)
+
+
+def refusal() -> str | None:
+    """Why no trial can be packed on Keras' backend; None on JAX."""
+    backend = keras.backend.backend()
+    return None if backend == "jax" else f"Keras runs on {backend}; packs need KERAS_BACKEND=jax"
 
 
 def check_packable(model: Any, *, preprocessed: bool = False) -> None:

@@ -25,7 +25,7 @@ from paceline.data.labels import weights_by_class
 from paceline.errors import UsageError
 from paceline.executor.base import PACKS_ONLY, SearchData
 from paceline.pack.callbacks.per_trial import CallbackFactory, StudyPaths
-from paceline.program.keras_backend import refusal
+from paceline.program.trace import refusal
 from paceline.search_space import HyperParameters
 from paceline.tuner.stopping import StoppingRules, check_rules
 from paceline.tuner.timeouts import check_seconds

@@ -19,7 +19,7 @@ from paceline.errors import TrialRejected
 from paceline.executor.base import Job, OtherModels
 from paceline.executor.protocol import PackExecutor
 from paceline.program.canonical import Unpackable
-from paceline.program.keras_backend import refusal
+from paceline.program.trace import refusal
 from paceline.search_space import HyperParameters
 from paceline.study.draft import BuildFailed, Draft
 from paceline.study.trial import Trial
