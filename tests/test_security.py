@@ -124,9 +124,9 @@ def test_a_lambda_layer_in_a_saved_model_is_not_run(make, command) -> None:
     "facts",
     [
         "[" * 100_000,
-        '{"format": 1, "kinds": {"a": ["O", [1]]}, "facts": {}}',
-        '{"format": 1, "kinds": {"a": ["float64", [99999999999]]}, "facts": {}}',
-        '{"format": 1, "kinds": 3, "facts": {}}',
+        '{"format": 3, "kinds": {"a": ["O", [1]]}, "facts": {}}',
+        '{"format": 3, "kinds": {"a": ["float64", [99999999999]]}, "facts": {}}',
+        '{"format": 3, "kinds": 3, "facts": {}}',
         '{"format": "__import__"}',
     ],
 )

@@ -86,17 +86,19 @@ def test_the_direction_may_come_after_the_first_build():
         study.trials.set_direction("maximize")
 
 
-def test_a_format_of_a_newer_version_is_refused():
+def test_a_format_of_another_version_is_refused():
     study = new()
     study.persist({})
     study.close()
     log = Path("runs/s/journal.log")
-    log.write_text(log.read_text().replace('"format":1', '"format":2'))
-    with pytest.raises(StudyError, match="in format 2 by a newer Paceline"):
+    text = log.read_text()
+    log.write_text(text.replace('"format":2', '"format":3'))
+    with pytest.raises(StudyError, match="in format 3 by a newer Paceline.*pip install"):
         new()
-    log.write_text(
-        log.read_text().replace('"format":2', '"format":1').replace('"space":[]', '"space":[1]')
-    )
+    log.write_text(text.replace('"format":2', '"format":1'))
+    with pytest.raises(StudyError, match="in format 1 by an older Paceline.*another study name"):
+        new()
+    log.write_text(text.replace('"space":[]', '"space":[1]'))
     with pytest.raises(StorageError, match=r"line 2 .*space\[0\] is 1: expected object"):
         new()
 
@@ -208,7 +210,7 @@ def test_the_space_is_stored_as_it_grows():
         begin(study, growing)
     study.writer.flush()
     assert list(new().metadata.space.parameters) == ["name0", "name1", "name2"]
-    assert new().metadata.meta["format"] == 1
+    assert new().metadata.meta["format"] == 2
 
 
 def test_meta_is_replaced_by_later_calls():
@@ -218,7 +220,7 @@ def test_meta_is_replaced_by_later_calls():
     study.writer.flush()
     meta = new().metadata.meta
     assert meta["search"] == {"epochs": 5}
-    assert (meta["format"], meta["space"]) == (1, [])
+    assert (meta["format"], meta["space"]) == (2, [])
 
 
 # Reports and ends

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 import paceline
-import toys
-from marks import slow_where
 from paceline.tuner import provenance
 
 CODE = """\
@@ -60,7 +58,7 @@ def program(monkeypatch):
 
 
 def named() -> tuple[str, str | None]:
-    return provenance.default_study(Path("runs"), None)
+    return provenance.default_study()
 
 
 @pytest.mark.parametrize(
@@ -92,27 +90,3 @@ def test_a_notebook_names_the_study_where_the_kernel_knows_it(program, monkeypat
     monkeypatch.setenv("JPY_SESSION_NAME", "4e1f-uuid")
     program(notebook=True)
     assert named()[0] == "study"
-
-
-@pytest.mark.parametrize("storage", slow_where([None, "sqlite:///a.db", "journal:a.log"], bool))
-def test_a_study_called_study_is_still_found(program, storage):
-    program("train.py")
-    notes: list[str] = []
-
-    def tuner(**arguments) -> paceline.Tuner:
-        return paceline.Tuner(
-            toys.dense, storage=storage, sampler="random", notes=notes.append, **arguments
-        )
-
-    def search(tuner: paceline.Tuner) -> None:
-        tuner.search(*toys.data(), n_trials=1, **{**toys.CALL, "epochs": 1})
-
-    search(tuner(study="study"))
-    notes.clear()
-    again = tuner()
-    assert again.name == "study" and len(again.results()) == 1
-    search(again)
-    search(again)
-    assert sum("going on with the study 'study'" in note for note in notes) == 1
-    search(tuner(study="train"))
-    assert tuner().name == "train"

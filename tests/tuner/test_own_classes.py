@@ -11,8 +11,6 @@ import pytest
 
 import paceline
 from marks import slow_where
-from paceline.executor.base import FamilyRules
-from paceline.tuner import provenance
 from shared_programs import (
     DATA,
     KINDS,
@@ -200,12 +198,3 @@ def test_class_weights_of_hp_ride(fresh_folder: Path) -> None:
         for name, values in tuner.trial(number).history.items():
             # float32's rounding of sums with zeros in between
             np.testing.assert_allclose(values, alone[name], rtol=2e-5, atol=2e-6)
-
-
-def test_a_study_from_before_keeps_such_models_apart(
-    fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    notes: list[str] = []
-    monkeypatch.setattr(provenance, "FAMILY_RULES", FamilyRules(4))
-    assert grid(build, "together", notes).summary()["programs"]["distinct"] == 12
-    assert sum("not Keras' own" in note for note in notes) == 1

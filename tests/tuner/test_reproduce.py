@@ -122,16 +122,6 @@ def test_a_search_without_a_batch_size_has_the_default_again(make) -> None:
     assert set(again.differences.values()) == {0.0}
 
 
-def test_an_earlier_version_did_not_note_whether_there_was_a_batch_size() -> None:
-    stored = {"epochs": 2, "batch_size": None, "n_trials": 1, "shuffle": True}
-    with pytest.raises(paceline.UsageError, match="batch_size: .*or a version.*None where"):
-        arguments_again(stored, {}, 2, X)
-    known, _ = arguments_again(stored, {"batch_size": None}, 2, X)
-    assert known["batch_size"] is None
-    with pytest.raises(paceline.UsageError, match="initial_epoch: it was a function of hp in the "):
-        arguments_again({"initial_epoch": None}, {}, 2, X)
-
-
 @pytest.mark.slow
 def test_a_trial_without_a_batch_size_after_one_whose_size_is_a_function(make) -> None:
     validation = {"validation_data": CALL["validation_data"]}
@@ -254,3 +244,13 @@ class Counted(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.count += 1
         logs["count"] = self.count
+
+
+def test_a_batch_size_that_was_a_function_of_hp_must_be_given() -> None:
+    stored = {"epochs": 2, "batch_size": None, "n_trials": 1, "shuffle": True}
+    with pytest.raises(paceline.UsageError, match="batch_size: it was a function.*None where"):
+        arguments_again(stored, {}, 2, X)
+    known, _ = arguments_again(stored, {"batch_size": None}, 2, X)
+    assert known["batch_size"] is None
+    with pytest.raises(paceline.UsageError, match="initial_epoch: it was a function of hp in the "):
+        arguments_again({"initial_epoch": None}, {}, 2, X)

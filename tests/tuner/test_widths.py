@@ -18,10 +18,9 @@ from epoch_reports import observe_reports
 from marks import slow_where
 from paceline.errors import UsageError
 from paceline.executor import accelerator_costs, founding
-from paceline.executor.base import EpochReport, FamilyRules
+from paceline.executor.base import EpochReport
 from paceline.study import trials
 from paceline.study.trials import expected_by_time
-from paceline.tuner import provenance
 from shared_programs import (
     DATA,
     KINDS,
@@ -30,7 +29,6 @@ from shared_programs import (
     check_each_trial_by_itself,
     check_going_on,
     compiled,
-    first_of_many_guides,
     grid,
     whole_and_resumed,
 )
@@ -198,20 +196,6 @@ def test_small_models_of_many_widths_share_a_program(fresh_folder: Path) -> None
 def test_large_products_are_not_padded(fresh_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(founding, "_STRUCTURE", {"cpu": 1e5})
     assert distinct() == 6
-
-
-def test_a_study_from_before_such_models_shared_keeps_to_that(
-    fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def search_on(n_trials: int, study: str = "s") -> int:
-        tuner = paceline.Tuner(first_of_many_guides, "loss", study, sampler="random", seed=1)
-        tuner.search(X, Y, epochs=1, n_trials=n_trials, **DATA)
-        return tuner.summary()["programs"]["distinct"]
-
-    with monkeypatch.context() as before:
-        before.setattr(provenance, "FAMILY_RULES", FamilyRules(4))
-        search_on(2)
-    assert search_on(8) > search_on(8, "new") == 1
 
 
 # -- bands -----------------------------------------------------------------------------------------
@@ -383,14 +367,6 @@ def test_other_bounds_of_the_same_models_share_too(fresh_folder: Path) -> None:
     assert len({tuner.trial(number).program for number in range(6)}) == 1
 
 
-@pytest.mark.usefixtures("worth_two_bands")
-def test_a_study_from_before_there_were_bands_has_none(
-    fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(provenance, "FAMILY_RULES", FamilyRules(3))
-    assert in_bands("s").summary()["programs"]["distinct"] != 2
-
-
 def test_what_may_be_huge_is_not_built(fresh_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A seed is no width, and the largest widths of some spaces fit into no memory."""
     asked: list[int] = []
@@ -487,13 +463,6 @@ def test_what_takes_longer_than_it_fills_is_apart(
     monkeypatch.setattr(accelerator_costs, name, 1.0)  # operations a second
     shutil.rmtree("runs")
     assert distinct(made) == 2
-
-
-def test_a_study_of_before_keeps_its_rules_on_an_accelerator(
-    accelerator: None, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(provenance, "FAMILY_RULES", FamilyRules(2))
-    assert distinct(filters) == 2
 
 
 def kernels(hp: Any) -> Any:

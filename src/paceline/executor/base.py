@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -102,25 +102,6 @@ _MOST_CHOICES = 6
 LEAST_TRIALS = 8
 
 
-class FamilyRules(NamedTuple):
-    """By what rules trials of several structures share a program.
-
-    A study keeps to those that it began with, so that its trials go on in the programs that they
-    had.
-    """
-
-    # 1 joins widths only, 2 choices too, 3 counts what an accelerator gains from more slots, 4 has
-    # bands of widths, 5 joins models that learn their inputs from the data, and those with classes
-    # of the user's own.
-    version: int = 5
-    # Trials that the study was to have when it began; 0 where time was to end it.
-    trials: int = LEAST_TRIALS
-
-
-#: Those of a new study.
-FAMILY_RULES = FamilyRules()
-
-
 @dataclass(frozen=True)
 class OtherModels:
     """Builds models like a trial's, at other widths and for other choices."""
@@ -131,7 +112,6 @@ class OtherModels:
     epochs: int  # that the trial is to train
     # Whether the trial shares a program wherever that is proved, also if it does not pay.
     always: bool
-    rules: FamilyRules = FAMILY_RULES  # by which it does so
     job: int | None = None  # number of the trial's first job; None where it is not known
     expected: int = LEAST_TRIALS  # how many trials to reckon with in the search
     # How often that number has doubled since the search began: then it is asked anew what pays.
@@ -170,7 +150,7 @@ class OtherModels:
         Of numbers, only zero and one other value: a rate of zero leaves an operation out.
         """
         found: dict[str, list[Any]] = {}
-        for parameter in self.parameters if self.rules.version > 1 else ():
+        for parameter in self.parameters:
             value = self.hparams.get(parameter.name)
             count = parameter.cardinality
             if value is None or type(value) is int or count is None or count > _MOST_CHOICES:

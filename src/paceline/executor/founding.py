@@ -45,8 +45,6 @@ from paceline.program.variants.step import Variants, elementwise_work
 #: Floating-point operations in matrix products that take as long as tracing and compiling one more
 #: structure. On a CPU: 2.3 s of a core, 60 GFLOP/s (docs/decisions/0035); elsewhere an estimate.
 _STRUCTURE = {"cpu": 1.4e11}
-#: The same by rules 1: before steps updated their variables in place.
-_STRUCTURE_BEFORE = {"cpu": 1e11}
 _STRUCTURE_ELSEWHERE = 1e13
 #: Combinations of choices in one program.
 _MOST_VARIANTS = 8
@@ -64,13 +62,9 @@ def unknown_cost(traced: TracedModel) -> bool:
     return traced.train.canonical.convolves or has_loops(traced.train.closed)
 
 
-def in_structures(operations: float, costs: Mapping[str, float] | None = None) -> float:
-    """Operations in products, in structures that could be compiled in that time.
-
-    ``costs``: operations per structure by the kind of device; None: as of the newest rules.
-    """
-    costs = _STRUCTURE if costs is None else costs
-    return operations / costs.get(jax.default_backend(), _STRUCTURE_ELSEWHERE)
+def in_structures(operations: float) -> float:
+    """Operations in products, in structures that could be compiled in that time."""
+    return operations / _STRUCTURE.get(jax.default_backend(), _STRUCTURE_ELSEWHERE)
 
 
 class Founding:
@@ -116,10 +110,9 @@ class Founding:
         if self._is_judged(names):
             if not _structures_saved([len(ranges[n]) for n in names]):
                 return None  # whatever padding costs: so few are not worth building the largest
-            if self._widths.rules.version > 3:
-                self.bands = self._choose_bands(names, ranges, choices)
-                if self.bands is None:
-                    return None
+            self.bands = self._choose_bands(names, ranges, choices)
+            if self.bands is None:
+                return None
         if self.bands is not None:
             ranges = within(ranges, self.bands, self._widths.hparams)
             names = [name for name in names if len(ranges[name]) > 1]
@@ -359,8 +352,8 @@ class Founding:
 
     @property
     def _by_filling(self) -> bool:
-        """Whether what an accelerator gains from more slots counts: since rules 3."""
-        return jax.default_backend() != "cpu" and self._widths.rules.version > 2
+        """Whether what an accelerator gains from more slots counts."""
+        return jax.default_backend() != "cpu"
 
     def _sharing_pays(self, flops: float, elements: float, saved: float) -> bool:
         from paceline.executor.accelerator_costs import sharing_pays  # no CPU needs it
@@ -376,8 +369,7 @@ class Founding:
 
     def _structures(self, operations: float) -> float:
         """Operations in each step of a trial, in structures that could be compiled in that time."""
-        costs = _STRUCTURE if self._widths.rules.version > 1 else _STRUCTURE_BEFORE
-        return in_structures(operations * self._steps * self._widths.epochs, costs)
+        return in_structures(operations * self._steps * self._widths.epochs)
 
 
 def _is_kind(value: Any, representative: Any) -> bool:

@@ -322,12 +322,7 @@ def stock_structure(
 
 
 def with_variables(widths: OtherModels, work: Workload, table: Any) -> OtherModels:
-    """Builds models that have their variables, also where they learn their inputs from the data.
-
-    Before rules 5, such models shared no programs for their widths.
-    """
-    if widths.rules.version < 5:
-        return widths
+    """Builds models that have their variables, also where they learn their inputs from the data."""
 
     def build(values: Mapping[str, Any]) -> Any:
         model = widths.build(values)

@@ -30,7 +30,7 @@ def found_again(grouper: TrialGrouper, facts: Facts, example: Example) -> None:
 
     ``grouper`` has met no trial yet; ``facts`` are what ``snapshot`` returned.
     """
-    for job in facts.get("founders", ()):  # checkpoints of earlier versions have none
+    for job in facts["founders"]:
         made = example(job)
         with suppress(Unpackable):
             if made is not None:

@@ -66,10 +66,6 @@ class WidthFamilies:
         steps per epoch. ``trace_sizes`` traces a model on the full and on the smaller batches,
         ``trace_tails`` the trial's model on the smaller batches.
         """
-        if traced.structure is None and widths.rules.version < 5:
-            classes = "its model has classes that are not Keras' own, or class weights of hp"
-            self._tell(widths, f"a trial has a program of its own: {classes}")
-            return None
         of_kind, band = (*kind, operations_of(traced)), self._band(kind, widths)
         key = self._key(of_kind, widths, band)
         # More trials are to be reckoned with than when sharing a program did not pay.

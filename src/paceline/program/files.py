@@ -6,7 +6,7 @@ it meanwhile, or after a crash, finds the old one.
 Arrays of a trial by name: a trial's variables come in parts (trainable, non-trainable, optimizer
 and metric variables), and a part is a list of arrays. A checkpoint holds arrays by name. Array
 ``at`` of part ``part`` is called ``NAME.PART.AT``, or ``PART.AT`` where the parts have no name of
-their own. Checkpoints of earlier versions hold these names, so the names never change.
+their own.
 
 The module stands in ``program``, beside ``trace.State``, because ``executor`` and ``tuner`` both
 write checkpoints and ``executor`` must not import ``tuner``.

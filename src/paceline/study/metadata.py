@@ -30,7 +30,7 @@ from paceline.study.trial import INTERRUPTED, Trial, TrialState
 # The attribute of an Optuna study that holds what only Paceline knows of it.
 META = "paceline"
 # Version of what it holds.
-FORMAT = 1
+FORMAT = 2
 #: Where Optuna's ``enqueue_trial`` keeps the values of a trial that waits, in all its releases
 #: since 2.0: there is no public name for it, and ``Study.ask`` would choose all other values.
 FIXED = "fixed_params"
@@ -71,12 +71,12 @@ def check_name(name: Any) -> None:
 
 
 def check_meta(meta: Any) -> None:
-    """Refuse an attribute ``paceline`` that is not of the schema; one of a newer version passes.
+    """Refuse an attribute ``paceline`` that is not of the schema; one of another version passes.
 
     Raises ValueError, which names the field and what it holds.
     """
-    newer = meta.get("format", FORMAT) if isinstance(meta, dict) else None
-    if isinstance(newer, int) and newer > FORMAT:
+    found = meta.get("format", FORMAT) if isinstance(meta, dict) else None
+    if isinstance(found, int) and found != FORMAT:
         return  # ``stored_space`` says so
     try:
         msgspec.convert(meta, StudyMeta)
@@ -91,13 +91,16 @@ def check_meta(meta: Any) -> None:
 def stored_space(name: str, meta: Mapping[str, Any]) -> Space:
     """Return the space that a study's meta holds, an empty one where it holds none.
 
-    Raises StudyError where a newer version wrote it, or it cannot be read.
+    Raises StudyError where another version wrote it, or it cannot be read.
     """
     found = meta.get("format", FORMAT)
-    if not isinstance(found, int) or found > FORMAT:
+    if found != FORMAT:
+        older = isinstance(found, int) and found < FORMAT
+        by = "an older" if older else "a newer"
+        hint = "choose another study name" if older else "pip install --upgrade paceline"
         raise StudyError(
-            f'study "{name}" was written in format {found!r} by a newer Paceline, this one reads '
-            f"up to {FORMAT}; pip install --upgrade paceline."
+            f'study "{name}" was written in format {found!r} by {by} Paceline, this one reads '
+            f"format {FORMAT}; {hint}."
         )
     try:
         return _space_of(meta)
@@ -135,7 +138,7 @@ class StudyMetadata:
     def __init__(self, study: str, stored: StoredStudy | None, session: str) -> None:
         self.name = study
         self.meta: dict[str, Any] = stored.meta if stored is not None else {}
-        # Tells the study from all others of its name; empty where an earlier version made it.
+        # Tells the study from all others of its name; empty where another program made it.
         self.id = secrets.token_hex(8) if stored is None else str(self.meta.get("id", ""))
         self.session = session
         # What the study has learnt of earlier ones, as JSON values; see ``samplers/learnt.py``.

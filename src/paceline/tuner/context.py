@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paceline.executor.base import FamilyRules
 from paceline.executor.fit import FitExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal
@@ -48,7 +47,9 @@ class SearchContext:
     builder: ModelBuilder
     widths: str  # whether trials of several widths share a program: "auto", "apart" or "together"
     constraints: Constraints | None  # of models to be trained
-    family_rules: FamilyRules  # by which trials share programs, of when the study began
+    # Trials that the study was to have when it began, by which trials share programs; 0 where time
+    # was to end it.
+    family_trials: int
     packs: PackExecutor | None  # trains trials side by side; None when no trial can be packed
     fit: FitExecutor  # trains the other trials with ``model.fit``, one after another
     pruner: Pruner | None  # None lets all trials train to their end

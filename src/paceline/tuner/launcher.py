@@ -282,7 +282,7 @@ class TrialLauncher:
             hparams,
             built,
             context.widths,
-            context.family_rules,
+            context.family_trials,
             number * self._members.size,
         )
 

@@ -24,7 +24,6 @@ from paceline.data.inputs import TrialInputs
 from paceline.executor.base import (
     Answer,
     EpochReport,
-    FamilyRules,
     Job,
     JobSpec,
     LateAnswer,
@@ -158,7 +157,7 @@ def other_models(
     hparams: Mapping[str, Any],
     built: BuiltTrial,
     widths: str,
-    rules: FamilyRules,
+    n_trials: int,
     job: int | None = None,
 ) -> OtherModels | None:
     """Builds models like a trial's; None where it is to have a program of its own.
@@ -169,7 +168,7 @@ def other_models(
     """
     if widths == "apart":
         return None
-    expected, level = rules.trials, 0
+    expected, level = n_trials, 0
     if not expected:
         expected = expected_by_time(job or 0)
         level = (expected // expected_by_time(0)).bit_length() - 1
@@ -179,7 +178,6 @@ def other_models(
         lambda values: build({**hparams, **values}),
         built.epochs,
         widths == "together",
-        rules,
         job,
         expected,
         level,
@@ -284,15 +282,14 @@ class TrialMembers:
             "complete": self.complete,
             "trained": list(self.trained.items()),
             "waiting": sorted(self.waiting),
-            # "go" is the word that checkpoints of earlier versions hold.
-            "verdict": "go" if self.verdict == "continue" else self.verdict,
+            "verdict": self.verdict,
             "reports": [
                 [epoch, job, dict(logs)]
                 for epoch, found in self._reports.items()
                 for job, logs in found.items()
             ],
             "latest": list(self.latest.items()),
-            "ended": [[job, self.latest[job]] for job in sorted(self.ended)],
+            "ended": sorted(self.ended),
             "seconds": self._seconds,
             "wall": list(self._wall.items()),
             "held": sizes,
@@ -300,14 +297,11 @@ class TrialMembers:
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Puts the members back to where they were when ``snapshot`` was called."""
-        self.complete, verdict = facts["complete"], facts["verdict"]
-        self.verdict = "continue" if verdict == "go" else verdict
+        self.complete, self.verdict = facts["complete"], facts["verdict"]
         self.trained, self.waiting = dict(facts["trained"]), set(facts["waiting"])
         for epoch, job, logs in facts["reports"]:
             self._reports.setdefault(epoch, {})[job] = logs
-        ended = dict(facts.get("ended", ()))
-        # Checkpoints of earlier versions have what members ended with, and nothing of the others.
-        self.ended, self.latest = set(ended), ended | dict(facts.get("latest", ()))
+        self.ended, self.latest = set(facts["ended"]), dict(facts["latest"])
         self._seconds, self._wall = facts["seconds"], dict(facts["wall"])
         if facts["held"] is not None:
             trainable, fixed = get_parts(f"team.{self.number}", facts["held"], arrays)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.errors import UsageError
-from paceline.executor.base import EpochLimit, FamilyRules, PackOptions
+from paceline.executor.base import EpochLimit, PackOptions
 from paceline.executor.ray.cluster import Ray
 from paceline.executor.remote.cluster import Cluster
 from paceline.executor.remote.driver import RemoteExecutor
@@ -47,7 +47,7 @@ def cluster_of(executor: Any, mesh: Any, sampler: Any) -> tuple[str, Cluster]:
 def cluster_executor(
     config: TunerConfig,
     arguments: SearchArguments,
-    how: tuple[PackOptions, EpochLimit, bool, FamilyRules],
+    how: tuple[PackOptions, EpochLimit, bool, int],
     objective: Objective,
     models: TrainedModels,
     note: Callable[[str], None],

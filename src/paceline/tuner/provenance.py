@@ -17,8 +17,8 @@ import keras
 import msgspec
 
 from paceline.data import arrays as data_module
-from paceline.errors import PacelineError, StudyError, UsageError
-from paceline.executor.base import FAMILY_RULES, FamilyRules
+from paceline.errors import StudyError, UsageError
+from paceline.executor.base import LEAST_TRIALS
 from paceline.program.trace import check_precision
 from paceline.report.summary import STOPPING_RULES
 from paceline.study.metadata import check_name
@@ -27,7 +27,6 @@ from paceline.study.pruners.pruners import pruner_text
 from paceline.study.searcher import SearchStrategy
 from paceline.study.storage import schema
 from paceline.study.storage.rdb import hide_password
-from paceline.study.storage.storage import StudyStorage
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.config import TunerConfig
 
@@ -244,39 +243,22 @@ def _git(folder: Path) -> dict[str, Any] | None:
     return {"commit": commit, "dirty": dirty}
 
 
-def default_study(directory: Path, storage: Any) -> tuple[str, str | None]:
+#: What a study is called where nothing better is known.
+UNNAMED = "study"
+
+
+def default_study() -> tuple[str, str | None]:
     """The name of a study that the user gives no name: that of the script or the notebook.
 
-    A study of that name goes on, and so does one called "study", as the default was until 0.1. The
-    text is what to tell the user of the name.
+    The second part is what to tell the user of the name.
     """
     name = _program_name()
-    if name is not None and not _has_study(name, directory, storage):
-        if not _has_study(UNNAMED, directory, storage):
-            return name, None
-        return UNNAMED, (
-            f"going on with the study {UNNAMED!r}, which is there already; study={name!r} begins "
-            "one of this program's name"
-        )
     if name is not None:
         return name, None
     return UNNAMED, (
         f"the study is called {UNNAMED!r}, as the name of this program is not known here; "
         "study='NAME' gives it another name, so that programs do not mix their trials"
     )
-
-
-#: What a study is called where nothing better is known.
-UNNAMED = "study"
-
-
-def _has_study(name: str, directory: Path, storage: Any) -> bool:
-    if storage is None:
-        return (directory / name / "journal.log").is_file()
-    try:
-        return StudyStorage.of(storage, name, directory).find(name) is not None
-    except PacelineError:
-        return False  # ``search`` says why
 
 
 def _program_name() -> str | None:
@@ -396,15 +378,15 @@ def check_alike(before: Mapping[str, Any], arguments: SearchArguments) -> None:
         )
 
 
-def family_rules(
+def family_trials(
     before: Mapping[str, Any] | None, arguments: SearchArguments, strategy: SearchStrategy
-) -> FamilyRules:
-    """The rules by which trials share programs; ``before`` is None for a study without trials."""
-    now = FAMILY_RULES
-    if before is None:
-        trials = strategy.n_to_come(arguments.n_trials) or now.trials
-        return now._replace(trials=0 if arguments.timeout is not None else trials)
-    return FamilyRules(before.get("families", 1), before.get("family_trials", now.trials))
+) -> int:
+    """As ``SearchContext`` has it; ``before`` is None for a study without trials."""
+    if before is not None:
+        return int(before.get("family_trials", LEAST_TRIALS))
+    if arguments.timeout is not None:
+        return 0
+    return strategy.n_to_come(arguments.n_trials) or LEAST_TRIALS
 
 
 def eras(before: Mapping[str, Any], arguments: SearchArguments, n_trials: int) -> list[Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.data.inputs import OF_DATA
-from paceline.executor.base import FamilyRules, Job, JobSpec, SearchData
+from paceline.executor.base import Job, JobSpec, SearchData
 from paceline.executor.model_builder import ModelBuilder
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments import SearchArguments
@@ -26,7 +26,7 @@ class TrialRecipe:
     builder: ModelBuilder
     arguments: SearchArguments
     widths: str  # as the argument of ``Tuner``
-    family_rules: FamilyRules  # by which trials share programs
+    family_trials: int  # as of ``SearchContext``
     precision: str | None  # "float32", "bfloat16" or None
     # What decides the numbers of models in the process of the search.
     numbers: Mapping[str, Any] | None = None
@@ -104,7 +104,7 @@ class TrialRecipe:
             hparams,
             built,
             self.widths,
-            self.family_rules,
+            self.family_trials,
             spec.trial * arguments.n_members,
         )
         return job_of(spec, built, arguments, partial(build, hparams), widths=widths)

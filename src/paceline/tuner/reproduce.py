@@ -103,12 +103,9 @@ def arguments_again(
     for name in ("batch_size", "initial_epoch"):
         by_hp = name in stored and stored[name] is None and not is_data_set(x)
         if by_hp and name not in given:
-            # Earlier versions wrote None as well where there was no batch size.
-            older = " (or a version of Paceline searched that did not note whether it was given)"
             raise UsageError(
-                f"{name}: it was a function of hp in the search{older * (name == 'batch_size')}, "
-                f"and a study keeps no functions; give {name}= as the search had it, None where "
-                "it had none."
+                f"{name}: it was a function of hp in the search, and a study keeps no functions; "
+                f"give {name}= as the search had it, None where it had none."
             )
     others = {**{name: value for name, value in stored.items() if value is not None}, **given}
     if "callbacks" not in given:

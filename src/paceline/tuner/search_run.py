@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import PacelineError, StorageError, StudyError, TrialTimeoutError, UsageError
-from paceline.executor.base import EpochLimit, FamilyRules, PackOptions
+from paceline.executor.base import EpochLimit, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.protocol import PackExecutor
@@ -217,7 +217,7 @@ class SearchRun:
                 origin,
             )
             kept = {"build": before.get("build") or build}
-            kept |= zip(("families", "family_trials"), self._family_rules, strict=True)
+            kept["family_trials"] = self._family_trials
             kept["eras"] = provenance.eras(before, self._arguments, len(study.trials))
             if config.sampler_reason is not None:
                 kept["sampler_reason"] = config.sampler_reason
@@ -279,7 +279,7 @@ class SearchRun:
             builder=self._config.builder,
             widths=self._config.widths,
             constraints=self._config.constraints,
-            family_rules=self._family_rules,
+            family_trials=self._family_trials,
             packs=packs,
             fit=fit,
             pruner=pruner,
@@ -418,10 +418,10 @@ class SearchRun:
         )
 
     @property
-    def _family_rules(self) -> FamilyRules:
-        """The rules by which trials share programs: a study that goes on keeps its own."""
+    def _family_trials(self) -> int:
+        """As ``SearchContext`` has it: a study that goes on keeps its own."""
         before = self.study.metadata.meta if self.study.trials else None
-        return provenance.family_rules(before, self._arguments, self.study.strategy)
+        return provenance.family_trials(before, self._arguments, self.study.strategy)
 
     def _make_packs(self, stack: ExitStack, stuck_trials: StuckTrials) -> PackExecutor | None:
         """The executor of packs, closed with ``stack``; None when no trial can be packed."""
@@ -435,7 +435,7 @@ class SearchRun:
         if config.cluster is not None:
             from paceline.tuner.on_cluster import cluster_executor  # seldom needed
 
-            how = options, limit, in_order, self._family_rules
+            how = options, limit, in_order, self._family_trials
             packs: PackExecutor = cluster_executor(
                 config, arguments, how, self._objective, self.models, self._note
             )

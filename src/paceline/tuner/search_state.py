@@ -100,19 +100,19 @@ class SearchState:
     def restore(self, snapshot: Snapshot, launcher: TrialLauncher) -> None:
         """Restores running and paused trials; the study was opened with the snapshot's facts."""
         facts, arrays = snapshot.facts, snapshot.arrays
-        under_way = {int(number): _running(was) for number, was in facts["trials"].items()}
+        under_way = {int(number): RunningTrial(**was) for number, was in facts["trials"].items()}
         for number, was in sorted(under_way.items()):
             self._trials.running[number] = was
             self._members.begin(number, was.epochs)
         self._best.restore(facts["best"], arrays)
-        if facts.get("fit") is not None:
+        if facts["fit"] is not None:
             self._fit.restore(facts["fit"], arrays)
         lost = self._restore_packs(facts, arrays, sorted(under_way), launcher)
         for number in lost:
             self._trials.running[number] = RunningTrial(under_way[number].epochs)
             self._study.updates.restart(number)
             self._best.drop(number)
-        members = facts.get("teams", {})
+        members = facts["teams"]
         running = {str(number) for number in self._trials.running if number not in lost}
         self._members.restore({n: was for n, was in members.items() if n in running}, arrays)
         if self._pruner is not None:
@@ -131,7 +131,7 @@ class SearchState:
                 self._trials.pause(number)
         arrays.clear()  # they may be large, and what is needed of them is held elsewhere by now
         self._trials.trial_epochs, self._trials.n_begun = facts["trial_epochs"], facts["n_begun"]
-        self._trials.n_extra = facts.get("n_extra", 0)
+        self._trials.n_extra = facts["n_extra"]
 
     def _restore_packs(
         self,
@@ -141,27 +141,22 @@ class SearchState:
         launcher: TrialLauncher,
     ) -> list[int]:
         """Submits trials and puts them into their slots; returns those that must begin again."""
-        packs, lost, facts = self._packs, [], snapshot["packs"]
-        # Checkpoints of earlier versions know nothing of members, which begin again in any slot.
-        whole = self._members.size == 1 or "teams" in snapshot
+        packs, facts = self._packs, snapshot["packs"]
         if packs is None or facts is None:
             for number in numbers:
                 launcher.resubmit(number)
             return []
-        if not whole:
-            packs.restore(facts, arrays, launcher.example)
         with packs.resubmitting(facts, launcher.example):
             for number in numbers:
                 launcher.resubmit(number)
-        if whole:
-            self._drop_ended(packs, facts, snapshot.get("teams", {}))
-            jobs = packs.restore(facts, arrays, launcher.example)
-            trials = dict.fromkeys(map(self._members.trial_of, jobs))
-            lost = [number for number in trials if number in self._trials.running]
-            for number in lost if self._members.size > 1 else ():
-                for job in self._members.jobs_of(number):  # members that are not lost as well
-                    packs.withdraw(job)
-                launcher.resubmit(number)
+        self._drop_ended(packs, facts, snapshot["teams"])
+        jobs = packs.restore(facts, arrays, launcher.example)
+        trials = dict.fromkeys(map(self._members.trial_of, jobs))
+        lost = [number for number in trials if number in self._trials.running]
+        for number in lost if self._members.size > 1 else ():
+            for job in self._members.jobs_of(number):  # members that are not lost as well
+                packs.withdraw(job)
+            launcher.resubmit(number)
         if lost:
             self._notes(
                 f"{len(lost)} trials under way begin again: the step of their model is not what it "
@@ -178,12 +173,6 @@ class SearchState:
             for job in self._members.jobs_of(number):
                 if job not in there:
                     packs.drop(job)
-
-
-def _running(was: Mapping[str, Any]) -> RunningTrial:
-    """A running trial of a snapshot; fields that another version has added are left out."""
-    known = {field.name for field in dataclasses.fields(RunningTrial)}
-    return RunningTrial(**{name: value for name, value in was.items() if name in known})
 
 
 class SearchCheckpointer:
@@ -245,8 +234,8 @@ class SearchCheckpointer:
     def resume(self, snapshot: Snapshot) -> None:
         """Puts the trials of a checkpoint back to where they were, and goes on with them."""
         self._failures.resume(snapshot.facts["succeeded"])
-        self._prefetch.carried_over = snapshot.facts.get("owed")
-        asked, numbers = snapshot.facts.get("go_on", [None, []])
+        self._prefetch.carried_over = snapshot.facts["owed"]
+        asked, numbers = snapshot.facts["go_on"]
         if self._continued is None or self._continued == asked:  # the same call as before
             self._continued = asked
             self._launcher.to_continue.clear()

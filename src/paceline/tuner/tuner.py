@@ -56,8 +56,7 @@ class Tuner(StudyResults):
             ``"min:NAME"``; None: ``val_`` and the first metric the model was compiled with, else
             ``val_loss``. Or a list, such as ``["val_accuracy", "params"]``; see ``pareto``.
         study: The study's name; also the name of its folder below ``directory``. None: the name of
-            the script, or of the notebook where that is known, else "study"; a study called
-            "study" that is there goes on.
+            the script, or of the notebook where that is known, else "study".
         storage: None for a journal file in the study's folder, ``"journal:PATH"``, any Optuna URL,
             or an Optuna storage object.
         sampler: "tpe", "cmaes", "random", "qmc", "grid", "gp", "auto" (chosen by the space and the
@@ -154,7 +153,7 @@ class Tuner(StudyResults):
         self._name_note: str | None = None
         home = Path(directory).absolute()  # a user's function may change the working directory
         if study is None:
-            study, self._name_note = provenance.default_study(home, storage)
+            study, self._name_note = provenance.default_study()
         config = TunerConfig(
             builder=builder,
             study=study,

@@ -1,24 +1,26 @@
 """Checkpoints, changed at random: a search goes on with what is whole, or says what is wrong.
 
-The files are those of earlier versions' studies, which have every kind of facts. They are named
-after their digests, so a change that keeps the name is damage; here the names fit, as a stranger
-would make them.
+The studies have every kind of facts. Checkpoints are named after their digests, so a change that
+keeps the name is damage; here the names fit, as a stranger would make them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
+import re
 import shutil
 import struct
 from pathlib import Path
 from typing import Any
 
+import keras
 import pytest
 
+import interrupted_studies
 from mutations import STRANGE, Tally, changed, mutations, sizes
-from old_studies import write
 from paceline.errors import PacelineError
 from paceline.study.study import Study
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
@@ -54,15 +56,25 @@ def changed_checkpoint(data: bytes, draw: random.Random) -> bytes:
     return whole(header, arrays)
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Path:
+    """A folder with the study of each case."""
+    folder = tmp_path_factory.mktemp("written")
+    with contextlib.chdir(tmp_path_factory.mktemp("searched")):
+        for name in NAMES:
+            interrupted_studies.write(name, folder)
+    return folder
+
+
 class Studies:
     """The cases in the working folder, one at a time, with a changed checkpoint each."""
 
-    def __init__(self) -> None:
-        self.name = ""
+    def __init__(self, written: Path) -> None:
+        self.name, self.written = "", written
 
     def put(self, name: str, change: Any, draw: random.Random) -> dict[str, Any]:
         """Put a case with a changed checkpoint there; returns the key of its searches."""
-        old, folder = write.HERE / name, Path("runs/s")
+        old, folder = self.written / name, Path("runs/s")
         if self.name != name:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
@@ -83,9 +95,9 @@ class Studies:
 
 
 @sizes(20, 1500)
-def test_a_changed_checkpoint_is_read_or_refused(fresh_folder, n):
+def test_a_changed_checkpoint_is_read_or_refused(fresh_folder, written, n):
     """Up to the study that goes on from it: the trials under way are built in the next test."""
-    tally, studies = Tally(), Studies()
+    tally, studies = Tally(), Studies(written)
     for at, (change, draw) in enumerate(mutations(n, 5, changed_checkpoint)):
         name, notes = NAMES[at % len(NAMES)], list[str]()
         key = studies.put(name, change, draw)
@@ -108,14 +120,14 @@ def test_a_changed_checkpoint_is_read_or_refused(fresh_folder, n):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.slow
-def test_a_search_with_a_changed_checkpoint_ends_or_says_why(fresh_folder):
-    tally, studies = Tally(), Studies()
+def test_a_search_with_a_changed_checkpoint_ends_or_says_why(fresh_folder, written):
+    tally, studies = Tally(), Studies(written)
     for at in range(60):
         name, draw = NAMES[at % len(NAMES)], random.Random(f"search {at}")
         studies.put(name, changed_checkpoint, draw)
-        tuner = write.tuner(name)
+        tuner = interrupted_studies.tuner(name)
         try:
-            write.search(name, tuner)
+            interrupted_studies.search(name, tuner)
             code, said = 0, ""
         except PacelineError as error:
             code, said = 2, f"paceline: {error}"
@@ -123,5 +135,20 @@ def test_a_search_with_a_changed_checkpoint_ends_or_says_why(fresh_folder):
             code, said = f"{type(error).__name__}: {error}", ""
         tally.count(code, said, f"mutation {at} of {name}")
         shutil.rmtree("runs")
-        studies = Studies()
+        studies = Studies(written)
     tally.finish("searches")
+
+
+def test_other_versions_of_libraries_are_told_of(fresh_folder, written) -> None:
+    shutil.copytree(written / "asha", "runs/s")
+    path, notes = Path("runs/s/journal.log"), list[str]()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        meta = line.get("user_attr", {}).get("paceline", {})
+        if "versions" in meta:
+            meta["versions"]["keras"] = "3.1.0"
+            meta["compiled_with"] = {"xla_backend_extra_options": "another"}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    interrupted_studies.search("asha", interrupted_studies.tuner("asha", notes=notes.append))
+    assert any(f"keras is {keras.__version__} and was 3.1.0" in note for note in notes)
+    assert any(re.search("xla_backend_extra_options is .* and was another", n) for n in notes)

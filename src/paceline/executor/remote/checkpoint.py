@@ -151,15 +151,13 @@ class JobSnapshots:
             for text, kept in was.get("logs", {}).items():
                 self._files.begun_before(int(text), kept)
             group = group_of(self._grouper, was, example)
-            # Checkpoints of earlier versions do not say which constants are inputs.
-            if group is None or (was["roles"] and not restore_roles(group, was["roles"])):
+            if group is None or not restore_roles(group, was["roles"]):
                 lost += [int(number) for number, epoch in was["epochs"].items() if epoch]
                 continue
             order.append(group)
-            if was["roles"]:
-                group.n_seen, group.n_trials = was["seen"], was["trials"]
-                group.example = was["example"]
-                self._orders.restore(group, was["program"])
+            group.n_seen, group.n_trials = was["seen"], was["trials"]
+            group.example = was["example"]
+            self._orders.restore(group, was["program"])
             names = array_names(was, at)
             for text, epoch in was["epochs"].items():
                 job = self._jobs.get(int(text))

@@ -73,7 +73,7 @@ class RandomStates:
         return cls(
             (version, tuple(keys), gauss),
             (kind, arrays[f"{name}.keys"], position, has_gauss, cached),
-            arrays.get(f"{name}.seed"),  # checkpoints of earlier versions have none
+            arrays.get(f"{name}.seed"),
             arrays.get(f"{name}.torch"),
         )
 

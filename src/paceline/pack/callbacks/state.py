@@ -282,16 +282,10 @@ _KINDS: dict[str, Callable[[Any, Mapping[str, np.ndarray]], Any]] = {
 
 
 def _decode(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """The value that ``_encode`` was given.
-
-    Raises _CannotBeStored for a path, or what holds one; checkpoints had them before paths were
-    left out.
-    """
+    """The value that ``_encode`` was given."""
     if not isinstance(value, dict):
         return value
     ((kind, held),) = value.items()
-    if kind == "path":
-        raise _CannotBeStored
     return _KINDS[kind](held, arrays)
 
 

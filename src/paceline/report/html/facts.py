@@ -276,8 +276,8 @@ def accounts_part(subject: ReportSubject) -> Iterator[str]:
     searches = [search for search in subject.timelines if search.spent is not None]
     if not searches:
         yield dim(
-            "Where the time went is not recorded: the searches of this study were made by an older "
-            "version, in another folder, or ended before they could write it."
+            "Where the time went is not recorded: the searches of this study were made in another "
+            "folder, or ended before they could write it."
         )
         return
     totals: Counter[str] = Counter()

@@ -187,7 +187,7 @@ class StoredParameter(Struct):
 class StoredSearch(Struct):
     """Arguments of a search; None stands for what was a function of hp.
 
-    What was not given is left out. Earlier versions wrote None for a batch size not given, too.
+    What was not given is left out.
     """
 
     epochs: Count | None = None
@@ -219,7 +219,7 @@ class BatchShape(Struct):
 class StudyMeta(Struct):
     """The attribute ``paceline`` of a study."""
 
-    format: Count = 1
+    format: Count = 2
     id: str = ""
     space: list[StoredParameter] = []
     session: str = ""
@@ -236,7 +236,6 @@ class StudyMeta(Struct):
     precision: Text = None
     widths: Text = None
     constraints: dict[str, list[tuple[Literal["<=", "<", ">=", ">"], float]] | None] = {}
-    families: Count = 1
     family_trials: Count = 8
     learnt: list[dict[str, Any]] = []  # ``samplers/learnt.py`` looks closer
     mesh: tuple[Count, Count | None] | None = None
@@ -308,7 +307,7 @@ class ProgramFacts(Struct):
 
     plan: str
     slots: Annotated[int, Meta(ge=1, le=2**20)]
-    quick: bool | Annotated[int, Meta(ge=0, le=2)]  # ``Effort``; earlier: whether not WELL
+    quick: Annotated[int, Meta(ge=0, le=2)]  # ``Effort``
     layout: tuple[Count, Count] | None
 
 
@@ -362,6 +361,7 @@ class PackFacts(Struct):
     """All groups, and the devices that their programs were made for."""
 
     device: list[Any]
+    founders: Numbers
     groups: list[GroupFacts]
 
 
@@ -385,7 +385,8 @@ class MemberFacts(Struct):
     seconds: float
     wall: list[tuple[Count, float]]
     held: tuple[Count, Count] | None
-    ended: list[tuple[Count, dict[str, float]]] = []
+    latest: list[tuple[Count, dict[str, float]]]
+    ended: Numbers
 
 
 class RunningFacts(Struct):
@@ -419,12 +420,12 @@ class SearchFacts(Struct):
     best: BestFacts
     pruner: Any
     succeeded: Count
-    fit: FitFacts | None = None
-    teams: dict[Number, MemberFacts] = {}
-    n_extra: Count = 0
-    limit: tuple[Count | str | None, Count | None] = (None, None)
-    owed: Whole | None = None  # earlier versions counted on below 0, which means 0
-    go_on: tuple[list[Count] | None, Numbers] = (None, [])
+    fit: FitFacts | None
+    teams: dict[Number, MemberFacts]
+    n_extra: Count
+    limit: tuple[Count | str | None, Count | None]
+    owed: Count | None
+    go_on: tuple[list[Count] | None, Numbers]
     key: dict[str, Any] = {}
 
 

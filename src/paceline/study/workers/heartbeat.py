@@ -51,7 +51,7 @@ class Peer:
 
     beat: Any  # the last number seen
     mode: Mode  # what it says of itself
-    every: float = 0.0  # seconds between its beats; 0.0: an earlier version does not say them
+    every: float = 0.0  # seconds between its beats; 0.0: its heartbeat cannot be read
     silence: float = 0.0  # seconds of watching in which the number has not grown
     alive: bool = False  # known to live: its number has grown, or it holds its lock file
 
@@ -202,7 +202,7 @@ def _works(
     """
     folder = place["folder"]
     if folder is None or place["place"] is None or not place.items() <= record.items():
-        return None  # so are workers of earlier versions, which have not said all of it
+        return None
     if not _TOKEN.fullmatch(token):
         return None
     path = Path(folder) / lock_name(token)

@@ -38,10 +38,8 @@ from paceline.program.files import as_shown, file_digest, replace_durably, tempo
 from paceline.study.storage import schema, schema_errors
 from paceline.study.trial_codec import plain
 
-#: The format of the facts that this version writes, and the formats that it reads. Format 1 had no
-#: shared files.
-FORMAT = 2
-READS = (1, FORMAT)
+#: The format of the facts that this version writes and reads.
+FORMAT = 3
 #: The number of checkpoints that are kept.
 KEPT = 2
 #: Seconds between checkpoints, or an epoch where that is longer.
@@ -245,8 +243,8 @@ def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot | None, str]:
         with safe_open(path, framework="numpy") as file:
             held = json.loads((file.metadata() or {})["paceline"])
             header = msgspec.convert(held, schema.Checkpoint)
-            if header.format not in READS:
-                found = f"is of format {header.format!r}, this version reads up to {FORMAT} (go on"
+            if header.format != FORMAT:
+                found = f"is of format {header.format!r}, this version reads format {FORMAT} (go on"
                 return None, f"{found} with the version of Paceline that wrote it)"
             names = list(file.keys())
             arrays = {name: _array(file.get_tensor(name), header.kinds, name) for name in names}

@@ -74,7 +74,7 @@ class MlflowTracker:
         runs = self._runs(f"tags.`{_STUDY}` = '{_quoted(study.name)}'")
         # Two studies may have one name, such as one that was begun anew.
         tags_of = [(run, run.data.tags) for run in runs]
-        mine = [r for r, t in tags_of if t.get(_IDENTITY, t.get(_FOLDER)) == study.identity]
+        mine = [r for r, t in tags_of if t.get(_IDENTITY) == study.identity]
         if mine:
             self._parent = mine[0].info.run_id
             self._client.set_terminated(self._parent, status="RUNNING")

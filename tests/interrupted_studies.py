@@ -1,26 +1,15 @@
-"""Writes studies that are interrupted on the way, for tests that later versions go on with them.
+"""Studies that are interrupted on the way, of every kind of checkpoint, for tests that resume them.
 
-    PYTHONPATH=src python tests/old_studies/write.py NAME...
-
-For each name the folder beside this file is written anew: a study as it is on disk when it was
-interrupted; and ``NAME.json``: what had ended by then, and the names that its files hold. It needs
-nothing but Paceline's public names, so that it runs at any commit; run it at the commit whose
-files are to be kept. With no name it lists them.
-
-The tests take build functions, data and arguments from here, so a case stays as it is once it has
-been written: another search would not go on with its study. The objective is ``val_loss``: other
-processors round other last bits, which moves no trial past another, where an accuracy jumps.
+The objective is ``val_loss``: other processors round other last bits, which moves no trial past
+another, where an accuracy jumps.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import os
-import re
 import shutil
 import signal
-import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,20 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":
-    os.environ.setdefault("KERAS_BACKEND", "jax")
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
 import keras
 import numpy as np
 import optuna
-from safetensors import safe_open
 
 import paceline
 
-HERE = Path(__file__).resolve().parent
-#: A study holds the path of the folder that its workers' locks were in; this one names nobody.
-NEUTRAL = Path("/tmp/paceline-old")
 _SECONDS = "PACELINE_CHECKPOINT_SECONDS"
 FEATURES, CLASSES = 6, 3
 
@@ -359,93 +340,6 @@ _PLACES: dict[str, list[tuple[Any, str]]] = {
 # -- what is on disk -------------------------------------------------------------------------------
 
 
-def ended(found: paceline.Tuner) -> dict[str, dict[str, Any]]:
-    """The trials of a study that have ended, by number, as JSON values."""
-    trials = {}
-    for number in found.results()["number"]:
-        trial = found.trial(int(number))
-        if trial.state not in ("running", "paused"):
-            trials[str(number)] = {
-                "state": trial.state,
-                "value": trial.value,
-                "hparams": trial.hparams,
-                "seed": trial.seed,
-                "epochs": trial.epochs,
-                "history": trial.history,
-                "members": trial.members,
-            }
-    return trials
-
-
-def names(folder: Path) -> dict[str, list[str]]:
-    """The names that a study's files hold, by kind of file; numbers are ``*``.
-
-    Args:
-        folder: Of the study.
-    """
-    found: dict[str, set[str]] = {}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        kind = _plain(str(path.relative_to(folder)))
-        held = found.setdefault(kind, set())
-        if path.suffix == ".safetensors":
-            held.update(_of_safetensors(path))
-        elif path.suffix == ".log":
-            held.update(*(_of_attributes(json.loads(r)) for r in path.read_text().splitlines()))
-        elif path.suffix == ".db":
-            held.update(_of_database(path))
-        elif path.suffix == ".json":
-            held.update(_keys(json.loads(path.read_text())))
-    return {kind: sorted(held) for kind, held in found.items() if not kind.endswith(".lock")}
-
-
-def _of_safetensors(path: Path) -> Iterator[str]:
-    with safe_open(path, framework="numpy") as file:
-        for key, text in file.metadata().items():
-            for name in _keys(json.loads(text)):
-                yield f"{key}.{name}"
-        for name in file.keys():  # noqa: SIM118 - it is no mapping
-            yield f"array {_plain(name)}"
-
-
-def _of_attributes(record: Mapping[str, Any]) -> Iterator[str]:
-    """Attributes of a study or a trial in a record of Optuna's journal."""
-    for kind in ("user_attr", "user_attrs", "system_attr", "system_attrs"):
-        for name in _keys(record.get(kind, {})):
-            yield f"{kind.removesuffix('s')} {name}"
-
-
-def _of_database(path: Path) -> Iterator[str]:
-    """Likewise in the tables of Optuna's storage."""
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
-        for owner in ("study", "trial"):
-            for kind in ("user", "system"):
-                table = f"{owner}_{kind}_attributes"
-                for key, text in connection.execute(f"SELECT key, value_json FROM {table}"):
-                    for name in _keys({key: json.loads(text)}):
-                        yield f"{kind}_attr {name}"
-    connection.close()
-
-
-def _keys(value: Any) -> Iterator[str]:
-    """The paths of all keys of JSON values; what the user or Keras has named is left out."""
-    if isinstance(value, list):
-        for item in value:
-            yield from (f"*.{name}" for name in _keys(item))
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield _plain(str(key))
-            if key not in ("hparams", "kinds", "history", "attributes"):
-                yield from (f"{_plain(str(key))}.{name}" for name in _keys(item))
-
-
-def _plain(name: str) -> str:
-    """A name whose numbers, and digests of files, are ``*``."""
-    return re.sub(r"\d+", "*", re.sub(r"[0-9a-f]{16}", "*", name))
-
-
-# -- writing ---------------------------------------------------------------------------------------
-
-
 def interrupted(name: str, **more: Any) -> None:
     """Has the search of a case interrupted, in ``runs/s`` below the working folder.
 
@@ -474,37 +368,9 @@ def interrupted(name: str, **more: Any) -> None:
         raise RuntimeError(f"{name}: no checkpoint was written; mend its stop")
 
 
-def write(name: str) -> str:
-    """Writes a study and what is known of it; returns a line that says what it holds."""
-    here = Path.cwd()
-    NEUTRAL.mkdir()
-    os.chdir(NEUTRAL)
-    try:
-        interrupted(name)
-        found = tuner(name)
-        shown = found.results()
-        states = [f"{s}:{e}" for s, e in zip(shown["state"], shown["epochs"], strict=True)]
-        facts = {"ended": ended(found), "names": names(Path("runs/s"))}
-        shutil.rmtree(HERE / name, ignore_errors=True)
-        shutil.copytree("runs/s", HERE / name, ignore=shutil.ignore_patterns("*.lock", "workers"))
-        (HERE / f"{name}.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
-    finally:
-        os.chdir(here)
-        shutil.rmtree(NEUTRAL)
-    size = sum(path.stat().st_size for path in (HERE / name).rglob("*") if path.is_file())
-    return f"{name}: {' '.join(states)}, {size} bytes"
-
-
-def main(arguments: list[str]) -> int:
-    """Writes the studies that are named; returns the exit code."""
-    unknown = [name for name in arguments if name not in CASES]
-    if unknown or not arguments:
-        sys.stderr.write(f"usage: write.py NAME...; names: {', '.join(CASES)}\n")
-        return 2
-    for name in arguments:
-        sys.stdout.write(write(name) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def write(name: str, folder: Path) -> None:
+    """Writes the study of a case, as it is on disk once it is interrupted, as ``folder / name``."""
+    shutil.rmtree("runs", ignore_errors=True)
+    interrupted(name)
+    shutil.copytree("runs/s", folder / name, ignore=shutil.ignore_patterns("*.lock", "workers"))
+    shutil.rmtree("runs")
