@@ -18,7 +18,7 @@ Section = IntEnum("Section", "FACTS ADVICE OUTLOOK PICTURES FIRST_EPOCH MEASURED
 
 
 @dataclass(frozen=True)
-class Part:
+class Paragraph:
     """A part under a heading, which only the page shows; one heading serves parts in a row."""
 
     section: Section
@@ -26,7 +26,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Sentences(Part):
+class Sentences(Paragraph):
     """Sentences, each a paragraph or an item of a list."""
 
     sentences: Sequence[str]
@@ -34,7 +34,7 @@ class Sentences(Part):
 
 
 @dataclass(frozen=True)
-class Table(Part):
+class Table(Paragraph):
     """A table. Rows whose first cells are the same belong together."""
 
     head: Sequence[str]
@@ -46,7 +46,7 @@ class Table(Part):
 
 
 @dataclass(frozen=True)
-class Shares(Part):
+class Shares(Paragraph):
     """A number of seconds in parts: the seconds of each, their share, and what they are."""
 
     first: str
@@ -56,10 +56,10 @@ class Shares(Part):
 
 def document(
     runs: Sequence[Run], advice: Sequence[Advice], outlook: Sequence[str] = ()
-) -> list[Part]:
+) -> list[Paragraph]:
     """Returns all parts of a result; ``outlook`` is about the time of a planned search."""
     best = fastest(runs)
-    parts: list[Part] = []
+    parts: list[Paragraph] = []
     for label, run in zip(labels(runs), runs, strict=True):
         of = f" ({label})" if len(runs) > 1 else ""
         notes = [f"Note: {note}" for note in run.notes]

@@ -84,8 +84,8 @@ class WidthFamilies:
                     self._dividing.setdefault((each, False), dividing)
             for each in alike:
                 self._families.setdefault(self._key(each, widths, band), family)
-            # Other bounds of such models have no bands yet: they find no answer, and choose. The
-            # trials that came before more were reckoned with keep theirs.
+            # Other bounds of such models have no bands yet: they find no answer, and choose. Trials
+            # that came before more were reckoned with keep their programs.
             if not again:
                 self._families.pop(key)
             key = self._key(of_kind, widths, band)

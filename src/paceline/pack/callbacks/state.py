@@ -282,10 +282,12 @@ _KINDS: dict[str, Callable[[Any, Mapping[str, np.ndarray]], Any]] = {
 
 
 def _decode(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """The value that ``_encode`` was given."""
+    """The value that ``_encode`` was given; raises _CannotBeStored for an unknown kind."""
     if not isinstance(value, dict):
         return value
     ((kind, held),) = value.items()
+    if kind not in _KINDS:
+        raise _CannotBeStored
     return _KINDS[kind](held, arrays)
 
 
