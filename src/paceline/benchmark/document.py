@@ -18,7 +18,7 @@ Section = IntEnum("Section", "FACTS ADVICE OUTLOOK PICTURES FIRST_EPOCH MEASURED
 
 
 @dataclass(frozen=True)
-class Paragraph:
+class DocumentPart:
     """A part under a heading, which only the page shows; one heading serves parts in a row."""
 
     section: Section
@@ -26,7 +26,7 @@ class Paragraph:
 
 
 @dataclass(frozen=True)
-class Sentences(Paragraph):
+class Sentences(DocumentPart):
     """Sentences, each a paragraph or an item of a list."""
 
     sentences: Sequence[str]
@@ -34,7 +34,7 @@ class Sentences(Paragraph):
 
 
 @dataclass(frozen=True)
-class Table(Paragraph):
+class Table(DocumentPart):
     """A table. Rows whose first cells are the same belong together."""
 
     head: Sequence[str]
@@ -46,7 +46,7 @@ class Table(Paragraph):
 
 
 @dataclass(frozen=True)
-class Shares(Paragraph):
+class Shares(DocumentPart):
     """A number of seconds in parts: the seconds of each, their share, and what they are."""
 
     first: str
@@ -56,10 +56,10 @@ class Shares(Paragraph):
 
 def document(
     runs: Sequence[Run], advice: Sequence[Advice], outlook: Sequence[str] = ()
-) -> list[Paragraph]:
+) -> list[DocumentPart]:
     """Returns all parts of a result; ``outlook`` is about the time of a planned search."""
     best = fastest(runs)
-    parts: list[Paragraph] = []
+    parts: list[DocumentPart] = []
     for label, run in zip(labels(runs), runs, strict=True):
         of = f" ({label})" if len(runs) > 1 else ""
         notes = [f"Note: {note}" for note in run.notes]

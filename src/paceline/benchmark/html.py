@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from paceline.benchmark.advice import way
-from paceline.benchmark.document import Paragraph, Section, Sentences, Shares, Table
+from paceline.benchmark.document import DocumentPart, Section, Sentences, Shares, Table
 from paceline.benchmark.lines_svg import Line, picture
 from paceline.benchmark.records import Measurement, Run, labels
 from paceline.report import formats
@@ -43,13 +43,13 @@ _KINDS = 6
 
 
 @dataclass(frozen=True)
-class _Picture(Paragraph):
+class _Picture(DocumentPart):
     """A part that only a page can show."""
 
     markup: str
 
 
-def page(runs: Sequence[Run], parts: Sequence[Paragraph], target: float | None = None) -> str:
+def page(runs: Sequence[Run], parts: Sequence[DocumentPart], target: float | None = None) -> str:
     """Returns the whole page as HTML, with bars and curves.
 
     Args:
@@ -76,7 +76,7 @@ def page(runs: Sequence[Run], parts: Sequence[Paragraph], target: float | None =
     return "\n".join([*lines, "</body></html>"]) + "\n"
 
 
-def _lines(part: Paragraph) -> Iterator[str]:
+def _lines(part: DocumentPart) -> Iterator[str]:
     if isinstance(part, Sentences):
         if part.listed:
             yield _list(part.sentences)

@@ -17,7 +17,7 @@ from paceline.benchmark import cluster, quota
 from paceline.benchmark.advice import Advice, advise, fastest
 from paceline.benchmark.cluster import ClusterPrediction
 from paceline.benchmark.convergence import sentences
-from paceline.benchmark.document import Paragraph, document
+from paceline.benchmark.document import DocumentPart, document
 from paceline.benchmark.html import page
 from paceline.benchmark.records import (
     FORMAT,
@@ -130,7 +130,7 @@ class Bench:
         """Returns one HTML page with figures, which needs no other file."""
         return page(self.runs, self._parts(), self.target)
 
-    def _parts(self) -> list[Paragraph]:
+    def _parts(self) -> list[DocumentPart]:
         return document(self.runs, self.advice, self.outlook)
 
     def save(self, path: str | Path) -> None:

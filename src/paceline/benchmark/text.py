@@ -9,12 +9,12 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from paceline.benchmark.document import Paragraph, Sentences, Shares, Table
+from paceline.benchmark.document import DocumentPart, Sentences, Shares, Table
 from paceline.report import formats
 from paceline.report.tables import render
 
 
-def text_of(parts: Sequence[Paragraph], width: int | None = None) -> str:
+def text_of(parts: Sequence[DocumentPart], width: int | None = None) -> str:
     """Returns parts as lines without colours, the last one without a line end.
 
     Args:
@@ -25,7 +25,7 @@ def text_of(parts: Sequence[Paragraph], width: int | None = None) -> str:
     return "\n\n".join(block for block in blocks if block)
 
 
-def _lines(part: Paragraph, width: int | None) -> list[str]:
+def _lines(part: DocumentPart, width: int | None) -> list[str]:
     if isinstance(part, Sentences):
         bullet = "- " if part.listed else ""
         return [line for each in part.sentences for line in _wrap(each, width, bullet)]
