@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -36,35 +37,31 @@ CALLS, WARM_UP = 30, 3
 _PATIENCE = 60.0
 
 
+@dataclass(eq=False)
 class TrialCosts:
-    """The costs of one search's trials: ``names``, objectives of ``study.objectives.COSTS``."""
+    """The costs of one search's trials."""
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        arguments: SearchArguments,
-        builder: ModelBuilder,
-        models: TrainedModels,
-        packs: LocalExecutor | None,
-    ) -> None:
-        self._names, self._arguments = names, arguments
-        self._builder, self._models, self._packs = builder, models, packs
-        self._known: dict[int, dict[str, Any]] = {}
-        self._due: list[int] = []
+    names: Sequence[str]  # objectives of ``study.objectives.COSTS``
+    arguments: SearchArguments
+    builder: ModelBuilder
+    models: TrainedModels
+    packs: LocalExecutor | None
+    _known: dict[int, dict[str, Any]] = field(init=False, default_factory=dict)
+    _due: list[int] = field(init=False, default_factory=list)
 
     def check(self, hp: HyperParameters) -> None:
         """Refuses costs that cannot be told of a model, before anything is trained."""
 
         def build() -> Any:
-            return self._builder(HyperParameters(values=hp.hparams), 0)
+            return self.builder(HyperParameters(values=hp.hparams), 0)
 
         model = build()
-        inputs = self._arguments.inputs_for(hp, model)
+        inputs = self.arguments.inputs_for(hp, model)
         self.of_build(model, inputs, build)
-        if "latency" in self._names:
+        if "latency" in self.names:
             data = self._data(inputs, "latency")
             if not model.built:
-                make_variables(model, inputs, self._arguments)
+                make_variables(model, inputs, self.arguments)
             try:
                 model.predict_on_batch(_examples(data, 1))
             except Exception as error:  # the user's layers may raise anything
@@ -79,7 +76,7 @@ class TrialCosts:
         The model is not changed: where it has no variables yet, ``build`` builds it again. Raises
         ObjectiveError where a cost cannot be told of this model.
         """
-        wanted = [name for name in self._names if name != "latency"]
+        wanted = [name for name in self.names if name != "latency"]
         if not wanted:
             return {}
         if not model.built:
@@ -87,7 +84,7 @@ class TrialCosts:
             # draw.
             self._data(inputs, wanted[0])
             model = build()
-            make_variables(model, inputs, self._arguments)
+            make_variables(model, inputs, self.arguments)
         count: dict[str, Callable[[], float]] = {
             "params": lambda: n_weights(model.weights),
             "bytes": lambda: n_bytes(model),
@@ -111,7 +108,7 @@ class TrialCosts:
 
     def must_wait(self, number: int) -> bool:
         """Whether a trial that has trained all its epochs ends after its latency is measured."""
-        if "latency" not in self._names or "latency" in self._known.get(number, {}):
+        if "latency" not in self.names or "latency" in self._known.get(number, {}):
             return False
         if number not in self._due:
             self._due.append(number)
@@ -137,18 +134,18 @@ class TrialCosts:
     def _measured(self, trial: Trial) -> dict[str, Any]:
         from paceline.program.initial_weights import changes_kept, values_kept
 
-        held = self._models.best.held(trial.number)
+        held = self.models.best.held(trial.number)
         with ExitStack() as stack:
             # Its layers may be the user's, and part of the models of other trials.
             stack.enter_context(changes_kept())
-            model = self._models.rebuild(trial)
+            model = self.models.rebuild(trial)
             stack.enter_context(values_kept(model))
             if held is not None:
                 apply_weights(model, held[2])
             return self._latency(trial, model)
 
     def _latency(self, trial: Trial, model: Any) -> dict[str, Any]:
-        inputs = self._arguments.inputs_for(HyperParameters(values=trial.hparams), model)
+        inputs = self.arguments.inputs_for(HyperParameters(values=trial.hparams), model)
         data = self._data(inputs, "latency")
         one, batch = _examples(data, 1), _examples(data, min(inputs.batch_size, data.n))
         return {
@@ -159,14 +156,14 @@ class TrialCosts:
 
     def _wait_for_compilers(self) -> None:
         until = time.monotonic() + _PATIENCE
-        packs = self._packs
+        packs = self.packs
         while packs is not None and packs.compiles[0] < packs.compiles[1]:
             if time.monotonic() > until:
                 return
             time.sleep(0.02)
 
     def _data(self, inputs: TrialInputs, name: str) -> ArrayData:
-        data = data_of(inputs, self._arguments)
+        data = data_of(inputs, self.arguments)
         if data is None:
             raise ObjectiveError(
                 f'objective "{name}": only Keras\' fit can read this data, so the shapes of an '

@@ -14,6 +14,7 @@ that the first member is rarely ahead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -308,18 +309,15 @@ class TrialMembers:
             self._hold((trainable, fixed))
 
 
+@dataclass(eq=False)
 class MemberReports:
-    """Makes reports of trials from the reports of their members.
+    """Makes reports of trials from the reports of their members."""
 
-    With ``size`` 1, reports and answers pass through unchanged. If ``together``, members wait for
-    each other after every epoch, for a pruner's verdict. ``packs`` trains members side by side,
-    ``fit`` the others one after another: there no member can wait for another.
-    """
-
-    def __init__(self, size: int, together: bool, packs: PausesJobs | None, fit: DropsJobs) -> None:
-        self.size = size
-        self._together, self._packs, self._fit = together, packs, fit
-        self._trials: dict[int, TrialMembers] = {}
+    size: int  # members of each trial; with 1, reports and answers pass through unchanged
+    together: bool  # whether members wait for each other after every epoch, for a pruner's verdict
+    packs: PausesJobs | None  # trains members side by side
+    fit: DropsJobs  # trains the others one after another: there no member can wait for another
+    _trials: dict[int, TrialMembers] = field(init=False, default_factory=dict)
 
     def begin(self, number: int, epochs: int) -> TrialMembers:
         """Expects reports of the members of a trial."""
@@ -391,27 +389,27 @@ class MemberReports:
     def end(self, number: int) -> None:
         """Forgets a trial that has ended: its members that train stop when they report."""
         for job in self._trials.pop(number).jobs:
-            self._fit.drop(job)
-            if self._packs is not None:
-                self._packs.drop(job)
+            self.fit.drop(job)
+            if self.packs is not None:
+                self.packs.drop(job)
 
     def in_slot(self, number: int) -> bool:
         """Whether packs train a job that has the number of one of a trial's."""
-        return self._packs is not None and any(map(self._packs.in_slot, self.jobs_of(number)))
+        return self.packs is not None and any(map(self.packs.in_slot, self.jobs_of(number)))
 
     def withdraw(self, number: int) -> None:
         """Takes a trial's jobs back from the packs, because ``fit`` will train them."""
-        if self._packs is not None:
+        if self.packs is not None:
             for job in self._trials[number].jobs:
-                self._packs.drop(job)
+                self.packs.drop(job)
 
     def _catch_up(self, members: TrialMembers) -> None:
-        assert self._packs is not None or not members.waiting
+        assert self.packs is not None or not members.waiting
         for job in sorted(
             members.waiting
         ):  # each goes to the front of the queue: the first trains last
-            if self._packs is not None:
-                self._packs.resume(job)
+            if self.packs is not None:
+                self.packs.resume(job)
         members.waiting.clear()
 
     def _answer(self, number: int, report: EpochReport) -> Answer:
@@ -421,7 +419,7 @@ class MemberReports:
         if report.epoch <= members.complete or members.verdict == "stop":
             return "stop" if report.last else members.verdict
         first, packed = self.is_first(report.number), report.plan != "fit"
-        if not packed or not (first or self._together):
+        if not packed or not (first or self.together):
             return "continue"
         if first:
             members.hold()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -101,22 +101,18 @@ class SearchEnd:
     text: str = ""  # a sentence for the user, without a full stop; empty: nothing to say
 
 
+@dataclass(eq=False)
 class StoppingCheck:
-    """Says whether the rules end a search now; ``epochs`` are None where they depend on hp."""
+    """Says whether the rules end a search now."""
 
-    def __init__(
-        self,
-        rules: StoppingRules,
-        trials: TrialTable,
-        running: RunningTrials,
-        objective: Objective,
-        epochs: int | None,
-    ) -> None:
-        self._rules, self._trials, self._running = rules, trials, running
-        self._objective, self._epochs = objective, epochs
-        self._seen: tuple[Any, ...] = ()
-        self._found: SearchEnd | None = None  # by the trials that have ended
-        self._ended_epochs = 0
+    rules: StoppingRules
+    trials: TrialTable
+    running: RunningTrials
+    objective: Objective
+    epochs: int | None  # None where they depend on hp
+    _seen: tuple[Any, ...] = field(init=False, default=())
+    _found: SearchEnd | None = field(init=False, default=None)  # by the trials that have ended
+    _ended_epochs: int = field(init=False, default=0)
 
     def check_population(self, n_new: int, copies: Sequence[Trial]) -> None:
         """Checks before a search that a population can train to its last epoch under the rules.
@@ -125,26 +121,26 @@ class StoppingCheck:
         from a checkpoint, too, and continue other trials. All train side by side, whatever the
         others reach.
         """
-        rules = self._rules
+        rules = self.rules
         rules.check_population()
         n_members = n_new + len(copies)
-        if rules.max_epochs_total is None or self._epochs is None or not n_members:
+        if rules.max_epochs_total is None or self.epochs is None or not n_members:
             return
         self._look()
-        total = self._ended_epochs + self._epochs * n_members - sum(map(self._copied, copies))
+        total = self._ended_epochs + self.epochs * n_members - sum(map(self._copied, copies))
         if total > rules.max_epochs_total:
             raise UsageError(
                 f"max_epochs_total: it is {rules.max_epochs_total:,}, and at the end of pbt's "
-                f"population, {n_members:,} members with {self._epochs:,} epochs each, the study's "
+                f"population, {n_members:,} members with {self.epochs:,} epochs each, the study's "
                 f"trials have trained {total:,}; raise it, or lower n_trials or epochs."
             )
 
     def reaches_target(self, value: float | None) -> bool:
         """Whether a value of the objective is good enough to end the search."""
-        target = self._rules.target
+        target = self.rules.target
         if target is None or value is None:
             return False
-        return value == target or self._objective.better(value, target)
+        return value == target or self.objective.better(value, target)
 
     @property
     def verdict(self) -> SearchEnd | None:
@@ -155,41 +151,41 @@ class StoppingCheck:
     @property
     def n_may_begin(self) -> int | None:
         """How many more trials have epochs to train; None without ``max_epochs_total``."""
-        if self._rules.max_epochs_total is None:
+        if self.rules.max_epochs_total is None:
             return None
         self._look()
         planned = self._ended_epochs + self._under_way(planned=True)
-        assert self._epochs is not None  # ``check_rules`` refuses a total where they depend on hp
-        return max(0, self._rules.max_epochs_total - planned) // self._epochs
+        assert self.epochs is not None  # ``check_rules`` refuses a total where they depend on hp
+        return max(0, self.rules.max_epochs_total - planned) // self.epochs
 
     @property
     def epochs_used(self) -> SearchEnd:
         """The end of a search that may begin no more trials."""
         trained = self._ended_epochs + self._under_way(planned=False)
-        limit = self._rules.max_epochs_total
+        limit = self.rules.max_epochs_total
         return SearchEnd(
             "max_epochs_total", f"{trained:,} of {limit:,} epochs are trained (max_epochs_total)"
         )
 
     def _look(self) -> None:
         """Reads the trials, if any has ended or was paused since the last look."""
-        running = self._running
-        seen = (len(self._trials), running.ended.total(), sorted(running.paused))
+        running = self.running
+        seen = (len(self.trials), running.ended.total(), sorted(running.paused))
         if seen == self._seen:
             return
         self._seen = seen
         self._found = self._at_target() or self._no_gain()
-        ended = [trial for trial in self._trials if has_ended(trial)]
+        ended = [trial for trial in self.trials if has_ended(trial)]
         self._ended_epochs = sum(trial.epochs - self._copied(trial) for trial in ended)
 
     def _at_target(self) -> SearchEnd | None:
-        best = self._trials.best if self._rules.target is not None else None
+        best = self.trials.best if self.rules.target is not None else None
         if best is None or not self.reaches_target(best.value):
             return None
         return SearchEnd(
             "target",
-            f"target {formats.metric(self._rules.target)} reached: trial {best.number} has "
-            f"{self._objective.name} {formats.metric(best.value)}",
+            f"target {formats.metric(self.rules.target)} reached: trial {best.number} has "
+            f"{self.objective.name} {formats.metric(best.value)}",
         )
 
     def _no_gain(self) -> SearchEnd | None:
@@ -198,20 +194,20 @@ class StoppingCheck:
         A paused trial counts with the value that it has: it may never go on. A trial that another
         program trains counts once it has ended: nobody here knows whether that program still runs.
         """
-        most = self._rules.stop_after
+        most = self.rules.stop_after
         if most is None:
             return None
         best: Trial | None = None
         n_without = 0
-        for trial in self._trials:
+        for trial in self.trials:
             if trial.rejected is not None or (trial.error is not None and not has_ended(trial)):
                 continue  # it was never trained; or its process ended, and another one replaces it
             if trial.by_others and trial.state == "running":
                 continue
-            if not has_ended(trial) and trial.number not in self._running.paused:
+            if not has_ended(trial) and trial.number not in self.running.paused:
                 return None
-            value = trial.value if self._trials.may_be_best(trial) else None
-            if self._objective.better(value, None if best is None else best.value):
+            value = trial.value if self.trials.may_be_best(trial) else None
+            if self.objective.better(value, None if best is None else best.value):
                 best, n_without = trial, 0
                 continue
             n_without += 1
@@ -224,7 +220,7 @@ class StoppingCheck:
         return None
 
     def _out_of_epochs(self) -> SearchEnd | None:
-        limit = self._rules.max_epochs_total
+        limit = self.rules.max_epochs_total
         if limit is None or self._ended_epochs + self._under_way(planned=False) < limit:
             return None
         return self.epochs_used
@@ -232,15 +228,15 @@ class StoppingCheck:
     def _under_way(self, *, planned: bool) -> int:
         """Epochs of the trials that have not ended: trained, or those that running ones will be."""
         total = 0
-        for number, here in [*self._running.running.items(), *self._running.paused.items()]:
-            all_of_them = planned and number in self._running.running
+        for number, here in [*self.running.running.items(), *self.running.paused.items()]:
+            all_of_them = planned and number in self.running.running
             total += here.epochs if all_of_them else here.epoch
-            total -= self._copied(self._trials.get(number))
-        if self._running.n_theirs:
-            mine = self._running.running.keys() | self._running.paused.keys()
-            for trial in self._trials:
+            total -= self._copied(self.trials.get(number))
+        if self.running.n_theirs:
+            mine = self.running.running.keys() | self.running.paused.keys()
+            for trial in self.trials:
                 if trial.number not in mine and trial.state in ("running", "paused"):
-                    epochs = self._epochs if planned and self._epochs else trial.epochs
+                    epochs = self.epochs if planned and self.epochs else trial.epochs
                     total += epochs - self._copied(trial)
         return total
 
@@ -250,5 +246,5 @@ class StoppingCheck:
             return 0
         if trial.continued_at is not None:
             return trial.continued_at
-        source = self._trials.get(trial.continues)
+        source = self.trials.get(trial.continues)
         return 0 if source is None else min(source.epochs, trial.epochs)

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -61,22 +62,19 @@ class SearchTimeout:
         self._round = seconds
 
 
+@dataclass(eq=False)
 class TrialTimeout:
-    """``trial_timeout``: the limit of each trial of one search; None for no limit.
+    """``trial_timeout``: the limit of each trial of one search; None for no limit."""
 
-    ``stuck_trials`` did not come back, in this process and those before. ``when_stuck`` is called
-    in a thread of its own when code of the main thread neither comes back nor can be interrupted.
-    """
-
-    def __init__(
-        self, seconds: float | None, stuck_trials: StuckTrials, study: Study, when_stuck: WhenStuck
-    ) -> None:
-        self.seconds, self.stuck_trials = seconds, stuck_trials
-        self._study, self._when_stuck = study, when_stuck
+    seconds: float | None
+    stuck_trials: StuckTrials  # did not come back, in this process and those before
+    study: Study
+    # Called in a thread of its own when the main thread neither comes back nor can be interrupted.
+    when_stuck: WhenStuck
 
     def known_stuck(self, number: int) -> TrialTimeoutError | None:
         """Why a trial must not be trained again; None for a trial that did not get stuck."""
-        return self.stuck_trials.error(number, self._study.trials.by_number(number).hparams)
+        return self.stuck_trials.error(number, self.study.trials.by_number(number).hparams)
 
     def build(self, call: Callable[[], T]) -> T:
         """Calls the user's build; raises TrialTimeoutError where it does not return in time."""
@@ -90,10 +88,10 @@ class TrialTimeout:
         """Trains a trial in Keras' ``fit``; raises TrialTimeoutError where it takes too long."""
 
         def stuck(text: str) -> None:
-            self.stuck_trials.add(number, self._study.trials.by_number(number).hparams, text)
+            self.stuck_trials.add(number, self.study.trials.by_number(number).hparams, text)
             with contextlib.suppress(PacelineError):
-                self._study.writer.flush()
-            self._when_stuck(f"trial {number}: {text}", True)
+                self.study.writer.flush()
+            self.when_stuck(f"trial {number}: {text}", True)
 
         return run_with_timeout(self.seconds, call, self._text("its training had not ended"), stuck)
 
@@ -120,7 +118,7 @@ class TrialTimeout:
                 continue
             for number, epoch in trials.items():
                 text = self._text(f"epoch {epoch + 1} had not ended")
-                self.stuck_trials.add(number, self._study.trials.by_number(number).hparams, text)
+                self.stuck_trials.add(number, self.study.trials.by_number(number).hparams, text)
                 certain.append((number, text))
         return certain
 
@@ -139,7 +137,7 @@ class TrialTimeout:
 
     def _code(self, call: Callable[[], T], what: str) -> T:
         return run_with_timeout(
-            self.seconds, call, self._text(what), lambda text: self._when_stuck(text, False)
+            self.seconds, call, self._text(what), lambda text: self.when_stuck(text, False)
         )
 
     def _text(self, what: str) -> str:

@@ -63,18 +63,17 @@ class Snapshot:
     shared_files: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
 
+@dataclass(eq=False)
 class CheckpointManager:
-    """Writes and reads the checkpoints of one study, or of one of its workers.
+    """Writes and reads the checkpoints of one study, or of one of its workers."""
 
-    ``folder`` is made with the first one; ``note`` is told of one that cannot be written or read.
-    """
-
-    def __init__(self, folder: Path, note: Callable[[str], None]) -> None:
-        self.folder, self._note = folder, note
-        self._thread: ThreadPoolExecutor | None = None
-        self._writing: Future[None] | None = None
-        self._noted = False
-        self._shared: dict[str, Path] = {}  # key in ``Snapshot.shared_files`` -> file
+    folder: Path  # made with the first checkpoint
+    note: Callable[[str], None]  # told of a checkpoint that cannot be written or read
+    _thread: ThreadPoolExecutor | None = field(init=False, default=None)
+    _writing: Future[None] | None = field(init=False, default=None)
+    _noted: bool = field(init=False, default=False)
+    # Key in ``Snapshot.shared_files`` -> file.
+    _shared: dict[str, Path] = field(init=False, default_factory=dict)
 
     @property
     def idle(self) -> bool:
@@ -97,7 +96,7 @@ class CheckpointManager:
         except Exception as error:  # no error here is a reason to stop training
             if not self._noted:
                 self._noted = True
-                self._note(
+                self.note(
                     f"no checkpoint can be written to {as_shown(self.folder)}: {error}; training "
                     "goes on, and what has ended is kept, but a trial under way would begin again"
                 )
@@ -120,7 +119,7 @@ class CheckpointManager:
             self._drop_shared(())
             _tidy(self.folder)
         except OSError as error:
-            self._note(
+            self.note(
                 f"the checkpoints in {as_shown(self.folder)} cannot be removed: "
                 f"{error.strerror or error}; the next search of the study goes on from the last "
                 "one, and comes to the same end"
@@ -136,7 +135,7 @@ class CheckpointManager:
             if snapshot is not None:
                 return snapshot
             then = "the one before is taken" if at + 1 < len(found) else "there is no other"
-            self._note(f"checkpoint {path.name} {why}: {then}")
+            self.note(f"checkpoint {path.name} {why}: {then}")
         return None
 
     @property

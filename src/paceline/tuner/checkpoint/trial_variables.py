@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,24 +180,16 @@ def capture_trials(trials: Iterable[tuple[Trial, HandedOverTrial]]) -> Snapshot:
     return Snapshot({"shared": True, "trials": facts}, arrays)
 
 
+@dataclass(eq=False)
 class TrialHandoff:
-    """Reads the trials that workers of a study have left when they died.
+    """Reads the trials that workers of a study have left when they died."""
 
-    ``key`` is what a search must have in common with this one for its trials to be of use here;
-    JSON values. ``note`` is told of a checkpoint that is damaged, but not in ``own``, this worker's
-    folder: it tells of these elsewhere.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        key: Mapping[str, Any],
-        note: Callable[[str], None],
-        own: Path | None = None,
-    ) -> None:
-        self._folder, self._key, self._note = folder, key, note
-        self._own = None if own is None else own / FOLDER
-        self._found: list[Snapshot] | None = None
+    folder: Path  # the study's
+    # What a search must have in common with this one for its trials to be of use here; JSON values.
+    key: Mapping[str, Any]
+    note: Callable[[str], None]  # told of a checkpoint that is damaged, but not in ``own``
+    own: Path | None = None  # this worker's folder, whose damaged checkpoints are told of elsewhere
+    _found: list[Snapshot] | None = field(init=False, default=None)
 
     def has(self, stored: FrozenTrial) -> bool:
         """Whether the variables of a trial of the storage are kept, so that it can go on."""
@@ -229,11 +221,11 @@ class TrialHandoff:
 
     def clear(self) -> None:
         """Removes what dead workers have left, when no trial of the study is under way."""
-        for folder in self._folder.glob(f"{WORKERS}/*/{FOLDER}"):
-            CheckpointManager(folder, self._note).clear()
-        with study_lock(self._folder) as free:
+        for folder in self.folder.glob(f"{WORKERS}/*/{FOLDER}"):
+            CheckpointManager(folder, self.note).clear()
+        with study_lock(self.folder) as free:
             if free:  # otherwise a search has just begun there
-                CheckpointManager(self._folder / FOLDER, self._note).clear()
+                CheckpointManager(self.folder / FOLDER, self.note).clear()
 
     def _entry(self, trial: Trial) -> tuple[str, Mapping[str, Any], dict[str, np.ndarray]] | None:
         """The number under which a trial was kept, its facts, and the arrays of the snapshot."""
@@ -246,17 +238,17 @@ class TrialHandoff:
 
     def _snapshots(self) -> list[Snapshot]:
         if self._found is None:
-            folders = [self._folder / FOLDER, *sorted(self._folder.glob(f"{WORKERS}/*/{FOLDER}"))]
+            folders = [self.folder / FOLDER, *sorted(self.folder.glob(f"{WORKERS}/*/{FOLDER}"))]
             found = [CheckpointManager(folder, self._note_of(folder)).load() for folder in folders]
             self._found = [one for one in found if one is not None and self._is_ours(one.facts)]
         return self._found
 
     def _note_of(self, folder: Path) -> Callable[[str], None]:
-        return (lambda text: None) if folder == self._own else self._note
+        return self.note if self.own is None or folder != self.own / FOLDER else lambda text: None
 
     def _is_ours(self, facts: Mapping[str, Any]) -> bool:
         """Whether a snapshot is of single trials, of a search like this one."""
-        if facts.get("key") != self._key or facts.get("shared") is not True:
+        if facts.get("key") != self.key or facts.get("shared") is not True:
             return False
         try:
             msgspec.convert(facts, schema.TrialsFacts)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.study.storage.rdb import hide_password
@@ -20,11 +21,9 @@ _ENDED = ("complete", "pruned", "failed")
 _LATE: dict[tuple[str, str], _TrackerThread] = {}
 
 
+@dataclass(eq=False)
 class TrackerThreads:
-    """The trackers of one search, by name.
-
-    ``note`` is told of a tracker that fails or is late, in the thread of the search alone.
-    """
+    """The trackers of one search."""
 
     #: Seconds that the end of a search waits for a tracker that logs nothing.
     PATIENCE = 60.0
@@ -33,19 +32,19 @@ class TrackerThreads:
     #: Seconds after which the wait is noted.
     LONG = 3.0
 
-    def __init__(
-        self, trackers: Mapping[str, Tracker], study: Study, note: Callable[[str], None]
-    ) -> None:
-        self._trackers, self._study, self._note = trackers, study, note
-        self._pending: list[Trial] = []
-        self._threads: list[_TrackerThread] = []
+    trackers: Mapping[str, Tracker]  # by name
+    study: Study
+    # Told of a tracker that fails or is late, in the thread of the search alone.
+    note: Callable[[str], None]
+    _pending: list[Trial] = field(init=False, default_factory=list)
+    _threads: list[_TrackerThread] = field(init=False, default_factory=list)
 
     def begin(self, tracked: TrackedStudy) -> None:
         """Begins to tell the trackers of the study; nothing is told before."""
         # Another process that searches the study logs the trials that it has ended.
-        alone = not self._study.peers.shared
-        before = [t for t in self._study.trials if t.state in _ENDED] if alone else []
-        for name, tracker in self._trackers.items():
+        alone = not self.study.peers.shared
+        before = [t for t in self.study.trials if t.state in _ENDED] if alone else []
+        for name, tracker in self.trackers.items():
             earlier = _LATE.pop((name, tracked.identity), None)
             thread = _TrackerThread(name, tracker, tracked, deepcopy(before), earlier)
             self._threads.append(thread)
@@ -57,7 +56,7 @@ class TrackerThreads:
 
     def pass_on(self) -> None:
         """Hands over the trials that have ended, once the storage has confirmed their numbers."""
-        if self._pending and not self._study.writer.unnumbered:
+        if self._pending and not self.study.writer.unnumbered:
             for trial in self._pending:
                 for thread in self._threads:
                     thread.put(deepcopy(trial))
@@ -72,7 +71,7 @@ class TrackerThreads:
         if not self._threads:
             return
         self.pass_on()
-        trials = self._study.trials
+        trials = self.study.trials
         best = next(iter(trials.front), None) if trials.several else trials.best
         path = None if best is None else model(best)
         for thread in self._threads:
@@ -83,7 +82,7 @@ class TrackerThreads:
             if ended:
                 _LATE.pop(thread.key, None)
             if ended and not thread.failed and thread.where:
-                self._note(f"{thread.name}: {thread.where}")
+                self.note(f"{thread.name}: {thread.where}")
         self._tell_errors()
 
     def _wait_for(self, thread: _TrackerThread, limit: float) -> bool:
@@ -93,9 +92,9 @@ class TrackerThreads:
             now = time.monotonic()
             if not told and now - began > self.LONG:
                 told = True
-                self._note(f"waiting for {thread.name}, which has {thread.left} trials to log")
+                self.note(f"waiting for {thread.name}, which has {thread.left} trials to log")
             if now - max(began, thread.progressed) > self.PATIENCE or now - began > limit:
-                self._note(
+                self.note(
                     f"{thread.name} is not waited for any longer: {thread.left} trials are not "
                     "logged; the next search of the study logs them"
                 )
@@ -107,7 +106,7 @@ class TrackerThreads:
             error, thread.error = thread.error, None
             if error is not None:
                 text = hide_password(f"{type(error).__name__}: {error}".split("\n")[0])[:300]
-                self._note(f"{thread.name} is not told of this search any more: {text}")
+                self.note(f"{thread.name} is not told of this search any more: {text}")
 
 
 class _TrackerThread:
