@@ -119,7 +119,7 @@ def test_who_has_waited_longest_trains_with_a_free_slot_where_many_wait():
     forming.stream.form()
     assert forming.planner.compiled == []
     groups.append(group(7, name="7"))
-    forming.stream._grouper.groups.append(groups[-1])  # type: ignore[misc]
+    forming.stream.grouper.groups.append(groups[-1])  # type: ignore[misc]
     groups[-1].train = groups[0].train
     forming.stream.form()
     assert forming.planner.compiled == ["0"]
@@ -342,7 +342,7 @@ def test_no_pack_waits_at_a_lane_for_which_there_is_no_memory(monkeypatch, round
 
     def noted(self: PackStream, *arguments: Any) -> None:
         begin(self, *arguments)
-        most.append(len(self._runs) / self._planner.lanes)
+        most.append(len(self._runs) / self.planner.lanes)
 
     monkeypatch.setattr(PackStream, "_begin", noted)
     same(Run().finish(), rounds)

@@ -230,7 +230,7 @@ def test_where_time_may_end_a_search_few_programs_wait_for_their_turn(make, monk
 
     def watched(self: PackRounds, *arguments: Any, **named: Any) -> None:
         train(self, *arguments, **named)
-        groups = self._grouper.groups
+        groups = self.grouper.groups
         asked = [g for g in groups if g.active and g.program is not None and not g.n_live]
         waiting.append(sum(not any(t.epoch for t in group.queue) for group in asked))
 

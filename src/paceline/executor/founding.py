@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -67,30 +68,24 @@ def in_structures(operations: float) -> float:
     return operations / _STRUCTURE.get(jax.default_backend(), _STRUCTURE_ELSEWHERE)
 
 
+@dataclass(eq=False)
 class Founding:
-    """Makes the family of a trial.
+    """Makes the family of a trial."""
 
-    ``steps`` are training steps per epoch; ``trace_sizes`` traces a model on the full and on the
-    smaller batches.
-    """
-
-    def __init__(
-        self,
-        traced: TracedModel,
-        widths: OtherModels,
-        steps: int,
-        trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
-        bands: Bands | None = None,
-    ) -> None:
-        self._traced, self._widths = traced, widths
-        self._steps, self._trace_sizes = steps, trace_sizes
-        # Those of trials of its kind; None until ``family`` or a trial before has chosen.
-        self.bands = bands
-        self._others: dict[str, list[tuple[int, ...]]] = {}  # width -> shapes at another value
-        self.refused: list[str] = []  # why combinations of choices are not in the family
-        # Widths that cannot be padded, such as the size of a kernel: the trials of a family have
-        # one value of these.
-        self.dividing: list[str] = []
+    traced: TracedModel
+    widths: OtherModels
+    steps: int  # training steps per epoch
+    # Traces a model on the full and on the smaller batches.
+    trace_sizes: Callable[[Any], tuple[TracedModel, Tails]]
+    # Those of trials of its kind; None until ``family`` or a trial before has chosen.
+    bands: Bands | None = None
+    # Width -> shapes at another value.
+    _others: dict[str, list[tuple[int, ...]]] = field(init=False, default_factory=dict)
+    # Why combinations of choices are not in the family.
+    refused: list[str] = field(init=False, default_factory=list)
+    # Widths that cannot be padded, such as the size of a kernel: the trials of a family have
+    # one value of these.
+    dividing: list[str] = field(init=False, default_factory=list)
 
     def family(
         self, ranges: Mapping[str, Sequence[int]], choices: Mapping[str, Sequence[Any]]
@@ -100,9 +95,9 @@ class Founding:
         ``ranges`` holds the values of whole numbers that may be widths, ``choices`` those of what
         may change operations.
         """
-        always, by_filling = self._widths.always, self._by_filling
+        always, by_filling = self.widths.always, self._by_filling
         if not always:
-            if unknown_cost(self._traced) and not by_filling:
+            if unknown_cost(self.traced) and not by_filling:
                 return None
             if self._may_be_huge(ranges):
                 return None  # not even built: it may not fit in memory
@@ -114,7 +109,7 @@ class Founding:
             if self.bands is None:
                 return None
         if self.bands is not None:
-            ranges = within(ranges, self.bands, self._widths.hparams)
+            ranges = within(ranges, self.bands, self.widths.hparams)
             names = [name for name in names if len(ranges[name]) > 1]
         combinations, own = self._combinations(choices)
         try:
@@ -132,7 +127,7 @@ class Founding:
             if at == own:
                 continue
             with self._noting():  # a user's build may refuse it
-                other, tails = self._trace_sizes(self._widths.build(largest | combination))
+                other, tails = self.trace_sizes(self.widths.build(largest | combination))
                 if operations_of(other) not in known:
                     members[at] = self._member(other, tails, smaller | combination)
                     known.add(members[at].operations)
@@ -142,11 +137,11 @@ class Founding:
         return Family({each.operations: each for each in chosen}, layout, together)
 
     def _may_be_huge(self, ranges: Mapping[str, Sequence[int]]) -> bool:
-        own = self._widths.hparams
+        own = self.widths.hparams
         growth = sorted(values[-1] / own[name] for name, values in ranges.items())
         if not self._by_filling:
-            return self._cost(self._traced) * math.prod(growth) > _HUGE
-        parts = self._traced.state.lists()[:3]
+            return self._cost(self.traced) * math.prod(growth) > _HUGE
+        parts = self.traced.state.lists()[:3]
         numbers = sum(math.prod(leaf.shape) for part in parts for leaf in part)
         return numbers * math.prod(growth[-2:]) > _HUGE_STATE
 
@@ -163,14 +158,14 @@ class Founding:
         """
         largest = {name: ranges[name][-1] for name in names}
         smaller = _smaller(names, ranges)
-        full, tails = self._trace_sizes(self._widths.build(largest | combination))
+        full, tails = self.trace_sizes(self.widths.build(largest | combination))
         if self._is_judged(names) and not self._padding_pays(names, ranges, full):
             return largest, smaller, None
         return largest, smaller, self._member(full, tails, smaller | combination)
 
     def _is_judged(self, names: Sequence[str]) -> bool:
         """Whether what these widths cost is to decide if they are padded: with bands, it has."""
-        free = not self._widths.always and not self._by_filling
+        free = not self.widths.always and not self._by_filling
         return bool(names) and free and self.bands is None
 
     def _choose_bands(
@@ -180,14 +175,14 @@ class Founding:
         choices: Mapping[str, Sequence[Any]],
     ) -> Bands | None:
         """The bands of these widths; None where trials take less time in programs of their own."""
-        widths, rest = self._widths, [len(v) for n, v in ranges.items() if n not in names]
+        widths, rest = self.widths, [len(v) for n, v in ranges.items() if n not in names]
         # Whole numbers that are no widths, such as the number of layers, divide trials into kinds.
         trials = max(LEAST_TRIALS, widths.expected // math.prod(rest))
-        ours = [leaf.shape for leaf in self._traced.state.trainable]
+        ours = [leaf.shape for leaf in self.traced.state.trainable]
         work = WorkByWidths({name: widths.hparams[name] for name in names}, ours, self._others)
         combinations = math.prod(len(values) for values in choices.values())
         return choose_bands(
-            spread(widths, names), work, self._cost(self._traced), trials, combinations
+            spread(widths, names), work, self._cost(self.traced), trials, combinations
         )
 
     def _paddable(
@@ -233,14 +228,14 @@ class Founding:
             more = [members[at] for at in numbers]
             with self._noting():  # they may not go together
                 found = join_variants(more)
-                if self._widths.always or self._choosing_pays(found[1][0][0], more):
+                if self.widths.always or self._choosing_pays(found[1][0][0], more):
                     chosen, joint, taken = more, found, set(numbers)
         return chosen, joint
 
     def _names(self, ranges: Mapping[str, Sequence[int]]) -> list[str]:
         """The whole numbers that are widths: another value changes a variable's shape."""
-        widths = self._widths
-        ours = [leaf.shape for part in self._traced.state.lists()[:2] for leaf in part]
+        widths = self.widths
+        ours = [leaf.shape for part in self.traced.state.lists()[:2] for leaf in part]
         names = []
         for name, values in ranges.items():
             others = [value for value in values if value != widths.hparams[name]]
@@ -262,7 +257,7 @@ class Founding:
 
         A choice counts that changes a model by more than numbers.
         """
-        widths = self._widths
+        widths = self.widths
         found: list[dict[str, Any]] = [{}]
         own = 0
         ours = structure_of(widths.build({})) if choices else None
@@ -292,8 +287,8 @@ class Founding:
         if ours is not None:
             theirs = structure_of(model)
             return theirs is not None and theirs.structure != ours.structure
-        traced, _ = self._trace_sizes(model)
-        return operations_of(traced) != operations_of(self._traced)
+        traced, _ = self.trace_sizes(model)
+        return operations_of(traced) != operations_of(self.traced)
 
     def _member(self, full: TracedModel, tails: Tails, smaller: Mapping[str, Any]) -> FamilyMember:
         """A variant, from its steps at the largest widths, on full and smaller batches.
@@ -301,7 +296,7 @@ class Founding:
         ``smaller`` holds the widths and choices of its smaller model, whose numbers differ too, to
         show which constants depend on them.
         """
-        numbers = self._widths.other_numbers({**self._widths.hparams, **smaller})
+        numbers = self.widths.other_numbers({**self.widths.hparams, **smaller})
         try:
             return self._member_of(full, tails, {**smaller, **numbers})
         except NotPaddable:
@@ -312,7 +307,7 @@ class Founding:
     ) -> FamilyMember:
         narrow, tails_n = full, tails
         if smaller:
-            narrow, tails_n = self._trace_sizes(self._widths.build(smaller))
+            narrow, tails_n = self.trace_sizes(self.widths.build(smaller))
         return member_of(full, tails, narrow, tails_n)
 
     def _padding_pays(
@@ -322,7 +317,7 @@ class Founding:
         full: TracedModel,
     ) -> bool:
         """Whether padding costs less than the structures that need no program of their own."""
-        mean = self._widths.build(
+        mean = self.widths.build(
             {name: ranges[name][(len(ranges[name]) - 1) // 2] for name in names}
         )
         usual = _weights([variable.shape for variable in mean.trainable_variables])
@@ -358,7 +353,7 @@ class Founding:
     def _sharing_pays(self, flops: float, elements: float, saved: float) -> bool:
         from paceline.executor.accelerator_costs import sharing_pays  # no CPU needs it
 
-        steps = self._steps * self._widths.epochs
+        steps = self.steps * self.widths.epochs
         return sharing_pays(
             flops=flops, elements=elements, steps=steps, structures=saved, trials=LEAST_TRIALS
         )
@@ -369,7 +364,7 @@ class Founding:
 
     def _structures(self, operations: float) -> float:
         """Operations in each step of a trial, in structures that could be compiled in that time."""
-        return in_structures(operations * self._steps * self._widths.epochs)
+        return in_structures(operations * self.steps * self.widths.epochs)
 
 
 def _is_kind(value: Any, representative: Any) -> bool:

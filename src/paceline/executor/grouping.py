@@ -139,37 +139,35 @@ def program_of(group: Group) -> CompiledPlan:
     return group.program
 
 
+@dataclass(eq=False)
 class TrialGrouper:
-    """Sorts trials into groups.
+    """Sorts trials into groups."""
 
-    ``chunk_bytes`` is the size of a chunk of training data; None: all of them are on the device.
-    ``notes`` tells why trials of several widths do not share a program. ``away``: whether the
-    trials train on other machines.
-    """
-
-    def __init__(
-        self,
-        data: SearchData,
-        chunk_bytes: float | None = None,
-        notes: Notes | None = None,
-        *,
-        away: bool = False,
-    ) -> None:
-        self._data, self._chunk_bytes, self._away = data, chunk_bytes, away
-        self._notes = Notes() if notes is None else notes
-        self.founders: list[int] = []  # see ``WidthFamilies``
-        self.families: WidthFamilies | None = None  # None until a trial asks for one
-        self._waiting: Any = None  # ``WaitingWidths``, once trials that wait have been joined
-        # Structure and one of its groups, by key -> how its trials ride in the group's program.
-        self._embeddings: dict[tuple[Any, ...], Embedding] = {}
-        self._by_key: dict[tuple[Any, ...], Group] = {}
-        self._smaller = SmallerBatches()
-        self._predictor = constant_laws.ConstantPredictor()
-        self._looked_up: set[tuple[Any, ...]] = set()  # structures and groups looked up on disk
-        self._met: set[tuple[Any, ...]] = set()  # models that were not to be trained
-        # Structure -> what building the optimizer adds to the model's state; None where some of it
-        # is not always zero.
-        self._optimizer_starts: dict[str, list[Any] | None] = {}
+    data: SearchData
+    # Size of a chunk of training data; None: all of them are on the device.
+    chunk_bytes: float | None = None
+    # Tells why trials of several widths do not share a program.
+    notes: Notes = field(default_factory=Notes)
+    away: bool = field(default=False, kw_only=True)  # whether trials train on other machines
+    founders: list[int] = field(init=False, default_factory=list)  # see ``WidthFamilies``
+    # None until a trial asks for one.
+    families: WidthFamilies | None = field(init=False, default=None)
+    # ``WaitingWidths``, once trials that wait have been joined.
+    _waiting: Any = field(init=False, default=None)
+    # Structure and one of its groups, by key -> how its trials ride in the group's program.
+    _embeddings: dict[tuple[Any, ...], Embedding] = field(init=False, default_factory=dict)
+    _by_key: dict[tuple[Any, ...], Group] = field(init=False, default_factory=dict)
+    _smaller: SmallerBatches = field(init=False, default_factory=SmallerBatches)
+    _predictor: constant_laws.ConstantPredictor = field(
+        init=False, default_factory=constant_laws.ConstantPredictor
+    )
+    # Structures and groups looked up on disk.
+    _looked_up: set[tuple[Any, ...]] = field(init=False, default_factory=set)
+    # Models that were not to be trained.
+    _met: set[tuple[Any, ...]] = field(init=False, default_factory=set)
+    # Structure -> what building the optimizer adds to the model's state; None where some of it
+    # is not always zero.
+    _optimizer_starts: dict[str, list[Any] | None] = field(init=False, default_factory=dict)
 
     @property
     def groups(self) -> list[Group]:
@@ -198,15 +196,15 @@ class TrialGrouper:
         Raises Unpackable if the step cannot be traced, or cannot be shared, or a callback acts
         within an epoch; the message says why.
         """
-        setting = job.setting or self._data.inputs(job.batch_size)
+        setting = job.setting or self.data.inputs(job.batch_size)
         if setting.why_fit is not None:
             raise Unpackable(setting.why_fit)
         trace.check_packable(job.model, preprocessed=setting.preprocessed)
         if job.callbacks is not None:
             made = job.make_callbacks()[0]
-            if why := why_not_packed(made) or why_not_beside(made, job.model, away=self._away):
+            if why := why_not_packed(made) or why_not_beside(made, job.model, away=self.away):
                 raise Unpackable(why)
-        structure = stock_structure(job.model, setting, self._data.fold)
+        structure = stock_structure(job.model, setting, self.data.fold)
         known = None if structure is None else (job, setting, structure)
         group = known and (self._recognise(*known) or self._foresee(*known))
         group = group or self._trace(job, setting, structure)
@@ -223,9 +221,9 @@ class TrialGrouper:
         can be learnt from the model. Raises Unpackable if the model cannot be packed.
         """
         if isinstance(setting, int):
-            setting = self._data.inputs(setting)
+            setting = self.data.inputs(setting)
         trace.check_packable(model, preprocessed=setting.preprocessed)
-        structure = stock_structure(model, setting, self._data.fold)
+        structure = stock_structure(model, setting, self.data.fold)
         family = None if structure is None else alike_key(structure, setting, widths)
         numbers = () if structure is None else structure.numbers
         found = None if family is None else self._predictor.predict(family, numbers)
@@ -270,7 +268,7 @@ class TrialGrouper:
         """Queues a trial that follows from others of its family; None: it must be traced."""
         if self.families is None or job.widths is None:
             return None
-        work = workload_of(setting, self._data.fold, self._chunk_bytes)
+        work = workload_of(setting, self.data.fold, self.chunk_bytes)
         model, kind = job.model, kind_of(work, setting)
 
         def own(metrics: list[Any]) -> State:
@@ -364,7 +362,7 @@ class TrialGrouper:
         model's training step and, with validation data, of its validation step; its state; and how
         it rides in its group's program, if not as it was traced.
         """
-        work, table = workload_of(setting, self._data.fold, self._chunk_bytes), setting.class_weight
+        work, table = workload_of(setting, self.data.fold, self.chunk_bytes), setting.class_weight
         traced, start = traced_model(model, work, table, structure)
         if structure is not None:
             starts, name = self._optimizer_starts, structure.structure
@@ -374,7 +372,7 @@ class TrialGrouper:
         kind, ride = kind_of(work, setting), None
         tails = cache(partial(self._smaller.tails, model, traced, work, table, kind))
         if widths is not None:
-            self.families = self.families or WidthFamilies(self._notes, self.founders)
+            self.families = self.families or WidthFamilies(self.notes, self.founders)
             widths = with_variables(widths, work, table)
             sizes = partial(traced_sizes, work=work, table=table)
             ride = self.families.admit(traced, widths, kind, work.steps, sizes, tails)

@@ -113,36 +113,35 @@ class _PackRun:
     leaving: set[int] = field(default_factory=set)  # numbers of the trials whose training is over
 
 
+@dataclass(eq=False)
 class PackStream:
     """Forms packs as trials come, and trains each to its end."""
 
-    def __init__(
-        self,
-        grouper: TrialGrouper,
-        planner: Planner,
-        slots: SlotAllocator,
-        lanes: LaneThreads,
-        reporter: EpochReporter,
-        demand: Demand,
-    ) -> None:
-        self._grouper, self._planner, self._slots = grouper, planner, slots
-        self._lanes, self._reporter, self._demand = lanes, reporter, demand
-        self._runs: list[_PackRun] = []
-        # Programs whose packs fit into the memory, by id: whether twice as many do, too.
-        self._fitting: dict[int, bool] = {}
-        self._stop, self._news = threading.Event(), threading.Event()
-        self._search_works = False  # whether the search's thread does something else now
-        self._seconds = math.inf  # of the shortest epoch
-        self._until = 0.0  # when packs stop, by ``time.perf_counter``
-        # Once ``over``, no pack is formed any more; those that are there train to their end.
-        self.over = self._leaves = False
+    grouper: TrialGrouper
+    planner: Planner
+    slots: SlotAllocator
+    lanes: LaneThreads
+    reporter: EpochReporter
+    demand: Demand
+    _runs: list[_PackRun] = field(init=False, default_factory=list)
+    # Programs whose packs fit into the memory, by id: whether twice as many do, too.
+    _fitting: dict[int, bool] = field(init=False, default_factory=dict)
+    _stop: threading.Event = field(init=False, default_factory=threading.Event)
+    _news: threading.Event = field(init=False, default_factory=threading.Event)
+    # Whether the search's thread does something else now.
+    _search_works: bool = field(init=False, default=False)
+    _seconds: float = field(init=False, default=math.inf)  # of the shortest epoch
+    _until: float = field(init=False, default=0.0)  # when packs stop, by ``time.perf_counter``
+    # Once ``over``, no pack is formed any more; those that are there train to their end.
+    over: bool = field(init=False, default=False)
+    _leaves: bool = field(init=False, default=False)
 
     # -- forming packs -----------------------------------------------------------------------------
 
     @property
     def _packs(self) -> list[tuple[Group, Pack]]:
         """The packs that have trials, in the order in which they were formed."""
-        found = [(g, pack) for g in self._grouper.groups for pack in g.packs if pack.live]
+        found = [(g, pack) for g in self.grouper.groups for pack in g.packs if pack.live]
         return sorted(found, key=lambda pair: pair[1].live[0].number)
 
     @property
@@ -157,8 +156,8 @@ class PackStream:
         if self._runs:
             return False
         if self._leaves:
-            for group in self._grouper.groups:
-                self._slots.empty_packs(group, begun=False)
+            for group in self.grouper.groups:
+                self.slots.empty_packs(group, begun=False)
         return self._leaves or (self.over and not self._packs)
 
     def _end(self) -> None:
@@ -167,7 +166,7 @@ class PackStream:
         When the first trial is trained in a round, which trials have been taken in must not depend
         on the clock. With one program nothing does.
         """
-        if self._demand.one_program:
+        if self.demand.one_program:
             self._leaves = True
         else:
             self.over = True
@@ -189,7 +188,7 @@ class PackStream:
             return False
         begun = {id(run.pack) for run in self._runs}
         waiting = [pack for _, pack in self._packs if pack.began is None and id(pack) not in begun]
-        most = FURTHER * self._planner.slots_now(self._grouper.groups)
+        most = FURTHER * self.planner.slots_now(self.grouper.groups)
         return sum(len(pack.live) for pack in waiting) < most
 
     def form(self) -> None:
@@ -197,7 +196,7 @@ class PackStream:
         if self._is_ending:
             return
         late = 0  # trials whose program must be compiled again, once its packs have ended
-        for group in [group for group in self._grouper.groups if group.queue]:
+        for group in [group for group in self.grouper.groups if group.queue]:
             if not all(map(_is_plain, group.queue)):
                 self._end()
                 return
@@ -205,44 +204,42 @@ class PackStream:
                 late += len(group.queue)
             else:
                 self._form(group)
-        waiting = [g for g in self._grouper.groups if g.queue and not lacks_input(g)]
+        waiting = [g for g in self.grouper.groups if g.queue and not lacks_input(g)]
         while waiting and self._has_long_waited(waiting):
             group = min(waiting, key=lambda group: group.queue[0].number)
             if group.program is None:
                 of = (
-                    self._demand.of_known
-                    if len(self._grouper.groups) > 1
-                    else self._demand.of_program
+                    self.demand.of_known if len(self.grouper.groups) > 1 else self.demand.of_program
                 )
-                self._planner.compile(group, *of(group))
+                self.planner.compile(group, *of(group))
             self._form(group, partial=len(waiting) > 1)
             waiting.remove(group)
-        if late and (self._demand.one_program or late >= FURTHER * self._planner.max_slots([])):
+        if late and (self.demand.one_program or late >= FURTHER * self.planner.max_slots([])):
             self._end()
 
     def _has_long_waited(self, groups: list[Group]) -> bool:
-        enough = self._planner.slots_of(groups) * self._demand.further
+        enough = self.planner.slots_of(groups) * self.demand.further
         return sum(len(group.queue) for group in groups) >= enough
 
     def form_rest(self) -> None:
         """Forms packs of all trials that wait: no more come."""
-        for group in self._grouper.groups if not self._is_ending else ():
+        for group in self.grouper.groups if not self._is_ending else ():
             if lacks_input(group):
                 self._end()
             elif group.queue:
                 if group.program is None and group.restored_program is None:
-                    self._planner.compile(group, *self._demand.of_program(group))
+                    self.planner.compile(group, *self.demand.of_program(group))
                 self._form(group, partial=True)
 
     def _form(self, group: Group, *, partial: bool = False) -> None:
         """Forms the packs that a group's trials fill; with ``partial`` one of the rest, too."""
         if group.restored_program is not None and group.program is None and group.queue:
-            self._planner.compile_again(group)
+            self.planner.compile_again(group)
         if group.program is None:
             return
         n_slots = group.program.n_slots
         while len(group.queue) >= n_slots or (partial and group.queue):
-            pack = self._slots.new_pack(group)
+            pack = self.slots.new_pack(group)
             group.packs.append(pack)
             while group.queue and pack.free and pack.takes(group.queue[0]):
                 pack.admit(group.queue.popleft())
@@ -279,7 +276,7 @@ class PackStream:
             while not self._stop.is_set() or self._runs:
                 self._news.clear()
                 self.form()
-                if self._demand.all_asked:
+                if self.demand.all_asked:
                     self.form_rest()
                 if not self._stop.is_set():
                     self._begin(timeline, failed)
@@ -290,11 +287,11 @@ class PackStream:
                 for run, epoch in took:
                     wall += share
                     trained.append((len(run.pack.slots), epoch.trained))
-                    if len(trained) >= self._planner.lanes:
-                        timings.add_epochs(wall, trained, self._planner.lanes)
+                    if len(trained) >= self.planner.lanes:
+                        timings.add_epochs(wall, trained, self.planner.lanes)
                         wall, trained = 0.0, []
                     self._seconds = min(self._seconds, sum(vars(epoch.trained[1]).values()))
-                    self._reporter.report_held(run.group, run.pack, epoch, report, run.leaving)
+                    self.reporter.report_held(run.group, run.pack, epoch, report, run.leaving)
                     timeline.end_round([run.pack], set(epoch.trained[0]))
                 broken += self._end_runs()
                 if took:
@@ -312,7 +309,7 @@ class PackStream:
         finally:
             self._stop.set()
             sys.setswitchinterval(switch)
-            timings.add_epochs(wall, trained, self._planner.lanes)
+            timings.add_epochs(wall, trained, self.planner.lanes)
         for run in broken:
             self._handle(run, failed)
 
@@ -327,10 +324,10 @@ class PackStream:
 
         Rounds measure which plan is fastest, and compile packs of fewer slots for the last trials.
         """
-        if self._demand.one_program and not self._is_ending:
-            (group,) = self._grouper.groups
-            left, rest = self._demand.epochs_left(group), self._demand.all_asked
-            if self._planner.gains_from_rounds(group, left, self._seconds, all_asked=rest):
+        if self.demand.one_program and not self._is_ending:
+            (group,) = self.grouper.groups
+            left, rest = self.demand.epochs_left(group), self.demand.all_asked
+            if self.planner.gains_from_rounds(group, left, self._seconds, all_asked=rest):
                 self._end()
 
     def _work(self, meanwhile: Callable[[], bool]) -> bool:
@@ -347,7 +344,7 @@ class PackStream:
 
     def _begin(self, timeline: SlotTimeline, failed: Failed) -> None:
         """Hands packs whose program is compiled to the lanes, a few more than train at once."""
-        lanes = self._planner.lanes
+        lanes = self.planner.lanes
         there = {id(run.pack) for run in self._runs}
         begun = False
         # Those that have begun come first: they have their arrays on the device.
@@ -359,14 +356,14 @@ class PackStream:
                 continue
             key = id(pack.program)
             if key not in self._fitting:
-                if not self._slots.fits(group, failed):
+                if not self.slots.fits(group, failed):
                     self._end()  # its trials wait again, for smaller packs
                     return
-                self._fitting[key] = self._slots.fits_twice(group)
+                self._fitting[key] = self.slots.fits_twice(group)
             if behind and not self._fitting[key]:
                 break  # its arrays would lie beside those of the pack before it
             run = _PackRun(group, pack, behind)
-            run.future = self._lanes.submit(lambda run=run: self._run(run))
+            run.future = self.lanes.submit(lambda run=run: self._run(run))
             run.future.add_done_callback(lambda _: self._news.set())
             self._runs.append(run)
             begun = True
@@ -377,7 +374,7 @@ class PackStream:
         """Trains a pack until a trial ends, or the packs are to stop; called in a lane."""
         pack, held = run.pack, run.group.nbytes * len(run.pack.slots)
         # With one program the slot of a trial that failed is given to another at once.
-        enough = 1 if self._demand.one_program else len(pack.live)
+        enough = 1 if self.demand.one_program else len(pack.live)
         while not self._stop.is_set() and len(run.leaving) < enough:
             if run.behind and time.perf_counter() > self._until:
                 return
@@ -386,7 +383,7 @@ class PackStream:
             trials = pack.live
             last = any(trial.epoch >= trial.epochs for trial in trials)
             # Elsewhere than on a CPU copies cost more than it does to wait for the search.
-            busy = self._search_works or self._planner.on_cpu
+            busy = self._search_works or self.planner.on_cpu
             full = held * (len(run.epochs) + 1) > _HELD
             late = self._stop.is_set() or time.perf_counter() > self._until
             last = last or late or full or not busy
@@ -415,8 +412,8 @@ class PackStream:
             if not run.pack.live:
                 run.group.packs.remove(run.pack)
                 if not run.group.active:
-                    self._reporter.end_group(run.group)
-            elif run.pack.free and self._demand.one_program:
+                    self.reporter.end_group(run.group)
+            elif run.pack.free and self.demand.one_program:
                 self._refill(run.group, run.pack)
         return broken
 
@@ -434,9 +431,9 @@ class PackStream:
         """Handles the error of a pack, when no pack trains; raises one that concerns all trials."""
         error = run.future.exception()
         assert error is not None
-        if self._slots.recover(run.group, run.pack, error, failed):
+        if self.slots.recover(run.group, run.pack, error, failed):
             self._end()
-            self._slots.halve(run.group)
+            self.slots.halve(run.group)
 
 
 def _is_plain(trial: SlotTrial) -> bool:

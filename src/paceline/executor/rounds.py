@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
 
 from paceline.executor.base import EpochLimit, Failed, LateAnswer, Report, settled
 from paceline.executor.grouping import Group, TrialGrouper, program_of
@@ -85,27 +86,23 @@ class EpochRound:
         return sum(len(pack.slots) for pack in self.packs) if full and not self._disturbed else 0
 
 
+@dataclass(eq=False)
 class PackRounds:
     """Trains all packs whose turn it is, an epoch at a time."""
 
-    def __init__(
-        self,
-        grouper: TrialGrouper,
-        planner: Planner,
-        slots: SlotAllocator,
-        lanes: LaneThreads,
-        reporter: EpochReporter,
-        demand: Demand,
-        paused: PausedStates,
-        limit: EpochLimit,
-    ) -> None:
-        self._grouper, self._planner, self._slots = grouper, planner, slots
-        self._lanes, self._reporter, self._demand = lanes, reporter, demand
-        self._paused, self._limit = paused, limit
-        self.number = 0  # rounds so far
-        # The beginning of the round that waits for a compiler; None: none does.
-        self.begun: RoundBegin | None = None
-        self.compiling = False  # whether nothing can train until a program is compiled
+    grouper: TrialGrouper
+    planner: Planner
+    slots: SlotAllocator
+    lanes: LaneThreads
+    reporter: EpochReporter
+    demand: Demand
+    paused: PausedStates
+    limit: EpochLimit
+    number: int = field(init=False, default=0)  # rounds so far
+    # The beginning of the round that waits for a compiler; None: none does.
+    begun: RoundBegin | None = field(init=False, default=None)
+    # Whether nothing can train until a program is compiled.
+    compiling: bool = field(init=False, default=False)
 
     def train(
         self,
@@ -123,38 +120,38 @@ class PackRounds:
         if packs have not ended their epoch within the limit, and what ``report`` raised.
         """
         timings, timeline = spent
-        active = [group for group in self._grouper.groups if group.active]
+        active = [group for group in self.grouper.groups if group.active]
         again = self.begun if lockstep else None  # it was broken off while it waited
         active = active if again is None else [group for group in active if again.has(group)]
-        self.begun = begun = again or RoundBegin.of(active, self._demand.all_asked)
+        self.begun = begun = again or RoundBegin.of(active, self.demand.all_asked)
         self.number += 1
         self._compile(active, widens=again is None)
         active = [group for group in active if group.program is not None]
-        ready = self._slots.groups_in_turn(active, self.number)
+        ready = self.slots.groups_in_turn(active, self.number)
         for group in ready:
             self._wait_for(program_of(group), meanwhile)
         self.begun = None
-        ready = [group for group in ready if self._slots.fits(group, failed)]
+        ready = [group for group in ready if self.slots.fits(group, failed)]
         only = begun.numbers if lockstep else None
-        all_asked = begun.all_asked if lockstep else self._demand.all_asked
-        filled = [(group, self._slots.refill(group, all_asked, only)) for group in ready]
+        all_asked = begun.all_asked if lockstep else self.demand.all_asked
+        filled = [(group, self.slots.refill(group, all_asked, only)) for group in ready]
         packs = [(group, pack) for group, found in filled for pack in found]
-        packs = [(group, pack) for group, pack in packs if self._reporter.begin_epoch(pack, failed)]
+        packs = [(group, pack) for group, pack in packs if self.reporter.begin_epoch(pack, failed)]
         timeline.begin_round(packs)
-        now = EpochRound(packs, self._lanes)
-        now.run(meanwhile, self._limit.seconds, lockstep=lockstep)
+        now = EpochRound(packs, self.lanes)
+        now.run(meanwhile, self.limit.seconds, lockstep=lockstep)
         timings.add_round(now.wall, now.packs, now.trained)
         timeline.end_round(now.packs, {job for results, _ in now.trained for job in results})
-        n_full = now.n_full(self._planner.lanes)
+        n_full = now.n_full(self.planner.lanes)
         tight = self._report_round(now, report, failed)
         for group in tight:
-            self._paused.leave_device()
-            self._slots.halve(group)
+            self.paused.leave_device()
+            self.slots.halve(group)
         for group in ready if not tight else ():
             self._reconsider_plan(group, n_full if len(ready) == 1 else 0, now.wall)
         for group in ready:
             if not group.active:
-                self._reporter.end_group(group)
+                self.reporter.end_group(group)
 
     def _compile(self, groups: Sequence[Group], *, widens: bool) -> None:
         """Compiles groups that have no program and, where it widens, those that lack an input.
@@ -164,14 +161,14 @@ class PackRounds:
         """
         for group in groups:
             if group.program is None and group.restored_program is not None:
-                self._planner.compile_again(group)
-            if group.program is None and self._demand.by_time:
-                if self._planner.is_ahead(self._grouper.groups):
+                self.planner.compile_again(group)
+            if group.program is None and self.demand.by_time:
+                if self.planner.is_ahead(self.grouper.groups):
                     continue
             if group.program is None or (widens and lacks_input(group)):
                 if group.program is None:
                     group.asked_round = self.number
-                self._planner.compile(group, *self._demand.of_program(group))
+                self.planner.compile(group, *self.demand.of_program(group))
 
     def _report_round(self, now: EpochRound, report: Report, failed: Failed) -> list[Group]:
         """Reports a round and does what is answered; returns the groups that lack memory."""
@@ -179,12 +176,12 @@ class PackRounds:
         told: list[tuple[Group, Pack, SlotTrial, LateAnswer]] = []
         for group, pack, epoch in now.outcomes:
             if not isinstance(epoch, BaseException):
-                told += self._reporter.report_epoch(group, pack, epoch, report, failed)
-            elif self._slots.recover(group, pack, epoch, failed):
+                told += self.reporter.report_epoch(group, pack, epoch, report, failed)
+            elif self.slots.recover(group, pack, epoch, failed):
                 tight[id(group)] = group
         # Late answers may depend on the reports of all packs, so they are asked for now.
         for group, pack, trial, answer in told:
-            self._reporter.apply_answer(group, pack, trial, settled(answer))
+            self.reporter.apply_answer(group, pack, trial, settled(answer))
         return list(tight.values())
 
     def _reconsider_plan(self, group: Group, n_trials: int, seconds: float) -> None:
@@ -197,16 +194,16 @@ class PackRounds:
         if group.plan_choice is not None and n_trials:
             candidate = Candidate(program.plan, program.n_slots)
             group.plan_choice.note(candidate, n_trials, seconds)
-        left, expected = self._demand.epochs_left(group), self._demand.expected
-        self._planner.reconsider(group, left, expected)
-        if self._demand.all_asked and not group.queue and not self._paused.of(group):
-            self._planner.shrink(group, seconds)
+        left, expected = self.demand.epochs_left(group), self.demand.expected
+        self.planner.reconsider(group, left, expected)
+        if self.demand.all_asked and not group.queue and not self.paused.of(group):
+            self.planner.shrink(group, seconds)
         else:
-            self._planner.grow(group, left, seconds, expected)
-        if group.next_program is not None and self._planner.arrived(group):
-            self._slots.empty_packs(group)
+            self.planner.grow(group, left, seconds, expected)
+        if group.next_program is not None and self.planner.arrived(group):
+            self.slots.empty_packs(group)
             group.program, group.next_program = group.next_program, None
-            self._planner.plans.add(group.program.plan)
+            self.planner.plans.add(group.program.plan)
 
     def _wait_for(self, program: CompiledPlan, meanwhile: Callable[[], bool]) -> None:
         self.compiling = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from paceline.errors import DataError, UsageError
@@ -34,19 +34,15 @@ _SURE = 3
 _SURE_OF_CHOICES = 6
 
 
+@dataclass(eq=False)
 class SlotAllocator:
     """Gives the slots of an executor to its trials."""
 
-    def __init__(
-        self,
-        planner: Planner,
-        device_data: DeviceData,
-        data: SearchData,
-        notes: Notes,
-        limit: EpochLimit,
-    ) -> None:
-        self._planner, self._device_data, self._data = planner, device_data, data
-        self._notes, self._limit = notes, limit
+    planner: Planner
+    device_data: DeviceData
+    data: SearchData
+    notes: Notes
+    limit: EpochLimit
 
     def groups_in_turn(self, active: list[Group], now: int) -> list[Group]:
         """The groups that train now: those in slots, then as many as fill the device, in order.
@@ -55,7 +51,7 @@ class SlotAllocator:
         results in the order of training, and a resumed search must decide as the first one did.
         ``active`` groups have trials that wait or train; ``now`` is the number of the round.
         """
-        lanes, found = self._planner.lanes, [group for group in active if group.n_live]
+        lanes, found = self.planner.lanes, [group for group in active if group.n_live]
         for group in active:
             if group.n_live:
                 continue
@@ -91,11 +87,11 @@ class SlotAllocator:
         """
         if any(pack.began is not None for pack in group.packs):
             return True
-        program, planner = program_of(group), self._planner
-        room = self._device_data.room(group, program, planner.lanes)
+        program, planner = program_of(group), self.planner
+        room = self.device_data.room(group, program, planner.lanes)
         if room.fitting == 0 and planner.lanes > 1:
             planner.lanes = 1
-            room = self._device_data.room(group, program, 1)
+            room = self.device_data.room(group, program, 1)
         if room.fitting >= program.n_slots:
             return True
         free = size_text(room.free)
@@ -119,12 +115,12 @@ class SlotAllocator:
 
     def fits_twice(self, group: Group) -> bool:
         """Whether memory holds two packs of a group for each lane; one of each fits."""
-        program, n_packs = program_of(group), 2 * self._planner.lanes
-        return self._device_data.room(group, program, n_packs).fitting >= program.n_slots
+        program, n_packs = program_of(group), 2 * self.planner.lanes
+        return self.device_data.room(group, program, n_packs).fitting >= program.n_slots
 
     def _limit_slots(self, group: Group, n_slots: int) -> None:
         """Drops a group's program, to be compiled again with at most ``n_slots`` slots."""
-        self._notes.tell(
+        self.notes.tell(
             f"the device's memory holds {n_slots} slots a pack of this program, not "
             f"{program_of(group).n_slots}"
         )
@@ -143,7 +139,7 @@ class SlotAllocator:
             raise error
         saved, lost = pack.rescue()
         group.packs.remove(pack)  # its arrays may be gone
-        again = is_out_of_memory(error) and self._planner.can_halve(pack.program)
+        again = is_out_of_memory(error) and self.planner.can_halve(pack.program)
         if again:
             group.queue.extendleft(reversed(saved))
         else:
@@ -161,7 +157,7 @@ class SlotAllocator:
         n_slots = program_of(group).n_slots
         self.empty_packs(group)
         if n_slots == 1:
-            self._planner.lanes = 1
+            self.planner.lanes = 1
         self._limit_slots(group, max(1, n_slots // 2))
 
     def refill(
@@ -174,7 +170,7 @@ class SlotAllocator:
         """
         if self._suspects_of(group):
             return self._one_suspect_per_pack(group)
-        n_packs = self._planner.lanes
+        n_packs = self.planner.lanes
         if all_asked and group.n_live:
             # No new trial will take a slot, so the trials that are left share as few packs as hold
             # them: a slot without a trial computes as long as one with a trial.
@@ -196,13 +192,13 @@ class SlotAllocator:
 
     def _suspects_of(self, group: Group) -> list[SlotTrial]:
         """A group's trials that are about to train the epoch that did not end before."""
-        suspects = self._limit.suspects
+        suspects = self.limit.suspects
         return [trial for trial in group.trials if suspects.get(trial.number) == trial.epoch]
 
     def _one_suspect_per_pack(self, group: Group) -> list[Pack]:
         """Packs with one suspect each; all other trials of the group wait."""
         self.empty_packs(group)
-        for trial in self._suspects_of(group)[: self._planner.lanes]:
+        for trial in self._suspects_of(group)[: self.planner.lanes]:
             group.queue = deque(each for each in group.queue if each is not trial)
             group.packs.append(self.new_pack(group))
             group.packs[-1].admit(trial)
@@ -211,16 +207,16 @@ class SlotAllocator:
     def new_pack(self, group: Group) -> Pack:
         """An empty pack of a group's program."""
         program = program_of(group)
-        data, on_device = self._device_data.of(group, layout_of(program))
+        data, on_device = self.device_data.of(group, layout_of(program))
         return Pack(
             program,
             data,
             on_device,
-            self._data.shuffle,
+            self.data.shuffle,
             group.train.full.log_names,
             group.test.full.log_names if group.test else (),
-            group.work.n_validation if self._data.fold is not None else None,
-            self._data.validation_freq,
+            group.work.n_validation if self.data.fold is not None else None,
+            self.data.validation_freq,
         )
 
 
@@ -272,42 +268,41 @@ class TakesTrials(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Demand:
-    """How many trials an executor wants to have ready; the search says what is still to come.
+    """How many trials an executor wants to have ready; the search says what is still to come."""
 
-    ``in_order``: whether trials come as a grid is walked: what the first trials have in common the
-    next need not have.
-
-    Attributes:
-        family: Trials that come with one structure where the sampler is adaptive. The search sets
-            this and the following attributes.
-        expected: Trials still to come, including those that wait.
-        all_asked: Whether no trial will be submitted any more.
-        uniform: Whether the space has no choice that could make another program.
-        continuous: Whether each floating-point number of the space is of a range, so that no two
-            trials have the same.
-        by_time: Whether time may end the search, so that what is compiled may never be trained.
-        unasked: Of the trials still to come, the number of those that have not been taken in.
-        stream: What trains trials as they come, and knows how many it wants; None: rounds do.
-    """
-
-    def __init__(
-        self, planner: CountsSlots, grouper: TrialGrouper, *, in_order: bool = False
-    ) -> None:
-        self._planner, self._grouper, self._in_order = planner, grouper, in_order
-        self.family = self.expected = 1
-        self.all_asked = self.uniform = self.continuous = self.by_time = False
-        self.unasked = 0
-        self.stream: TakesTrials | None = None
+    planner: CountsSlots
+    grouper: TrialGrouper
+    # Whether trials come as a grid is walked: what the first trials have in common the next need
+    # not have.
+    in_order: bool = field(default=False, kw_only=True)
+    # Trials that come with one structure where the sampler is adaptive. The search sets this and
+    # the following fields.
+    family: int = field(init=False, default=1)
+    # Trials still to come, including those that wait.
+    expected: int = field(init=False, default=1)
+    # Whether no trial will be submitted any more.
+    all_asked: bool = field(init=False, default=False)
+    # Whether the space has no choice that could make another program.
+    uniform: bool = field(init=False, default=False)
+    # Whether each floating-point number is of a range, so that no two trials have the same.
+    continuous: bool = field(init=False, default=False)
+    # Whether time may end the search, so that what is compiled may never be trained.
+    by_time: bool = field(init=False, default=False)
+    # Of the trials still to come, the number of those that have not been taken in.
+    unasked: int = field(init=False, default=0)
+    # What trains trials as they come, and knows how many it wants; None: rounds do.
+    stream: TakesTrials | None = field(init=False, default=None)
 
     def expect_members(self, n_members: int) -> None:
         """Counts a trial with so many members that is about to be taken in."""
-        self.unasked = max(0, self.expected - self._grouper.waiting - n_members)
+        self.unasked = max(0, self.expected - self.grouper.waiting - n_members)
 
     def is_sure(self, group: Group) -> bool:
         """Whether all trials to come share a group's program, as far as one can tell early on."""
-        alike = self.uniform or (group.n_trials >= _SURE and not self._in_order)
-        return group.n_seen >= _SURE and alike and len(self._grouper.groups) == 1
+        alike = self.uniform or (group.n_trials >= _SURE and not self.in_order)
+        return group.n_seen >= _SURE and alike and len(self.grouper.groups) == 1
 
     def is_known(self, group: Group, *, alone: bool) -> bool:
         """Whether a group among several is compiled while further trials are still being built.
@@ -315,7 +310,7 @@ class Demand:
         Its trials have shown which constants differ. Where trials train one by one (``alone``: its
         packs have one slot), the group's next one may be far away.
         """
-        several = len(self._grouper.groups) > 1 and not self._in_order
+        several = len(self.grouper.groups) > 1 and not self.in_order
         enough = _SURE if self.continuous else _SURE_OF_CHOICES
         # Not the models seen, which an earlier search's laws are among: a search that comes again
         # has to make the same programs to find them in the cache.
@@ -328,9 +323,9 @@ class Demand:
         ones of theirs (the estimate of Good and Turing). The number for slots is rounded down to a
         power of two: slots that stay empty compute all the same, while packs can grow.
         """
-        counts = [each.n_trials for each in self._grouper.groups]
+        counts = [each.n_trials for each in self.grouper.groups]
         met = 1 - counts.count(1) / sum(counts)
-        to_come = max(0, self.expected - self._grouper.waiting)
+        to_come = max(0, self.expected - self.grouper.waiting)
         share = len(group.queue) + int(to_come * met * group.n_trials / sum(counts))
         return max(len(group.queue), 1 << (share.bit_length() - 1)), share
 
@@ -339,7 +334,7 @@ class Demand:
         n_trials = max(len(group.queue), min(self.family, self.expected))
         # Trials to come are as likely to be of any program that was met: a search over structures
         # has few of each.
-        return n_trials, -(-self.expected // max(1, len(self._grouper.groups)))
+        return n_trials, -(-self.expected // max(1, len(self.grouper.groups)))
 
     @property
     def hungry(self) -> bool:
@@ -348,19 +343,19 @@ class Demand:
             hungry = self.stream.hungry
             if not self.stream.ended():
                 return hungry
-        groups = self._grouper.groups
+        groups = self.grouper.groups
         have = sum(len(group.queue) + group.n_live for group in groups)
-        return have < self._planner.slots_now(groups) * self.further
+        return have < self.planner.slots_now(groups) * self.further
 
     @property
     def further(self) -> int:
         """How many times the trials that train at once are to be ready."""
-        groups = self._grouper.groups
+        groups = self.grouper.groups
         # With several programs in sight, look further ahead, so that each fills a pack of its own.
         if len(groups) > 1:
             return FURTHER
         # Where trials come in order, look for a second program before the first is compiled.
-        begins = self._in_order and any(group.program is None for group in groups)
+        begins = self.in_order and any(group.program is None for group in groups)
         return 2 if begins else 1
 
     @property
@@ -368,19 +363,19 @@ class Demand:
         """Whether one more trial is worth tracing now, to be ready when a slot becomes free."""
         if self.stream is not None and not self.stream.ended():
             return self.stream.room
-        return self._grouper.waiting < FURTHER * self._planner.slots_now(self._grouper.groups)
+        return self.grouper.waiting < FURTHER * self.planner.slots_now(self.grouper.groups)
 
     @property
     def one_program(self) -> bool:
         """Whether all trials share a program, as far as trials and the space's ends tell."""
-        return self.uniform and self._grouper.n_programs <= 1
+        return self.uniform and self.grouper.n_programs <= 1
 
     @property
     def uncompiled(self) -> bool:
         """Whether a program is about to be compiled for the trials that wait for it."""
         return any(
             group.active and group.program is None and group.restored_program is None
-            for group in self._grouper.groups
+            for group in self.grouper.groups
         )
 
     def ahead(self, steady: bool) -> int:
@@ -388,9 +383,9 @@ class Demand:
 
         ``steady``: whether trials stay in their slots until their last epoch.
         """
-        groups = self._grouper.groups
+        groups = self.grouper.groups
         trials = [trial for group in groups for trial in group.trials]
-        slots = self._planner.slots_now(groups)
+        slots = self.planner.slots_now(groups)
         # Those in slots will have left, and as many are to wait then as before the packs trained.
         missing = slots * self.further - max(0, len(trials) - slots)
         left = min((trial.epochs - trial.epoch for trial in trials), default=1) if steady else 1

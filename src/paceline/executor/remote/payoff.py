@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # `paceline bench` reads PAYS, and shows results without JAX
@@ -16,31 +17,28 @@ PAYS = 60.0
 _ENOUGH = 5
 
 
+@dataclass(eq=False)
 class PayOff:
-    """Looks once, after the first epochs, how long the workers will train.
+    """Looks once, after the first epochs, how long the workers will train."""
 
-    ``tell`` is told if a cluster does not pay.
-    """
-
-    def __init__(
-        self, demand: Demand, timings: ExecutorTimings, tell: Callable[[str], None]
-    ) -> None:
-        self._demand, self._timings, self._tell = demand, timings, tell
-        self._looked = False
-        self.startup = 0.0  # seconds until the first worker was there
+    demand: Demand
+    timings: ExecutorTimings
+    tell: Callable[[str], None]  # is told if a cluster does not pay
+    _looked: bool = field(init=False, default=False)
+    startup: float = field(init=False, default=0.0)  # seconds until the first worker was there
 
     def look(self, groups: Iterable[Group], n_workers: int) -> None:
         """Looks, if enough was trained and nobody has looked yet."""
-        if self._looked or self._timings.n_rounds < _ENOUGH or not n_workers:
+        if self._looked or self.timings.n_rounds < _ENOUGH or not n_workers:
             return
         self._looked = True
-        seconds, trained = (sum(each) for each in zip(*self._timings.rounds, strict=True))
+        seconds, trained = (sum(each) for each in zip(*self.timings.rounds, strict=True))
         trials = [trial for group in groups for trial in group.trials]
         left = sum(trial.epochs - trial.epoch for trial in trials)
-        left += self._demand.unasked * max((trial.epochs for trial in trials), default=0)
+        left += self.demand.unasked * max((trial.epochs for trial in trials), default=0)
         alone = (left + trained) * seconds / max(1, trained)
         if alone / n_workers < PAYS:
-            self._tell(
+            self.tell(
                 f"a cluster does not pay for this search: it trains for about "
                 f"{alone / n_workers:.0f} s on each of {n_workers} workers, which took "
                 f"{self.startup:.0f} s to start, or for about {alone:.0f} s on one such device "
