@@ -68,7 +68,7 @@ def in_structures(operations: float) -> float:
     return operations / _STRUCTURE.get(jax.default_backend(), _STRUCTURE_ELSEWHERE)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Founding:
     """Makes the family of a trial."""
 

@@ -139,7 +139,7 @@ def program_of(group: Group) -> CompiledPlan:
     return group.program
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TrialGrouper:
     """Sorts trials into groups."""
 

@@ -113,7 +113,7 @@ class _PackRun:
     leaving: set[int] = field(default_factory=set)  # numbers of the trials whose training is over
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PackStream:
     """Forms packs as trials come, and trains each to its end."""
 

@@ -86,7 +86,7 @@ class EpochRound:
         return sum(len(pack.slots) for pack in self.packs) if full and not self._disturbed else 0
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PackRounds:
     """Trains all packs whose turn it is, an epoch at a time."""
 

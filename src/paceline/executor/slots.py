@@ -34,7 +34,7 @@ _SURE = 3
 _SURE_OF_CHOICES = 6
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class SlotAllocator:
     """Gives the slots of an executor to its trials."""
 
@@ -268,7 +268,7 @@ class TakesTrials(Protocol):
         ...
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Demand:
     """How many trials an executor wants to have ready; the search says what is still to come."""
 

@@ -37,7 +37,7 @@ CALLS, WARM_UP = 30, 3
 _PATIENCE = 60.0
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TrialCosts:
     """The costs of one search's trials."""
 

@@ -309,7 +309,7 @@ class TrialMembers:
             self._hold((trainable, fixed))
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class MemberReports:
     """Makes reports of trials from the reports of their members."""
 

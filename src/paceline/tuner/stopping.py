@@ -101,7 +101,7 @@ class SearchEnd:
     text: str = ""  # a sentence for the user, without a full stop; empty: nothing to say
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class StoppingCheck:
     """Says whether the rules end a search now."""
 

@@ -62,7 +62,7 @@ class SearchTimeout:
         self._round = seconds
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TrialTimeout:
     """``trial_timeout``: the limit of each trial of one search; None for no limit."""
 

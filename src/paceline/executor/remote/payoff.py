@@ -17,7 +17,7 @@ PAYS = 60.0
 _ENOUGH = 5
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PayOff:
     """Looks once, after the first epochs, how long the workers will train."""
 

@@ -63,7 +63,7 @@ class Snapshot:
     shared_files: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class CheckpointManager:
     """Writes and reads the checkpoints of one study, or of one of its workers."""
 

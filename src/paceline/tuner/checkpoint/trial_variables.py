@@ -180,7 +180,7 @@ def capture_trials(trials: Iterable[tuple[Trial, HandedOverTrial]]) -> Snapshot:
     return Snapshot({"shared": True, "trials": facts}, arrays)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TrialHandoff:
     """Reads the trials that workers of a study have left when they died."""
 

@@ -21,7 +21,7 @@ _ENDED = ("complete", "pruned", "failed")
 _LATE: dict[tuple[str, str], _TrackerThread] = {}
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TrackerThreads:
     """The trackers of one search."""
 
