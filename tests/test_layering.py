@@ -32,7 +32,7 @@ ENTRIES = {
     "cli",
 }
 
-#: Lines of the longest file allowed.
+#: Lines of the longest file without a reason in its docstring.
 LONGEST = 700
 
 # What a library keeps to itself, and the modules of ours that may touch it.
@@ -88,7 +88,8 @@ def test_the_package_has_twelve_entries():
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_no_file_is_too_long(path):
     n_lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert n_lines <= LONGEST, f"{path}: {n_lines} lines; is it two nouns?"
+    why = "One file, though long" in (ast.get_docstring(ast.parse(path.read_text())) or "")
+    assert n_lines <= LONGEST or why, f"{path}: {n_lines} lines; is it two nouns?"
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
