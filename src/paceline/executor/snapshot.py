@@ -303,7 +303,8 @@ class PackSnapshots:
                     self._planner.compile_again(group)
                     self._fill_slots(group, was["packs"], trials)
             group.asked_round = was["met"]
-            waiting = [number for number in was["queue"] if number in trials]
+            # A file from elsewhere may name a trial twice.
+            waiting = list(dict.fromkeys(n for n in was["queue"] if n in trials))
             group.queue.extend(trials[n] for n in trials if n not in waiting)
             group.queue.extend(trials[n] for n in waiting)
         self._grouper.reorder(order)

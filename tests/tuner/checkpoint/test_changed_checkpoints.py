@@ -139,6 +139,22 @@ def test_a_search_with_a_changed_checkpoint_ends_or_says_why(fresh_folder, writt
     tally.finish("searches")
 
 
+def test_a_trial_that_waits_twice_waits_once(fresh_folder, written):
+    def twice(data: bytes, draw: random.Random) -> bytes:
+        header, arrays = parts(data)
+        held = json.loads(header["__metadata__"]["paceline"])
+        (group,) = held["facts"]["packs"]["groups"]
+        assert group["queue"]
+        group["queue"] += group["queue"]
+        header["__metadata__"]["paceline"] = json.dumps(held)
+        return whole(header, arrays)
+
+    Studies(written).put("hyperband", twice, random.Random(0))
+    tuner = interrupted_studies.tuner("hyperband")
+    interrupted_studies.search("hyperband", tuner)
+    assert set(tuner.results()["state"]) <= {"complete", "pruned"}
+
+
 def test_other_versions_of_libraries_are_told_of(fresh_folder, written) -> None:
     shutil.copytree(written / "asha", "runs/s")
     path, notes = Path("runs/s/journal.log"), list[str]()
