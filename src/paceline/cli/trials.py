@@ -118,7 +118,9 @@ def _trials_text(
 
 def _under_way(study: StudyView, trials: Sequence[Trial]) -> list[str]:
     """Say what has become of trials that are neither trained now nor ended."""
-    if not any(trial.state in ("running", "paused") for trial in trials):
+    from paceline.study.trial import UNDER_WAY  # as late as all that reads a study
+
+    if not any(trial.state in UNDER_WAY for trial in trials):
         return []
     if study.paused:
         return [f"the study is paused: `paceline pause {study.name} --off` goes on"]

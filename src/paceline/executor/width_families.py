@@ -69,7 +69,9 @@ class WidthFamilies:
         of_kind, band = (*kind, operations_of(traced)), self._band(kind, widths)
         key = self._key(of_kind, widths, band)
         # More trials are to be reckoned with than when sharing a program did not pay.
-        again = not band and widths.level > self._apart.get(_bounds(kind, widths), widths.level)
+        again = False
+        if widths.level and not band:  # bounds take a moment, and most searches are of level 0
+            again = widths.level > self._apart.get(_bounds(kind, widths), widths.level)
         if again or key not in self._families:
             self._families[key] = None
             if widths.job is not None:

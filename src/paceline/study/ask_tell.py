@@ -25,7 +25,7 @@ from paceline.study.samplers.samplers import resolve_sampler
 from paceline.study.searcher import SearchStrategy
 from paceline.study.storage.events import EpochReported, TrialAnnotated, TrialFinished
 from paceline.study.storage.write_behind import WriteBehind
-from paceline.study.trial import INTERRUPTED, Trial, TrialState
+from paceline.study.trial import INTERRUPTED, UNDER_WAY, Trial, TrialState
 from paceline.study.trials import TrialTable, expected_by_time
 from paceline.study.workers.shared_study import StudyPeers
 
@@ -388,7 +388,7 @@ class TrialUpdates:
         return {
             str(trial.number): trial_codec.to_json(trial, afresh=trial.number in afresh)
             for trial in self._trials
-            if trial.state in ("running", "paused")
+            if trial.state in UNDER_WAY
         }
 
     # Inside

@@ -50,7 +50,7 @@ from paceline.study.storage.folder import (
 )
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.storage.write_behind import LOGGED, WriteBehind
-from paceline.study.trial import Trial
+from paceline.study.trial import UNDER_WAY, Trial
 from paceline.study.trials import TrialTable
 from paceline.study.workers.shared_study import (
     ClaimLost,
@@ -327,7 +327,7 @@ class Study:
             self.trials.add(trial)
             self.proposer.renumber(number, now)
             self.strategy.on_renumbered(number, now)
-            if trial.state in ("running", "paused"):
+            if trial.state in UNDER_WAY:
                 self.updates.restart(now)
                 trial.state = "running"
         if not self.writer.unnumbered:

@@ -9,7 +9,7 @@ from typing import overload
 from paceline.errors import StudyError
 from paceline.study.front import front_of
 from paceline.study.objective import Direction, is_better
-from paceline.study.trial import Trial
+from paceline.study.trial import UNDER_WAY, Trial
 
 #: Trials to reckon with at the beginning of a search that time ends.
 _FIRST = 24
@@ -271,7 +271,7 @@ def trials_to_continue(
     # A copy has other hyperparameters from some epoch on: its source can still go on as it is.
     longer = [trial for trial in trials if trial.continued_at is None]
     continued = {trial.continues for trial in longer if trial.state != "failed"}
-    going_on = {trial.continues for trial in longer if trial.state in ("running", "paused")}
+    going_on = {trial.continues for trial in longer if trial.state in UNDER_WAY}
     candidates: list[Trial] = []
     for trial in trials:
         over = trial.number in continued - going_on

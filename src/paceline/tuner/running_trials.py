@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paceline.errors import BuildError, ConstraintError, PacelineError, TrialRejected
-from paceline.study.trial import INTERRUPTED, Trial, TrialState
+from paceline.study.trial import INTERRUPTED, UNDER_WAY, Trial, TrialState
 from paceline.tuner.constraints import rejections_text
 
 #: A search ends with an error after so many failures in a row: its space or data cannot work.
@@ -120,7 +120,7 @@ def counts(trial: Trial) -> bool:
 
 def has_ended(trial: Trial) -> bool:
     """Whether a trial of an earlier session has ended, and not only its process."""
-    return trial.error != INTERRUPTED and trial.state not in ("running", "paused")
+    return trial.error != INTERRUPTED and trial.state not in UNDER_WAY
 
 
 class FailureLimit:

@@ -22,6 +22,7 @@ from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
 from paceline.study.samplers.samplers import note_on_state, strategy_of
 from paceline.study.storage.folder import check_folder
 from paceline.study.study import Study
+from paceline.study.trial import UNDER_WAY
 from paceline.study.trials import trials_to_continue
 from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments
@@ -371,7 +372,7 @@ class SearchRun:
         Returns the number of trials that it has, and how many of them are running or paused.
         """
         study, arguments = self.study, self._arguments
-        under_way = ("running", "paused") if study.resumed else ()
+        under_way = UNDER_WAY if study.resumed else ()
         is_open = [trial for trial in study.trials if trial.state in under_way]
         n_open = sum(trial.continues is None for trial in is_open)
         n_done = n_open + sum(map(counts, study.trials))

@@ -16,7 +16,7 @@ import numpy as np
 from paceline.errors import UsageError
 from paceline.report import formats
 from paceline.study.objective import Objective
-from paceline.study.trial import Trial
+from paceline.study.trial import UNDER_WAY, Trial
 from paceline.study.trials import TrialTable
 from paceline.tuner.running_trials import RunningTrials, has_ended
 
@@ -235,7 +235,7 @@ class StoppingCheck:
         if self.running.n_theirs:
             mine = self.running.running.keys() | self.running.paused.keys()
             for trial in self.trials:
-                if trial.number not in mine and trial.state in ("running", "paused"):
+                if trial.number not in mine and trial.state in UNDER_WAY:
                     epochs = self.epochs if planned and self.epochs else trial.epochs
                     total += epochs - self._copied(trial)
         return total

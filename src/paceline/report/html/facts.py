@@ -18,7 +18,7 @@ from paceline.report.slots import HELD, slot_shares
 from paceline.report.tables import objective_value
 from paceline.study.lineage import line_of
 from paceline.study.timeline import SearchTimeline
-from paceline.study.trial import Trial
+from paceline.study.trial import UNDER_WAY, Trial
 
 #: Rows of the table of trials at most.
 MOST_TRIALS = 50
@@ -90,7 +90,7 @@ def trials_part(subject: ReportSubject) -> Iterator[str]:
 
 
 def _state(trial: Trial) -> str:
-    return "unfinished" if trial.state in ("running", "paused") else formats.state(trial.state)
+    return "unfinished" if trial.state in UNDER_WAY else formats.state(trial.state)
 
 
 def _epoch_of_value(trial: Trial) -> str:

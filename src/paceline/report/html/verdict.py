@@ -22,6 +22,7 @@ from paceline.report import formats
 from paceline.report.html.importance import Importances
 from paceline.report.html.subject import ReportSubject
 from paceline.report.lineage import has_copies
+from paceline.study.trial import UNDER_WAY
 
 #: Complete trials below which nothing is said of edges of ranges.
 _ENOUGH = 10
@@ -294,7 +295,7 @@ def _repeats(subject: ReportSubject) -> Iterator[str]:
 
 
 def _unfinished(subject: ReportSubject) -> Iterator[str]:
-    open_trials = [t for t in subject.trials if t.state in ("running", "paused")]
+    open_trials = [t for t in subject.trials if t.state in UNDER_WAY]
     if open_trials:
         yield (
             f"{len(open_trials):,} trials are under way or wait; the next search of the study goes "

@@ -23,12 +23,11 @@ from paceline.study.objective import Direction
 from paceline.study.proposer import Proposer
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.storage.write_behind import WriteBehind
-from paceline.study.trial import INTERRUPTED, Trial
+from paceline.study.trial import INTERRUPTED, UNDER_WAY, Trial
 from paceline.study.trials import TrialTable
 from paceline.study.workers.claims import TrialChanges, TrialClaims
 from paceline.study.workers.worker import Worker
 
-_UNDER_WAY = ("running", "paused")
 #: Seconds before a storage that did not answer is asked again.
 _PAUSE = 1.0
 
@@ -264,10 +263,10 @@ class SharedStudy:
             alone = self._numbered_alone
             self._claims = TrialClaims(self._store, self._study, self._worker)
             self._claims.set_known(
-                mine=[t.number for t in trials if alone and t.state in _UNDER_WAY],
+                mine=[t.number for t in trials if alone and t.state in UNDER_WAY],
                 own=range(self._proposer.next_number if alone else 0),
                 known=[
-                    t.number for t in trials if self._ends_are_stored and t.state not in _UNDER_WAY
+                    t.number for t in trials if self._ends_are_stored and t.state not in UNDER_WAY
                 ],
             )
         return self._claims
@@ -283,7 +282,7 @@ class SharedStudy:
             self._proposer.learn_peer_trial(stored, self._trials.signs)
             if trial is None or trial.error == INTERRUPTED:
                 found.lost.append(stored.number)  # this worker may have trained it
-            elif was is None or was.state in _UNDER_WAY:
+            elif was is None or was.state in UNDER_WAY:
                 found.ended.append(trial)
         for number in changes.withdrawn:
             self._trials.remove(number)
@@ -343,7 +342,7 @@ class SharedStudy:
         n_deaths = self._worker.n_deaths
         self._writer.flush()
         self._n_deaths = n_deaths
-        mine = {t.number for t in self._trials if t.state in _UNDER_WAY} - self.of_peers
+        mine = {t.number for t in self._trials if t.state in UNDER_WAY} - self.of_peers
         found.lost = sorted(mine | self._writer.dropped)
         for number in found.lost:
             self._proposer.lose_trial(number)
