@@ -1,7 +1,7 @@
 r"""CIFAR-10 with a convolutional network: which device, which batch size?
 
     paceline bench examples/compare_devices.py --data keras:cifar10 -o bench.html
-    paceline bench examples/compare_devices.py --data cifar10.npz --epochs 20 --target 0.7
+    paceline bench examples/compare_devices.py --data cifar10.npz --epochs 20 --target-value 0.7
     paceline bench examples/compare_devices.py --data keras:cifar10 --devices cpu,gpu
 
 Batch sizes 32 to 1,024, from Keras' default to what fills an accelerator. On two machines (a GPU's
