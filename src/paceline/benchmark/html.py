@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from paceline.benchmark.advice import way
 from paceline.benchmark.document import DocumentPart, Section, Sentences, Shares, Table
-from paceline.benchmark.lines_svg import Line, picture
-from paceline.benchmark.records import Measurement, Run, labels
+from paceline.benchmark.records import Curve, Measurement, Run, labels
 from paceline.report import formats
 from paceline.report import html as report_html
-from paceline.report.html.markup import table
+from paceline.report.html.markup import dim, items, table
+from paceline.report.static import picture
 
 _STYLE = """
 :root { --c0: #0b62c4; --c1: #b3420a; --c2: #1a7f37; --c3: #8250df; --c4: #9a6700; --c5: #a40e5c; }
@@ -35,11 +36,13 @@ tr.best td { background: var(--soft); } th.number, td.number { padding: .2rem .5
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr));
   gap: 1rem; }
 figure { margin: 0; } figcaption { font-size: .875rem; color: var(--dim); }
-svg { width: 100%; height: auto; font-size: 13px; } svg text { fill: var(--ink); }
-svg .grid { stroke: var(--rule); } svg .lead { stroke: var(--dim); stroke-width: .5; }
-svg .target { stroke: var(--ink); stroke-dasharray: 2 4; }
+svg { width: 100%; height: auto; } svg text { fill: var(--ink); font-size: 13px; }
+svg path { stroke: var(--rule); }
 """
+#: Colours of the style; lines differ by dashes and marks, too, for who sees no colours.
 _KINDS = 6
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+_MARKS = ("circle", "square", "triangle-up", "diamond")
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,9 @@ def page(runs: Sequence[Run], parts: Sequence[DocumentPart], target: float | Non
 def _lines(part: DocumentPart) -> Iterator[str]:
     if isinstance(part, Sentences):
         if part.listed:
-            yield _list(part.sentences)
+            yield items(part.sentences)
         else:
-            yield from map(_dim, part.sentences)
+            yield from map(dim, part.sentences)
     elif isinstance(part, Table):
         numbers = [i for i, name in enumerate(part.head) if name not in part.words]
         marked = [] if part.best is None else [part.best]
@@ -89,21 +92,13 @@ def _lines(part: DocumentPart) -> Iterator[str]:
         for i in marked:
             rows[i][0] += " *"
         yield table(part.head, rows, numbers=numbers, marked=marked)
-        yield _dim(part.key)
+        yield dim(part.key)
     elif isinstance(part, Shares):
         yield f"<p>{escape(part.first)}</p>"
-        yield _list([f"{seconds} ({share}) {what}" for seconds, share, what in part.shares])
+        yield items([f"{seconds} ({share}) {what}" for seconds, share, what in part.shares])
         yield f"<p>{escape(part.last)}</p>"
     elif isinstance(part, _Picture):
         yield part.markup
-
-
-def _list(sentences: Sequence[str]) -> str:
-    return f"<ul>{''.join(f'<li>{escape(each)}</li>' for each in sentences)}</ul>"
-
-
-def _dim(sentence: str) -> str:
-    return f'<p class="dim">{escape(sentence)}</p>'
 
 
 def _bars(runs: Sequence[Run]) -> Iterator[_Picture]:
@@ -117,7 +112,7 @@ def _bars(runs: Sequence[Run]) -> Iterator[_Picture]:
         "Seconds of one trial's epoch, steady: what it takes on its own, or its share where "
         "several train at once. Shorter is better."
     )
-    lines, above = [f'{_dim(sentence)}<div class="bars">'], None
+    lines, above = [f'{dim(sentence)}<div class="bars">'], None
     for size, kind, seconds, how in rows:
         if size != above:
             lines.append(f"<h3>batch {size:,}</h3>")
@@ -163,14 +158,47 @@ def _curves(runs: Sequence[Run], target: float | None) -> Iterator[_Picture]:
             continue
         metric, figures = curves[0].metric, ""
         for title, whole in (("epochs", True), ("seconds of training and validation", False)):
-            lines = [
-                Line(str(curve.batch_size), list(zip(xs, curve.values, strict=False)))
-                for curve in curves
-                for xs in [range(1, len(curve.values) + 1) if whole else curve.seconds]
-            ]
-            drawing = picture(lines, title, metric, target, whole=whole)
             caption = escape(f"{metric} against {title}; each line is a batch size.")
-            figures += f"<figure>{drawing}<figcaption>{caption}</figcaption></figure>"
+            drawing = picture(_figure(curves, title, target, whole=whole))
+            figures += (
+                f'<figure><div role="img" aria-label="{caption}">{drawing}</div>'
+                f"<figcaption>{caption}</figcaption></figure>"
+            )
         where = f" on {label}" if len(runs) > 1 else ""
         heading, markup = f"{metric} by batch size{where}", f'<div class="figures">{figures}</div>'
         yield _Picture(Section.PICTURES, heading, markup)
+
+
+def _figure(
+    curves: Sequence[Curve], title: str, target: float | None, *, whole: bool
+) -> dict[str, Any]:
+    """Curves over epochs if ``whole``, else over seconds, as a figure of Plotly's."""
+    data: list[dict[str, Any]] = []
+    for i, curve in enumerate(curves):
+        n = len(curve.values)
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers+text",
+                "x": list(range(1, n + 1)) if whole else curve.seconds[:n],
+                "y": curve.values,
+                "text": [*[""] * (n - 1), str(curve.batch_size)],
+                "line": {"color": f"var(--c{i % _KINDS})", "dash": _DASHES[i % len(_DASHES)]},
+                "marker": {"symbol": _MARKS[i % len(_MARKS)], "size": 7, "maxdisplayed": 9},
+            }
+        )
+    if target is not None:
+        last = max(trace["x"][-1] for trace in data)
+        line = {"color": "var(--ink)", "dash": "dot", "width": 1}
+        data.append({"type": "scatter", "mode": "lines+text", "x": [0, last], "y": [target] * 2})
+        data[-1] |= {"line": line, "text": ["", "target"]}
+    across = {"title": title, "rangemode": "tozero", "tickformat": "d" if whole else ""}
+    layout = {
+        "width": 520,
+        "height": 330,
+        "margin": {"l": 70, "r": 74, "t": 14, "b": 44},
+        "paper_bgcolor": "none",
+        "xaxis": across,
+        "yaxis": {"title": curves[0].metric},
+    }
+    return {"data": data, "layout": layout}

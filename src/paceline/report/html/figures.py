@@ -13,6 +13,7 @@ from typing import Any
 from paceline.report import formats
 from paceline.report.hparam_figures import axis_of, parallel_figure, slice_figure
 from paceline.report.html.importance import Importances
+from paceline.report.html.markup import dim
 from paceline.report.html.subject import ReportSubject
 from paceline.report.lineage import has_copies, lineage_figure
 from paceline.report.plots import (
@@ -255,7 +256,7 @@ def figure_html(figure: ReportFigure) -> Iterator[str]:
         f'style="height:{figure.height}px"></div>'
     )
     if figure.note:
-        yield f'<p class="dim">{html.escape(figure.note)}</p>'
+        yield dim(figure.note)
 
 
 # -- JSON for the page -----------------------------------------------------------------------------

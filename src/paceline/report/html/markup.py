@@ -8,13 +8,15 @@ from paceline.search_space import html
 
 #: Characters of a cell at most.
 _CELL = 400
+#: And of a sentence, which may hold many names.
+_SENTENCE = 4_000
 #: Characters from which on a cell wraps; all others keep to one line, and the table scrolls.
 _LONG = 40
 
 
-def text(value: object) -> str:
+def text(value: object, most: int = _CELL) -> str:
     """Return a value as escaped text of bounded length, without control characters."""
-    return html.text(value, most=_CELL)
+    return html.text(value, most)
 
 
 def table(
@@ -51,9 +53,9 @@ def _kind(number: bool, cell: str) -> str:
 
 def items(sentences: Iterable[str]) -> str:
     """Return sentences as a list."""
-    return f"<ul>{''.join(f'<li>{text(sentence)}</li>' for sentence in sentences)}</ul>"
+    return f"<ul>{''.join(f'<li>{text(sentence, _SENTENCE)}</li>' for sentence in sentences)}</ul>"
 
 
 def dim(sentence: str) -> str:
     """Return a sentence in small grey type."""
-    return f'<p class="dim">{text(sentence)}</p>'
+    return f'<p class="dim">{text(sentence, _SENTENCE)}</p>'

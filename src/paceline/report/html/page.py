@@ -14,7 +14,7 @@ from paceline.report import formats
 from paceline.report.html import compare, facts
 from paceline.report.html.figures import ReportFigure, figure_html, figures_of
 from paceline.report.html.importance import importances_of
-from paceline.report.html.markup import items, table
+from paceline.report.html.markup import dim, items, table
 from paceline.report.html.subject import ReportSubject
 from paceline.report.html.verdict import Verdict, verdict_of
 
@@ -82,8 +82,7 @@ def _scripts(figures: Sequence[ReportFigure]) -> Iterator[str]:
 
 def _top(subject: ReportSubject) -> Iterator[str]:
     yield f"<h1>{escape(formats.visible(subject.name))}</h1>"
-    for line in facts.headline(subject):
-        yield f'<p class="dim">{escape(line)}</p>'
+    yield from map(dim, facts.headline(subject))
 
 
 def _verdict(verdict: Verdict) -> Iterator[str]:
