@@ -126,6 +126,12 @@ def _key(value: Any) -> tuple[type, str]:
     return type(value), repr(value)
 
 
+def hover_text(hparams: Mapping[str, Any], *lines: str) -> str:
+    """Return what a figure says of a trial under the pointer: lines, and its hyperparameters."""
+    shown = [f"{name} {formats.hparam(value)}" for name, value in list(hparams.items())[:20]]
+    return "<br>".join(html.escape(line[:120]) for line in (*lines, *shown))
+
+
 def _labels(values: Iterable[Any]) -> dict[tuple[type, str], str]:
     """Return the label of each choice by ``_key``; no two are alike.
 

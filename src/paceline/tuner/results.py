@@ -12,8 +12,7 @@ from paceline.data.folds import Fold
 from paceline.errors import PacelineError, StudyError, UsageError
 from paceline.report import formats
 from paceline.report.notebook import tuner_html, tuner_text
-from paceline.report.results import results_frame
-from paceline.report.tables import column_names, hparam_names
+from paceline.report.tables import column_names, hparam_names, results_frame
 from paceline.search_space.html import HistoryTable, HparamsTable
 from paceline.study.lineage import Stretch, line_of, schedule_of
 from paceline.study.objective import Objective

@@ -45,6 +45,17 @@ def table(
     return f'<div class="scroll"><table>{inner}</table></div>'
 
 
+def columns_table(
+    columns: Iterable[tuple[object, Sequence[object]]],
+    *,
+    numbers: Container[int] = (),
+    marked: Container[int] = (),
+) -> str:
+    """Return a table of columns, each with its head and its cells."""
+    head, cells = zip(*columns, strict=True)
+    return table(head, zip(*cells, strict=True), numbers=numbers, marked=marked)
+
+
 def _kind(number: bool, cell: str) -> str:
     """The class of a cell: numbers are aligned to the right, and long texts wrap."""
     kinds = [*(["number"] if number else []), *(["long"] if len(cell) > _LONG else [])]
