@@ -11,7 +11,7 @@ import pytest
 
 from bench_records import measurement, run
 from paceline.benchmark import api
-from paceline.benchmark.result import Bench
+from paceline.benchmark.tell.result import Bench
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_weights_of_examples_are_measured_too(paceline, measured):
 
 
 def test_places_have_processes(paceline, measured, model, monkeypatch):
-    from paceline.benchmark import subprocesses
+    from paceline.benchmark.measure import subprocesses
 
     asked = {}
 

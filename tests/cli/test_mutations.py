@@ -32,7 +32,7 @@ from mutations import (
     sizes,
 )
 from paceline.benchmark.records import Config, Curve, Measurement, PlannedSearch
-from paceline.benchmark.result import Bench
+from paceline.benchmark.tell.result import Bench
 from paceline.cli.user_file import file_digest
 from paceline.study.study import Study
 

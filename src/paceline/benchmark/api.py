@@ -11,12 +11,11 @@ import keras
 import numpy as np
 
 from paceline.benchmark import arguments
-from paceline.benchmark.advice import way
-from paceline.benchmark.measure import nothing_cached
-from paceline.benchmark.records import Measurement, Run
-from paceline.benchmark.result import Bench
-from paceline.benchmark.runner import BenchPlan, Runner
-from paceline.benchmark.subject import Subject
+from paceline.benchmark.measure.cell import nothing_cached
+from paceline.benchmark.measure.runner import BenchPlan, Runner
+from paceline.benchmark.measure.subject import Subject
+from paceline.benchmark.records import Run
+from paceline.benchmark.tell.result import Bench
 from paceline.data.arrays import ArrayData, NotArrays, prepare, split
 from paceline.errors import BuildError, PacelineError, UsageError
 from paceline.executor.model_builder import ModelBuilder
@@ -152,39 +151,9 @@ def bench(
             "variables": int(model.count_params()) if model.built else None,
         }
         del model
-        runner = Runner(
-            subject,
-            bench_plan,
-            facts,
-            on_measurement=_MeasurementNotes(note),
-            note=note,
-        )
-        run = runner()
+        run = Runner(subject, bench_plan, facts, note)()
     _check_measured(run, budget, time.perf_counter() - began)
     return Bench([run], target=target, plan=plan)
-
-
-class _MeasurementNotes:
-    """Notes each cell; of cells that are skipped in a row for the same reason, only the first."""
-
-    def __init__(self, note: Callable[[str], None]) -> None:
-        self._note, self._said = note, ""
-
-    def __call__(self, measurement: Measurement, at: int, of: int) -> None:
-        again = measurement.state == "skipped" and measurement.reason == self._said
-        self._said = measurement.reason or ""
-        if not again:
-            self._note(progress_line(measurement, at, of))
-
-
-def progress_line(measurement: Measurement, at: int, of: int) -> str:
-    """Returns a line about a cell, number ``at`` (from 1) of ``of``, that is done."""
-    where = f"{at} of {of}: batch {measurement.config.batch_size}, {way(measurement.config)}"
-    if measurement.state == "measured":
-        return (
-            f"{where}: {formats.fine(measurement.step)} a step, {measurement.rate:,.0f} examples/s"
-        )
-    return f"{where}: {measurement.state}: {measurement.reason}"
 
 
 def read_data(

@@ -214,7 +214,7 @@ def _check_nothing_measured(options: dict[str, Any]) -> None:
 
 
 def _places(devices: str | None, backends: str | None) -> list[Any]:
-    from paceline.benchmark.subprocesses import places
+    from paceline.benchmark.measure.subprocesses import places
 
     def names(text: str | None) -> list[str] | None:
         return None if text is None else [part.strip() for part in text.split(",")]
@@ -227,7 +227,7 @@ _OURS = ("--devices", "--keras-backends", "--budget", "--output", "-o")
 
 
 def _elsewhere(where: list[Any], budget: float | None) -> Any:
-    from paceline.benchmark.subprocesses import measure
+    from paceline.benchmark.measure.subprocesses import measure
 
     words = without_ours(sys.argv[1:])
     if len({place.backend for place in where}) > 1 and "--fit" not in words:
@@ -265,6 +265,6 @@ def show(result: Any, *, output: str | None, as_json: bool) -> None:
 
 def merged(files: list[str]) -> Any:
     """Return several result files as one result."""
-    from paceline.benchmark.result import merge
+    from paceline.benchmark.tell.result import merge
 
     return merge(files, terminal.say)

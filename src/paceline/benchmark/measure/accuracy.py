@@ -13,9 +13,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from paceline.benchmark.measure import describe
+from paceline.benchmark.measure.cell import describe
+from paceline.benchmark.measure.subject import Subject
 from paceline.benchmark.records import Curve
-from paceline.benchmark.subject import Subject
 from paceline.executor.base import Answer, EpochReport, Executor, Job, PackOptions, SearchData
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor

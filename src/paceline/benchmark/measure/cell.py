@@ -14,16 +14,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from paceline.benchmark import flops as arithmetic
+from paceline.benchmark.measure.subject import Subject, Traced
+from paceline.benchmark.measure.timing import Clock, Timing, time_steps
 from paceline.benchmark.records import Config, Measurement
-from paceline.benchmark.subject import Subject, Traced
-from paceline.benchmark.timing import Clock, Timing, time_steps
 from paceline.data.arrays import epoch_order
 from paceline.executor.memory import is_out_of_memory, size_text
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import CompiledPlan, MappedProgram, SequentialProgram, StackedProgram
+from paceline.pack.plan.flops import count_flops
 from paceline.program.canonical import Unpackable
-from paceline.program.compile import Effort
+from paceline.program.compile import Effort, Executable
 
 #: Seconds for the timed runs of a cell by default.
 PATIENCE = 1.0
@@ -83,9 +83,7 @@ def _measure(
     executables = [each for role in program.roles() for each in role]
     known["compile"] = clock() - began
     side_by_side = config.slots // config.trial_devices if config.plan == "stacked" else 1
-    flops, counted = arithmetic.of_step(
-        traced.group.train.full.closed, executables[0], side_by_side
-    )
+    flops, counted = flops_of_step(traced.group.train.full.closed, executables[0], side_by_side)
     # Where a batch is split over devices, XLA counts the share of one device.
     flops = None if flops is None else flops * (config.data_devices if counted == "xla" else 1)
     known |= {"flops": flops, "flops_from": counted}
@@ -130,6 +128,28 @@ def _compile(traced: Traced, config: Config, layout: MeshLayout | None) -> Compi
         return SequentialProgram(*parts, effort=Effort.WELL)
     kind = MappedProgram if config.plan == "mapped" else StackedProgram
     return kind(*parts, n_slots=config.slots, effort=Effort.WELL, layout=layout)
+
+
+def flops_of_step(
+    closed: Any, executable: Executable, side_by_side: int
+) -> tuple[float | None, str]:
+    """Counts the floating-point operations of one step of one trial; None if they are unknown.
+
+    Also returns who counted: "xla" or "trace". XLA's cost analysis counts one pass of a loop,
+    however many passes the loop makes. That is right for the loop over the steps of an epoch, and
+    wrong for a loop inside the step (recurrent layers). For a step with such a loop, the matrix
+    products and convolutions of the traced step are counted, each ``scan`` as often as it runs.
+
+    Args:
+        closed: The traced step, a ``ClosedJaxpr``.
+        executable: The compiled step, or a program that holds the step as the body of a loop.
+        side_by_side: Number of trials that one pass of the step trains.
+    """
+    counted, loops = count_flops(closed.jaxpr)
+    if loops:
+        return counted or None, "trace"
+    flops = executable.flops()
+    return (None if flops is None else flops / side_by_side), "xla"
 
 
 def _memory(subject: Subject, executables: list[Any], config: Config) -> float | None:

@@ -13,12 +13,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from paceline.benchmark import cluster, quota
-from paceline.benchmark.advice import Advice, advise, fastest
-from paceline.benchmark.cluster import ClusterPrediction
-from paceline.benchmark.convergence import sentences
-from paceline.benchmark.document import DocumentPart, document
-from paceline.benchmark.html import page
 from paceline.benchmark.records import (
     FORMAT,
     PlannedSearch,
@@ -27,7 +21,12 @@ from paceline.benchmark.records import (
     labels,
     to_json,
 )
-from paceline.benchmark.text import text_of
+from paceline.benchmark.tell import cluster, quota
+from paceline.benchmark.tell.advice import Advice, advise, fastest
+from paceline.benchmark.tell.cluster import ClusterPrediction
+from paceline.benchmark.tell.document import DocumentPart, document
+from paceline.benchmark.tell.html import page
+from paceline.benchmark.tell.text import text_of
 from paceline.errors import DataError, UsageError
 from paceline.report import formats
 from paceline.report.forecast import Costs, Prediction, predict
@@ -61,8 +60,7 @@ class Bench:
     @property
     def advice(self) -> list[Advice]:
         """The findings, of one to three sentences each."""
-        found = advise(self.runs)
-        return found + [Advice("accuracy", text) for text in sentences(self.runs, self.target)]
+        return advise(self.runs, self.target)
 
     @property
     def outlook(self) -> list[str]:

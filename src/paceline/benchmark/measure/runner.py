@@ -15,18 +15,19 @@ from typing import Any
 import keras
 from msgspec.structs import replace
 
-from paceline.benchmark import environment, grid, roofline
-from paceline.benchmark.accuracy import SCALES, CurveInterrupted, train_curve
-from paceline.benchmark.cluster import startup_seconds
-from paceline.benchmark.measure import PATIENCE, describe, measure
-from paceline.benchmark.measure_fit import measure_fit
-from paceline.benchmark.pilot_search import run_pilot
+from paceline.benchmark.measure import environment, grid
+from paceline.benchmark.measure.accuracy import SCALES, CurveInterrupted, train_curve
+from paceline.benchmark.measure.cell import PATIENCE, describe, measure
+from paceline.benchmark.measure.keras_fit import measure_fit
+from paceline.benchmark.measure.pilot_search import run_pilot, startup_seconds
+from paceline.benchmark.measure.subject import Subject
+from paceline.benchmark.measure.timing import Clock
 from paceline.benchmark.records import Config, Curve, FirstEpoch, Measurement, PlannedSearch, Run
-from paceline.benchmark.subject import Subject
-from paceline.benchmark.timing import Clock
+from paceline.benchmark.tell.advice import way
 from paceline.executor.planner import Planner
 from paceline.executor.process import StopSignal
 from paceline.program.canonical import Unpackable
+from paceline.report import formats
 from paceline.report.forecast import Costs, Pace
 
 #: Epochs of a search so long that even a slow compilation pays off.
@@ -54,9 +55,6 @@ class BenchPlan:
     search_batch_size: int | None = None  # None: the one that is measured first
 
 
-OnMeasurement = Callable[[Measurement, int, int], None]
-
-
 class Runner:
     """Measures the cells and curves of one run.
 
@@ -64,9 +62,7 @@ class Runner:
         subject: The model and its data.
         plan: What to measure.
         model: name, hparams and number of variables of the model, for people.
-        on_measurement: Called after each cell with its measurement, its position from 1 and the
-            number of cells.
-        note: Called with one line of text on anything else.
+        note: Called with one line of text after each cell, and on anything else.
         clock: Returns seconds that never go back.
     """
 
@@ -75,12 +71,11 @@ class Runner:
         subject: Subject,
         plan: BenchPlan,
         model: Mapping[str, Any],
-        on_measurement: OnMeasurement = lambda measurement, at, of: None,
         note: Callable[[str], None] = lambda text: None,
         clock: Clock = time.perf_counter,
     ) -> None:
         self._subject, self._plan, self._clock = subject, plan, clock
-        self._on_measurement, self._note = on_measurement, note
+        self._note, self._skipped = note, ""  # the reason why the last cell was skipped
         self._end = float("inf") if plan.budget is None else clock() + plan.budget
         self.cells: list[Measurement] = []
         self.first_epoch: FirstEpoch | None = None
@@ -164,7 +159,7 @@ class Runner:
         device, shares = self.run.device, [c.peak_share or 0.0 for c in self.cells]
         if not device.peak_flops or max(shares, default=0.0) <= 1.0 or self._left() <= 0:
             return
-        peak = max(device.peak_flops, roofline.matmul_flops(self.run.precision))
+        peak = max(device.peak_flops, environment.matmul_flops(self.run.precision))
         self.run = replace(self.run, device=replace(device, peak_flops=peak))
         self.cells[:] = [self._with_share(measurement) for measurement in self.cells]
         if max(measurement.peak_share or 0.0 for measurement in self.cells) > 1.0:
@@ -190,7 +185,15 @@ class Runner:
                 else self._with_share(self._measure_config(config))
             )
             self.cells.append(measurement)
-            self._on_measurement(measurement, at, of)
+            self._note_cell(measurement, at, of)
+
+    def _note_cell(self, measurement: Measurement, at: int, of: int) -> None:
+        """Notes a cell, ``at`` from 1; of cells skipped in a row for one reason only the first."""
+        reason = measurement.reason or ""
+        again = measurement.state == "skipped" and reason == self._skipped
+        self._skipped = reason
+        if not again:
+            self._note(progress_line(measurement, at, of))
 
     def _run_pilot(self, search: PlannedSearch) -> None:
         """Runs the beginning of the planned search and records its costs."""
@@ -367,3 +370,13 @@ class Runner:
         steps = 6 * config.batch_size * config.at_once / rate if rate else 0.0
         factor = 1.0 if same else _OTHER_PLAN
         return tracing + factor * compiling + max(self._plan.patience, steps)
+
+
+def progress_line(measurement: Measurement, at: int, of: int) -> str:
+    """Returns a line about a cell, number ``at`` (from 1) of ``of``, that is done."""
+    where = f"{at} of {of}: batch {measurement.config.batch_size}, {way(measurement.config)}"
+    if measurement.state == "measured":
+        return (
+            f"{where}: {formats.fine(measurement.step)} a step, {measurement.rate:,.0f} examples/s"
+        )
+    return f"{where}: {measurement.state}: {measurement.reason}"

@@ -8,9 +8,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from paceline.benchmark.advice import way
-from paceline.benchmark.document import DocumentPart, Section, Sentences, Shares, Table
 from paceline.benchmark.records import Curve, Measurement, Run, labels
+from paceline.benchmark.tell.advice import way
+from paceline.benchmark.tell.document import DocumentPart, Section, Sentences, Shares, Table
 from paceline.report import formats
 from paceline.report import html as report_html
 from paceline.report.html.markup import dim, items, table

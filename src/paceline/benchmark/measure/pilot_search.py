@@ -7,12 +7,15 @@ search costs time in the pilot too.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
 
-from paceline.benchmark.subject import Subject
+from paceline.benchmark.measure.subject import Subject
 from paceline.report.forecast import Costs, Pace, programs_of
 from paceline.report.progress import Progress
 
@@ -21,6 +24,8 @@ from paceline.report.progress import Progress
 WAVES, SECONDS = 2, 4.0
 #: After LONG seconds of training, FEW rounds suffice.
 LONG, FEW = 15.0, 2
+#: What a worker of a cluster loads before it can train, and seconds for which that is waited for.
+_LOADS, _PATIENCE = "import paceline.executor.remote.host", 120.0
 
 
 class _PilotProgress:
@@ -161,3 +166,26 @@ def run_pilot(
         pace, compiling = _program_apart(pilot, pace)
     parts, trained = {k: float(v) for k, v in found["seconds"].items()}, pilot.trial_epochs
     return Costs(batch_size, pilot.ready, pace, finish, programs, compiling, parts, trained)
+
+
+def startup_seconds(
+    run: Callable[..., Any] = subprocess.run, clock: Callable[[], float] = time.perf_counter
+) -> float | None:
+    """Measures how long a new process takes to load what a worker needs; None if it failed.
+
+    ``run`` is as ``subprocess.run``, and ``clock`` returns seconds, from anywhere.
+    """
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    began = clock()
+    try:
+        done = run(
+            [sys.executable, "-c", _LOADS],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return clock() - began if done.returncode == 0 else None

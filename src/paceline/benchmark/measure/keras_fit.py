@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import keras
 
-from paceline.benchmark.measure import describe
+from paceline.benchmark.measure.cell import describe
+from paceline.benchmark.measure.timing import quartiles
 from paceline.benchmark.records import Config, FirstEpoch, Measurement
-from paceline.benchmark.timing import quartiles
 from paceline.data.arrays import ArrayData
 from paceline.program.initial_weights import values_kept
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench_records import measurement, run
-from paceline.benchmark.convergence import best_until, reached, sentences
 from paceline.benchmark.records import Curve
+from paceline.benchmark.tell.advice import accuracy_sentences, best_until, reached
 
 SMALL = Curve(32, "val_accuracy", "maximize", [0.7, 0.9, 0.95], [1.0, 2.0, 3.0])
 LARGE = Curve(512, "val_accuracy", "maximize", [0.5, 0.7, 0.92], [0.4, 0.8, 1.2])
@@ -30,13 +30,13 @@ def test_the_best_within_some_time(curve, seconds, best):
 
 
 def test_equal_epochs_and_equal_seconds():
-    (text,) = sentences([run(curves=[SMALL, LARGE])], None)
+    (text,) = accuracy_sentences([run(curves=[SMALL, LARGE])], None)
     assert "within 3 epochs: batch 32 0.9500, batch 512 0.9200" in text
     assert "within 1.20 s of training: batch 32 0.7000, batch 512 0.9200" in text
 
 
 def test_the_batch_size_that_is_there_first():
-    text = sentences([run(curves=[SMALL, LARGE])], 0.9)[1]
+    text = accuracy_sentences([run(curves=[SMALL, LARGE])], 0.9)[1]
     assert text == (
         "val_accuracy 0.9 is reached soonest with batch 512: after 1.20 s of training, 3 epochs "
         "(batch 32: 2.00 s, 2 epochs)."
@@ -44,17 +44,17 @@ def test_the_batch_size_that_is_there_first():
 
 
 def test_who_does_not_arrive_is_named():
-    text = sentences([run(curves=[SMALL, LARGE])], 0.94)[1]
+    text = accuracy_sentences([run(curves=[SMALL, LARGE])], 0.94)[1]
     assert "soonest with batch 32" in text
     assert "batch 512: not in 3 epochs, best 0.9200" in text
     one = Curve(512, "val_accuracy", "maximize", [0.92], [0.4])
-    text = sentences([run(curves=[SMALL, one])], 0.94)
+    text = accuracy_sentences([run(curves=[SMALL, one])], 0.94)
     assert text[0].startswith("Best val_accuracy within 1 epoch: ")
     assert "batch 512: not in 1 epoch, best 0.9200" in text[1]
 
 
 def test_nobody_arrives():
-    text = sentences([run(curves=[SMALL, LARGE])], 0.99)[1]
+    text = accuracy_sentences([run(curves=[SMALL, LARGE])], 0.99)[1]
     assert text == (
         "No batch size reaches val_accuracy 0.99; the best are batch 32 0.9500, batch 512 0.9200."
     )
@@ -62,9 +62,9 @@ def test_nobody_arrives():
 
 def test_devices_are_named_where_there_are_several():
     gpu = run(measurement(32, 1.0), platform="gpu", curves=[LARGE])
-    assert "batch 512 on gpu" in sentences([run(curves=[SMALL]), gpu], 0.9)[1]
+    assert "batch 512 on gpu" in accuracy_sentences([run(curves=[SMALL]), gpu], 0.9)[1]
 
 
 def test_without_curves_nothing_is_said():
-    assert sentences([run(curves=[Curve(32, "", "maximize", reason="no")])], 0.9) == []
-    assert sentences([run(curves=[SMALL])], None) == []
+    assert accuracy_sentences([run(curves=[Curve(32, "", "maximize", reason="no")])], 0.9) == []
+    assert accuracy_sentences([run(curves=[SMALL])], None) == []

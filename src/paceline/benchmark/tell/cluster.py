@@ -7,11 +7,6 @@ measured pace. Each loads its libraries, builds, traces and compiles for itself.
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,33 +15,18 @@ from paceline.executor.remote.payoff import PAYS
 from paceline.report import formats
 from paceline.report.forecast import Costs, predict, rounds_left
 
-#: What a worker loads before it can train.
-_LOADS = "import paceline.executor.remote.host"
-#: Seconds for which loading is waited for.
-_PATIENCE = 120.0
-
 
 @dataclass(frozen=True)
 class ClusterPrediction:
-    """The predicted seconds of a search on a cluster, in parts.
+    """The predicted seconds of a search on a cluster, in parts."""
 
-    Attributes:
-        workers: Workers, each with one device.
-        startup: Seconds until a worker has loaded its libraries.
-        ready: Seconds until its first trials train: building, tracing, compiling.
-        compiling: Seconds to compile its share of further programs.
-        rounds: Seconds of all its rounds.
-        finish: Seconds after the last epoch.
-        alone: Seconds of the search on one such device, without a cluster.
-    """
-
-    workers: int
-    startup: float
-    ready: float
-    compiling: float
-    rounds: float
-    finish: float
-    alone: float
+    workers: int  # each with one device
+    startup: float  # until a worker has loaded its libraries
+    ready: float  # until its first trials train: building, tracing, compiling
+    compiling: float  # of its share of further programs
+    rounds: float  # of all its rounds
+    finish: float  # after the last epoch
+    alone: float  # of the search on one such device, without a cluster
 
     @property
     def total(self) -> float:
@@ -110,26 +90,3 @@ def sentence(found: ClusterPrediction, name: str) -> str:
             "executor='auto', which starts at once."
         )
     return f"{text}Ray does not pay: it would take no less time."
-
-
-def startup_seconds(
-    run: Callable[..., Any] = subprocess.run, clock: Callable[[], float] = time.perf_counter
-) -> float | None:
-    """Measures how long a new process takes to load what a worker needs; None if it failed.
-
-    ``run`` is as ``subprocess.run``, and ``clock`` returns seconds, from anywhere.
-    """
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
-    began = clock()
-    try:
-        done = run(
-            [sys.executable, "-c", _LOADS],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_PATIENCE,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return clock() - began if done.returncode == 0 else None
