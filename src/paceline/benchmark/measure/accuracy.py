@@ -53,18 +53,13 @@ def train_curve(
 ) -> Curve:
     """Trains one trial and validates it after each epoch.
 
+    ``objective`` is as ``Tuner`` takes it; None: the model's first metric. ``scale`` multiplies the
+    learning rate. ``plan``: "stacked" or "sequential", whichever is faster for one trial; or "fit".
+    ``left`` returns the seconds that are left of the budget; ``note`` gets a line of text after
+    each epoch.
+
     An error of the user's code does not reach the caller: it is the curve's ``reason``. Raises
     CurveInterrupted when the user presses Ctrl-C.
-
-    Args:
-        subject: The model and its data, validation data included.
-        batch_size: Examples per step.
-        epochs: Epochs to train.
-        objective: The metric to follow, as ``Tuner`` takes it; None: the model's first metric.
-        scale: Factor that the learning rate is multiplied by.
-        plan: "stacked" or "sequential", whichever is faster for one trial; or "fit".
-        left: Returns the seconds that are left of the budget.
-        note: Called with one line of text after each epoch.
     """
     curve = Curve(batch_size, objective or "", "maximize", scale=scale, plan=plan)
     try:

@@ -140,10 +140,8 @@ def flops_of_step(
     wrong for a loop inside the step (recurrent layers). For a step with such a loop, the matrix
     products and convolutions of the traced step are counted, each ``scan`` as often as it runs.
 
-    Args:
-        closed: The traced step, a ``ClosedJaxpr``.
-        executable: The compiled step, or a program that holds the step as the body of a loop.
-        side_by_side: Number of trials that one pass of the step trains.
+    ``closed`` is the traced step, ``executable`` the compiled one, or a program with the step as
+    the body of a loop; one pass of it trains ``side_by_side`` trials.
     """
     counted, loops = count_flops(closed.jaxpr)
     if loops:

@@ -65,11 +65,7 @@ def _device_of_backend() -> Device:
 
 
 def matmul_flops(precision: str) -> float:
-    """Measures floating-point operations per second of a matrix product on the default device.
-
-    Args:
-        precision: Keras' dtype policy; the product is in bfloat16 under a bfloat16 policy.
-    """
+    """Measures floating-point operations per second of a matrix product on the default device."""
     side = _SIDE.get(jax.default_backend(), 8192)
     dtype = jnp.bfloat16 if "bfloat16" in precision else _float(precision)
     a = jnp.asarray(np.random.default_rng(0).normal(size=(side, side)), dtype)
@@ -102,9 +98,8 @@ def _fastest(function: Any, argument: Any) -> float:
 def busy_note(load: Callable[[], tuple[float, ...]] | None = None) -> str | None:
     """Returns a warning if other programs keep the cores of the host busy, else None.
 
-    Args:
-        load: Returns the load averages of the host, that of the last minute first; None: those of
-            the operating system.
+    ``load`` returns the load averages of the host, that of the last minute first; None: those of
+    the operating system.
     """
     load = load or getattr(os, "getloadavg", None)  # not on Windows
     if load is None:

@@ -25,15 +25,8 @@ def configs(
 
     One trial alone and the way that a search would choose come first: at the batch size in the
     middle, then at the smallest and the largest, then between. Other ways follow, in the same order
-    of batch sizes.
-
-    Args:
-        batch_sizes: Batch sizes in any order.
-        slots: Numbers of trials at once.
-        usual: The way that a search chooses by itself; its batch size is ignored.
-        packs: Whether the model can be packed.
-        fit: Whether Keras' own ``fit`` is measured.
-        meshes: Meshes of several devices to measure too: (trial, data), devices on each axis.
+    of batch sizes. ``usual`` is the way that a search chooses by itself, at any batch size;
+    ``meshes``: (trial, data), devices on each axis, of several devices to measure too.
     """
     ways: list[Config] = []
     if packs:

@@ -108,20 +108,11 @@ def run_pilot(
 ) -> Costs | None:
     """Measures what a search costs; None if no epoch ended within the budget.
 
-    Args:
-        subject: The model and its data.
-        batch_size: Examples per step.
-        n_trials: Trials of the whole search.
-        epochs: Epochs of each trial.
-        left: Returns the seconds that are left of the budget.
-        executor: "auto", "local" or "fit".
-        pruner: Pruner of the search. It matters because trials that end early make room for others,
-            which have to be built.
-        objective: What the search optimizes, as ``Tuner`` takes it.
-        constraints: What its models must satisfy, as ``Tuner`` takes it.
-        timeout: Seconds after which the search ends, which decides how it plans; None without.
-        **training: Further arguments of ``Tuner`` that the pace depends on: slots, plan, widths,
-            mesh.
+    ``n_trials`` are those of the whole search, ``left`` returns the seconds that are left of the
+    budget. The pruner matters because trials that end early make room for others, which have to be
+    built; so does ``timeout``, by which a search decides how it plans. ``objective`` and
+    ``constraints`` are as ``Tuner`` takes them, and so is ``training``: what else the pace depends
+    on (slots, plan, widths, mesh).
     """
     from paceline.tuner.tuner import Tuner  # loads Optuna
 

@@ -58,12 +58,8 @@ class BenchPlan:
 class Runner:
     """Measures the cells and curves of one run.
 
-    Args:
-        subject: The model and its data.
-        plan: What to measure.
-        model: name, hparams and number of variables of the model, for people.
-        note: Called with one line of text after each cell, and on anything else.
-        clock: Returns seconds that never go back.
+    ``model`` has name, hparams and number of variables of the model, for people. ``note`` gets a
+    line of text after each cell, and on anything else.
     """
 
     def __init__(

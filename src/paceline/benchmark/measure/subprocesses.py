@@ -92,15 +92,9 @@ def measure(
 ) -> Bench:
     """Measures in one process after another; a process that fails does not end the others.
 
-    Args:
-        where: The places to measure at, one process each.
-        words: The words of the command line, without those that name places or the budget.
-        budget: Seconds for all processes together; None: no limit.
-        note: Called with one line of text when a process begins, and when one has failed.
-        start: Starts a process.
-
-    Raises:
-        PacelineError: No process measured anything.
+    ``words`` are those of the command line, without what names places or the budget. ``budget``:
+    seconds for all processes together. ``note`` gets a line when a process begins, and when one has
+    failed. Raises PacelineError where no process measured anything.
     """
     results: list[Bench] = []
     interrupted = False

@@ -40,12 +40,8 @@ def time_steps(
 ) -> Timing:
     """Times the first step, then some steps to warm up, then runs until the patience is used up.
 
-    Args:
-        run: Does the given number of steps, and returns when the device has done them.
-        most_steps: Steps of a run at most: those of an epoch.
-        patience: Seconds for all runs together, after which no run begins, except that there are
-            ``LEAST`` runs in any case.
-        clock: Returns seconds that never go back.
+    ``run`` does so many steps, and returns when the device has done them. A run has ``most_steps``
+    at most, those of an epoch. No run begins after ``patience`` seconds, but there are ``LEAST``.
     """
 
     def timed(steps: int) -> float:

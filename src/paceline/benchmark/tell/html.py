@@ -55,10 +55,8 @@ class _Picture(DocumentPart):
 def page(runs: Sequence[Run], parts: Sequence[DocumentPart], target: float | None = None) -> str:
     """Returns the whole page as HTML, with bars and curves.
 
-    Args:
-        runs: The runs.
-        parts: What is said of them.
-        target: A value of the metric to mark in the curves; None: nothing is marked.
+    ``parts`` are what is said of the runs; ``target`` is a value of the metric to mark in the
+    curves.
     """
     name = str(runs[0].model.get("name", "model")) if runs else "model"
     style = Path(report_html.__file__).with_name("page.css").read_text(encoding="utf-8") + _STYLE

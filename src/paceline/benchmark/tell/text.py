@@ -17,9 +17,7 @@ from paceline.report.tables import render
 def text_of(parts: Sequence[DocumentPart], width: int | None = None) -> str:
     """Returns parts as lines without colours, the last one without a line end.
 
-    Args:
-        parts: The parts of a result.
-        width: Columns of the terminal; None: lines are as long as the tables need.
+    ``width``: columns of the terminal; None: lines are as long as the tables need.
     """
     blocks = ["\n".join(_lines(part, width)) for part in parts]
     return "\n\n".join(block for block in blocks if block)
