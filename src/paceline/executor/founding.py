@@ -38,7 +38,7 @@ from paceline.executor.family import (
 )
 from paceline.executor.model_builder import Tails, TracedModel
 from paceline.pack.plan.base import has_loops, step_flops
-from paceline.program.model_structure import ModelStructure, structure_of
+from paceline.program.laws.model_structure import ModelStructure, structure_of
 from paceline.program.padding.axes import NotPaddable
 from paceline.program.variants.layout import Layout, lay_out
 from paceline.program.variants.step import Variants, elementwise_work

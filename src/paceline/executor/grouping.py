@@ -34,9 +34,10 @@ from paceline.pack.callbacks.model_variables import why_not_beside
 from paceline.pack.callbacks.packable import why_not_packed
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan, Workload
-from paceline.program import constant_laws, trace
+from paceline.program import trace
 from paceline.program.canonical import Canonical, Constant, Unpackable
-from paceline.program.model_structure import ModelStructure
+from paceline.program.laws import constant_laws
+from paceline.program.laws.model_structure import ModelStructure
 from paceline.program.padding.widths import Embedding
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State, Step

@@ -5,8 +5,8 @@ logs, the shapes of a batch, and whether the model takes the data.
 
 ``trace_ends_of_space`` has two more models traced, so that fewer of the trials need tracing. The
 constants of a program follow laws between the values that were traced
-(``program/constant_laws.py``), and trials drawn at random would widen that range again and again.
-Models at both ends of the space show the whole range at once. That is worth it where every
+(``program/laws/constant_laws.py``), and trials drawn at random would widen that range again and
+again. Models at both ends of the space show the whole range at once. That is worth it where every
 hyperparameter is a continuous number, so that all trials share one structure.
 """
 

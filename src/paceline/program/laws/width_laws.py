@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from paceline.program.canonical import Constant
-from paceline.program.constant_laws import ConstantPredictor, Numbers, Steps
-from paceline.program.model_structure import ModelStructure
+from paceline.program.laws.constant_laws import ConstantPredictor, Numbers, Steps
+from paceline.program.laws.model_structure import ModelStructure
 
 #: Trials of a skeleton that are traced before it is given up: what they show is not enough.
 _MOST = 64
