@@ -231,45 +231,34 @@ def render(table: Table, width: int | None) -> str:
 def _build(
     trials: Sequence[Trial], marked: Set[int], names: list[str] | None, objectives: Sequence[str]
 ) -> Table:
+    numbers = [trial.number for trial in trials]
+    cells: list[tuple[str, Sequence[str]]] = [
+        ("trial", [f"{'* ' if number in marked else ''}{number}" for number in numbers]),
+        ("state", [trial.state for trial in trials]),
+    ]
+    for i, name in enumerate(objectives or ["value"]):
+        values = [objective_value(trial, i) for trial in trials]
+        cells.append((name, formats.objectives(name, values)))
+    if any(trial.members for trial in trials):
+        cells.append((SPREAD, formats.metrics([trial.spread for trial in trials])))
+    cells.append(("epoch", [_epochs(trial) for trial in trials]))
+    cells.append(("time", formats.seconds_column([trial.seconds or None for trial in trials])))
+    of = [trial.continues for trial in trials]
+    if any(number is not None for number in of):
+        cells.append((CONTINUES, ["" if number is None else str(number) for number in of]))
+    hparams = [trial.hparams for trial in trials]
+    if names is not None:
+        named = hparam_columns(trials, objectives)
+        cells += [(named[name], formats.hparam_cells(hparams, name, "-")) for name in names]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("trial", justify="right", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    first = columns(trials, objectives)
-    spread, copies = SPREAD in first, any(trial.continues is not None for trial in trials)
-    head = [*(objectives or ["value"]), *([SPREAD] if spread else []), "epoch", "time"]
-    for column in (*head, *([CONTINUES] if copies else [])):
-        table.add_column(Text(column), justify="right", no_wrap=True)
+    for i, (head, _) in enumerate(cells):
+        table.add_column(Text(head), justify="left" if i == 1 else "right", no_wrap=True)
     if names is None:
         table.add_column("hparams", overflow="fold")
-    else:
-        for column in hparam_columns(trials, objectives).values():
-            table.add_column(Text(column), justify="right", no_wrap=True)
-    hparams = [trial.hparams for trial in trials]
-    cells = [
-        [f"{'* ' if trial.number in marked else ''}{trial.number}" for trial in trials],
-        [trial.state for trial in trials],
-        *(
-            formats.objectives(name, [objective_value(trial, i) for trial in trials])
-            for i, name in enumerate(objectives or ["value"])
-        ),
-        *([formats.metrics([trial.spread for trial in trials])] if spread else []),
-        [_epochs(trial) for trial in trials],
-        formats.seconds_column([trial.seconds or None for trial in trials]),
-        *([[_continued(trial) for trial in trials]] if copies else []),
-        *(
-            [[formats.hparams(values) for values in hparams]]
-            if names is None
-            else [formats.hparam_cells(hparams, name, "-") for name in names]
-        ),
-    ]
-    for row in zip(*cells, strict=True):
+        cells.append(("hparams", [formats.hparams(values) for values in hparams]))
+    for row in zip(*(column for _, column in cells), strict=True):
         table.add_row(*map(Text, row))
     return table
-
-
-def _continued(trial: Trial) -> str:
-    """The trial that a trial continues: ``3``."""
-    return "" if trial.continues is None else str(trial.continues)
 
 
 def _epochs(trial: Trial) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
@@ -89,42 +90,38 @@ def train_curve(
     return trained.curve
 
 
+@dataclass(eq=False, repr=False)
 class _Trained:
     """Collects the epochs of the trial into a curve, and stops the trial when time runs out."""
 
-    def __init__(
-        self,
-        curve: Curve,
-        objective: str | None,
-        epochs: int,
-        left: Callable[[], float],
-        note: Callable[[str], None],
-    ) -> None:
-        self.curve, self._given, self._epochs = curve, objective, epochs
-        self._left, self._note = left, note
-        self._objective: Objective | None = None
+    curve: Curve
+    given: str | None  # the objective as ``Tuner`` takes it
+    epochs: int
+    left: Callable[[], float]
+    note: Callable[[str], None]
+    objective: Objective | None = None  # known after the first epoch
 
     def take(self, report: EpochReport) -> Answer:
-        if self._objective is None:
-            self._objective = resolve_objective(self._given, None, list(report.logs))
+        if self.objective is None:
+            self.objective = resolve_objective(self.given, None, list(report.logs))
             self.curve = replace(
-                self.curve, metric=self._objective.name, direction=self._objective.direction
+                self.curve, metric=self.objective.name, direction=self.objective.direction
             )
-        curve, name = self.curve, self._objective.name
+        curve, name = self.curve, self.objective.name
         value = float(report.logs[name])
-        self._note(
-            f"batch {curve.batch_size}, epoch {report.epoch} of {self._epochs}: {name} {value:.4f}"
+        self.note(
+            f"batch {curve.batch_size}, epoch {report.epoch} of {self.epochs}: {name} {value:.4f}"
         )
         if not math.isfinite(value):
             self.curve = replace(curve, reason=f"{name} is {value} in epoch {report.epoch}")
             return "stop"
         curve.values.append(value)
         curve.seconds.append(report.seconds + (curve.seconds[-1] if curve.seconds else 0.0))
-        if report.epoch < self._epochs and self._left() < report.seconds:
-            why = _NO_TIME.format(report.epoch, self._epochs)
+        if report.epoch < self.epochs and self.left() < report.seconds:
+            why = _NO_TIME.format(report.epoch, self.epochs)
             self.curve = replace(curve, reason=why)
             return "stop"
-        return "stop" if report.epoch >= self._epochs else "continue"
+        return "stop" if report.epoch >= self.epochs else "continue"
 
     def failed(self, number: int, error: BaseException) -> None:
         self.curve = replace(self.curve, reason=describe(error))
