@@ -144,13 +144,12 @@ def inspect_dataset(
     class_weight: Mapping[int, float] | None = None,
     *,
     allow_nan: bool = False,
-    what: str = "x",
 ) -> BatchedDataset:
     """Reads a data set for the first time, and learns what batches it has.
 
     A data set that ends is read to its end, an endless one for two epochs. A generator is read for
     one epoch, whose batches are held, since they cannot be read again. ``steps`` is
-    ``steps_per_epoch``, ``class_weight`` class -> weight, ``what`` the argument's name in messages.
+    ``steps_per_epoch``, ``class_weight`` class -> weight.
 
     Raises NotArrays where packs cannot read the data set, with the reason; else UsageError and
     DataError.
@@ -158,10 +157,9 @@ def inspect_dataset(
     kind, once, length = type(x).__name__, is_read_once(x), length_of(x)
     endless = once or length == math.inf
     if endless and steps is None:
-        argument = "steps_per_epoch" if what == "x" else "validation_steps"
         more = ": it is a generator, which Keras reads on from epoch to epoch" if once else ""
         raise UsageError(
-            f"{argument}: say how many batches are an epoch; {what} is a {kind} that does not say "
+            f"steps_per_epoch: say how many batches are an epoch; x is a {kind} that does not say "
             f"where it ends{more}."
         )
     weights = None if class_weight is None else dict(class_weight)
@@ -172,9 +170,9 @@ def inspect_dataset(
         )
 
     def opened(x: Any) -> Iterator[Any]:
-        return batches_of(x, kind, weights, what)
+        return batches_of(x, kind, weights, "x")
 
-    stats = _BatchStats(kind, what, allow_nan)
+    stats = _BatchStats(kind, "x", allow_nan)
     given = x
     x = RecordingIterator(x) if once else copied(x)
     held: list[Any] = []
@@ -201,16 +199,16 @@ def inspect_dataset(
         if "read-only" not in str(error):
             raise
         raise DataError(
-            f"{what}: the {kind} changes a large array in place, which packs of trials share: "
+            f"x: the {kind} changes a large array in place, which packs of trials share: "
             f"{error}. Have it make another array, or change an order of the examples."
         ) from error
     if isinstance(x, RecordingIterator):
         x.items, x.keeps = [], False
     if not stats.n_batches:
-        raise DataError(f"{what}: the {kind} holds no batches.")
+        raise DataError(f"x: the {kind} holds no batches.")
     if once and stats.n_batches < (steps or 0) and len(held) * stats.bytes <= _PEEKED:
         raise DataError(
-            f"{what}: the {kind} ended after {stats.n_batches} batches, and steps_per_epoch is "
+            f"x: the {kind} ended after {stats.n_batches} batches, and steps_per_epoch is "
             f"{steps}; let it go on, or give fewer steps."
         )
     return BatchedDataset(
