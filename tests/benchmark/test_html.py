@@ -132,7 +132,7 @@ def test_labels_do_not_cover_each_other():
     places = sorted(float(text.attrib["y"]) for text in texts)
     assert len(places) == 5
     assert all(b - a > 12 for a, b in zip(places, places[1:], strict=False))
-    assert places[-1] <= 330 - 44 + 5  # the height of the picture, and of what is below the axis
+    assert places[-1] <= 330 - 56 + 5  # the height of the picture, and of what is below the axis
 
 
 def test_epochs_have_whole_ticks():
@@ -143,7 +143,7 @@ def test_epochs_have_whole_ticks():
 def test_a_target_is_marked_and_within_the_picture():
     *_, mark = drawn(curve(32, 0.1, 0.2), target=0.9).iter("polyline")
     (_, first), (_, last) = (map(float, p.split(",")) for p in mark.attrib["points"].split())
-    assert first == last and 0 < first < 330 - 44
+    assert first == last and 0 < first < 330 - 56
 
 
 def test_everything_that_is_known_is_said(text):

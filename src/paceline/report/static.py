@@ -67,28 +67,30 @@ def _decoded(value: Any) -> Any:
 class _Paper:
     """The picture's size, and the edges of the area in it that is drawn in."""
 
-    def __init__(self, layout: Mapping[str, Any]) -> None:
+    def __init__(self, figure: Mapping[str, Any]) -> None:
+        layout, data = figure["layout"], figure["data"]
         self.width, self.height = layout.get("width") or 760, layout.get("height") or 420
-        margin = {"l": 70, "r": 24, "t": 64, "b": 56} | (layout.get("margin") or {})
-        self.left, self.right = margin["l"], self.width - margin["r"]
-        self.top, self.bottom = margin["t"], self.height - margin["b"]
+        self.title = _title(layout)
+        named = [t for t in data if t.get("name") and t.get("showlegend", True) is not False]
+        self.named = named if len(named) > 1 else []  # the traces of the legend
+        ends = any("text" in trace.get("mode", "") for trace in data)
+        self.left, self.right = 70, self.width - (74 if ends else 24)
+        self.top, self.bottom = 64 if self.title or self.named else 14, self.height - 56
 
 
 def picture(figure: Mapping[str, Any]) -> str:
     """Return a figure, as ``as_dict`` returns it, as SVG."""
-    layout, data = figure["layout"], figure["data"]
-    paper = _Paper(layout)
+    layout, data, paper = figure["layout"], figure["data"], _Paper(figure)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{paper.width}" height="{paper.height}" '
         f'viewBox="0 0 {paper.width} {paper.height}"><rect width="100%" height="100%" '
         f'fill="{_safe(layout.get("paper_bgcolor") or "#ffffff")}"/>'
     ]
-    parts.append(_text(paper.width / 2, 22, _title(layout), size=14))
+    parts.append(_text(paper.width / 2, 22, paper.title, size=14))
     if any(trace["type"] == "parcoords" for trace in data):
         parts += [part for trace in data for part in _parallel(paper, trace)]
     else:
-        named = [t for t in data if t.get("name") and t.get("showlegend", True) is not False]
-        parts += _legend(paper, named) if len(named) > 1 else []
+        parts += _legend(paper)
         panels = dict.fromkeys((t.get("xaxis", "x"), t.get("yaxis", "y")) for t in data)
         for x, y in panels:
             here = [(t.get("xaxis", "x"), t.get("yaxis", "y")) for t in data]
@@ -99,11 +101,11 @@ def picture(figure: Mapping[str, Any]) -> str:
 
 def picture_html(figure: Mapping[str, Any]) -> str:
     """Return the picture as HTML that a notebook shows without trusting it."""
-    layout = figure["layout"]
+    paper = _Paper(figure)
     data = base64.b64encode(picture(figure).encode()).decode()
-    alt = html.escape(_plain(_title(layout)) or "figure")
+    alt = html.escape(_plain(paper.title) or "figure")
     return (
-        f'<img alt="{alt}" style="max-width: 100%" width="{_Paper(layout).width}" '
+        f'<img alt="{alt}" style="max-width: 100%" width="{paper.width}" '
         f'src="data:image/svg+xml;base64,{data}">'
     )
 
@@ -438,7 +440,7 @@ def _colour(trace: Mapping[str, Any], place: int) -> str:
 
 def _safe(colour: str) -> str:
     """A colour, or the CSS variable of a page that has it; grey for anything else."""
-    named = r"#[0-9a-fA-F]{3,8}|[a-zA-Z]+|var\(--\w+\)"
+    named = r"#[0-9a-fA-F]{3,8}|[a-zA-Z]+|rgba?\([\d., %]+\)|var\(--\w+\)"
     return colour if re.fullmatch(named, colour) else "#57606a"
 
 
@@ -473,8 +475,8 @@ def _mixed(one: str, other: str, share: float) -> str:
     return "#" + "".join(f"{round(a + share * (b - a)):02x}" for a, b in pairs)
 
 
-def _legend(paper: _Paper, named: Sequence[Mapping[str, Any]]) -> list[str]:
-    shown, parts = list(enumerate(named))[:_MOST_NAMES], []
+def _legend(paper: _Paper) -> list[str]:
+    shown, parts = list(enumerate(paper.named))[:_MOST_NAMES], []
     x = float(paper.left)
     for i, trace in shown:
         text = _plain(trace["name"])[:32]

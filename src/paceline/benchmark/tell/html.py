@@ -191,12 +191,5 @@ def _figure(
         data.append({"type": "scatter", "mode": "lines+text", "x": [0, last], "y": [target] * 2})
         data[-1] |= {"line": line, "text": ["", "target"]}
     across = {"title": title, "rangemode": "tozero", "tickformat": "d" if whole else ""}
-    layout = {
-        "width": 520,
-        "height": 330,
-        "margin": {"l": 70, "r": 74, "t": 14, "b": 44},
-        "paper_bgcolor": "none",
-        "xaxis": across,
-        "yaxis": {"title": curves[0].metric},
-    }
-    return {"data": data, "layout": layout}
+    layout = {"width": 520, "height": 330, "paper_bgcolor": "none", "xaxis": across}
+    return {"data": data, "layout": {**layout, "yaxis": {"title": curves[0].metric}}}
