@@ -15,8 +15,7 @@ import msgspec
 import pytest
 
 from paceline.errors import UsageError
-from paceline.report.dashboard.app import DashboardApp, state_json
-from paceline.report.dashboard.server import make_server
+from paceline.report.dashboard.app import DashboardApp, make_server, state_json
 from paceline.study.timeline import (
     LATELY,
     LIVE,

@@ -11,8 +11,7 @@ import msgspec
 import pytest
 
 from browser import LAPTOP, PHONE, open_page
-from paceline.report.dashboard.app import DashboardApp
-from paceline.report.dashboard.server import make_server
+from paceline.report.dashboard.app import DashboardApp, make_server
 from paceline.study.timeline import LIVE, LivePack, LiveSlot, LiveState
 from subjects import subject_of
 

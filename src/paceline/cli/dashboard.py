@@ -46,8 +46,7 @@ def dashboard(
 
     from optuna_dashboard import wsgi  # pyright: ignore[reportMissingImports] - an extra
 
-    from paceline.report.dashboard.app import DashboardApp
-    from paceline.report.dashboard.server import make_server
+    from paceline.report.dashboard.app import DashboardApp, make_server
 
     name = study
     store = _storage_of(study, storage)

@@ -34,7 +34,7 @@ def report(
     storage: Storage = None,
 ) -> None:
     """Write a report of a study: one HTML page with figures, which needs no network."""
-    from paceline.report.html.writing import write_report
+    from paceline.report.html.page import write_report
 
     target = arguments.output_file(
         output, (".html", ".htm"), "a report's file ends in .html; give a name such as report.html"

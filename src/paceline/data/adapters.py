@@ -19,8 +19,14 @@ import jax
 import keras
 import numpy as np
 
-from paceline.data.arrays import NotArrays, beyond, class_weights, device_dtype
-from paceline.data.refused import refuse_masked, refuse_text
+from paceline.data.arrays import (
+    NotArrays,
+    beyond,
+    class_weights,
+    device_dtype,
+    refuse_masked,
+    refuse_text,
+)
 from paceline.errors import DataError
 
 #: Bytes from which on an array is shared by copies of the data set that holds it.

@@ -1,8 +1,8 @@
 """The data of a call of ``search``, read for one trial: arrays, data sets, or functions of hp.
 
 ``DataArguments`` are the user's arguments, ``DataReader`` reads them once for each set of values
-that functions of hp ask for, ``LoadedData`` are what it read, and ``TrialInputs`` are all that one
-trial trains with beside its model.
+that functions of hp ask for (``RecordingHP`` notes these), ``LoadedData`` are what it read, and
+``TrialInputs`` are all that one trial trains with beside its model.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import jax
 import keras
 import numpy as np
 
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 #: Arguments of ``search`` that decide which data a trial has; each may be a function of hp.
 OF_DATA = ("x", "y", "sample_weight", "validation_data", "steps_per_epoch", "validation_steps")
+#: Attributes of hp that show all values.
+_SHOW_ALL = frozenset(
+    "hparams values parameters space to_storage get_config is_active copy".split()
+)
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,7 @@ class DataReader:
         self._given = given
         self._functions = [n for n in OF_DATA if is_function(getattr(given, n))]
         self._known: dict[str, LoadedData] = {}
-        self._returned: Any = None  # ``ReturnedArrays``, once functions of hp were called
+        self._returned = ReturnedArrays()
 
     def apart(self) -> tuple[dict[str, Any], DataReader]:
         """The functions of hp by argument, and a reader without them, to be sent elsewhere.
@@ -161,12 +166,9 @@ class DataReader:
         """
         values, key = {name: getattr(self._given, name) for name in OF_DATA}, ""
         if self._functions:
-            from paceline.data.recording import RecordingHP, ReturnedArrays
-
             asked = RecordingHP(hp)
             made = {name: values[name](asked) for name in self._functions}
             values, key = values | made, asked.key
-            self._returned = self._returned or ReturnedArrays()
         first = preprocessing = self._given.preprocessing
         if first is not None and model is not None:
             from paceline.data.preprocessed import preprocessing_of
@@ -175,11 +177,77 @@ class DataReader:
             own = "" if preprocessing is None else preprocessing.key
             key += "" if own == first.key else f" preprocessed {own}"
         if key not in self._known:
-            if self._returned is not None:
-                self._returned.add([values[name] for name in self._functions])
+            self._returned.add([values[name] for name in self._functions])
             given = replace(self._given, preprocessing=preprocessing)
             self._known[key] = _read(given, values, key)
         return self._known[key]
+
+
+class RecordingHP:
+    """An hp that records which values a function asks for."""
+
+    def __init__(self, hp: Any) -> None:
+        self._hp = hp
+        self._asked: list[tuple[str, Any]] = []  # in order: scopes may have the same names
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._hp, name)
+        if name in _SHOW_ALL:
+            self._asked.append((name, sorted(self._hp.hparams.items())))
+        if name not in ("Int", "Float", "Choice", "Boolean", "Fixed", "get"):
+            return found
+
+        def noted(label: str, *args: Any, **kwargs: Any) -> Any:
+            value = found(label, *args, **kwargs)
+            self._asked.append((label, value))
+            return value
+
+        return noted
+
+    def __getitem__(self, name: str) -> Any:
+        return self.get(name)
+
+    def __contains__(self, name: str) -> bool:
+        found = name in self._hp
+        self._asked.append((name, found))
+        return found
+
+    @property
+    def key(self) -> str:
+        """What was asked for, with the answers, as text; empty: nothing was."""
+        return repr(self._asked) if self._asked else ""
+
+
+class ReturnedArrays:
+    """The arrays that functions of hp have returned, and what was in them then."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[np.ndarray, bytes]] = []
+
+    def add(self, values: Any) -> None:
+        """Notes what functions return now.
+
+        Raises DataError where they return memory that they returned before with other contents:
+        earlier trials would train on the later data.
+        """
+        new = [leaf for leaf in jax.tree.leaves(values) if isinstance(leaf, np.ndarray)]
+        for array, before in self._known:
+            shared = any(np.may_share_memory(array, leaf) for leaf in new)
+            if shared and _sample(array) != before:
+                raise DataError(
+                    "search: a function of hp returns an array that it returned before for other "
+                    "values, with other numbers in it; return a new array, as by x.copy(), and "
+                    "begin the study anew: trials of the other values may have seen these numbers."
+                )
+        self._known += [(leaf, _sample(leaf)) for leaf in new]
+
+
+def _sample(array: np.ndarray) -> bytes:
+    """The bytes of up to 64 rows, evenly spread; enough to see that an array was filled anew."""
+    if not array.ndim or not len(array) or array.dtype.hasobject:
+        return b""
+    rows = np.linspace(0, len(array) - 1, min(len(array), 64)).astype(int)
+    return np.ascontiguousarray(array[rows]).tobytes()
 
 
 def is_function(value: Any) -> bool:

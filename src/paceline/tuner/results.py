@@ -380,7 +380,7 @@ class StudyResults:
             StorageError: The storage cannot be read.
             UsageError: The file cannot be written, or is there and no report.
         """
-        from paceline.report.html.writing import check_path, write_report
+        from paceline.report.html.page import check_path, write_report
 
         target = check_path(path)
         other = None
