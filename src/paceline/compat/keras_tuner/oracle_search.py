@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 from optuna.storages import InMemoryStorage
@@ -22,7 +22,6 @@ import paceline.tuner.tuner
 from paceline.compat.interception.hazards import why_one_at_a_time
 from paceline.compat.keras_tuner.engine import results
 from paceline.compat.keras_tuner.engine.callback_files import CallbackFiles, ExecutionPaths
-from paceline.compat.keras_tuner.engine.protocols import SearchTuner
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.errors import FatalError, is_a
 from paceline.compat.keras_tuner.oracles.hyperband import BEGIN, EPOCHS, PARENT, at_values
@@ -43,6 +42,9 @@ from paceline.study.trial import Trial as Record
 from paceline.tuner.checkpoint.trial_variables import apply_weights
 from paceline.tuner.progress import to_stderr
 
+if TYPE_CHECKING:  # tuner.py imports this file
+    from paceline.compat.keras_tuner.engine.tuner import Tuner
+
 #: Number of models that are kept in order to save the weights of other trials with them.
 _KEPT_MODELS = 4
 
@@ -57,7 +59,7 @@ _HOOKS = ("pre_create_trial", "on_trial_begin", "on_trial_end")
 _PATIENCE = 60.0
 
 
-def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
+def search(tuner: Tuner, *args: Any, **kwargs: Any) -> None:
     """Runs all trials of a tuner's oracle.
 
     Args:
@@ -109,7 +111,7 @@ def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
         tuner.save()
 
 
-def _why_alone(tuner: SearchTuner) -> str | None:
+def _why_alone(tuner: Tuner) -> str | None:
     """Why the user's hooks must see one trial at a time; None if nothing shows that they must."""
     hooks = [name for name in _HOOKS if tuner._has_own(name)]
     return why_one_at_a_time(reached({"tuner": tuner}, hooks)) if hooks else None
@@ -139,7 +141,7 @@ class OracleSearcher(Searcher):
         began: Whether a trial has begun.
     """
 
-    def __init__(self, tuner: SearchTuner, epochs: int, *, alone: bool) -> None:
+    def __init__(self, tuner: Tuner, epochs: int, *, alone: bool) -> None:
         self._tuner, self._oracle, self._epochs = tuner, tuner.oracle, epochs
         self._alone = alone
         self.began = False
@@ -335,7 +337,7 @@ class OracleSearcher(Searcher):
         return model
 
 
-def begin_trial(tuner: SearchTuner, number: int, *, alone: bool) -> Trial:
+def begin_trial(tuner: Tuner, number: int, *, alone: bool) -> Trial:
     """Asks the oracle of a tuner for a trial, and calls the hooks of the tuner.
 
     Args:

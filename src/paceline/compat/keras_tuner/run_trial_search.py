@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.compat.interception import Call, Engine, Outcome
 from paceline.compat.keras_tuner.engine.hypermodel import own_code
-from paceline.compat.keras_tuner.engine.protocols import SearchTuner
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.oracle_search import EndingError, begin_trial
 from paceline.study.samplers.values import trial_seed
 from paceline.tuner.progress import to_stderr
+
+if TYPE_CHECKING:  # tuner.py imports this file
+    from paceline.compat.keras_tuner.engine.tuner import Tuner
 
 #: Methods of tuners and hypermodels that are called while trials run.
 _CALLED = (
@@ -34,7 +36,7 @@ _CALLED = (
 )
 
 
-def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
+def search(tuner: Tuner, *args: Any, **kwargs: Any) -> None:
     """Runs all trials of a tuner's oracle.
 
     Args:
@@ -76,7 +78,7 @@ class _Run:
         ending: The error that will end the search.
     """
 
-    def __init__(self, tuner: SearchTuner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, tuner: Tuner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._tuner, self._oracle, self._args, self._kwargs = tuner, tuner.oracle, args, kwargs
         self._open: dict[int, Trial] = {}
         self.ending = EndingError()

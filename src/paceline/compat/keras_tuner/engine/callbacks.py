@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
 from paceline.compat.keras_tuner.engine.objective import Objective
-from paceline.compat.keras_tuner.engine.protocols import EpochHooks
 from paceline.compat.keras_tuner.engine.trial import Trial
+
+if TYPE_CHECKING:  # tuner.py imports this file
+    from paceline.compat.keras_tuner.engine.tuner import Tuner
 
 
 class TunerCallback(keras.callbacks.Callback):
@@ -19,7 +21,7 @@ class TunerCallback(keras.callbacks.Callback):
         trial: The trial that trains.
     """
 
-    def __init__(self, tuner: EpochHooks, trial: Trial) -> None:
+    def __init__(self, tuner: Tuner, trial: Trial) -> None:
         super().__init__()
         self.tuner, self.trial = tuner, trial
 

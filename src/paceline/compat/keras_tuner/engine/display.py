@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paceline.compat.keras_tuner.engine.protocols import OracleTrials
 from paceline.compat.keras_tuner.engine.trial import Trial
 from paceline.compat.keras_tuner.files import say
+
+if TYPE_CHECKING:  # oracle.py imports this file
+    from paceline.compat.keras_tuner.engine.oracle import Oracle
 
 _WIDTH = 18
 
@@ -21,7 +23,7 @@ class Display:
         verbose: 0: nothing is printed.
     """
 
-    def __init__(self, oracle: OracleTrials, verbose: int = 1) -> None:
+    def __init__(self, oracle: Oracle, verbose: int = 1) -> None:
         self.oracle, self.verbose = oracle, verbose
         self.search_start: datetime | None = None
         self.trial_start: dict[str, datetime] = {}
