@@ -22,9 +22,16 @@ import paceline.tuner.tuner
 from paceline.compat.interception.hazards import why_one_at_a_time
 from paceline.compat.keras_tuner.engine import results
 from paceline.compat.keras_tuner.engine.callback_files import CallbackFiles, ExecutionPaths
-from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
+from paceline.compat.keras_tuner.engine.trial import (
+    BEGIN,
+    BRACKET,
+    EPOCHS,
+    PARENT,
+    ROUND,
+    Trial,
+    TrialStatus,
+)
 from paceline.compat.keras_tuner.errors import FatalError, is_a
-from paceline.compat.keras_tuner.oracles.hyperband import BEGIN, EPOCHS, PARENT, at_values
 from paceline.errors import BuildError, DataError
 from paceline.executor.process import random_state_kept
 from paceline.pack.callbacks.per_trial import CallbackFactory
@@ -53,6 +60,8 @@ class CannotStartError(Exception):
     """Raised if no model could be built, or none takes the data: no trial has begun."""
 
 
+#: Values that do not change the model.
+_TOLD = {EPOCHS, BEGIN, PARENT, BRACKET, ROUND}
 #: Hooks around trials.
 _HOOKS = ("pre_create_trial", "on_trial_begin", "on_trial_end")
 #: Seconds that an oracle may be idle while no trial is under way.
@@ -198,8 +207,18 @@ class OracleSearcher(Searcher):
             self._oracle.built(trial)
 
     def hp_again(self, number: int, hparams: Mapping[str, Any]) -> HyperParameters:
-        """A copy of the hp of a trial under way, at these values."""
-        return at_values(self._open[number].hyperparameters, hparams)
+        """A copy of the hp of a trial under way, at these values.
+
+        With other values than the trial's, the model does not begin with the weights of the trial's
+        parent: they would not fit it.
+        """
+        hp = self._open[number].hyperparameters
+        if all(hp.values.get(name) == value for name, value in hparams.items()):
+            return hp.copy()
+        config = hp.get_config()
+        config["values"] |= hparams
+        config["values"].pop(PARENT, None)
+        return type(hp).from_config(config)
 
     def n_to_come(self, n_left: int | None) -> int | None:
         """Trials that the oracle still wants, those tried again included."""
@@ -428,10 +447,6 @@ class _PathsInPacks:
         number, _, execution = name.partition("-")
         trial_id = self._searcher.trial_id(int(number))
         return self._files.of_execution(trial_id, int(execution or 0))
-
-
-#: Values that Hyperband adds to a trial's hyperparameters; they do not change the model.
-_TOLD = {EPOCHS, BEGIN, PARENT, "tuner/bracket", "tuner/round"}
 
 
 def _went_well(error: BaseException, epochs: Sequence[Any], oracle: Any) -> bool:

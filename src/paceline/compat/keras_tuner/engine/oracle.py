@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import math
 import random
 import threading
@@ -11,7 +12,7 @@ import warnings
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from paceline.compat.keras_tuner.engine.display import Display
 from paceline.compat.keras_tuner.engine.hyperparameters.hyperparameters import (
@@ -77,6 +78,9 @@ class Oracle(ProjectFolder):
         ongoing_trials: Tuner id -> the trial that this tuner trains.
         hyperparameters: The space as far as it is known.
     """
+
+    #: Fields of a subclass that its state holds under their names, without a leading "_".
+    _own_state: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -409,6 +413,7 @@ class Oracle(ProjectFolder):
             "tried_so_far": sorted(self._tried_so_far),
             "id_to_hash": self._id_to_hash,
             "display": self._display.get_state(),
+            **{name.lstrip("_"): getattr(self, name) for name in self._own_state},
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -429,6 +434,8 @@ class Oracle(ProjectFolder):
         self._id_to_hash = dict(state.get("id_to_hash", ()))
         if "display" in state:
             self._display.set_state(state["display"])
+        for name in self._own_state:
+            setattr(self, name, state[name.lstrip("_")])
 
     def save(self) -> None:
         """Writes ``oracle.json``."""
@@ -478,6 +485,20 @@ def running(values: Mapping[str, Any] | None) -> dict[str, Any]:
     """Returns the answer of ``populate_space`` for values; None for values means "STOPPED"."""
     status = TrialStatus.STOPPED if values is None else TrialStatus.RUNNING
     return {"status": status, "values": values}
+
+
+def waiting() -> dict[str, Any]:
+    """Returns the answer of ``populate_space`` that there is nothing to try now."""
+    return {"status": TrialStatus.IDLE, "values": None}
+
+
+def given_to(function: Callable[..., Any], names: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those of the ``locals()`` of an ``__init__`` that are arguments of another function.
+
+    Editors show a signature only if it is written out, so those of the tuners and oracles are; what
+    they pass on is not.
+    """
+    return {name: names[name] for name in inspect.signature(function).parameters if name in names}
 
 
 def multiple(objective: Objective) -> bool:

@@ -12,6 +12,10 @@ from paceline.compat.keras_tuner.engine.metrics_tracking import MetricsTracker
 from paceline.compat.keras_tuner.files import read_json, say, write_json
 from paceline.compat.keras_tuner.protos import theirs
 
+#: Names of values that Hyperband adds to those of a trial's hyperparameters.
+EPOCHS, BEGIN, PARENT = "tuner/epochs", "tuner/initial_epoch", "tuner/trial_id"
+BRACKET, ROUND = "tuner/bracket", "tuner/round"
+
 
 class TrialStatus:
     """The states of a trial.
