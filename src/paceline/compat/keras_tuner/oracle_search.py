@@ -13,15 +13,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 from optuna.storages import InMemoryStorage
 
 import paceline.tuner.tuner
 from paceline.compat.interception.hazards import why_one_at_a_time
-from paceline.compat.keras_tuner.engine import results
+from paceline.compat.keras_tuner.engine.base_tuner import BaseTuner
 from paceline.compat.keras_tuner.engine.callback_files import CallbackFiles, ExecutionPaths
+from paceline.compat.keras_tuner.engine.model_tuner import ModelTuner
 from paceline.compat.keras_tuner.engine.trial import (
     BEGIN,
     BRACKET,
@@ -31,6 +32,7 @@ from paceline.compat.keras_tuner.engine.trial import (
     Trial,
     TrialStatus,
 )
+from paceline.compat.keras_tuner.engine.tuner_utils import average_metrics_dicts, best_epoch
 from paceline.compat.keras_tuner.errors import FatalError, is_a
 from paceline.errors import BuildError, DataError
 from paceline.executor.process import random_state_kept
@@ -49,9 +51,6 @@ from paceline.study.trial import Trial as Record
 from paceline.tuner.checkpoint.trial_variables import apply_weights
 from paceline.tuner.progress import to_stderr
 
-if TYPE_CHECKING:  # tuner.py imports this file
-    from paceline.compat.keras_tuner.engine.tuner import Tuner
-
 #: Number of models that are kept in order to save the weights of other trials with them.
 _KEPT_MODELS = 4
 
@@ -68,13 +67,8 @@ _HOOKS = ("pre_create_trial", "on_trial_begin", "on_trial_end")
 _PATIENCE = 60.0
 
 
-def search(tuner: Tuner, *args: Any, **kwargs: Any) -> None:
-    """Runs all trials of a tuner's oracle.
-
-    Args:
-        tuner: The tuner.
-        *args: Positional arguments of ``model.fit``.
-        **kwargs: Keyword arguments of ``model.fit``.
+def search(tuner: ModelTuner, *args: Any, **kwargs: Any) -> None:
+    """Runs all trials of a tuner's oracle; the other arguments are those of ``model.fit``.
 
     Raises:
         FatalError: The ``build`` of a trial raised it.
@@ -120,7 +114,7 @@ def search(tuner: Tuner, *args: Any, **kwargs: Any) -> None:
         tuner.save()
 
 
-def _why_alone(tuner: Tuner) -> str | None:
+def _why_alone(tuner: ModelTuner) -> str | None:
     """Why the user's hooks must see one trial at a time; None if nothing shows that they must."""
     hooks = [name for name in _HOOKS if tuner._has_own(name)]
     return why_one_at_a_time(reached({"tuner": tuner}, hooks)) if hooks else None
@@ -139,21 +133,15 @@ def _as_fit_reads(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, A
 
 
 class OracleSearcher(Searcher):
-    """Suggests the trials of an oracle, and tells the oracle their results.
+    """Suggests the trials of a tuner's oracle, and tells the oracle their results.
 
-    Args:
-        tuner: Whose oracle it is.
-        epochs: The ``epochs`` that ``search`` was given.
-        alone: Whether one trial ends before the next begins.
-
-    Attributes:
-        began: Whether a trial has begun.
+    If ``alone`` is True, one trial ends before the next begins.
     """
 
-    def __init__(self, tuner: Tuner, epochs: int, *, alone: bool) -> None:
+    def __init__(self, tuner: ModelTuner, epochs: int, *, alone: bool) -> None:
         self._tuner, self._oracle, self._epochs = tuner, tuner.oracle, epochs
         self._alone = alone
-        self.began = False
+        self.began = False  # whether a trial has begun
         self._open: dict[int, Trial] = {}
         self._ending = EndingError()
         self._built: Trial | None = None  # the last trial that the oracle gave
@@ -250,7 +238,7 @@ class OracleSearcher(Searcher):
             return
         before = trial.hyperparameters.values.get(BEGIN, 0)
         total = before + self._tuner._epochs(trial.hyperparameters, self._epochs)
-        self._oracle.tell_epoch(trial, before + len(epochs), total, results.mean(members))
+        self._oracle.tell_epoch(trial, before + len(epochs), total, average_metrics_dicts(members))
 
     def on_member_result(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:
         """Holds an execution's weights where they are the best."""
@@ -304,9 +292,9 @@ class OracleSearcher(Searcher):
     ) -> None:
         objective = self._oracle.objective
         executions = list(zip(*epochs, strict=True))
-        best = [results.best_epoch(logs, objective) for logs in executions]
+        best = [best_epoch(logs, objective) for logs in executions]
         ends = [logs[at] for logs, at in zip(executions, best, strict=True)]
-        metrics = results.mean(ends)
+        metrics = average_metrics_dicts(ends)
         values = [objective.get_value(logs) for logs in ends]
         top = min(values) if objective.direction == "min" else max(values)
         self._tuner._callback_files.note_best(trial.trial_id, values.index(top))
@@ -356,16 +344,11 @@ class OracleSearcher(Searcher):
         return model
 
 
-def begin_trial(tuner: Tuner, number: int, *, alone: bool) -> Trial:
+def begin_trial(tuner: BaseTuner, number: int, *, alone: bool) -> Trial:
     """Asks the oracle of a tuner for a trial, and calls the hooks of the tuner.
 
-    Args:
-        tuner: The tuner.
-        number: A number that no trial under way has.
-        alone: Whether no trial is under way: an oracle that is idle is asked again then.
-
-    Returns:
-        The trial; its status says whether there is one.
+    The status of the trial says whether there is one. No trial under way has this ``number``. If
+    none is under way (``alone``), an oracle that is idle is asked again.
 
     Raises:
         RuntimeError: The oracle stays idle, and waits for nothing.
@@ -415,22 +398,13 @@ class EndingError:
             self._error, self._number = error, number
 
     def raise_if_due(self, under_way: Iterable[int]) -> None:
-        """Raises the error once all trials that began before it have ended.
-
-        Args:
-            under_way: The numbers of the trials under way.
-        """
+        """Raises the error once all trials that began before it have ended."""
         if self._error is not None and all(number > self._number for number in under_way):
             raise self._error
 
 
 class _PathsInPacks:
-    """The paths of callbacks by the names that a search of Paceline gives to executions.
-
-    Args:
-        files: The paths by the ids of trials.
-        searcher: Knows the ids of trials.
-    """
+    """The paths of callbacks by the names that a search of Paceline gives to executions."""
 
     def __init__(self, files: CallbackFiles, searcher: OracleSearcher) -> None:
         self._files, self._searcher = files, searcher
@@ -446,7 +420,7 @@ class _PathsInPacks:
     def _execution(self, name: str) -> ExecutionPaths:
         number, _, execution = name.partition("-")
         trial_id = self._searcher.trial_id(int(number))
-        return self._files.of_execution(trial_id, int(execution or 0))
+        return ExecutionPaths(self._files, trial_id, int(execution or 0))
 
 
 def _went_well(error: BaseException, epochs: Sequence[Any], oracle: Any) -> bool:
@@ -462,10 +436,6 @@ class _BestWeights(TrialWeights):
 
     When a trial ends, ``OracleSearcher`` takes its weights out and saves them in the project, so
     this object holds the weights of no trial that has ended, and saves nothing itself.
-
-    Args:
-        objective: Decides which of two values is better.
-        executions: Trainings of each configuration.
     """
 
     def __init__(self, objective: Any, executions: int) -> None:

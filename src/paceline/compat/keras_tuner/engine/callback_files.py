@@ -20,20 +20,13 @@ class CallbackFiles:
     ``ModelCheckpoint("out/best.keras")`` of trial 07 writes ``out/trials/07/best.keras``, and
     ``TensorBoard("logs")`` writes ``logs/07/execution0``, as in KerasTuner on TensorFlow. At the
     end of a search the best trial's file is copied to ``out/best.keras``.
-
-    Args:
-        executions: Number of trainings of each configuration.
     """
 
     def __init__(self, executions: int) -> None:
-        self._executions = executions
+        self._executions = executions  # trainings of each configuration
         self._paths: dict[Path, None] = {}  # the user's; they may hold fields such as {epoch}
         self._trained: set[str] = set()  # trials of this search
         self._best: dict[str, int] = {}
-
-    def of_execution(self, trial_id: str, execution: int) -> ExecutionPaths:
-        """Returns the paths of one training."""
-        return ExecutionPaths(self, trial_id, execution)
 
     def file_of(self, path: Path, trial_id: str, execution: int) -> Path:
         """Returns the path of one training's file for a file of the user's."""
@@ -50,11 +43,10 @@ class CallbackFiles:
         self._best[trial_id] = execution
 
     def put_at_user_paths(self, best: str) -> None:
-        """Copies the files of the best trial to the paths that the user gave.
+        """Copies the files of the trial with the id ``best`` to the paths that the user gave.
 
-        Args:
-            best: Id of the best trial. If an earlier search trained it more than once, nothing is
-                copied, because only that search knew which execution was the best.
+        If an earlier search trained it more than once, nothing is copied, because only that search
+        knew which execution was the best.
         """
         if self._executions > 1 and best not in self._trained:
             return
@@ -75,20 +67,15 @@ class CallbackFiles:
     def give_to(self, callbacks: list[Any], trial_id: str, execution: int) -> None:
         """Makes the callbacks of one training write to files of its own."""
         for callback in callbacks:
-            give_own_path(callback, trial_id, self.of_execution(trial_id, execution))
+            give_own_path(callback, trial_id, ExecutionPaths(self, trial_id, execution))
 
 
 class ExecutionPaths:
-    """The paths of one training; a ``TrialPaths``.
-
-    Args:
-        files: All files of the search.
-        trial_id: Id of the trial.
-        execution: Number of the training, from 0.
-    """
+    """The paths of one training; a ``TrialPaths``."""
 
     def __init__(self, files: CallbackFiles, trial_id: str, execution: int) -> None:
-        self._files, self._trial_id, self._execution = files, trial_id, execution
+        self._files, self._trial_id = files, trial_id
+        self._execution = execution  # number of the training, from 0
 
     def label(self, trial: str) -> str:
         """Returns what stands for ``{trial}`` in paths."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from paceline.compat.keras_tuner.engine.oracle import Oracle, given_to, running
-from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
+from paceline.compat.keras_tuner.engine.trial import Trial
 from paceline.compat.keras_tuner.engine.tuner import Tuner
 
 #: Points at which the Gaussian process is evaluated, and how many of the best start a local
@@ -59,9 +59,6 @@ class BayesianOptimizationOracle(Oracle):
         values = self._values_at(self._most_promising(complete, len(searched), len(self.trials)))
         # If the most promising values were tried already, random new ones tell more.
         return running(self._random_values() if self._duplicate(values) else values)
-
-    def _complete(self) -> list[Trial]:
-        return [t for t in self.trials.values() if t.status == TrialStatus.COMPLETED]
 
     def _enough(self) -> int:
         """Number of complete trials that the process needs."""

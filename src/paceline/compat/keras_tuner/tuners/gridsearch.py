@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.compat.keras_tuner.engine.hyperparameters.hp_utils import grid_of
+from paceline.compat.keras_tuner.engine.hyperparameters import grid_of
 from paceline.compat.keras_tuner.engine.oracle import (
     Oracle,
     given_to,
@@ -45,7 +45,7 @@ class GridSearchOracle(Oracle):
     def populate_space(self, trial_id: str) -> dict[str, Any]:
         """Returns the combination after that of the last trial, once that trial has been built."""
         if not self.start_order:
-            return running(self._defaults())
+            return running(self._filled({}))
         last = self.trials[self.start_order[-1]]
         if last.trial_id not in self._known and last.status == TrialStatus.RUNNING:
             return waiting()
@@ -55,9 +55,6 @@ class GridSearchOracle(Oracle):
         if values is None and self.ongoing_trials:  # a retry of one may declare more
             return waiting()
         return running(values)
-
-    def _defaults(self) -> dict[str, Any]:
-        return self._filled({})
 
     def _filled(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The values of all active hyperparameters, in order: the given ones, else defaults."""
