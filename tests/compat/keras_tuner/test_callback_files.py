@@ -88,6 +88,6 @@ def test_a_later_search_leaves_the_best_file_in_place(tmp_path):
 
 
 def test_logs_of_tensorboard_lie_below_the_folder_that_was_given():
-    paths = ExecutionPaths(CallbackFiles(executions=1), "07", 0)
+    paths = ExecutionPaths(CallbackFiles(executions=1), lambda name: ("07", 0))
     assert paths.of(Path("logs"), "7", is_file=False) == Path("logs/07/execution0")
     assert paths.label("7") == "07"  # what stands for {trial}

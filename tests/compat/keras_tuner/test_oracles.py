@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from paceline.compat.keras_tuner.engine.hyperparameters import config_of, grid_of
 
 import paceline.compat.keras_tuner as ours
 import toys
 from compat.keras_tuner import spaces
+from paceline.compat.keras_tuner.engine.hyperparameters import config_of, grid_of
 
 X, Y = toys.data()
 

@@ -12,7 +12,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -21,7 +20,7 @@ from optuna.storages import InMemoryStorage
 import paceline.tuner.tuner
 from paceline.compat.interception.hazards import why_one_at_a_time
 from paceline.compat.keras_tuner.engine.base_tuner import BaseTuner
-from paceline.compat.keras_tuner.engine.callback_files import CallbackFiles, ExecutionPaths
+from paceline.compat.keras_tuner.engine.callback_files import ExecutionPaths
 from paceline.compat.keras_tuner.engine.model_tuner import ModelTuner
 from paceline.compat.keras_tuner.engine.trial import (
     BEGIN,
@@ -85,7 +84,7 @@ def search(tuner: ModelTuner, *args: Any, **kwargs: Any) -> None:
     searcher = OracleSearcher(tuner, epochs, alone=why is not None)
     if fit.get("callbacks"):
         data = [fit.get(name) for name in ("x", "y", "validation_data")]
-        paths = _PathsInPacks(tuner._callback_files, searcher)
+        paths = ExecutionPaths(tuner._callback_files, searcher.execution_of)
         fit["callbacks"] = CallbackFactory(fit["callbacks"], paths, notes, data)
     packs = paceline.tuner.tuner.Tuner(
         searcher.build,
@@ -184,9 +183,10 @@ class OracleSearcher(Searcher):
         self._open[number] = self._built = trial
         return trial.hyperparameters
 
-    def trial_id(self, number: int) -> str:
-        """The oracle's id of a trial under way."""
-        return self._open[number].trial_id
+    def execution_of(self, name: str) -> tuple[str, int]:
+        """The oracle's id of a trial under way, and its execution, by Paceline's name for both."""
+        number, _, execution = name.partition("-")
+        return self._open[int(number)].trial_id, int(execution or 0)
 
     def _learn(self) -> None:
         """Tells the oracle what the last build has declared."""
@@ -401,26 +401,6 @@ class EndingError:
         """Raises the error once all trials that began before it have ended."""
         if self._error is not None and all(number > self._number for number in under_way):
             raise self._error
-
-
-class _PathsInPacks:
-    """The paths of callbacks by the names that a search of Paceline gives to executions."""
-
-    def __init__(self, files: CallbackFiles, searcher: OracleSearcher) -> None:
-        self._files, self._searcher = files, searcher
-
-    def label(self, trial: str) -> str:
-        """Returns what stands for ``{trial}`` in paths."""
-        return self._execution(trial).label(trial)
-
-    def of(self, path: Path, trial: str, is_file: bool) -> Path:
-        """Returns the path of an execution for a path of the user's."""
-        return self._execution(trial).of(path, trial, is_file)
-
-    def _execution(self, name: str) -> ExecutionPaths:
-        number, _, execution = name.partition("-")
-        trial_id = self._searcher.trial_id(int(number))
-        return ExecutionPaths(self._files, trial_id, int(execution or 0))
 
 
 def _went_well(error: BaseException, epochs: Sequence[Any], oracle: Any) -> bool:

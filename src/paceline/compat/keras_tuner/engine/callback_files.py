@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,23 +67,30 @@ class CallbackFiles:
 
     def give_to(self, callbacks: list[Any], trial_id: str, execution: int) -> None:
         """Makes the callbacks of one training write to files of its own."""
+        paths = ExecutionPaths(self, lambda name: (trial_id, execution))
         for callback in callbacks:
-            give_own_path(callback, trial_id, ExecutionPaths(self, trial_id, execution))
+            give_own_path(callback, trial_id, paths)
 
 
 class ExecutionPaths:
-    """The paths of one training; a ``TrialPaths``."""
+    """The paths of trainings; a ``TrialPaths``.
 
-    def __init__(self, files: CallbackFiles, trial_id: str, execution: int) -> None:
-        self._files, self._trial_id = files, trial_id
-        self._execution = execution  # number of the training, from 0
+    A search has a name for each training; ``execution_of`` gives the id of the trial, and the
+    number of the training of that trial, from 0.
+    """
+
+    def __init__(
+        self, files: CallbackFiles, execution_of: Callable[[str], tuple[str, int]]
+    ) -> None:
+        self._files, self._execution_of = files, execution_of
 
     def label(self, trial: str) -> str:
         """Returns what stands for ``{trial}`` in paths."""
-        return self._trial_id
+        return self._execution_of(trial)[0]
 
     def of(self, path: Path, trial: str, is_file: bool) -> Path:
-        """Returns the path of this training for a path of the user's."""
+        """Returns the path of a training for a path of the user's."""
+        trial_id, execution = self._execution_of(trial)
         if is_file:
-            return self._files.file_of(path, self._trial_id, self._execution)
-        return path / self._trial_id / f"execution{self._execution}"
+            return self._files.file_of(path, trial_id, execution)
+        return path / trial_id / f"execution{execution}"
