@@ -22,6 +22,7 @@ from paceline.compat.interception.hazards import why_one_at_a_time
 from paceline.compat.keras_tuner.engine.base_tuner import BaseTuner
 from paceline.compat.keras_tuner.engine.callback_files import ExecutionPaths
 from paceline.compat.keras_tuner.engine.model_tuner import ModelTuner
+from paceline.compat.keras_tuner.engine.oracle import Oracle
 from paceline.compat.keras_tuner.engine.trial import (
     BEGIN,
     BRACKET,
@@ -403,7 +404,7 @@ class EndingError:
             raise self._error
 
 
-def _went_well(error: BaseException, epochs: Sequence[Any], oracle: Any) -> bool:
+def _went_well(error: BaseException, epochs: Sequence[Any], oracle: Oracle) -> bool:
     """Whether a trial whose loss became NaN had a score before: KerasTuner completes such a one."""
     if not isinstance(error, FloatingPointError) or not epochs:
         return False
@@ -419,7 +420,8 @@ class _BestWeights(TrialWeights):
     """
 
     def __init__(self, objective: Any, executions: int) -> None:
-        self._objective, self._executions = objective, executions
+        self._objective = objective
+        self._executions = executions  # trainings of each configuration
         self._by_trial: dict[int, tuple[float, Any]] = {}
 
     def take(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:
