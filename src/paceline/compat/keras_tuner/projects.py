@@ -9,7 +9,7 @@ from typing import Any
 from paceline.compat.keras_tuner.engine.objective import Objective, create_objective
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.errors import ProjectError
-from paceline.compat.keras_tuner.files import read_json
+from paceline.compat.keras_tuner.utils import load_json
 from paceline.errors import ObjectiveError, StudyError
 from paceline.study.objective import Direction
 from paceline.study.study import Study
@@ -85,7 +85,7 @@ def read_project(folder: Path) -> list[Trial]:
             f"{folder} is no folder of a KerasTuner project: {why}. Pass `directory/project_name` "
             f"of the tuner, the folder with {_ORACLE} and trial_* in it."
         )
-    state = read_json(folder / _ORACLE)
+    state = load_json(folder / _ORACLE)
     trials: dict[str, Trial] = {}
     for path in sorted(folder.glob("trial_*/trial.json")):
         try:

@@ -1,4 +1,4 @@
-"""Whether the environment asks for parallel tuning."""
+"""Whether the environment asks for parallel tuning over several machines, which is not offered."""
 
 from __future__ import annotations
 
