@@ -13,7 +13,7 @@ from compat.talos.notebook import X, Y, classifier, no_training
 from paceline.compat import talos
 from paceline.compat.talos import portable
 from paceline.compat.talos.errors import FolderNotEmptyError, TalosDataError
-from paceline.compat.talos.run_folder import run_paths
+from paceline.compat.talos.rounds import run_paths
 
 
 def scan(params, model=no_training, **arguments):

@@ -11,9 +11,9 @@ import numpy as np
 from paceline.compat.talos import metrics
 from paceline.compat.talos.callbacks import ExperimentLog
 from paceline.compat.talos.errors import TalosParamsError
-from paceline.compat.talos.evaluate import classes, evaluate_models, outputs
+from paceline.compat.talos.evaluate import classes, measure, outputs
 from paceline.compat.talos.model import hidden_layers, lr_normalizer, output_layer
-from paceline.compat.talos.scan import Scan
+from paceline.compat.talos.scan import Scan, func_evaluate
 
 _TASKS = {"multiclass": "multi_class", "multilabel": "multi_label", "regression": "continuous"}
 _LOSSES = {
@@ -303,23 +303,9 @@ def AutoPredict(  # noqa: N802 - what users write
         The scan, with ``preds_model``, ``preds_probabilities``, ``preds_classes`` and
         ``preds_parameters``.
     """
-    evaluate_models(
-        scan_object,
-        x_val,
-        y_val,
-        task,
-        n_models,
-        metric,
-        folds,
-        shuffle,
-        asc,
-        False,
-        custom_objects,
-        average,
-    )
-    continuous = _task(task) == "continuous"
-    heading = "eval_mae_mean" if continuous else "eval_f1score_mean"
-    row = scan_object.best_row(heading, continuous)
+    options: dict[str, Any] = {"custom_objects": custom_objects, "average": average}
+    func_evaluate(scan_object, x_val, y_val, task, n_models, metric, folds, shuffle, asc, **options)
+    row = scan_object.best_row(f"eval_{measure(task)}_mean", _task(task) == "continuous")
     model = scan_object.activate(row, custom_objects=custom_objects)
     found = outputs(model, x_pred)
     vars(scan_object).update(
