@@ -122,33 +122,102 @@ class Analyze:
 
     def plot_line(self, metric: str = "val_acc") -> Any:
         """Plots a metric over the permutations."""
-        return _line(self._column(metric))
+        values = self._column(metric)
+        axes = _axes("permutation", str(values.name))
+        axes.plot(np.arange(len(values)), values, marker=".")
+        return axes
 
     def plot_hist(self, metric: str = "val_acc", bins: int = 10) -> Any:
         """Plots a histogram of a metric."""
-        return _histogram(self._column(metric), bins)
+        values = self._column(metric)
+        axes = _axes(str(values.name), "permutations")
+        axes.hist(values.dropna(), bins=bins)
+        return axes
 
     def plot_corr(self, metric: str = "val_acc", exclude: Any = (), color_grades: int = 5) -> Any:
         """Plots the correlations between a metric and the other numeric columns."""
         name = column(metric, self.data.columns)
         columns = list(dict.fromkeys([name, *self._kept(exclude)]))
-        return _correlations(self.data[columns].select_dtypes("number").corr(), color_grades)
+        table = self.data[columns].select_dtypes("number").corr()
+        colours = pyplot().get_cmap("coolwarm", max(2, color_grades))
+        axes = _axes("", "")
+        image = axes.imshow(table, vmin=-1, vmax=1, cmap=colours)
+        axes.set_xticks(range(len(table)), table.columns, rotation=90)
+        axes.set_yticks(range(len(table)), table.columns)
+        axes.figure.colorbar(image, ax=axes)
+        return axes
 
     def plot_regs(self, x: str = "val_acc", y: str = "val_loss") -> Any:
         """Plots two columns as points, and a straight line through them."""
-        return _regression(self._column(x), self._column(y))
+        one, other = self._column(x), self._column(y)
+        axes = _axes(str(one.name), str(other.name))
+        pairs = pd.DataFrame({"x": one, "y": other}).dropna()
+        axes.scatter(pairs.x, pairs.y)
+        if pairs.x.nunique() > 1:
+            ends = np.array([pairs.x.min(), pairs.x.max()])
+            axes.plot(ends, np.polyval(np.polyfit(pairs.x, pairs.y, 1), ends))
+        return axes
 
     def plot_box(self, x: str, y: str = "val_acc", hue: str | None = None) -> Any:
         """Plots a box of y for each value of x."""
-        return _boxes(self._columns(x, y, hue), x, y, hue)
+        axes = _axes(x if hue is None else f"{x}, {hue}", y)
+        by = [x] if hue is None else [x, hue]
+        parts: Any = self._columns(x, y, hue).groupby(by, dropna=False)
+        groups = [(key, part[y].dropna()) for key, part in parts]
+        axes.boxplot([part for _, part in groups])
+        axes.set_xticks(
+            range(1, len(groups) + 1), [", ".join(str(each) for each in key) for key, _ in groups]
+        )
+        return axes
 
     def plot_bars(self, x: str, y: str, hue: str | None = None, col: str | None = None) -> Any:
         """Plots the mean of y for each value of x, a bar for each hue, in a panel for each col."""
-        return _bars(self._columns(x, y, hue, col), x, y, hue, col)
+        table = self._columns(x, y, hue, col)
+        panels: list[Any] = [("", table)] if col is None else list(table.groupby(col, dropna=False))
+        size = (max(6.4, 3.2 * len(panels)), 4.8)
+        figure, grid = pyplot().subplots(
+            1, len(panels), squeeze=False, sharey=True, layout="constrained", figsize=size
+        )
+        for axes, (name, part) in zip(grid[0], panels, strict=True):
+            means = part.groupby([x] if hue is None else [x, hue], dropna=False)[y].mean()
+            frame = means.to_frame() if hue is None else means.unstack()
+            width = 0.8 / frame.shape[1]
+            for at, label in enumerate(frame.columns):
+                places = np.arange(len(frame)) + at * width
+                axes.bar(places, frame[label], width, label=str(label))
+            axes.set_xticks(np.arange(len(frame)) + 0.4 - width / 2, [str(i) for i in frame.index])
+            axes.set_xlabel(x)
+            axes.set_title("" if col is None else f"{col} = {name}")
+            if hue is not None:
+                axes.legend(title=hue)
+        grid[0][0].set_ylabel(y)
+        return figure
 
     def plot_kde(self, x: str = "val_acc", y: str | None = None) -> Any:
         """Plots the density of one column, or of two."""
-        return _density(self._column(x), None if y is None else self._column(y))
+        from scipy.stats import gaussian_kde
+
+        columns = [self._column(name) for name in (x, y) if name is not None]
+        points = pd.concat(columns, axis=1).dropna().to_numpy(float).T
+        n_axes, n_points = points.shape
+        low, high = points.min(axis=1), points.max(axis=1)
+        if n_points <= n_axes or (low == high).any():
+            raise ValueError(
+                f"plot_kde: {n_points} permutations with these values have no density; it takes "
+                "more of them, and different values."
+            )
+        margin = 0.2 * (high - low)
+        lines = [np.linspace(a - m, b + m, 100) for a, b, m in zip(low, high, margin, strict=True)]
+        kernel = gaussian_kde(points)
+        if y is None:
+            axes = _axes(str(columns[0].name), "density")
+            axes.plot(lines[0], kernel(lines[0]))
+            return axes
+        axes = _axes(*(str(each.name) for each in columns))
+        grid = np.meshgrid(*lines)
+        heights = kernel(np.stack([part.ravel() for part in grid])).reshape(grid[0].shape)
+        axes.contourf(*grid, heights, levels=12)
+        return axes
 
     def _column(self, name: str) -> Any:
         return self.data[column(name, self.data.columns)]
@@ -191,9 +260,6 @@ def _table(source: Any) -> Any:
     )
 
 
-# -- how a plot is drawn ---------------------------------------------------------------------------
-
-
 def pyplot() -> Any:
     """Returns ``matplotlib.pyplot``, which is an extra."""
     try:
@@ -208,106 +274,4 @@ def _axes(x: str, y: str) -> Any:
     axes = pyplot().subplots(layout="constrained")[1]
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    return axes
-
-
-def _line(values: pd.Series) -> Any:
-    """Plots values in their order as a line."""
-    axes = _axes("permutation", str(values.name))
-    axes.plot(np.arange(len(values)), values, marker=".")
-    return axes
-
-
-def _histogram(values: pd.Series, bins: int) -> Any:
-    """Plots a histogram of values."""
-    axes = _axes(str(values.name), "permutations")
-    axes.hist(values.dropna(), bins=bins)
-    return axes
-
-
-def _correlations(table: pd.DataFrame, grades: int) -> Any:
-    """Plots a table of correlations as colours."""
-    plt = pyplot()
-    axes = _axes("", "")
-    image = axes.imshow(table, vmin=-1, vmax=1, cmap=plt.get_cmap("coolwarm", max(2, grades)))
-    axes.set_xticks(range(len(table)), table.columns, rotation=90)
-    axes.set_yticks(range(len(table)), table.columns)
-    axes.figure.colorbar(image, ax=axes)
-    return axes
-
-
-def _regression(x: pd.Series, y: pd.Series) -> Any:
-    """Plots points, and a straight line through them."""
-    axes = _axes(str(x.name), str(y.name))
-    pairs = pd.DataFrame({"x": x, "y": y}).dropna()
-    axes.scatter(pairs.x, pairs.y)
-    if pairs.x.nunique() > 1:
-        ends = np.array([pairs.x.min(), pairs.x.max()])
-        axes.plot(ends, np.polyval(np.polyfit(pairs.x, pairs.y, 1), ends))
-    return axes
-
-
-def _boxes(table: pd.DataFrame, x: str, y: str, hue: str | None) -> Any:
-    """Plots a box of y for each value of x and of hue."""
-    axes = _axes(x if hue is None else f"{x}, {hue}", y)
-    by = [x] if hue is None else [x, hue]
-    parts: Any = table.groupby(by, dropna=False)
-    groups = [(key, part[y].dropna()) for key, part in parts]
-    axes.boxplot([part for _, part in groups])
-    axes.set_xticks(
-        range(1, len(groups) + 1), [", ".join(str(each) for each in key) for key, _ in groups]
-    )
-    return axes
-
-
-def _bars(table: pd.DataFrame, x: str, y: str, hue: str | None, col: str | None) -> Any:
-    """Plots means of y as bars: a group for each x, a bar for each hue, a panel for each col."""
-    plt = pyplot()
-    panels: list[Any] = [("", table)] if col is None else list(table.groupby(col, dropna=False))
-    figure, grid = plt.subplots(
-        1,
-        len(panels),
-        squeeze=False,
-        sharey=True,
-        layout="constrained",
-        figsize=(max(6.4, 3.2 * len(panels)), 4.8),
-    )
-    for axes, (name, part) in zip(grid[0], panels, strict=True):
-        means = part.groupby([x] if hue is None else [x, hue], dropna=False)[y].mean()
-        frame = means.to_frame() if hue is None else means.unstack()
-        width = 0.8 / frame.shape[1]
-        for at, label in enumerate(frame.columns):
-            axes.bar(np.arange(len(frame)) + at * width, frame[label], width, label=str(label))
-        axes.set_xticks(np.arange(len(frame)) + 0.4 - width / 2, [str(i) for i in frame.index])
-        axes.set_xlabel(x)
-        axes.set_title("" if col is None else f"{col} = {name}")
-        if hue is not None:
-            axes.legend(title=hue)
-    grid[0][0].set_ylabel(y)
-    return figure
-
-
-def _density(x: pd.Series, y: pd.Series | None) -> Any:
-    """Plots the density of one column as a line, or of two columns as shades."""
-    from scipy.stats import gaussian_kde
-
-    table = pd.DataFrame({"x": x} if y is None else {"x": x, "y": y}).dropna()
-    points = table.to_numpy(float).T
-    low, high = points.min(axis=1), points.max(axis=1)
-    if table.shape[0] <= len(points) or (low == high).any():
-        raise ValueError(
-            f"plot_kde: {len(table)} permutations with these values have no density; it takes "
-            "more of them, and different values."
-        )
-    margin = 0.2 * (high - low)
-    lines = [np.linspace(a - m, b + m, 100) for a, b, m in zip(low, high, margin, strict=True)]
-    kernel = gaussian_kde(points)
-    if y is None:
-        axes = _axes(str(x.name), "density")
-        axes.plot(lines[0], kernel(lines[0]))
-        return axes
-    axes = _axes(str(x.name), str(y.name))
-    grid = np.meshgrid(*lines)
-    heights = kernel(np.stack([part.ravel() for part in grid])).reshape(grid[0].shape)
-    axes.contourf(*grid, heights, levels=12)
     return axes
