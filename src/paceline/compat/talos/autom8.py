@@ -12,7 +12,7 @@ from paceline.compat.talos import metrics
 from paceline.compat.talos.callbacks import ExperimentLog
 from paceline.compat.talos.errors import TalosParamsError
 from paceline.compat.talos.evaluate import classes, measure, outputs
-from paceline.compat.talos.model import hidden_layers, lr_normalizer, output_layer
+from paceline.compat.talos.model import hidden_layers, output_layer, trained
 from paceline.compat.talos.scan import Scan, func_evaluate
 
 _TASKS = {"multiclass": "multi_class", "multilabel": "multi_label", "regression": "continuous"}
@@ -216,22 +216,8 @@ class AutoModel:
         activation, last = output_layer(self.task, params["last_activation"], y_train, y_val)
         hidden_layers(model, params, last)
         model.add(layers.Dense(last, activation, kernel_initializer=params["kernel_initializer"]))
-        optimizer = params["optimizer"]
-        model.compile(
-            optimizer(learning_rate=lr_normalizer(params["lr"], optimizer)),
-            loss=params["losses"],
-            metrics=self.metrics,
-        )
-        history = model.fit(
-            x_train,
-            y_train,
-            batch_size=params["batch_size"],
-            epochs=params["epochs"],
-            verbose=0,
-            callbacks=[ExperimentLog(self.experiment_name, params)],
-            validation_data=(x_val, y_val),
-        )
-        return history, model
+        log = ExperimentLog(self.experiment_name, params)
+        return trained(model, params, self.metrics, (x_train, y_train, x_val, y_val), [log])
 
 
 class AutoScan:
