@@ -18,11 +18,12 @@ from paceline.compat.talos.logs import column
 
 #: A reduction needs at least this many rows of results.
 _LEAST = 3
+#: Method -> the function of ``scipy.stats``.
 _CORRELATIONS = {
-    "correlation": "spearman",
-    "spearman": "spearman",
-    "pearson": "pearson",
-    "kendall": "kendall",
+    "correlation": "spearmanr",
+    "spearman": "spearmanr",
+    "pearson": "pearsonr",
+    "kendall": "kendalltau",
 }
 _TREES = ("trees", "forrest")
 METHODS = (*_CORRELATIONS, *_TREES, "local_strategy", "gamify")
@@ -55,12 +56,8 @@ def reduce(scan: Any) -> None:
     else:
         matrix, target, candidates = indicators(scan)
         if len(target) >= _LEAST and len(candidates) and len(set(target)) > 1:
-            name = str(method)
-            worst = (
-                _by_correlation(scan, matrix, target, _CORRELATIONS[name])
-                if name in _CORRELATIONS
-                else _by_trees(scan, matrix, target, forest=name == "forrest")
-            )
+            find = _by_correlation if method in _CORRELATIONS else _by_trees
+            worst = find(scan, matrix, target)
             if worst is not None:
                 scan.param_object.remove_is(*candidates[worst])
 
@@ -89,25 +86,22 @@ def indicators(scan: Any) -> tuple[np.ndarray, np.ndarray, list[tuple[str, Any]]
     return matrix, target[finite], candidates
 
 
-def _by_correlation(scan: Any, matrix: np.ndarray, target: np.ndarray, method: str) -> int | None:
+def _by_correlation(scan: Any, matrix: np.ndarray, target: np.ndarray) -> int | None:
     """The index of the value that correlates most with bad results; None below the threshold."""
     from scipy import stats
 
-    measure = {
-        "spearman": stats.spearmanr,
-        "pearson": stats.pearsonr,
-        "kendall": stats.kendalltau,
-    }[method]
+    measure = getattr(stats, _CORRELATIONS[scan.reduction_method])
     harm = [float(measure(has, target).statistic) for has in matrix.T]
     harm = [value if scan.minimize_loss else -value for value in harm]
     worst = int(np.nanargmax(harm)) if np.isfinite(harm).any() else -1
     return worst if worst >= 0 and harm[worst] >= scan.reduction_threshold else None
 
 
-def _by_trees(scan: Any, matrix: np.ndarray, target: np.ndarray, *, forest: bool) -> int | None:
+def _by_trees(scan: Any, matrix: np.ndarray, target: np.ndarray) -> int | None:
     """The index of the value, worse than the mean, that matters most in a forest of trees."""
     from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
+    forest = scan.reduction_method == "forrest"
     kind = RandomForestRegressor if forest else ExtraTreesRegressor
     trees = kind(n_estimators=64, random_state=scan.seed or 0).fit(matrix, target)
     means = np.array([target[has > 0].mean() for has in matrix.T])

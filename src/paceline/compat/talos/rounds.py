@@ -284,11 +284,6 @@ class Rounds:
             columns[key] = name
         return columns
 
-    def times(self) -> pd.DataFrame:
-        """Returns a table with start, end and duration of each permutation."""
-        table: Any = self.table()
-        return table[_TIMES[:3]]
-
     def peaks(self) -> pd.DataFrame:
         """Returns a table with the epoch, from 0, of the best value of each metric."""
         return pd.DataFrame(

@@ -202,7 +202,7 @@ class Scan:
         if more["resume"]:
             self._rounds.read()
         self._begun = len(self._rounds.begun) - len(self._rounds.again)
-        self._known = self._reduced_at = self._begun
+        self._reduced_at = self._begun
         self._run_folder.write_metadata(self._metadata())
         self._rounds.write()  # a killed scan may have left a part of a line
         self._run()
@@ -220,16 +220,8 @@ class Scan:
     def _space(self, params: Any, order: str | None) -> ParamSpace:
         if isinstance(params, ParamSpace):
             return params
-        space = ParamSpace(
-            params,
-            None,
-            self.random_method,
-            self.fraction_limit,
-            self.round_limit,
-            self.time_limit,
-            self.boolean_limit,
-            self.seed,
-        )
+        names = "random_method fraction_limit round_limit time_limit boolean_limit seed".split()
+        space = ParamSpace(params, **{name: getattr(self, name) for name in names})
         space.put_in_order(order)
         return space
 
@@ -243,14 +235,14 @@ class Scan:
             Engine(notes=bar.say, noun="permutation", interleave=self._interleave) as engine,
         ):
             self._bar = bar
-            given = (self.x_train, self.y_train, self.x_val, self.y_val)
-            names = ("x_train", "y_train", "x_val", "y_val")
-            engine.look_at({"model": self.model, **dict(zip(names, given, strict=True))})
+            names = ("model", "x_train", "y_train", "x_val", "y_val")
+            engine.look_at({name: getattr(self, name) for name in names})
             try:
                 with closing(engine.run(self._calls(), n_calls=n_all)) as outcomes:
                     for outcome in outcomes:
                         self._take(outcome)
-                        bar.show(self._known, len(self.param_object), self._rounds.best())
+                        n_ended = self._begun - len(self._open)
+                        bar.show(n_ended, len(self.param_object), self._rounds.best())
                         if self._last is not None and not any(n < self._last for n in self._open):
                             break
                 if self._rounds.failed and not self._rounds.done:
@@ -275,14 +267,14 @@ class Scan:
         while self._last is None:
             if self._stop_after is not None:
                 n_done = len(self._rounds.done)
-                if n_done + self._begun - self._known >= self._stop_after:
+                if n_done + len(self._open) >= self._stop_after:
                     if n_done >= self._stop_after:
                         self.status = "paused"
                         return
                     yield None
                     continue
             if reduces and self._begun % every == 0 and self._begun > self._reduced_at:
-                while self._known < self._begun:
+                while self._open:
                     yield None
                 self._reduced_at = self._begun
                 self.data = self._rounds.table()
@@ -304,21 +296,14 @@ class Scan:
             yield Call(number, UserCall(self, params), seed)
 
     def _take(self, outcome: Outcome) -> None:
-        self._known += 1
         self._open.discard(outcome.number)
         if self._last is not None and outcome.number > self._last:
             return  # Talos would not have begun it
         function = outcome.call.function
         assert isinstance(function, UserCall)
         number, params = outcome.number, function.params
-        found = ScanRound(
-            number,
-            self._rounds.begun[number],
-            params,
-            outcome.began,
-            outcome.ended,
-            outcome.seconds,
-        )
+        times = outcome.began, outcome.ended, outcome.seconds
+        found = ScanRound(number, self._rounds.begun[number], params, *times)
         try:
             if outcome.error is not None:
                 raise outcome.error
@@ -354,7 +339,7 @@ class Scan:
         rounds.write()
         self.data = rounds.table()
         self.round_history = [found.history for found in rounds.done]
-        self.round_times = rounds.times()
+        self.round_times = self.data[["start", "end", "duration"]]
         self.learning_entropy = rounds.entropies()
         self.peak_epochs = rounds.peaks()
         numbers = [found.round_index for found in rounds.done]
@@ -396,12 +381,7 @@ class Scan:
         return self._rounds.metrics
 
     def best_row(self, metric: str | None, asc: bool) -> int:
-        """Returns the number of the row of ``data`` that is best, as ``columns.best_row``.
-
-        Args:
-            metric: A column of ``data``; None: the ``objective`` of the scan.
-            asc: Whether low values are better.
-        """
+        """Returns the row of ``data`` that is best in a metric; None: in the ``objective``."""
         if metric is None:
             asc = self.objective.get("direction") == "min"
             metric = str(self.objective["metric"])
@@ -410,16 +390,7 @@ class Scan:
     def activate(
         self, row: int, saved: bool = False, custom_objects: dict[str, Any] | None = None
     ) -> Any:
-        """Returns the trained model of a row of ``data``.
-
-        Args:
-            row: Number of the row.
-            saved: Whether the model is loaded from the file of ``save_models``; else from memory.
-            custom_objects: Name -> class or function, for Keras to load the model.
-
-        Raises:
-            TalosModelError: The model was not kept.
-        """
+        """Returns the trained model of a row of ``data``; ``saved``: from its file."""
         number = self._rounds.done[row].round_index
         return self._kept_models.load(number, saved, custom_objects or self.custom_objects)
 
