@@ -11,9 +11,9 @@ import numpy as np
 from paceline.compat.talos import metrics
 from paceline.compat.talos.callbacks import ExperimentLog
 from paceline.compat.talos.errors import TalosParamsError
-from paceline.compat.talos.evaluate import classes, measure, outputs
+from paceline.compat.talos.evaluate import classes, evaluate_models, measure, outputs
 from paceline.compat.talos.model import hidden_layers, output_layer, trained
-from paceline.compat.talos.scan import Scan, func_evaluate
+from paceline.compat.talos.scan import Scan
 
 _TASKS = {"multiclass": "multi_class", "multilabel": "multi_label", "regression": "continuous"}
 _LOSSES = {
@@ -289,8 +289,8 @@ def AutoPredict(  # noqa: N802 - what users write
         The scan, with ``preds_model``, ``preds_probabilities``, ``preds_classes`` and
         ``preds_parameters``.
     """
-    options: dict[str, Any] = {"custom_objects": custom_objects, "average": average}
-    func_evaluate(scan_object, x_val, y_val, task, n_models, metric, folds, shuffle, asc, **options)
+    given: tuple[Any, ...] = (x_val, y_val, task, n_models, metric, folds, shuffle, asc)
+    evaluate_models(scan_object, *given, custom_objects=custom_objects, average=average)
     row = scan_object.best_row(f"eval_{measure(task)}_mean", _task(task) == "continuous")
     model = scan_object.activate(row, custom_objects=custom_objects)
     found = outputs(model, x_pred)

@@ -15,6 +15,7 @@ import pandas as pd
 
 from paceline.compat.talos import kept_models, portable
 from paceline.compat.talos.errors import TalosDataError, TalosModelError
+from paceline.compat.talos.evaluate import is_several
 from paceline.compat.talos.logs import read_table
 from paceline.program.files import written_atomically
 
@@ -128,15 +129,9 @@ def _examples(name: str, data: Any) -> dict[str, bytes]:
     An array of objects is written as text, because an archive of objects can run code when it is
     read.
     """
-    parts = (
-        data
-        if isinstance(data, dict)
-        else {
-            str(i): part
-            for i, part in enumerate(data if isinstance(data, list) and _nested(data) else [data])
-        }
-    )
-    arrays = {key: np.asarray(part)[:_EXAMPLES] for key, part in parts.items()}
+    if not isinstance(data, dict):
+        data = {str(i): part for i, part in enumerate(data if is_several(data) else [data])}
+    arrays = {key: np.asarray(part)[:_EXAMPLES] for key, part in data.items()}
     arrays = {key: a.astype(str) if a.dtype.hasobject else a for key, a in arrays.items()}
     buffer = io.BytesIO()
     save: Any = np.savez_compressed
@@ -146,10 +141,6 @@ def _examples(name: str, data: Any) -> dict[str, bytes]:
     if not others and first.ndim <= 2:
         found[f"{name}.csv"] = pd.DataFrame(first).to_csv(header=False, index=False).encode()
     return found
-
-
-def _nested(data: list[Any]) -> bool:
-    return bool(data) and hasattr(data[0], "shape")
 
 
 def _json(value: Any) -> bytes:
@@ -239,11 +230,7 @@ class Restore:
         return int(self._row)
 
     def activate(self, row: int, saved: bool = False, custom_objects: Any = None) -> Any:
-        """Returns the model; the file has only one.
-
-        Raises:
-            TalosModelError: The row is that of another model.
-        """
+        """Returns the model; the file has only one."""
         if row != self._row:
             raise TalosModelError(
                 f"model_id: {row} is not in {self.path}; it holds the model of row {self._row}."

@@ -16,6 +16,7 @@ from paceline.compat.talos.errors import (
     TalosParamsError,
     TalosTypeError,
 )
+from paceline.compat.talos.logs import column
 from paceline.data.wide_integers import as_model_casts
 
 _CONTINUOUS = ("continuous", "regression")
@@ -99,6 +100,53 @@ class Evaluate:
         if print_out:
             print(f"mean : {np.mean(found):.2f} \n std : {np.std(found):.2f}")  # noqa: T201 - asked for
         return found
+
+
+def evaluate_models(
+    scan: ScanResults,
+    x_val: Any,
+    y_val: Any,
+    task: str,
+    n_models: int = 10,
+    metric: str | None = "val_acc",
+    folds: int = 5,
+    shuffle: bool = True,
+    asc: bool = False,
+    saved: bool = False,
+    custom_objects: dict[str, Any] | None = None,
+    average: str | None = None,
+    multi_input: bool | None = None,
+    seed: int | None = None,
+) -> None:
+    """Scores the best models of a scan, and adds mean and deviation as columns to its ``data``.
+
+    Args:
+        scan: The scan.
+        x_val: Features [N, ...].
+        y_val: Targets [N, ...].
+        task: "binary", "multi_class", "multi_label" or "continuous".
+        n_models: Number of models to score.
+        metric: The models that are best in this column of ``data`` are scored.
+        folds: Number of parts of the data that each model is scored on.
+        shuffle: Whether examples are shuffled before.
+        asc: Whether low values of the metric are better.
+        saved: Whether models are loaded from the files that the scan saved; else from memory.
+        custom_objects: Name -> class or function, for Keras to load models.
+        average: How F1 is averaged over classes; None: binary or macro.
+        multi_input: Whether ``x_val`` is a list of arrays; None: told from its type.
+        seed: Decides how examples are shuffled.
+    """
+    several = isinstance(x_val, list) if multi_input is None else multi_input
+    scoring = Scoring(x_val, y_val, task, several, folds, shuffle, average, seed)
+    name = column("val_acc" if metric is None else metric, scan.data.columns)
+    rows = scan.data.sort_values(name, ascending=asc, kind="stable").index[:n_models]
+    heading = f"eval_{measure(task)}"
+    for statistic in ("mean", "std"):
+        scan.data[f"{heading}_{statistic}"] = np.nan
+    for row in rows:
+        found = scoring.scores(scan.activate(int(row), saved, custom_objects))
+        scan.data.loc[row, f"{heading}_mean"] = np.mean(found)
+        scan.data.loc[row, f"{heading}_std"] = np.std(found)
 
 
 class Predict:
@@ -284,11 +332,16 @@ def _check_task(task: str) -> None:
 # -- parts of data: arrays, pandas objects, lists and dicts of them --------------------------------
 
 
+def is_several(values: Any) -> bool:
+    """Returns whether this is a list of arrays, as for a model with several inputs."""
+    return isinstance(values, list) and bool(values) and hasattr(values[0], "shape")
+
+
 def take(values: Any, index: np.ndarray) -> Any:
     """Returns the examples with the numbers in ``index`` i64[K], of data nested in any way."""
     if isinstance(values, dict):
         return {key: take(value, index) for key, value in values.items()}
-    if isinstance(values, list) and values and hasattr(values[0], "shape"):
+    if is_several(values):
         return [take(value, index) for value in values]
     table: Any = values
     if hasattr(table, "iloc"):
@@ -300,14 +353,12 @@ def length(values: Any) -> int:
     """Returns the number of examples."""
     if isinstance(values, dict):
         return length(next(iter(values.values())))
-    if isinstance(values, list) and values and hasattr(values[0], "shape"):
-        return len(values[0])
-    return len(values)
+    return len(values[0] if is_several(values) else values)
 
 
 def check_inputs(x: Any, multi_input: bool) -> None:
     """Checks that a list of arrays is given with ``multi_input`` only."""
-    if isinstance(x, list) and x and hasattr(x[0], "shape") and not multi_input:
+    if is_several(x) and not multi_input:
         raise TalosTypeError(
             "x: a list of arrays was given; for a model with several inputs set multi_input=True, "
             "else pass one array."

@@ -217,8 +217,7 @@ class Rounds:
         dropped = [found for found in self.done if found.round_index > number]
         self.done = [found for found in self.done if found.round_index <= number]
         self.failed = [found for found in self.failed if found.round_index <= number]
-        if dropped:
-            self.write()
+        self.write()
         return dropped
 
     def write(self) -> None:

@@ -12,25 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import pandas as pd
 
 from paceline.compat.interception import Call, Engine, Outcome, check_interleave
-from paceline.compat.talos import reduction
+from paceline.compat.talos import evaluate, reduction
 from paceline.compat.talos.errors import (
     TalosDataError,
     TalosParamsError,
     TalosReturnError,
     TalosTypeError,
 )
-from paceline.compat.talos.evaluate import (
-    ScanResults,
-    Scoring,
-    check_inputs,
-    check_split,
-    measure,
-    split,
-)
+from paceline.compat.talos.evaluate import ScanResults, check_inputs, check_split, split
 from paceline.compat.talos.kept_models import KeptModels
 from paceline.compat.talos.logs import best_row, column
 from paceline.compat.talos.progress import Bar, say
@@ -415,50 +407,8 @@ class Scan:
         """
         return self.activate(self.best_row(metric, asc), saved, custom_objects)
 
-    def evaluate_models(
-        self,
-        x_val: Any,
-        y_val: Any,
-        task: str,
-        n_models: int = 10,
-        metric: str | None = "val_acc",
-        folds: int = 5,
-        shuffle: bool = True,
-        asc: bool = False,
-        saved: bool = False,
-        custom_objects: dict[str, Any] | None = None,
-        average: str | None = None,
-        multi_input: bool | None = None,
-        seed: int | None = None,
-    ) -> None:
-        """Scores the best models on parts of other data; adds mean and deviation to ``data``.
-
-        Args:
-            x_val: Features [N, ...].
-            y_val: Targets [N, ...].
-            task: "binary", "multi_class", "multi_label" or "continuous".
-            n_models: Number of models to score.
-            metric: The models that are best in this column of ``data`` are scored.
-            folds: Number of parts of the data that each model is scored on.
-            shuffle: Whether examples are shuffled before.
-            asc: Whether low values of the metric are better.
-            saved: Whether models are loaded from the files of ``save_models``; else from memory.
-            custom_objects: Name -> class or function, for Keras to load models.
-            average: How F1 is averaged over classes; None: binary or macro.
-            multi_input: Whether ``x_val`` is a list of arrays; None: told from its type.
-            seed: Decides how examples are shuffled.
-        """
-        several = isinstance(x_val, list) if multi_input is None else multi_input
-        scoring = Scoring(x_val, y_val, task, several, folds, shuffle, average, seed)
-        name = column("val_acc" if metric is None else metric, self.data.columns)
-        rows = self.data.sort_values(name, ascending=asc, kind="stable").index[:n_models]
-        heading = f"eval_{measure(task)}"
-        for statistic in ("mean", "std"):
-            self.data[f"{heading}_{statistic}"] = np.nan
-        for row in rows:
-            found = scoring.scores(self.activate(int(row), saved, custom_objects))
-            self.data.loc[row, f"{heading}_mean"] = np.mean(found)
-            self.data.loc[row, f"{heading}_std"] = np.std(found)
+    # A function of Talos too, so that the scan is its first argument.
+    evaluate_models = evaluate.evaluate_models
 
     def __repr__(self) -> str:
         failed = f", {len(self._rounds.failed)} failed" if self._rounds.failed else ""
@@ -468,7 +418,7 @@ class Scan:
 # -- functions of Talos that are methods here ------------------------------------------------------
 
 #: Talos calls it so in ``talos.scan.scan_addon``.
-func_evaluate = Scan.evaluate_models
+func_evaluate = evaluate.evaluate_models
 
 
 def best_model(scan: ScanResults, metric: str | None = "val_acc", asc: bool = False) -> int:
