@@ -10,7 +10,7 @@ import pytest
 import paceline
 from paceline.compat import talos
 from paceline.compat.talos import errors
-from paceline.compat.talos.rounds import best_epoch
+from paceline.compat.talos.logs import best_epoch
 from paceline.errors import StudyError
 from paceline.study.study import Study
 
