@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import PacelineError, StorageError, StudyError, TrialTimeoutError, UsageError
-from paceline.executor.base import EpochLimit, PackOptions
+from paceline.executor.base import LEAST_TRIALS, EpochLimit, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.protocol import PackExecutor
@@ -24,7 +24,7 @@ from paceline.study.storage.folder import check_folder
 from paceline.study.study import Study
 from paceline.study.trial import UNDER_WAY
 from paceline.study.trials import trials_to_continue
-from paceline.tuner import provenance
+from paceline.tuner import comparison, provenance
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.checkpoint.best_models import TrainedModels, find_saved
 from paceline.tuner.checkpoint.files import Snapshot
@@ -203,26 +203,18 @@ class SearchRun:
             context.stop.check()  # nothing has been written yet
             stack.enter_context(context.stop.deferred(self._note))
             before = study.metadata.meta if study.trials else {}
-            build = provenance.code(config.builder.code_digest)
             if before:
-                now = config.constraints.to_json() if config.constraints else {}
                 if self._arguments.continue_best:
-                    provenance.check_alike(before, self._arguments)
-                provenance.compare(study.name, before, self._arguments, build, now, self._note)
-            batch, origin = self._first_build.batch, config.origin
-            meta = provenance.meta(
-                provenance.decisive(config),
-                self._arguments,
-                self._several or self._objective,
-                batch,
-                origin,
-            )
-            kept = {"build": before.get("build") or build}
-            kept["family_trials"] = self._family_trials
-            kept["eras"] = provenance.eras(before, self._arguments, len(study.trials))
+                    comparison.check_alike(before, self._arguments)
+                comparison.compare(before, config, self._arguments, self._note)
+            objective, batch = self._several or self._objective, self._first_build.batch
+            meta = provenance.study_meta(config, self._arguments, objective, batch)
+            meta["build"] = before.get("build") or provenance.code(config.builder.code_digest)
+            meta["family_trials"] = self._family_trials
+            meta["eras"] = provenance.eras(before, self._arguments, len(study.trials))
             if config.sampler_reason is not None:
-                kept["sampler_reason"] = config.sampler_reason
-            study.persist({**meta, **kept})
+                meta["sampler_reason"] = config.sampler_reason
+            study.persist(meta)
             self.models.forget_failed()
             if context.trackers is not None:
                 context.trackers.begin(self._tracked())
@@ -263,7 +255,7 @@ class SearchRun:
             arguments.trial_timeout, stuck_trials, study, self._listeners.stuck
         )
         packs = self._make_packs(stack, stuck_trials)
-        fit = FitExecutor(arguments.fit, batched=arguments.batched, note=self._note)
+        fit = FitExecutor(arguments.fit, batched=arguments.loaded.batched, note=self._note)
         if packs is not None:
             limit = arguments.n_trials
             if study.strategy.resumable and (limit is None or limit > n_ended):
@@ -392,8 +384,8 @@ class SearchRun:
                 f"study {study.name!r} already has its {limit} trials; n_trials='+N' (--trials +N) "
                 "adds N"
             )
-        if arguments.folds_text is not None:
-            self._note(arguments.folds_text)
+        if arguments.loaded.folds_text is not None:
+            self._note(arguments.loaded.folds_text)
         return n_done, n_open
 
     def _make_pruner(self) -> Pruner | None:
@@ -421,8 +413,12 @@ class SearchRun:
     @property
     def _family_trials(self) -> int:
         """As ``SearchContext`` has it: a study that goes on keeps its own."""
-        before = self.study.metadata.meta if self.study.trials else None
-        return provenance.family_trials(before, self._arguments, self.study.strategy)
+        study, arguments = self.study, self._arguments
+        if study.trials:
+            return int(study.metadata.meta.get("family_trials", LEAST_TRIALS))
+        if arguments.timeout is not None:
+            return 0
+        return study.strategy.n_to_come(arguments.n_trials) or LEAST_TRIALS
 
     def _make_packs(self, stack: ExitStack, stuck_trials: StuckTrials) -> PackExecutor | None:
         """The executor of packs, closed with ``stack``; None when no trial can be packed."""

@@ -53,7 +53,7 @@ def check_tuner(objective: Sequence[Any], config: TunerConfig) -> Any:
 
 def check_search(arguments: SearchArguments, objective: Sequence[Any]) -> None:
     """Refuses arguments of ``search`` that mean nothing with several objectives."""
-    check_rules(arguments.stopping, arguments.continue_best or None)
+    check_rules(arguments.stopping, arguments.continue_best)
     # The values of a trial are those of one epoch, the best of the first objective.
     if (freq := arguments.validation_freq) == 1:
         return
