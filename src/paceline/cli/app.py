@@ -16,8 +16,6 @@ import typer
 from paceline.cli import output as terminal
 from paceline.cli import restart
 from paceline.cli.bench import bench
-from paceline.cli.best import best
-from paceline.cli.catalogue import rm, studies
 from paceline.cli.dashboard import dashboard
 from paceline.cli.devices import devices
 from paceline.cli.export import ensemble, export
@@ -25,7 +23,8 @@ from paceline.cli.repair import repair
 from paceline.cli.report import report
 from paceline.cli.search import reproduce, resume, search
 from paceline.cli.steer import enqueue, pause, stop
-from paceline.cli.trials import trials
+from paceline.cli.studies import rm, studies
+from paceline.cli.trials import best, trials
 from paceline.errors import PacelineError
 
 if TYPE_CHECKING:

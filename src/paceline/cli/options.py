@@ -25,6 +25,18 @@ def _at_least_one(option: typer.CallbackParam, value: int | None) -> int | None:
 
 #: Declares an option whose value is a whole number of at least 1.
 count_option = partial(typer.Option, metavar="N", callback=_at_least_one)
+#: Declares how many trials a study is to have.
+trials_option = partial(
+    typer.Option,
+    metavar="N|+N",
+    parser=arguments.trial_count,
+    help="Total of the study's trials, or so many more.",
+)
+_MODEL = typer.Argument(
+    metavar="FILE.py[:build]", help="File with build(hp) and, unless --data is given, data()."
+)
+Model = Annotated[str, _MODEL]
+Models = Annotated[list[str], _MODEL]
 StudyName = Annotated[
     str,
     typer.Argument(metavar="STUDY", help="Name of the study.", autocompletion=complete_study),

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.cli import arguments, large_pages, output
+from paceline.cli import arguments, output, restart
 from paceline.cli.options import (
     Budget,
     Constraint,
@@ -23,6 +23,7 @@ from paceline.cli.options import (
     LearnFrom,
     MaxEpochsTotal,
     Mesh,
+    Model,
     OtherExecutor,
     Precision,
     Quiet,
@@ -36,6 +37,7 @@ from paceline.cli.options import (
     TrialTimeout,
     Widths,
     count_option,
+    trials_option,
 )
 from paceline.errors import UsageError
 
@@ -45,23 +47,9 @@ _TRIALS, _EPOCHS = 32, 10
 
 @output.exit_codes()
 def search(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE.py[:build]",
-            help="File with build(hp) and, unless --data is given, data().",
-        ),
-    ],
+    model: Model,
     data: Data = None,
-    trials: Annotated[
-        Any,
-        typer.Option(
-            metavar="N|+N",
-            parser=arguments.trial_count,
-            help="Total of the study's trials, or so many more.",
-            show_default="32",
-        ),
-    ] = None,
+    trials: Annotated[Any, trials_option(show_default="32")] = None,
     epochs: Annotated[
         int | None, count_option(help="Epochs of each trial.", show_default="10")
     ] = None,
@@ -136,10 +124,9 @@ def search(
     quiet: Quiet = False,
 ) -> None:
     """Search for the best configuration of a model; an existing study goes on."""
-    large_pages.take()
+    restart.take_large_pages()
     from paceline.cli import user_file
-    from paceline.cli.running import run
-    from paceline.cli.search_command import SearchCommand
+    from paceline.cli.running import SearchCommand, run
 
     path, function = user_file.split_target(model)
     if budget is not None:
@@ -217,15 +204,7 @@ def _changed(**options: Any) -> dict[str, Any]:
 @output.exit_codes()
 def resume(
     study: StudyName,
-    trials: Annotated[
-        Any,
-        typer.Option(
-            metavar="N|+N",
-            parser=arguments.trial_count,
-            help="Total of the study's trials, or so many more.",
-            show_default="as before",
-        ),
-    ] = None,
+    trials: Annotated[Any, trials_option(show_default="as before")] = None,
     epochs: Annotated[
         int | None, count_option(help="Epochs of each new trial.", show_default="as before")
     ] = None,
@@ -248,9 +227,8 @@ def resume(
     quiet: Quiet = False,
 ) -> None:
     """Go on with a study where it stopped."""
-    large_pages.take()
-    from paceline.cli.running import run
-    from paceline.cli.search_command import command_of
+    restart.take_large_pages()
+    from paceline.cli.running import command_of, run
 
     if best is not None and epochs is None:
         raise UsageError(f"--best {best}: give --epochs N too, that these trials go on to")
@@ -290,9 +268,8 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     """Train a trial again, alone, and show how it differs from its record."""
-    large_pages.take()
-    from paceline.cli.running import prepare
-    from paceline.cli.search_command import command_of
+    restart.take_large_pages()
+    from paceline.cli.running import command_of, prepare
     from paceline.report import summary
     from paceline.report.live import live_view
 
