@@ -39,14 +39,10 @@ app = typer.Typer(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line.
+    """Run the command line; ``arguments`` are words after the program's name, None: this process's.
 
-    Args:
-        arguments: Words after the name of the program; None: the words of this process.
-
-    Raises:
-        SystemExit: Always. The code is 0 for success, 1 if the command failed, 2 for wrong usage or
-            input, 130 after Ctrl-C, SIGTERM or SIGHUP.
+    Raises SystemExit, always. The code is 0 for success, 1 if the command failed, 2 for wrong usage
+    or input, 130 after Ctrl-C, SIGTERM or SIGHUP.
     """
     restart.own = arguments is None
     if restart.own:

@@ -153,8 +153,10 @@ def bench(
     if output is not None:
         arguments.output_file(output, (".html", ".json"), "give a name that ends in .html or .json")
     if merge:
+        from paceline.benchmark.result import merge as merged
+
         _check_nothing_measured(context)
-        show(merged(files), output=output, as_json=as_json)
+        show(merged(files, terminal.say), output=output, as_json=as_json)
         return
     if len(files) > 1:
         raise UsageError(
@@ -167,8 +169,8 @@ def bench(
     asked = {name: value for name, value in options.items() if name not in _OF_COMMAND}
     asked["hparams"] = arguments.hparam_values(hparams or [])
     if devices is not None or keras_backends is not None:
-        where = _places(devices, keras_backends)
-        show(_elsewhere(where, budget), output=output, as_json=as_json)
+        found = _elsewhere(devices, keras_backends, budget)
+        show(found, output=output, as_json=as_json)
         return
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
     user = user_file.load(path, function)
@@ -205,22 +207,17 @@ def _check_nothing_measured(context: typer.Context) -> None:
             )
 
 
-def _places(devices: str | None, backends: str | None) -> list[Any]:
-    from paceline.benchmark.subprocesses import places
-
-    def names(text: str | None) -> list[str] | None:
-        return None if text is None else [part.strip() for part in text.split(",")]
-
-    return places(names(devices), names(backends))
-
-
 #: Options that this process handles itself; the processes that measure do not get them.
 _OURS = ("--devices", "--keras-backends", "--budget", "--output", "-o")
 
 
-def _elsewhere(where: list[Any], budget: float | None) -> Any:
-    from paceline.benchmark.subprocesses import measure
+def _elsewhere(devices: str | None, backends: str | None, budget: float | None) -> Any:
+    from paceline.benchmark.subprocesses import measure, places
 
+    def names(text: str | None) -> list[str] | None:
+        return None if text is None else [part.strip() for part in text.split(",")]
+
+    where = places(names(devices), names(backends))
     words = without_ours(sys.argv[1:])
     if len({place.backend for place in where}) > 1 and "--fit" not in words:
         words.append("--fit")  # backends are compared by Keras' fit, which all of them have
@@ -253,10 +250,3 @@ def show(result: Any, *, output: str | None, as_json: bool) -> None:
         raise terminal.Interrupted("interrupted; what had been measured until then is above")
     if not any(run.measured for run in result.runs):
         raise terminal.Failed("no cell could be measured; why is said above")
-
-
-def merged(files: list[str]) -> Any:
-    """Return several result files as one result."""
-    from paceline.benchmark.result import merge
-
-    return merge(files, terminal.say)

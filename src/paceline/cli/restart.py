@@ -67,10 +67,8 @@ class Restart:
 def replace(environment: Mapping[str, str]) -> NoReturn:
     """Replaces this process by one with the same command line and another environment.
 
-    A signal that comes now waits for the new process, where ``release_signals`` lets it in.
-
-    Raises:
-        KeyboardInterrupt: A signal has come that was only noted: it would be lost.
+    A signal that comes now waits for the new process, where ``release_signals`` lets it in. Raises
+    KeyboardInterrupt if a signal has come that was only noted: it would be lost.
     """
     from paceline.executor.process import StopSignal, stop_signals
 

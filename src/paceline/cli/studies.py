@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.cli import output as terminal
-from paceline.cli.options import Json, Storage, StudyName
+from paceline.cli.options import DIRECTORY, Json, Storage, StudyName, journals
 from paceline.errors import PacelineError, StudyError
 from paceline.report import formats
 
 if TYPE_CHECKING:
     from paceline.study.view import StudyView
 
-DIRECTORY = Path("runs")
-JOURNAL = "journal.log"  # a folder in DIRECTORY that holds this file is the folder of a study
 Directory = Annotated[
     Path, typer.Option("--directory", metavar="FOLDER", help="Folder of the studies.")
 ]
@@ -35,7 +33,7 @@ def open_study(name: str, storage: str | None) -> StudyView:
     study = StudyView.open(name, storage=storage, directory=DIRECTORY)
     if study is None:
         where = f"in {DIRECTORY}" if storage is None else "in that storage"
-        there = sorted(path.parent.name for path in DIRECTORY.glob(f"[!.]*/{JOURNAL}"))
+        there = [path.parent.name for path in journals(DIRECTORY)]
         hint = f"; {DIRECTORY} has {', '.join(there)}" if there else ""
         raise StudyError(
             f"there is no study {name!r} {where}{hint}. `paceline search` makes one; --storage "
@@ -150,7 +148,7 @@ def _records(directory: Path, storage: str | None) -> tuple[list[dict[str, Any]]
 
     check_storage_text(storage)
     if storage is None:
-        names = sorted(path.parent.name for path in directory.glob(f"[!.]*/{JOURNAL}"))
+        names = [path.parent.name for path in journals(directory)]
     else:
         names = StudyStorage.of(storage, "", directory).names()
     records, unreadable = [], {}
