@@ -123,7 +123,10 @@ def train_again(
             f"the weights of trial {line[0].trial.continues}, which the study no longer has, so it "
             "cannot be trained again."
         )
-    packs = _packs(arguments) if trial.plan != "fit" else None
+    data = arguments.pack_data if trial.plan != "fit" else None
+    packs = None
+    if data is not None:
+        packs = LocalExecutor(data, PackOptions(slots=1, plan="sequential"))
     replay = _LineReplay(builder, arguments, packs, line[-1].last)
     replay.show(each.hparams for each in beside if each.number != trial.number)
     try:
@@ -237,10 +240,3 @@ class _LineReplay:
                 f"{source.number}, which it continues; was build(hp) changed?"
             )
         packs.drop(source.number)
-
-
-def _packs(arguments: SearchArguments) -> LocalExecutor | None:
-    data = arguments.pack_data
-    if data is None:
-        return None
-    return LocalExecutor(data, PackOptions(slots=1, plan="sequential"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -65,21 +65,6 @@ def executor_of(executor: Any, mesh: Any, sampler: Any) -> tuple[str, Cluster | 
         return cluster_of(executor, mesh, sampler)
     one_of("executor", executor, EXECUTORS)
     return executor, None
-
-
-def sampler_settled(
-    config: TunerConfig,
-    arguments: SearchArguments,
-    first_build: FirstBuild,
-    objective: Objective | Objectives,
-    note: Callable[[str], None],
-) -> TunerConfig:
-    """The arguments of a tuner, with the sampler that "auto" stands for; see ``sampler_choice``."""
-    if config.sampler != "auto":
-        return config
-    from paceline.tuner.sampler_choice import with_chosen_sampler  # seldom needed
-
-    return with_chosen_sampler(config, arguments, first_build, objective, note)
 
 
 class SearchRun:
@@ -220,7 +205,7 @@ class SearchRun:
                 context.trackers.begin(self._tracked())
             stack.callback(self._finish, search, began)
             stack.callback(study.close)
-            stack.callback(lambda: None if search.stuck else self._save())
+            stack.callback(lambda: None if search.stuck else self.models.save(self._note))
             self._continue_best(search)
             if self._snapshot is not None:
                 # A search that failed before its first trial has left nothing to go on with.
@@ -232,7 +217,7 @@ class SearchRun:
                     )
                 self._resume(search, self._snapshot)
             search.run()
-            unsaved = self._save()
+            unsaved = self.models.save(self._note)
             study.updates.show_ends()
             study.close()
             if unsaved is not None:
@@ -259,10 +244,15 @@ class SearchRun:
         if packs is not None:
             limit = arguments.n_trials
             if study.strategy.resumable and (limit is None or limit > n_ended):
+                config, first = self._config, self._first_build.hp
                 with suppress(TrialTimeoutError):  # the trials will take too long too, and say so
-                    trial_timeout.build(lambda: self._pretrace(packs))
+                    trial_timeout.build(
+                        lambda: trace_ends_of_space(
+                            packs, config.builder, arguments, first, config.seed
+                        )
+                    )
             study.proposer.families.fill(max(1, packs.max_slots // arguments.n_members))
-        track, trials = self._config.track, RunningTrials(study.trials)
+        track, trials, rules = self._config.track, RunningTrials(study.trials), arguments.stopping
         return SearchContext(
             study=study,
             arguments=arguments,
@@ -282,7 +272,9 @@ class SearchRun:
             trackers=TrackerThreads(track, study, self._note) if track else None,
             timeout=SearchTimeout(arguments.timeout),
             trial_timeout=trial_timeout,
-            stopping=self._stopping(trials),
+            stopping=None
+            if rules is None
+            else StoppingCheck(rules, study.trials, trials, self._objective, self._epochs),
             policy=self._policy if study.strategy.resumable else None,
             handoff=self._handoff,
             stop=self._listeners.stop,
@@ -292,12 +284,6 @@ class SearchRun:
             began=began,
             progress=self._listeners.progress,
         )
-
-    def _stopping(self, trials: RunningTrials) -> StoppingCheck | None:
-        rules = self._arguments.stopping
-        if rules is None:
-            return None
-        return StoppingCheck(rules, self.study.trials, trials, self._objective, self._epochs)
 
     @property
     def _epochs(self) -> int | None:
@@ -325,10 +311,6 @@ class SearchRun:
             self.study.metadata.meta,
             self.study.peers.shared,
         )
-
-    def _pretrace(self, packs: PackExecutor) -> None:
-        config, arguments = self._config, self._arguments
-        trace_ends_of_space(packs, config.builder, arguments, self._first_build.hp, config.seed)
 
     def _continue_best(self, search: SearchLoop) -> None:
         """Trains the best trials longer, where the call asks for it."""
@@ -442,9 +424,6 @@ class SearchRun:
         if not callable(arguments.batch_size):
             packs.check_batch(arguments.inputs_for(self._first_build.hp).batch_size)
         return packs
-
-    def _save(self) -> str | None:
-        return self.models.save(self._note)
 
     def _finish(self, search: SearchLoop, began: float) -> None:
         self.summary = search.summary(time.perf_counter() - began)

@@ -38,7 +38,7 @@ from paceline.tuner.progress import to_stderr, unpacked_backend
 from paceline.tuner.reproduce import Reproduction, arguments_again, train_again
 from paceline.tuner.results import StudyResults
 from paceline.tuner.running_trials import IN_A_ROW
-from paceline.tuner.search_run import SearchRun, executor_of, one_of, sampler_settled
+from paceline.tuner.search_run import SearchRun, executor_of, one_of
 from paceline.tuner.timeouts import run_with_timeout
 from paceline.tuner.trackers.choice import make_trackers
 
@@ -324,7 +324,10 @@ class Tuner(StudyResults):
                 self._tell(text)
             if arguments.validated and arguments.validation_freq != 1:
                 self._tell(_NAN_EPOCHS)
-            config = sampler_settled(config, arguments, found, objective, self._tell)
+            if config.sampler == "auto":
+                from paceline.tuner.sampler_choice import with_chosen_sampler  # seldom needed
+
+                config = with_chosen_sampler(config, arguments, found, objective, self._tell)
             key = provenance.checkpoint_key(config, arguments, objective)
             run = SearchRun(
                 config,
