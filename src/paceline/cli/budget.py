@@ -109,10 +109,10 @@ def _check_search(command: SearchCommand) -> None:
 
     given, epochs = command.tuner, command.search["epochs"]
     values = check_each({**command.search, "epochs": epochs or LEAST_EPOCHS})
-    rules = StoppingRules(*(values[name] for name in STOPPING_RULES))
+    rules = StoppingRules(**{name: values[name] for name in STOPPING_RULES})
     rules.check(values["epochs"])
     if isinstance(given.get("objective"), list):
-        several.check_rules(rules)
+        several.check_rules(values)
     if isinstance(check_pruner(given.get("pruner")), PBT):
         rules.check_population()
     if names := given.get("learn_from"):

@@ -360,7 +360,7 @@ def _check_together(values: Mapping[str, Any], given: Mapping[str, Any], needs_e
         )
     epochs = values["epochs"]
     if values["max_epochs_total"] is not None:
-        rules = StoppingRules(*(values[name] for name in STOPPING_RULES))
+        rules = StoppingRules(**{name: values[name] for name in STOPPING_RULES})
         rules.check(epochs, values["initial_epoch"], values["continue_best"])
     freq = values["validation_freq"]
     first = min(freq, default=None) if isinstance(freq, list) else freq
