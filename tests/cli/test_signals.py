@@ -108,8 +108,8 @@ if "PACELINE_SIGNALS_HELD" not in os.environ:
         os.kill(os.getpid(), signal.{number})
         execve(*given)
     os.execve = signalled
-    from paceline.cli import large_pages
-    large_pages.with_large_pages = lambda environment: dict(environment)
+    from paceline.cli import restart
+    restart.with_large_pages = lambda environment: dict(environment)
 main()
 """
 

@@ -316,4 +316,4 @@ def test_a_search_that_begins_while_trials_of_the_last_one_are_logged_waits(monk
 def test_secrets_on_the_command_line_are_told_to_nobody(words, shown, monkeypatch) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", "search.py", *words])
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # of another test
-    assert provenance._run(None)["command"] == f"python search.py {shown}"
+    assert provenance.how_started(None)["command"] == f"python search.py {shown}"

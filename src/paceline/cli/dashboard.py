@@ -10,7 +10,7 @@ import typer
 
 from paceline.cli import output as terminal
 from paceline.cli import report, studies
-from paceline.cli.options import Storage, complete_study
+from paceline.cli.options import Storage, complete_study, journals
 from paceline.errors import StudyError, UsageError
 
 
@@ -89,10 +89,10 @@ def _storage_of(study: str, storage: str | None) -> Any:
 
 
 def _latest() -> str:
-    journals = list(studies.DIRECTORY.glob(f"[!.]*/{studies.JOURNAL}"))
-    if not journals:
+    found = journals(studies.DIRECTORY)
+    if not found:
         raise StudyError(
             f"there is no study in {studies.DIRECTORY}; `paceline search` makes one, and --storage "
             "with a study's name shows one of another storage"
         )
-    return max(journals, key=lambda path: path.stat().st_mtime).parent.name
+    return max(found, key=lambda path: path.stat().st_mtime).parent.name

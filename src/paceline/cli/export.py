@@ -13,8 +13,8 @@ import typer
 
 from paceline.cli import arguments, studies
 from paceline.cli import output as terminal
-from paceline.cli.best import best_trial
 from paceline.cli.options import Quiet, Storage, StudyName
+from paceline.cli.trials import best_trial
 from paceline.errors import StudyError, UsageError
 from paceline.report import formats
 
@@ -93,8 +93,7 @@ def ensemble(
     quiet: Quiet = False,
 ) -> None:
     """Join the models that `paceline search --keep-best N` kept into the best mean of them."""
-    from paceline.cli.running import prepare
-    from paceline.cli.search_command import command_of
+    from paceline.cli.running import command_of, prepare
     from paceline.report.live import live_view
 
     os.environ.setdefault("KERAS_BACKEND", "jax")

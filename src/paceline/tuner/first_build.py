@@ -268,7 +268,8 @@ def _refusal(model: Any, batch: Any, validation: Any, wrapped: bool) -> Exceptio
 def data_of(inputs: TrialInputs, arguments: SearchArguments) -> ArrayData | None:
     """Arrays like the training data of a trial: all of it, or the first batch; None for none."""
     if inputs.data is None:
-        return arguments.sample
+        data = arguments.loaded.data
+        return data if isinstance(data, ArrayData) else arguments.loaded.sample
     return inputs.data.sample if isinstance(inputs.data, BatchedDataset) else inputs.data
 
 

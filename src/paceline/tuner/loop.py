@@ -345,7 +345,7 @@ class EpochReports:
         if self._members.size == 1:
             return self._members.receive(report, self)
         value = self._value_of(report.logs)
-        member = self._members.name_of(report.number, len(self._context.arguments.folds))
+        member = self._members.name_of(report.number, self._context.arguments.folds or 0)
         error = self._not_finite(
             report, value, self._study.trials.by_number(number).hparams, member
         )

@@ -104,7 +104,7 @@ def jobs_of(
     jobs = [
         job_of(
             JobSpec(
-                number=number * arguments.n_members + repeat * max(1, len(arguments.folds)),
+                number=number * arguments.n_members + repeat * (arguments.folds or 1),
                 trial=number,
                 seed=seed,
                 epochs=built.epochs,
@@ -136,7 +136,7 @@ def job_of(
         callbacks = partial(
             _callbacks_of, arguments.callbacks, spec.hparams, files, arguments.n_members
         )
-    folds = arguments.folds
+    folds = arguments.loaded.folds
     return Job(
         number=spec.number,
         seed=own,
