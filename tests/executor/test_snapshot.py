@@ -19,9 +19,9 @@ from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Answer, EpochReport, Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.paused import PausedStates
 from paceline.executor.process import random_state_kept
-from paceline.executor.restored import Arrays, state_like
-from paceline.executor.snapshot import PausedStates
+from paceline.executor.snapshot import Arrays, state_like
 from paceline.pack import slot_rows
 from paceline.pack.pack import SlotTrial
 from paceline.program.trace import State
@@ -304,7 +304,7 @@ def test_a_snapshot_that_is_restored_is_the_same_snapshot(whole) -> None:
 def test_the_names_in_a_snapshot_are_those_of_users_checkpoints(whole) -> None:
     _, snapshot, arrays, _ = whole
     facts = snapshot["facts"]
-    assert set(facts) == {"device", "founders", "groups", "asking"}
+    assert set(facts) == {"device", "founders", "groups", "asking", "rounds"}
     (made,) = facts["groups"]
     assert set(made) == {
         *("name", "example", "seen", "trials", "most_slots", "program", "met", "roles"),
@@ -315,18 +315,18 @@ def test_the_names_in_a_snapshot_are_those_of_users_checkpoints(whole) -> None:
     assert (made["parked"], made["queue"]) == ([1], [3, 4])
     assert made["epochs"] == {"0": 2, "1": 1, "2": 1, "3": 0, "4": 0}
     kinds = {name.rsplit(".", 2)[0] for name in arrays}
-    assert kinds == {"pack0.0.0", "pack0.0.2", "wait.1"}
+    assert kinds == {"job.0", "job.1", "job.2"}
 
 
 def test_states_are_those_of_trials_in_slots_after_an_epoch(whole) -> None:
     _, _, arrays, states = whole
     assert {number: epoch for number, (epoch, _) in states.items()} == {0: 2, 2: 1}
-    np.testing.assert_array_equal(states[2][1].trainable[0], arrays["pack0.0.2.0.0"])
+    np.testing.assert_array_equal(states[2][1].trainable[0], arrays["job.2.0.0"])
 
 
 def test_trials_whose_variables_are_gone_begin_again(whole) -> None:
     run, snapshot, arrays, _ = whole
-    left = {name: array for name, array in arrays.items() if not name.startswith("pack0.0.2.")}
+    left = {name: array for name, array in arrays.items() if not name.startswith("job.2.")}
     again = Run()
     again.submit(*range(len(RATES)))
     assert again.local.restore(snapshot["facts"], left, nobody) == [2]

@@ -13,7 +13,7 @@ import paceline
 import toys
 from epoch_reports import observe_reports
 from paceline.executor import local, planner
-from paceline.executor.snapshot import PausedStates
+from paceline.executor.paused import PausedStates
 from paceline.study.ask_tell import TrialUpdates
 from stopping import times_out
 

@@ -23,6 +23,7 @@ from paceline.executor.base import (
     Weights,
     settled,
 )
+from paceline.executor.facts import FitFacts, read, written
 from paceline.executor.fit_state import Arrays, FitState
 from paceline.executor.tf_replicas import Replicas, find
 from paceline.executor.wide_integers import checked
@@ -77,13 +78,14 @@ class FitExecutor:
         if state is None or state.epoch == 0 or state.number not in jobs:
             return None
         facts = state.capture(arrays)
-        self._losses.say(facts["callbacks"])
-        return facts
+        self._losses.say(facts.callbacks)
+        return written(facts)
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Has a submitted job train on from where ``snapshot`` was taken."""
         own = {name: array for name, array in arrays.items() if name.startswith("fit.")}
-        self._state = FitState(facts["job"], facts, own)
+        was = read(facts, FitFacts)
+        self._state = FitState(was.job, was, own)
 
     @property
     def _resumable(self) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from one_group import OneGroup
+from paceline.executor import protocol
 from paceline.executor.base import Answer, EpochReport, Job, JobSpec
 from paceline.executor.remote import driver
 from paceline.executor.remote.driver import RemoteExecutor
@@ -118,7 +119,7 @@ class FakeHost:
 @pytest.fixture(autouse=True)
 def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "TrialGrouper", OneGroup)
-    monkeypatch.setattr(driver, "as_built", lambda model: contextlib.nullcontext())
+    monkeypatch.setattr(protocol, "as_built", lambda model: contextlib.nullcontext())
     monkeypatch.setattr(driver, "search_chunk_bytes", lambda data: None)
     monkeypatch.setattr(driver, "_STATES", 0.0)
 

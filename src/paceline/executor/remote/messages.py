@@ -10,26 +10,13 @@ from __future__ import annotations
 import builtins
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
 
 from paceline import errors
 from paceline.executor.base import JobSpec, Parts, Weights
+from paceline.executor.facts import ProgramFacts, RoleFacts
 from paceline.executor.reporting import CompiledStep, JobStay, Seconds, SeenPack
+from paceline.executor.snapshot import JobState
 from paceline.pack.callbacks.elsewhere import WrittenFile
-from paceline.program.compile import Effort
-
-
-@dataclass(frozen=True)
-class JobState:
-    """A job between two epochs, to go on from anywhere."""
-
-    epoch: int  # epochs that it has trained
-    parts: Parts
-    # What ``CallbackDriver.saved`` has returned; None without callbacks.
-    callbacks: dict[str, Any] | None = None
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)  # of its callbacks, by name
 
 
 @dataclass(frozen=True)
@@ -73,11 +60,9 @@ class ProgramOrder:
     """How a machine is to compile a program, so that all machines compile the same."""
 
     # For the training and the validation step: which constants are inputs.
-    roles: list[dict[str, Any]]
-    # ``plan`` and ``slots`` are as the user asks; None: the machine chooses.
-    plan: str | None = None
-    slots: int | None = None
-    effort: Effort | None = None  # how well it is compiled; None: the machine decides
+    roles: list[RoleFacts]
+    # As the user asks for plan and slots; None: the machine chooses.
+    program: ProgramFacts | None = None
 
 
 @dataclass(frozen=True)
