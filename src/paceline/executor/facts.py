@@ -126,6 +126,13 @@ class FitFacts(Struct):
     callbacks: list[CallbackFacts]
 
 
+class ExecutorFacts(Struct):
+    """What a search's checkpoint holds of its executors; None: it has none, or nothing trains."""
+
+    packs: PackFacts | None
+    fit: FitFacts | None
+
+
 def written(facts: Struct) -> dict[str, Any]:
     """Facts as JSON values."""
     return msgspec.to_builtins(facts, str_keys=True)

@@ -87,11 +87,6 @@ class FitExecutor:
         was = read(facts, FitFacts)
         self._state = FitState(was.job, was, own)
 
-    @property
-    def _resumable(self) -> bool:
-        """Whether a snapshot determines how a training continues; with a data set it may not."""
-        return self._batched
-
     def drop(self, number: int) -> None:
         """Forgets a trial whose turn has not come; does nothing if there is none."""
         self._queue = deque(job for job in self._queue if job.number != number)
@@ -150,7 +145,8 @@ class FitExecutor:
         state = self._state
         if state is None or state.number != job.number:
             state = FitState(job.number)
-        self._state = state if self._resumable else None
+        # With a data set, a snapshot may not determine how a training continues.
+        self._state = state if self._batched else None
         first = job.first_epoch
         if "x" in arguments:
             arguments["x"] = copied(arguments["x"], state.epoch)

@@ -229,7 +229,7 @@ class Planner:
             role.settle(group.n_seen)
         group.next_program = None
         if before is None:
-            candidate = self._first(group, n_trials)
+            candidate = self.usual(group, n_trials)
         else:
             candidate = Candidate(before.plan, before.n_slots)
         effort = None if before is None else before.effort
@@ -243,7 +243,7 @@ class Planner:
         restored = group.restored_program
         assert restored is not None
         candidate = Candidate(restored.plan, restored.slots)
-        first = self._first(group, candidate.slots)  # this also sets ``group.plan_choice``
+        first = self.usual(group, candidate.slots)  # this also sets ``group.plan_choice``
         effort = Effort(restored.quick)
         program = self._make(group, candidate, candidate.slots, 0, effort=effort, restored=restored)
         if group.plan_choice is not None and first != candidate:
@@ -341,11 +341,7 @@ class Planner:
     # -- choosing ----------------------------------------------------------------------------------
 
     def usual(self, group: Group, n_trials: int) -> Candidate:
-        """Plan and slots with which a group of so many trials begins."""
-        return self._first(group, n_trials)
-
-    def _first(self, group: Group, n_trials: int) -> Candidate:
-        """How a group begins: as an earlier search found best, else as the rules say.
+        """How a group of so many trials begins: as an earlier search found best, else by rules.
 
         Also sets ``group.plan_choice`` to what may be tried out.
         """

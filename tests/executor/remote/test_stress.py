@@ -23,7 +23,6 @@ from paceline.executor.remote.in_process import InProcessPool
 from paceline.executor.remote.messages import (
     ErrorText,
     HostFacts,
-    HostReport,
     HostState,
     JobState,
     RoundAnswer,
@@ -90,7 +89,9 @@ class FakeHost:
             last = epoch + 1 == spec.epochs
             logs = {"loss": now}
             answer.reports.append(
-                HostReport(number, epoch + 1, logs, 0.0, "p", "stacked", 0.0, last, ([], []))
+                EpochReport(
+                    number, epoch + 1, logs, 0.0, "p", "stacked", lambda: ([], []), last=last
+                )
             )
             self.slots[number] = spec, epoch + 1, now
             if last:

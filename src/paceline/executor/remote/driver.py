@@ -37,7 +37,6 @@ from paceline.executor.remote.files import CollectedFiles
 from paceline.executor.remote.jobs import JobTable, RemoteGroup, RemoteJob
 from paceline.executor.remote.machines import Machine, Machines
 from paceline.executor.remote.messages import (
-    HostReport,
     KeptWeights,
     RoundAnswer,
     RoundOrder,
@@ -57,7 +56,6 @@ from paceline.executor.snapshot import (
     job_state,
     state_like,
 )
-from paceline.program.trace import State
 
 #: Seconds that a machine trains before it answers, where no answer of the search changes anything.
 _ROUND = 0.1
@@ -432,7 +430,7 @@ class RemoteExecutor(SpendsElsewhere, PackExecutor[RemoteGroup]):
         self._jobs.give_back(returned)
 
     def _report(
-        self, machine: Machine, job: RemoteJob, each: HostReport, report: Report
+        self, machine: Machine, job: RemoteJob, each: EpochReport, report: Report
     ) -> LateAnswer:
         if each.epoch != job.trial.epoch + 1:
             raise RuntimeError(
@@ -447,31 +445,7 @@ class RemoteExecutor(SpendsElsewhere, PackExecutor[RemoteGroup]):
         job.best = kept.better(each.logs.get(kept.objective), job.best)
         if each.last:
             job.trial.epochs = each.epoch  # a callback may have stopped it
-        weights, state = each.weights, each.state
-
-        def fetch() -> Any:
-            if weights is None:
-                raise RuntimeError(
-                    f"the weights of job {each.number} after epoch {each.epoch} were not sent; "
-                    "this is an error of Paceline, please report it"
-                )
-            return weights
-
-        return report(
-            EpochReport(
-                number=each.number,
-                epoch=each.epoch,
-                logs=each.logs,
-                seconds=each.seconds,
-                program=job.group.name,
-                plan=each.plan,
-                weights=fetch,
-                state=None if state is None else lambda: State(*map(list, state)),
-                wall=each.wall,
-                last=each.last,
-                worker=machine.host,
-            )
-        )
+        return report(replace(each, program=job.group.name, worker=machine.host))
 
     def _fail(self, errors: dict[int, Exception], failed: Failed) -> None:
         for number, error in errors.items():

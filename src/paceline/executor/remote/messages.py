@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from paceline import errors
-from paceline.executor.base import JobSpec, Parts, Weights
+from paceline.executor.base import EpochReport, JobSpec, Parts, Weights
 from paceline.executor.facts import ProgramFacts, RoleFacts
 from paceline.executor.reporting import CompiledStep, JobStay, Seconds, SeenPack
 from paceline.executor.snapshot import JobState
 from paceline.pack.callbacks.elsewhere import WrittenFile
+from paceline.program.trace import State
 
 
 @dataclass(frozen=True)
@@ -96,19 +97,32 @@ class RoundOrder:
 
 
 @dataclass(frozen=True)
-class HostReport:
-    """One epoch of a job; fields as those of ``EpochReport``."""
+class SentWeights:
+    """The weights of a report, as an ``EpochReport`` has them; None: they did not come with it."""
 
-    number: int
+    number: int  # the job's
     epoch: int
-    logs: dict[str, float]
-    seconds: float
-    program: str | None
-    plan: str
-    wall: float
-    last: bool
-    weights: Weights | None = None  # after this epoch, where ``KeptWeights`` asks for them
-    state: Parts | None = None  # all variables after the last epoch, where the trial may be kept
+    values: Weights | None
+
+    def __call__(self) -> Weights:
+        """The weights."""
+        if self.values is None:
+            raise RuntimeError(
+                f"the weights of job {self.number} after epoch {self.epoch} were not sent; "
+                "this is an error of Paceline, please report it"
+            )
+        return self.values
+
+
+@dataclass(frozen=True)
+class SentState:
+    """All variables after an epoch, as an ``EpochReport`` has them."""
+
+    parts: Parts
+
+    def __call__(self) -> State:
+        """The variables."""
+        return State(*map(list, self.parts))
 
 
 @dataclass(frozen=True)
@@ -165,8 +179,9 @@ class HostState:
 class RoundAnswer:
     """What came of a ``RoundOrder``."""
 
-    # In the order in which they were trained.
-    reports: list[HostReport] = field(default_factory=list)
+    # In the order in which they were trained. Weights come with them where ``KeptWeights`` asks for
+    # them, and all variables after the last epoch of a job whose trial may be kept.
+    reports: list[EpochReport] = field(default_factory=list)
     # Number of a job -> the error that ended it.
     failed: dict[int, ErrorText] = field(default_factory=dict)
     # Number of a job that was to leave -> its state; None: it has trained no epoch.
