@@ -24,10 +24,10 @@ import machine
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from in_process_pool import InProcessPool
 from one_group import OneGroup
 from paceline.executor.base import EpochReport, Job, JobSpec
 from paceline.executor.remote import driver
-from paceline.executor.remote.in_process import InProcessPool
 from paceline.executor.remote.messages import (
     HostFacts,
     HostState,

@@ -30,11 +30,11 @@ from clusters import (
     searched,
     trials,
 )
+from in_process_pool import InProcessPool
 from marks import slow_where
 from paceline.executor.local import LocalExecutor
 from paceline.executor.remote import driver
 from paceline.executor.remote.driver import RemoteExecutor
-from paceline.executor.remote.in_process import InProcessPool
 from paceline.pack.callbacks import elsewhere
 from paceline.study.timeline import read_timelines
 from paceline.tuner.loop import EpochReports

@@ -12,13 +12,13 @@ import keras
 import numpy as np
 import pytest
 
+from in_process_pool import InProcessPool
 from paceline.data.arrays import prepare
 from paceline.executor.base import Job, JobSpec, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.protocol import PackExecutor
 from paceline.executor.remote.driver import RemoteExecutor
 from paceline.executor.remote.host import Host, HostOptions
-from paceline.executor.remote.in_process import InProcessPool
 from paceline.executor.testing import Data, PackExecutorContract, make_job
 from paceline.program.numbers import number_settings, set_numbers
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from in_process_pool import InProcessPool
 from one_group import OneGroup
 from paceline.executor import protocol
 from paceline.executor.base import Answer, EpochReport, Job, JobSpec
 from paceline.executor.remote import driver
 from paceline.executor.remote.driver import RemoteExecutor
-from paceline.executor.remote.in_process import InProcessPool
 from paceline.executor.remote.messages import (
     ErrorText,
     HostFacts,

@@ -1,4 +1,4 @@
-"""Machines that are objects of this process: for tests, and to try out how a cluster would do.
+"""Machines that are objects of this process, for tests and benchmarks of clusters.
 
 Nothing runs side by side. An order is carried out when the search waits for it, so that a test can
 say what happens in which order, and what goes wrong when.
