@@ -15,8 +15,8 @@ import pytest
 
 from paceline.executor.base import PackOptions
 from paceline.executor.ray import pool as pool_module
-from paceline.executor.ray.cluster import Ray
 from paceline.executor.ray.pool import RayPool
+from paceline.executor.ray.settings import RaySettings
 from paceline.executor.remote.host import HostOptions, library_versions
 from paceline.executor.remote.messages import HostFacts
 
@@ -83,7 +83,7 @@ def facts(**versions: str) -> HostFacts:
 def looked_at(cluster: Cluster, workers: int, notes: list[str], times: int) -> None:
     session: Any = SimpleNamespace(ray=cluster, head_answers=lambda: True, leaving=set)
     options = HostOptions(PackOptions())
-    pool = RayPool(session, Ray(workers=workers), None, options, None, notes.append)
+    pool = RayPool(session, RaySettings(workers=workers), None, options, None, notes.append)
     for _ in range(times):
         pool.wait(0.01)
 

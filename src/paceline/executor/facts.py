@@ -6,14 +6,12 @@ or a member of one.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NotRequired, TypedDict, TypeVar
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-import msgspec
 from msgspec import Meta, Struct
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Numbers = list[Count]
-F = TypeVar("F", bound=Struct)
 
 
 class ProgramFacts(Struct):
@@ -131,13 +129,3 @@ class ExecutorFacts(Struct):
 
     packs: PackFacts | None
     fit: FitFacts | None
-
-
-def written(facts: Struct) -> dict[str, Any]:
-    """Facts as JSON values."""
-    return msgspec.to_builtins(facts, str_keys=True)
-
-
-def read(values: Any, kind: type[F]) -> F:
-    """The inverse of ``written``; raises msgspec.ValidationError where it is something else."""
-    return msgspec.convert(values, kind, str_keys=True)

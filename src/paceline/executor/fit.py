@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import keras
+import msgspec
 import numpy as np
 
 from paceline.data.adapters import copied
@@ -23,7 +24,7 @@ from paceline.executor.base import (
     Weights,
     settled,
 )
-from paceline.executor.facts import FitFacts, read, written
+from paceline.executor.facts import FitFacts
 from paceline.executor.fit_state import Arrays, FitState
 from paceline.executor.tf_replicas import Replicas, find
 from paceline.executor.wide_integers import checked
@@ -79,12 +80,12 @@ class FitExecutor:
             return None
         facts = state.capture(arrays)
         self._losses.say(facts.callbacks)
-        return written(facts)
+        return msgspec.to_builtins(facts, str_keys=True)
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Has a submitted job train on from where ``snapshot`` was taken."""
         own = {name: array for name, array in arrays.items() if name.startswith("fit.")}
-        was = read(facts, FitFacts)
+        was = msgspec.convert(facts, FitFacts)
         self._state = FitState(was.job, was, own)
 
     def drop(self, number: int) -> None:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Job, Notes, OtherModels, SearchData
@@ -41,9 +41,6 @@ from paceline.program.model_structure import ModelStructure
 from paceline.program.padding.widths import Embedding
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State, Step
-
-if TYPE_CHECKING:
-    from paceline.executor.planner import PlanChoice
 
 
 @dataclass
@@ -147,8 +144,8 @@ class Group(TrialGroup):
     # At most one for each lane, while there are trials; in a stream all that have trials.
     packs: list[Pack] = field(default_factory=list)
     most_slots: int | None = None  # of a pack, as the memory allows; None while that is not known
-    # Ways to train it that are tried out; None where there is no choice.
-    plan_choice: PlanChoice | None = None
+    # Ways to train it that are tried out, a ``PlanChoice``; None where there is no choice.
+    plan_choice: Any = None
     # Being compiled in the background, to replace ``program``.
     next_program: CompiledPlan | None = None
 

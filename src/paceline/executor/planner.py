@@ -427,7 +427,8 @@ class Planner:
         All trials of ``group``, the only one, together have ``trial_epochs`` left. An epoch of a
         pack takes ``epoch_seconds``. ``all_asked``: whether no more trials are to come.
         """
-        now, choice = group.program, group.plan_choice
+        choice: PlanChoice | None = group.plan_choice
+        now = group.program
         if now is None or not now.ready() or not self.chooses_slots:
             return False
         left = trial_epochs / (now.n_slots * self.lanes) * epoch_seconds
@@ -452,7 +453,8 @@ class Planner:
         The group's packs have just trained an epoch, and all its trials together have
         ``trial_epochs`` left. So many trials are ``expected`` in the search.
         """
-        choice, now = group.plan_choice, group.program
+        choice: PlanChoice | None = group.plan_choice
+        now = group.program
         if choice is None or now is None or choice.settled or group.next_program is not None:
             return
         candidate = Candidate(now.plan, now.n_slots)
@@ -542,7 +544,8 @@ def effort_of(group: TrialGroup, n_slots: int, waves: float) -> Effort:
 
 def trying(group: Group) -> bool:
     """Whether a group's program is being tried out, and is not what the rules chose."""
-    choice, now = group.plan_choice, group.program
+    choice: PlanChoice | None = group.plan_choice
+    now = group.program
     if choice is None or now is None or choice.settled is not None:
         return False
     return Candidate(now.plan, now.n_slots) != choice.candidates[0]

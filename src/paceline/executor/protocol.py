@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic
 
+import msgspec
+
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Failed, Job, Notes, Parts, Report, UnsavedAttributes
-from paceline.executor.facts import DemandFacts, GroupFacts, PackFacts, read, written
+from paceline.executor.facts import DemandFacts, GroupFacts, PackFacts
 from paceline.executor.grouping import G, TrialGrouper
 from paceline.executor.paused import PausedStates
 from paceline.executor.process import Dropped
@@ -191,11 +193,12 @@ class PackExecutor(ABC, Generic[G]):
         for number in self._paused.numbers:
             state, key = on_host(self._paused.state_of(number)), self._paused.key(number)
             put_state(number, state.lists(), lasting.setdefault(key, {}))
-        return written(self._facts(groups))
+        return msgspec.to_builtins(self._facts(groups), str_keys=True)
 
     def programs_snapshot(self) -> dict[str, Any]:
         """As ``snapshot``, without the jobs; they would begin again."""
-        return written(self._facts([self._group_facts(group) for group in self._grouper.groups]))
+        facts = self._facts([self._group_facts(group) for group in self._grouper.groups])
+        return msgspec.to_builtins(facts, str_keys=True)
 
     def states(self) -> dict[int, tuple[int, State]]:
         """Epoch and variables of the jobs that ``start_from`` can continue in another process.
@@ -215,7 +218,8 @@ class PackExecutor(ABC, Generic[G]):
 
         Nothing is compiled for them yet: the snapshot says which program they had.
         """
-        found_again(self._grouper, read(facts, PackFacts).founders, example)
+        packs = msgspec.convert(facts, PackFacts, str_keys=True)
+        found_again(self._grouper, packs.founders, example)
         self._resubmitting = True
         try:
             yield
@@ -229,7 +233,7 @@ class PackExecutor(ABC, Generic[G]):
         elsewhere; ``arrays`` are those that it added, those of paused jobs among them. Returns the
         numbers of the jobs that must begin again.
         """
-        packs, lost, order = read(facts, PackFacts), [], []
+        packs, lost, order = msgspec.convert(facts, PackFacts, str_keys=True), [], []
         for was in packs.groups:
             group = group_of(self._grouper, was, example)
             if group is None or not restore_roles(group, was.roles):

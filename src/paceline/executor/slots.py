@@ -20,7 +20,6 @@ from paceline.pack.callbacks.driver import abandon
 from paceline.pack.pack import Pack, SlotTrial
 
 if TYPE_CHECKING:
-    from paceline.executor.lanes import PackStream
     from paceline.executor.remote.machines import Machines
 
 #: Rounds for which the groups in slots train on while another group's program is compiled. After
@@ -248,8 +247,9 @@ class Demand:
     by_time: bool = field(init=False, default=False)
     # Of the trials still to come, the number of those that have not been taken in.
     unasked: int = field(init=False, default=0)
-    # What trains trials as they come, and knows how many it wants; None: rounds do.
-    stream: PackStream | None = field(init=False, default=None)
+    # The ``PackStream`` that trains trials as they come, and knows how many it wants; None: rounds
+    # train.
+    stream: Any = field(init=False, default=None)
 
     def expect_members(self, n_members: int) -> None:
         """Counts a trial with so many members that is about to be taken in."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from paceline.errors import UsageError
+from paceline.executor.ray.settings import RaySettings
 from paceline.executor.remote.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Ray(Cluster):
+class Ray(RaySettings, Cluster):
     """A Ray cluster, for ``Tuner(executor=paceline.Ray(...))``.
 
     Attributes:
@@ -35,38 +35,7 @@ class Ray(Cluster):
         UsageError: A value cannot work.
     """
 
-    address: str | None = None
-    workers: int | str = "auto"
-    cpus: int | None = None
-    gpus: int | None = None
-    resources: Mapping[str, float] = field(default_factory=dict)
-    checkpoints: Any = None
-    runtime_env: Mapping[str, Any] | None = None
-
     name = "ray"
-
-    def __post_init__(self) -> None:
-        if self.workers != "auto":
-            _whole("workers", self.workers, 1, "how many processes train")
-        if self.cpus is not None:
-            _whole("cpus", self.cpus, 1, "the cores of each worker")
-        if self.gpus is not None:
-            if isinstance(self.gpus, float) and not self.gpus.is_integer():
-                raise UsageError(
-                    f"gpus: {self.gpus} is a fraction of a GPU, and one process must have a GPU "
-                    "alone; give gpus=1: a pack fills it with many trials."
-                )
-            _whole("gpus", self.gpus, 0, "the GPUs of each worker")
-            if self.gpus > 1:
-                raise UsageError(
-                    f"gpus: {self.gpus}, and a worker trains on one; give gpus=1, and more workers."
-                )
-        if self.checkpoints is not None:
-            raise UsageError(
-                f"checkpoints: {self.checkpoints!r}; there is no folder of the workers: the "
-                "process that searches holds the states of trials, and its checkpoints go to the "
-                "study's folder. Leave checkpoints out, and have directory= outlive the machine."
-            )
 
     def connect(
         self, recipe: Recipe, options: HostOptions, note: Callable[[str], None]
@@ -87,10 +56,3 @@ class Ray(Cluster):
         except BaseException:
             session.close()
             raise
-
-
-def _whole(name: str, value: Any, least: int, what: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(
-            f"{name}: {value!r}, but it says {what}: give a whole number from {least}."
-        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.executor.ray.cluster import Ray
+from paceline.executor.ray.settings import RaySettings
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class WorkerPlace:
     gpus: int
 
 
-def places(ray: Any, settings: Ray) -> list[WorkerPlace]:
+def places(ray: Any, settings: RaySettings) -> list[WorkerPlace]:
     """The places that there are now; ``ray`` is the module, connected."""
     nodes = [node for node in ray.nodes() if node.get("Alive")]
     totals = [node.get("Resources", {}) for node in nodes]

@@ -12,9 +12,9 @@ from typing import Any
 
 from paceline.errors import ClusterError, PacelineError, UsageError
 from paceline.executor.ray.actor import RayWorker
-from paceline.executor.ray.cluster import Ray
 from paceline.executor.ray.places import WorkerPlace, places
 from paceline.executor.ray.session import RaySession
+from paceline.executor.ray.settings import RaySettings
 from paceline.executor.remote.host import HostOptions, library_versions
 from paceline.executor.remote.messages import ErrorText, HostFacts, RoundOrder
 from paceline.executor.remote.pool import Answered, Event, Joined, Leaving, Left
@@ -64,7 +64,7 @@ class RayPool:
     def __init__(
         self,
         session: RaySession,
-        settings: Ray,
+        settings: RaySettings,
         packed: Any,
         options: HostOptions,
         digest: str | None,

@@ -22,7 +22,7 @@ from typing import Any
 import jax
 
 from paceline.errors import ClusterError, MissingExtraError, UsageError
-from paceline.executor.ray.cluster import Ray
+from paceline.executor.ray.settings import RaySettings
 
 _MODE, _TOKEN, _PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 #: Seconds within which a cluster's head must answer.
@@ -49,7 +49,7 @@ class RaySession:
     and ClusterError if the cluster cannot be reached.
     """
 
-    def __init__(self, settings: Ray, data_bytes: int, note: Callable[[str], None]) -> None:
+    def __init__(self, settings: RaySettings, data_bytes: int, note: Callable[[str], None]) -> None:
         self._note = note
         address = settings.address or os.environ.get("RAY_ADDRESS") or None
         if address is not None and address.startswith("ray://"):

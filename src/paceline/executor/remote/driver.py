@@ -26,7 +26,7 @@ from paceline.executor.base import (
     SearchData,
     settled,
 )
-from paceline.executor.facts import GroupFacts, PackFacts, read
+from paceline.executor.facts import GroupFacts, PackFacts
 from paceline.executor.grouping import TrialGrouper
 from paceline.executor.lanes import PAUSE
 from paceline.executor.memory import search_chunk_bytes
@@ -50,7 +50,6 @@ from paceline.executor.remote.suspects import Suspects
 from paceline.executor.slots import Demand
 from paceline.executor.snapshot import (
     Arrays,
-    Example,
     JobState,
     group_facts,
     job_state,
@@ -175,13 +174,6 @@ class RemoteExecutor(SpendsElsewhere, PackExecutor[RemoteGroup]):
         """Bytes of the variables that are held here."""
         return self._jobs.nbytes + self._paused.nbytes
 
-    def restore(self, facts: dict[str, Any], arrays: Arrays, example: Example) -> list[int]:
-        """See ``PackExecutor``."""
-        for was in read(facts, PackFacts).groups:
-            for number, kept in was.logs.items():
-                self._files.begun_before(number, kept)
-        return super().restore(facts, arrays, example)
-
     @property
     def _device(self) -> list[Any]:
         return ELSEWHERE
@@ -229,6 +221,11 @@ class RemoteExecutor(SpendsElsewhere, PackExecutor[RemoteGroup]):
                 self._jobs.pause(job)
                 self._jobs.put_away(job)
         return lost
+
+    def _restored(self, packs: PackFacts) -> None:
+        for was in packs.groups:
+            for number, kept in was.logs.items():
+                self._files.begun_before(number, kept)
 
     def _hold(self, job: RemoteJob, state: JobState | None) -> None:
         """Has a job go on from a state, unless its callbacks would lose something in it."""
