@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import keras
 import ml_dtypes
+import msgspec
 import numpy as np
 import pytest
 
@@ -343,6 +344,26 @@ def test_trials_of_another_model_all_begin_again(whole) -> None:
     lost = again.local.restore(snapshot["facts"], dict(arrays), nobody)
     assert sorted(lost) == [0, 1, 2], "those that had trained"
     assert again.local.waiting == len(RATES)
+    again.local.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"asking": [1, 2, 3]}, r"`object`, got `array` - at `\$\.asking`"),
+        ({"rounds": {"number": -1}}, r">= 0 - at `\$\.rounds\.number`"),
+        ({"groups": [{}]}, r"`name` - at `\$\.groups\[0\]`"),
+    ],
+)
+def test_facts_of_another_form_are_refused_before_a_job_is_submitted(whole, change, said) -> None:
+    _, snapshot, _, _ = whole
+    again = Run()
+    facts = snapshot["facts"] | change
+    with (
+        pytest.raises(msgspec.ValidationError, match=said),
+        again.local.resubmitting(facts, nobody),
+    ):
+        pytest.fail("jobs are submitted")
     again.local.close()
 
 

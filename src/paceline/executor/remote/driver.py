@@ -287,10 +287,10 @@ class RemoteExecutor(SpendsElsewhere, PackExecutor[RemoteGroup]):
         """
         groups = self._grouper.groups
         others = any(machine.busy for machine in self._machines)
-        others = others or any(group.queue and group.settled for group in groups)
+        others = others or any(group.queue and group.has_program for group in groups)
         alone = self._machines.max_slots == 1 or self.demand.all_asked or not others
         for group in groups:
-            if group.active and (group.settled or group.n_seen > 1 or alone):
+            if group.active and (group.has_program or group.n_seen > 1 or alone):
                 self._orders.of(group)
                 self._machines.settled = True
 

@@ -21,17 +21,12 @@ class RemoteGroup(TrialGroup):
 
     away: ClassVar[bool] = True
     training: dict[int, SlotTrial] = field(default_factory=dict)  # by number: machines have them
-    settled: bool = False  # whether it is settled how machines compile its program
+    has_program: bool = False  # whether it is decided how machines compile its program
 
     @property
     def live(self) -> list[SlotTrial]:
         """The trials that machines have."""
         return list(self.training.values())
-
-    @property
-    def has_program(self) -> bool:
-        """Whether machines may compile its program."""
-        return self.settled
 
 
 @dataclass(eq=False)

@@ -105,7 +105,7 @@ class Machines:
         ahead. Jobs whose numbers are in ``alone`` wait for a machine without others, and stay alone
         there. The jobs that are returned are with their machines by then.
         """
-        settled = [group for group in groups if group.queue and group.settled]
+        settled = [group for group in groups if group.queue and group.has_program]
         here = [machine for machine in self if not machine.leaving]
         dealt = self._deal_alone(here, settled, jobs, alone) if alone else []
         apart = {job.host for job in map(jobs.get, alone) if job is not None}

@@ -36,7 +36,7 @@ class ProgramOrders:
         known = self._orders.get(id(group))
         if known is not None and known[0] == key:
             return known[1]
-        group.settled = True
+        group.has_program = True
         order = ProgramOrder([role_facts(role) for role in group.roles], self._asked(group))
         self._orders[id(group)] = key, order
         return order
