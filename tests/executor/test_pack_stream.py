@@ -76,7 +76,9 @@ class Forming:
         slots = SlotAllocator(self.planner, device_data, data, Notes(), EpochLimit())
         self.demand = Demand(self.planner, grouper)
         unused: Any = None
-        self.stream = PackStream(grouper, self.planner, slots, unused, unused, self.demand)
+        self.stream = PackStream(
+            grouper, self.planner, slots, *[unused] * 2, self.demand, *[unused] * 3
+        )
 
     def uniform(self) -> Forming:
         self.demand.uniform = True

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import keras
 import ml_dtypes
+import msgspec
 import numpy as np
 import pytest
 
@@ -19,9 +20,9 @@ from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Answer, EpochReport, Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.paused import PausedStates
 from paceline.executor.process import random_state_kept
-from paceline.executor.restored import Arrays, state_like
-from paceline.executor.snapshot import PausedStates
+from paceline.executor.snapshot import Arrays, state_like
 from paceline.pack import slot_rows
 from paceline.pack.pack import SlotTrial
 from paceline.program.trace import State
@@ -304,7 +305,7 @@ def test_a_snapshot_that_is_restored_is_the_same_snapshot(whole) -> None:
 def test_the_names_in_a_snapshot_are_those_of_users_checkpoints(whole) -> None:
     _, snapshot, arrays, _ = whole
     facts = snapshot["facts"]
-    assert set(facts) == {"device", "founders", "groups", "asking"}
+    assert set(facts) == {"device", "founders", "groups", "asking", "rounds"}
     (made,) = facts["groups"]
     assert set(made) == {
         *("name", "example", "seen", "trials", "most_slots", "program", "met", "roles"),
@@ -315,18 +316,18 @@ def test_the_names_in_a_snapshot_are_those_of_users_checkpoints(whole) -> None:
     assert (made["parked"], made["queue"]) == ([1], [3, 4])
     assert made["epochs"] == {"0": 2, "1": 1, "2": 1, "3": 0, "4": 0}
     kinds = {name.rsplit(".", 2)[0] for name in arrays}
-    assert kinds == {"pack0.0.0", "pack0.0.2", "wait.1"}
+    assert kinds == {"job.0", "job.1", "job.2"}
 
 
 def test_states_are_those_of_trials_in_slots_after_an_epoch(whole) -> None:
     _, _, arrays, states = whole
     assert {number: epoch for number, (epoch, _) in states.items()} == {0: 2, 2: 1}
-    np.testing.assert_array_equal(states[2][1].trainable[0], arrays["pack0.0.2.0.0"])
+    np.testing.assert_array_equal(states[2][1].trainable[0], arrays["job.2.0.0"])
 
 
 def test_trials_whose_variables_are_gone_begin_again(whole) -> None:
     run, snapshot, arrays, _ = whole
-    left = {name: array for name, array in arrays.items() if not name.startswith("pack0.0.2.")}
+    left = {name: array for name, array in arrays.items() if not name.startswith("job.2.")}
     again = Run()
     again.submit(*range(len(RATES)))
     assert again.local.restore(snapshot["facts"], left, nobody) == [2]
@@ -343,6 +344,26 @@ def test_trials_of_another_model_all_begin_again(whole) -> None:
     lost = again.local.restore(snapshot["facts"], dict(arrays), nobody)
     assert sorted(lost) == [0, 1, 2], "those that had trained"
     assert again.local.waiting == len(RATES)
+    again.local.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"asking": [1, 2, 3]}, r"`object`, got `array` - at `\$\.asking`"),
+        ({"rounds": {"number": -1}}, r">= 0 - at `\$\.rounds\.number`"),
+        ({"groups": [{}]}, r"`name` - at `\$\.groups\[0\]`"),
+    ],
+)
+def test_facts_of_another_form_are_refused_before_a_job_is_submitted(whole, change, said) -> None:
+    _, snapshot, _, _ = whole
+    again = Run()
+    facts = snapshot["facts"] | change
+    with (
+        pytest.raises(msgspec.ValidationError, match=said),
+        again.local.resubmitting(facts, nobody),
+    ):
+        pytest.fail("jobs are submitted")
     again.local.close()
 
 

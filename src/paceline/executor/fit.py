@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import keras
+import msgspec
 import numpy as np
 
 from paceline.data.adapters import copied
@@ -23,6 +24,7 @@ from paceline.executor.base import (
     Weights,
     settled,
 )
+from paceline.executor.facts import FitFacts
 from paceline.executor.fit_state import Arrays, FitState
 from paceline.executor.tf_replicas import Replicas, find
 from paceline.executor.wide_integers import checked
@@ -77,18 +79,14 @@ class FitExecutor:
         if state is None or state.epoch == 0 or state.number not in jobs:
             return None
         facts = state.capture(arrays)
-        self._losses.say(facts["callbacks"])
-        return facts
+        self._losses.say(facts.callbacks)
+        return msgspec.to_builtins(facts, str_keys=True)
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Has a submitted job train on from where ``snapshot`` was taken."""
         own = {name: array for name, array in arrays.items() if name.startswith("fit.")}
-        self._state = FitState(facts["job"], facts, own)
-
-    @property
-    def _resumable(self) -> bool:
-        """Whether a snapshot determines how a training continues; with a data set it may not."""
-        return self._batched
+        was = msgspec.convert(facts, FitFacts)
+        self._state = FitState(was.job, was, own)
 
     def drop(self, number: int) -> None:
         """Forgets a trial whose turn has not come; does nothing if there is none."""
@@ -148,7 +146,8 @@ class FitExecutor:
         state = self._state
         if state is None or state.number != job.number:
             state = FitState(job.number)
-        self._state = state if self._resumable else None
+        # With a data set, a snapshot may not determine how a training continues.
+        self._state = state if self._batched else None
         first = job.first_epoch
         if "x" in arguments:
             arguments["x"] = copied(arguments["x"], state.epoch)

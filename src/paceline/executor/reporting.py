@@ -26,7 +26,7 @@ from paceline.executor.base import (
 )
 from paceline.executor.grouping import Group
 from paceline.executor.memory import DeviceData
-from paceline.executor.snapshot import PausedStates
+from paceline.executor.paused import PausedStates
 from paceline.pack.callbacks.driver import CallbackDriver, abandon
 from paceline.pack.pack import EpochTimes, Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan

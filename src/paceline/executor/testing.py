@@ -23,7 +23,7 @@ from paceline.executor.base import Answer, EpochReport, Executor, Job, JobSpec
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import random_state_kept
 from paceline.executor.protocol import PackExecutor
-from paceline.executor.restored import Arrays
+from paceline.executor.snapshot import Arrays
 from paceline.search_space import HyperParameters
 
 #: x f32[N, 6], y i64[N]: examples whose class shows in the features.

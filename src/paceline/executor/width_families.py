@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from paceline.executor.bands import Bands, tops_of
 from paceline.executor.base import Notes, OtherModels
 from paceline.executor.family import Family, Ride, operations_of
 from paceline.executor.founding import Founding
 from paceline.executor.model_builder import Tails, TracedModel
 from paceline.executor.process import random_state_kept
+from paceline.executor.sharing_costs import Bands, tops_of
 from paceline.program.initial_weights import changes_kept
 from paceline.program.laws.model_structure import ModelStructure
 from paceline.program.laws.width_laws import WidthLaws

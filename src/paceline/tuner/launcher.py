@@ -332,7 +332,6 @@ class TrialLauncher:
                 packs.demand.expected = min(packs.demand.expected, size * most)
         else:
             packs.demand.expected = size * most if most else packs.max_slots
-        packs.demand.by_time = self._asker.by_time
         packs.demand.family = size * self._proposer.families.wave
         try:
             for job in jobs:

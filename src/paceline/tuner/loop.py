@@ -62,6 +62,7 @@ class SearchLoop:
         )
         if self._packs is not None:
             self._packs.steady = _is_steady(context)
+            self._packs.demand.by_time = context.arguments.timeout is not None
         self._population: Population | None = None
         if isinstance(context.pruner, PopulationPruner):
             from paceline.tuner.population import Population  # plain searches need none of it

@@ -302,78 +302,6 @@ class StudyFacts(Struct):
     parents: dict[str, list[Count | list[Count]]] = {}
 
 
-class ProgramFacts(Struct):
-    """The program of a group of trials."""
-
-    plan: str
-    slots: Annotated[int, Meta(ge=1, le=2**20)]
-    quick: Annotated[int, Meta(ge=0, le=2)]  # ``Effort``
-    layout: tuple[Count, Count] | None
-
-
-class RoleFacts(Struct):
-    """The inputs of a group's step."""
-
-    constants: Count
-    observed: Numbers
-    lifted: Numbers
-    settled: bool
-    widened: bool
-
-
-class CallbackFacts(Struct):
-    """What a callback held; see ``pack/callbacks/state.py``."""
-
-    attributes: dict[str, Any]
-    kind: str = field(name="class")
-    lost: list[str] = []
-    length: Count = 0
-
-
-class DriverFacts(Struct):
-    """What the callbacks of one trial held."""
-
-    callbacks: list[CallbackFacts]
-
-
-class GroupFacts(Struct):
-    """A group of trials that share a program; see ``executor/snapshot.py``."""
-
-    name: str
-    example: Count | None
-    seen: Count
-    trials: Count
-    most_slots: Count | None
-    program: ProgramFacts | None
-    met: Count
-    roles: list[RoleFacts]
-    packs: list[Annotated[list[Count | None], Meta(max_length=2**20)]]
-    queue: Numbers
-    parked: Numbers
-    epochs: dict[Number, Count]
-    callbacks: dict[Number, DriverFacts] = {}
-    logs: dict[Number, dict[Number, Count]] = {}  # callback -> bytes before its trial began
-    held: dict[Number, Count] = {}  # elsewhere: the epoch of the state that is held
-    best: dict[Number, float | None] = {}  # elsewhere: the best value until now
-
-
-class PackFacts(Struct):
-    """All groups, and the devices that their programs were made for."""
-
-    device: list[Any]
-    founders: Numbers
-    groups: list[GroupFacts]
-
-
-class FitFacts(Struct):
-    """The trial that Keras' ``fit`` trains; see ``executor/fit_state.py``."""
-
-    job: Count
-    epoch: Count
-    random: Annotated[list[Any], Meta(min_length=5, max_length=5)]
-    callbacks: list[CallbackFacts] = []
-
-
 class MemberFacts(Struct):
     """How far the members of a trial are; see ``tuner/members.py``."""
 
@@ -413,14 +341,14 @@ class SearchFacts(Struct):
     """A search between two rounds; see ``tuner/search_state.py``."""
 
     study: StudyFacts
-    packs: PackFacts | None
+    packs: Any  # executors look closer at these two
     trials: dict[Number, RunningFacts]
     trial_epochs: Count
     n_begun: Count
     best: BestFacts
     pruner: Any
     succeeded: Count
-    fit: FitFacts | None
+    fit: Any
     teams: dict[Number, MemberFacts]
     n_extra: Count
     limit: tuple[Count | str | None, Count | None]

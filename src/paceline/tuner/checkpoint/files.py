@@ -34,6 +34,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from paceline.errors import StudyError, UsageError
+from paceline.executor.facts import ExecutorFacts
 from paceline.program.files import as_shown, file_digest, replace_durably, temporary_beside
 from paceline.study.storage import schema, schema_errors
 from paceline.study.trial_codec import plain
@@ -335,6 +336,7 @@ class SavePolicy:
     def _check(self, snapshot: Snapshot) -> None:
         try:
             msgspec.convert(snapshot.facts, schema.SearchFacts)
+            msgspec.convert(snapshot.facts, ExecutorFacts, str_keys=True)
         except schema.UNREADABLE as error:
             raise StudyError(
                 "study: its last checkpoint does not hold what this version of Paceline writes "

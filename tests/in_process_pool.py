@@ -1,4 +1,4 @@
-"""Machines that are objects of this process: for tests, and to try out how a cluster would do.
+"""Machines that are objects of this process, for tests and benchmarks of clusters.
 
 Nothing runs side by side. An order is carried out when the search waits for it, so that a test can
 say what happens in which order, and what goes wrong when.
@@ -8,31 +8,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Literal
 
 from paceline.errors import ClusterError
-from paceline.executor.remote.messages import HostFacts, RoundAnswer, RoundOrder
+from paceline.executor.remote.host import Host
+from paceline.executor.remote.messages import RoundOrder
 from paceline.executor.remote.pool import Answered, Event, Joined, Leaving, Left
 
 #: What befalls a machine in a round: it dies before it has trained; after it has trained, and
 #: before its answer arrives; or its answer arrives after it was given up.
 Fault = Literal["before", "after", "late"]
-
-
-class RunsRounds(Protocol):
-    """A machine: ``Host``, or a stand-in."""
-
-    def hello(self) -> HostFacts:
-        """What the machine is."""
-        ...
-
-    def round(self, order: RoundOrder) -> RoundAnswer:
-        """Does what an order says."""
-        ...
-
-    def close(self) -> None:
-        """Ends the machine."""
-        ...
 
 
 class InProcessPool:
@@ -46,13 +31,13 @@ class InProcessPool:
 
     def __init__(
         self,
-        make: Callable[[], RunsRounds],
+        make: Callable[[], Host],
         n: int,
         fault: Callable[[str, int], Fault | None] = lambda host, number: None,
         choose: Callable[[list[str]], str] = lambda names: names[0],
     ) -> None:
         self._make, self._fault, self._choose = make, fault, choose
-        self._hosts: dict[str, RunsRounds] = {}
+        self._hosts: dict[str, Host] = {}
         self._waiting: dict[str, RoundOrder] = {}
         self._rounds: dict[str, int] = {}
         self._events: deque[Event] = deque()

@@ -1,12 +1,18 @@
-"""Bands of widths: trials of narrow models share a program, and those of wide ones another.
+"""What trials of several structures cost in one program, and what that saves.
 
 A program does the arithmetic of its largest widths for every trial that rides in it. Where that
 takes longer than another program would take to compile, the values of a width are split into bands,
-each with a program of its own. Where even that takes too long, each structure has its own.
+each with a program of its own: trials of narrow models share one, and those of wide ones another.
+Where even that takes too long, each structure has its own.
 
 What is chosen follows from the search space, the first trial of its kind and the trials that the
 study was to have when it began. Neither the clock nor the cache of programs counts: a search that
 goes on has to choose the same.
+
+A short step leaves most of an accelerator idle: launching its kernels takes longer than their
+arithmetic. So there trials gain from each other's company even where no compile is saved. The
+numbers are those of an H100 (docs/decisions/0046-sharing-on-a-gpu.md); of a TPU nothing has been
+measured.
 
 Notation
     width: a hyperparameter that decides extents of variables.
@@ -34,6 +40,17 @@ _CHOOSING = 0.5
 MARGIN = 2
 #: Bands of one width, at most: more would save little, and choosing them takes time.
 _MOST_BANDS = 8
+#: On an accelerator: floating-point operations a second, in the products and convolutions of a
+#: pack of eight trials.
+_PRODUCTS = 4e13
+#: Simple operations on single elements a second, in kernels that read and write them anyway.
+_ELEMENTS = 1e12
+#: Seconds of a step that do not depend on its size.
+_LAUNCHES = 5e-5
+#: Seconds to trace and compile one more structure.
+_STRUCTURE = 4.0
+#: Compiles have to save so many times what they cost: few trials may fall into a family.
+_SAVES = 2
 #: The tops of each width, ascending.
 Bands = Mapping[str, Sequence[int]]
 
@@ -180,3 +197,20 @@ def choose_bands(
 def structures_met(n: int, trials: int) -> float:
     """How many of ``n`` equally likely structures are among so many trials, on average."""
     return 1.0 if n == 1 else -n * math.expm1(trials * math.log1p(-1 / n))
+
+
+def sharing_pays(
+    *, flops: float, elements: float, steps: int, structures: float, trials: int
+) -> bool:
+    """Whether trials of several structures are trained sooner in one program.
+
+    Args:
+        flops: Floating-point operations that each step of a trial makes more than alone.
+        elements: Operations on single elements that each step makes more than alone.
+        steps: Training steps of a trial.
+        structures: Structures that a trial of the family saves from being compiled, on average.
+        trials: Trials that the family is judged by.
+    """
+    more = flops / _PRODUCTS + elements / _ELEMENTS
+    less = _LAUNCHES * (1 - 1 / trials)
+    return (more - less) * steps < structures * _STRUCTURE / _SAVES
