@@ -18,7 +18,9 @@ import toys
 from epoch_reports import observe_reports
 from paceline.executor.base import EpochReport, settled
 from paceline.pack.plan import StackedProgram
+from paceline.tuner.checkpoint.files import Snapshot
 from paceline.tuner.members import MemberReports, member_seed
+from paceline.tuner.running_trials import RunningTrial, RunningTrials
 from stopping import times_out
 
 # 53 examples in 3 folds of 17: two are left out, and both steps have a smaller last batch.
@@ -313,8 +315,9 @@ class Trial:
     def __init__(self, together: bool, verdict: Any = "continue") -> None:
         self.packs, self.means, self.fetched = Packs(), [], []
         self.verdict = verdict
-        self.members = MemberReports(3, together, self.packs, Packs())
-        self.members.begin(2, epochs=3)  # its jobs are 6, 7, 8
+        self.trials = RunningTrials(())
+        self.members = MemberReports(3, together, self.packs, Packs(), self.trials)
+        self.trials.begin(2, epochs=3)  # its jobs are 6, 7, 8
 
     def of_trial(self, mean: EpochReport) -> Any:
         self.means.append(mean)
@@ -368,6 +371,7 @@ def test_without_one_only_the_first_member_waits_and_its_weights_are_held() -> N
 def test_members_of_a_trial_that_ended_stop() -> None:
     trial = Trial(together=False)
     trial.round((8, 1))
+    trial.trials.forget(2)
     trial.members.end(2)
     assert trial.packs.dropped == [6, 7, 8]
     assert trial.round((8, 2), (7, 1)) == ["stop", "stop"]
@@ -383,10 +387,8 @@ def test_a_member_that_ended_counts_with_its_latest_validation(interrupted: bool
             means.append(dict(mean.logs))
             return "continue"
 
-    def begun() -> MemberReports:
-        reports = MemberReports(2, False, Packs(), Packs())
-        reports.begin(0, epochs=4)
-        return reports
+    trials = RunningTrials(())
+    trials.begin(0, epochs=4)
 
     def report(reports: MemberReports, job: int, epoch: int) -> None:
         logs = {"loss": float(epoch + job)}
@@ -396,14 +398,13 @@ def test_a_member_that_ended_counts_with_its_latest_validation(interrupted: bool
         told = EpochReport(job, epoch, logs, 1.0, "p", "stacked", lambda: ([], []), last=last)
         settled(reports.receive(told, Handler()))
 
-    members = begun()
+    members = MemberReports(2, False, Packs(), Packs(), trials)
     for epoch in (1, 2, 3):
         report(members, 1, epoch)
         if interrupted:
-            arrays: dict[str, Any] = {}
-            facts = json.loads(json.dumps(members.snapshot([0], arrays)))
-            members = begun()
-            members.restore(facts, arrays)
+            snapshot = Snapshot(trials.running[0]).encoded()
+            snapshot.facts = json.loads(json.dumps(snapshot.facts))
+            trials.running[0] = snapshot.decoded(RunningTrial).facts
     for epoch in (1, 2, 3, 4):
         report(members, 0, epoch)
     assert [mean.get("val_loss") for mean in means] == [None, 7.0, None, 8.0]

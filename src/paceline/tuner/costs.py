@@ -140,8 +140,8 @@ class TrialCosts:
             stack.enter_context(changes_kept())
             model = self.models.rebuild(trial)
             stack.enter_context(values_kept(model))
-            if held is not None:
-                apply_weights(model, held[2])
+            if held is not None and held.arrays is not None:
+                apply_weights(model, held.arrays)
             return self._latency(trial, model)
 
     def _latency(self, trial: Trial, model: Any) -> dict[str, Any]:

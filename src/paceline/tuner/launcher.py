@@ -67,7 +67,7 @@ class TrialLauncher:
             number = self._study.accept(draft, hp, self.n_may_begin)
         except ClaimLost:
             return True
-        self.begin(number, built.epochs)
+        self._trials.begin(number, built.epochs)
         self.submit(number, draft.seed, hp.hparams, built)
         return True
 
@@ -98,7 +98,7 @@ class TrialLauncher:
             if self._study.peers.waits:
                 self.to_continue.appendleft(source.number)
             return
-        self.begin(number, built.epochs, extra=True)
+        self._trials.begin(number, built.epochs, extra=True)
         self.submit(number, draft.seed, hp.hparams, built)
         running = self._trials.running.get(number)
         if running is None:
@@ -136,15 +136,15 @@ class TrialLauncher:
         extra = trial.continues is not None
         try:
             if trial.rejected is not None:
-                self.begin(number, 0)
+                self._trials.begin(number, 0)
                 self._events.rejected(number, TrialRejected(trial.rejected))
                 return 0
             built = self._build_again(trial)
         except Exception as error:
-            self.begin(number, 0, extra=extra)
+            self._trials.begin(number, 0, extra=extra)
             self._events.build_failed(number, error)
             return 0
-        self.begin(number, built.epochs, extra=extra)
+        self._trials.begin(number, built.epochs, extra=extra)
         self.submit(number, trial.seed, trial.hparams, built)
         handoff = self._context.handoff
         left = None if handoff is None else handoff.take(trial)
@@ -161,9 +161,9 @@ class TrialLauncher:
             return 0
         self._study.updates.copy_epochs(number, left.history, left.epoch)
         running.epoch, running.seconds = left.epoch, left.seconds
-        if left.best is not None:
-            epoch, value, weights = left.best
-            self._context.models.best.offer(number, epoch, value, lambda: weights)
+        if (held := left.best) is not None and held.arrays is not None:
+            best = self._context.models.best
+            best.offer(number, held.epoch, held.value, lambda: held.arrays)
         return left.epoch
 
     def resubmit(self, number: int) -> None:
@@ -186,11 +186,6 @@ class TrialLauncher:
             return None
         return built.model, built.inputs, widths
 
-    def begin(self, number: int, epochs: int, *, extra: bool = False) -> None:
-        """Expects reports of a trial; ``extra`` where it continues another one."""
-        self._trials.begin(number, epochs, extra=extra)
-        self._members.begin(number, epochs)
-
     def begin_failed(self, failed: BuildFailed, *, extra: bool = False) -> None:
         """Begins a trial whose build has raised, so that the study has it as a failed one."""
         draft, cause = failed.draft, failed.cause
@@ -205,7 +200,7 @@ class TrialLauncher:
                 draft.constraints = constraints.amounts_of(rejected)
         with suppress(ClaimLost):
             number = self._study.accept(draft, failed.hp)
-            self.begin(number, 0, extra=extra)
+            self._trials.begin(number, 0, extra=extra)
             if rejected is not None:
                 self._events.rejected(number, rejected)
                 if draft.values:  # of the user, or of a search that was interrupted

@@ -24,6 +24,7 @@ from paceline.study.trial import Trial
 from paceline.study.trials import note_logs
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.members import BuiltTrial, MemberReports, jobs_of
+from paceline.tuner.running_trials import RunningTrials
 
 #: Arguments of a search that are of use here, and their values when they are not given.
 _NONE_GIVEN: dict[str, Any] = {
@@ -170,7 +171,8 @@ class _LineReplay:
         self._builder, self._arguments = builder, arguments
         self._packs, self._epochs = packs, epochs
         self._fit = FitExecutor(arguments.fit, batched=arguments.batched)
-        self._members = MemberReports(arguments.n_members, False, packs, self._fit)
+        self._trials = RunningTrials(())
+        self._members = MemberReports(arguments.n_members, False, packs, self._fit, self._trials)
         self._until = 0  # the epoch after which the present trial waits, or ends
         self.plan = "none"
         self.history: dict[str, list[float]] = {}
@@ -189,7 +191,7 @@ class _LineReplay:
         """Trains the epochs that one trial has of the line, as a copy of ``source`` or anew."""
         trial, packs = stretch.trial, self._packs
         self._until = stretch.last
-        self._members.begin(trial.number, self._epochs)
+        self._trials.begin(trial.number, self._epochs)
         model, jobs = self._jobs(trial)
         try:
             if packs is None:

@@ -6,10 +6,13 @@ Also when a search gives up: too many of its trials fail, or are rejected before
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
 
 from paceline.errors import BuildError, ConstraintError, PacelineError, TrialRejected
+from paceline.executor.base import Answer, EpochReport, Weights
+from paceline.study.storage.schema import Count
 from paceline.study.trial import INTERRUPTED, UNDER_WAY, Trial, TrialState
 from paceline.tuner.constraints import rejections_text
 
@@ -17,12 +20,49 @@ from paceline.tuner.constraints import rejections_text
 IN_A_ROW = 5
 
 
-@dataclass
-class RunningTrial:
+class TrialMembers(Struct):
+    """How far the members of a trial are, by the numbers of their jobs."""
+
+    complete: Count = 0  # epochs that all members have reported
+    trained: dict[Count, Count] = {}  # job -> epochs it has reported
+    waiting: set[Count] = set()  # jobs paused until the others have caught up
+    ended: set[Count] = set()  # jobs that train no further
+    verdict: Answer = "continue"  # to the last epoch that all have reported
+    # Epoch -> job -> logs, of epochs that not all have reported.
+    reports: dict[Count, dict[Count, dict[str, float]]] = {}
+    # Job -> the latest value of each of its logs; not every epoch validates.
+    latest: dict[Count, dict[str, float]] = {}
+    seconds: float = 0.0  # since the trial's last epoch, as the next field
+    wall: dict[Count, float] = {}
+    held: Weights | None = None  # the first member's, while it waits for the others
+
+    def add(self, report: EpochReport) -> None:
+        """Takes in an epoch of a member."""
+        job, epoch = report.number, report.epoch
+        self.trained[job] = epoch
+        self.seconds += report.seconds
+        self.wall[job] = self.wall.get(job, 0.0) + report.wall
+        self.reports.setdefault(epoch, {})[job] = report.logs
+        self.latest[job] = {**self.latest.get(job, {}), **report.logs}
+        if report.last:
+            self.ended.add(job)
+
+    def due(self, jobs: Sequence[int]) -> list[dict[str, float]] | None:
+        """The logs of all ``jobs`` in the trial's next epoch; None if some have not reported it."""
+        logs = self.reports.get(self.complete + 1, {})
+        if not logs:
+            return None
+        # A member that a callback has stopped counts with the last value of each log.
+        logs = {job: self.latest[job] for job in self.ended} | logs
+        found = [logs[job] for job in jobs if job in logs]
+        return found if len(found) == len(jobs) else None
+
+
+class RunningTrial(Struct):
     """A trial that runs or is paused."""
 
-    epochs: int  # to train
-    epoch: int = 0  # epochs trained
+    epochs: Count  # to train
+    epoch: Count = 0  # epochs trained
     seconds: float = 0.0  # the trial's share of the seconds that its packs took
     # Of its pack: stacked, mapped or sequential; or fit; None before an epoch.
     plan: str | None = None
@@ -31,6 +71,7 @@ class RunningTrial:
     not_packed: str | None = None  # why it trains in ``fit``; None in a pack
     worker: str | None = None  # the machine of a cluster that trained its last epoch
     wall: float = 0.0  # seconds on the clock of its epochs, its neighbours in the pack included
+    members: TrialMembers | None = None  # None with one member, and before the first has reported
 
 
 class RunningTrials:
@@ -50,6 +91,10 @@ class RunningTrials:
         self.trial_epochs, self.trial_seconds = 0, 0.0
         self.n_begun = 0  # in this search
         self.n_theirs = 0  # trials of the study that other workers train
+
+    def get(self, number: int) -> RunningTrial | None:
+        """A trial that runs or is paused; None if none of this number does."""
+        return self.running.get(number) or self.paused.get(number)
 
     @property
     def n_counted(self) -> int:

@@ -35,6 +35,7 @@ from paceline.tuner.first_build import FirstBuild, trace_ends_of_space
 from paceline.tuner.loop import SearchLoop
 from paceline.tuner.members import MemberReports
 from paceline.tuner.running_trials import RunningTrials, counts, has_ended
+from paceline.tuner.search_state import SearchFacts
 from paceline.tuner.stopping import StoppingCheck
 from paceline.tuner.timeouts import SearchTimeout, StuckTrials, TrialTimeout
 from paceline.tuner.trackers.base import TrackedStudy
@@ -107,7 +108,7 @@ class SearchRun:
         if self._worker is not None:
             key = self._policy.key
             self._handoff = TrialHandoff(config.folder, key, self._note, own=folder.path)
-        self._snapshot: Snapshot | None = None
+        self._snapshot: Snapshot[SearchFacts] | None = None
         self.summary: dict[str, Any] = {}  # what ``paceline search --json`` prints, once it has run
 
     def _note(self, text: str) -> None:
@@ -120,7 +121,7 @@ class SearchRun:
         config, objective = self._config, self._objective
         check_folder(config.folder)
         resumable = strategy_of(config.sampler).resumable
-        snapshot = self._policy.load(self._note) if resumable else None
+        snapshot = self._policy.load(SearchFacts, self._note) if resumable else None
         self.study = study = Study.open(
             config.study,
             storage=config.storage,
@@ -128,7 +129,7 @@ class SearchRun:
             direction=objective.direction if self._several is None else self._several.directions,
             sampler=config.sampler,
             seed=config.seed,
-            resumed=None if snapshot is None else snapshot.facts["study"],
+            resumed=None if snapshot is None else snapshot.facts.study,
             worker=self._worker,
             is_left=None if self._handoff is None else self._handoff.has,
             note=self._note,
@@ -160,7 +161,7 @@ class SearchRun:
             config.precision,
             study_folder=config.folder,
         )
-        if snapshot is not None and not study.resumed and snapshot.facts["trials"]:
+        if snapshot is not None and not study.resumed and snapshot.facts.trials:
             self._note(
                 "the checkpoint of this study is not used: the storage holds other trials than it "
                 "was taken with; those that were under way are tried again"
@@ -285,7 +286,7 @@ class SearchRun:
             fit=fit,
             pruner=pruner,
             trials=trials,
-            members=MemberReports(arguments.n_members, pruner is not None, packs, fit),
+            members=MemberReports(arguments.n_members, pruner is not None, packs, fit, trials),
             models=self.models,
             trackers=TrackerThreads(track, study, self._note) if track else None,
             timeout=SearchTimeout(arguments.timeout),
@@ -353,7 +354,7 @@ class SearchRun:
                 f"complete, or they have {wanted or 'as many'} epochs already; give more epochs"
             )
 
-    def _resume(self, search: SearchLoop, snapshot: Snapshot) -> None:
+    def _resume(self, search: SearchLoop, snapshot: Snapshot[SearchFacts]) -> None:
         try:
             search.checkpointer.resume(snapshot)
         except PacelineError:  # SpaceError is a ValueError, too
@@ -376,8 +377,7 @@ class SearchRun:
         is_open = [trial for trial in study.trials if trial.state in under_way]
         n_open = sum(trial.continues is None for trial in is_open)
         n_done = n_open + sum(map(counts, study.trials))
-        facts = self._snapshot.facts if self._snapshot is not None else {}
-        wanted, before = facts.get("limit", (None, None))
+        wanted, before = (None, None) if self._snapshot is None else self._snapshot.facts.limit
         if isinstance(wanted, str) and arguments.wanted == wanted:
             # The same call goes on: it adds no more.
             arguments = replace(arguments, n_trials=before)

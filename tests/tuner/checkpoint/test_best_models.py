@@ -13,7 +13,8 @@ import pytest
 import toys
 from marks import slow_where
 from paceline.study.trial import Trial
-from paceline.tuner.checkpoint.best_models import MANIFEST, BestModels, find_saved
+from paceline.tuner.checkpoint.best_models import BestModels, find_saved
+from paceline.tuner.checkpoint.kept_trials import MANIFEST
 from paceline.tuner.checkpoint.trial_variables import apply_weights
 
 
@@ -128,9 +129,9 @@ def test_models_of_another_study_take_nobodys_place(folder):
     assert find_saved(folder.parent, "", 0, 0.9) == folder / "trial-0-epoch-2.keras"
     assert find_saved(folder.parent, "", 0, 0.5) is None
     now = BestModels(folder, 1, "maximize")
-    now.expect({0: Trial(0, "complete", 0.9)})
+    now.expect([Trial(0, "complete", 0.9)])
     assert now.path(0) is not None
-    now.expect({0: Trial(0, "complete", 0.5)})
+    now.expect([Trial(0, "complete", 0.5)])
     assert now.path(0) is None
     now.offer(0, 1, 0.5, weigh(0.5))
     now.complete(0)
@@ -146,7 +147,7 @@ def test_models_of_trials_under_way_are_those_of_a_search_that_goes_on(folder):
         before.offer(number, 2, value, weigh(value))
     before.save(rebuild)
     now = BestModels(folder, 2, "maximize")
-    now.expect({0: Trial(0, "running", 0.9), 1: Trial(1, "paused", 0.7)})
+    now.expect([Trial(0, "running", 0.9), Trial(1, "paused", 0.7)])
     assert now.path(0) == folder / "trial-0-epoch-2.keras"
     assert now.path(1) is None
     now.forget(0)  # its process ended, and another trial takes its place
@@ -160,7 +161,7 @@ def test_a_model_of_another_study_of_the_same_value_is_not_taken(folder):
 
     def save(study: str, weight: float) -> BestModels:
         best = BestModels(folder, 1, "maximize", study=lambda: study)
-        best.expect({0: 1.0})
+        best.expect([Trial(0, "complete", 1.0)])
         best.offer(0, 1, 1.0, weigh(weight))
         best.complete(0)
         best.save(rebuild)
