@@ -325,7 +325,9 @@ class Trial:
 
     def round(self, *reports: tuple[int, int]) -> list[str]:
         """Jobs and epochs that are reported together; the answers."""
-        told = [self.members.receive(self._epoch(job, epoch), self) for job, epoch in reports]
+        told = [
+            self.members.receive(self._epoch(job, epoch), self.of_trial) for job, epoch in reports
+        ]
         return [settled(answer) for answer in told]
 
     def _epoch(self, job: int, epoch: int) -> EpochReport:
@@ -382,10 +384,9 @@ def test_a_member_that_ended_counts_with_its_latest_validation(interrupted: bool
     """Every second epoch validates, and the second member ends after its third."""
     means: list[dict[str, float]] = []
 
-    class Handler:
-        def of_trial(self, mean: EpochReport) -> Any:
-            means.append(dict(mean.logs))
-            return "continue"
+    def of_trial(mean: EpochReport) -> Any:
+        means.append(dict(mean.logs))
+        return "continue"
 
     trials = RunningTrials(())
     trials.begin(0, epochs=4)
@@ -396,7 +397,7 @@ def test_a_member_that_ended_counts_with_its_latest_validation(interrupted: bool
             logs["val_loss"] = float(epoch + 10 * job)
         last = epoch == (4, 3)[job]
         told = EpochReport(job, epoch, logs, 1.0, "p", "stacked", lambda: ([], []), last=last)
-        settled(reports.receive(told, Handler()))
+        settled(reports.receive(told, of_trial))
 
     members = MemberReports(2, False, Packs(), Packs(), trials)
     for epoch in (1, 2, 3):

@@ -283,8 +283,7 @@ class TrialLauncher:
 
     def submit(self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial) -> None:
         """Hands a trial that has begun to an executor; one that cannot be traced fails."""
-        if self._context.costs is not None:
-            self._context.costs.begin(number, built.costs)
+        self._trials.running[number].costs = dict(built.costs)
         note_batch(self._study, number, built.model, built.inputs)
         stuck = self._timeout.known_stuck(number)
         if stuck is not None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,14 +39,6 @@ from paceline.search_space.parameter import Parameter
 from paceline.study.trials import expected_by_time
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.running_trials import RunningTrials, TrialMembers
-
-
-class HandlesReports(Protocol):
-    """Handles the reports of whole trials."""
-
-    def of_trial(self, report: EpochReport) -> Answer:
-        """Handles an epoch of a trial, and says what becomes of the trial."""
-        ...
 
 
 class BuiltTrial(NamedTuple):
@@ -219,8 +211,8 @@ class MemberReports:
         """Whether a job is its trial's first member, which executors begin with last."""
         return job % self.size == 0
 
-    def receive(self, report: EpochReport, handler: HandlesReports) -> LateAnswer:
-        """Handles the report of a job; ``handler`` that of the trial, once all members have it.
+    def receive(self, report: EpochReport, of_trial: Callable[[EpochReport], Answer]) -> LateAnswer:
+        """Handles the report of a job; ``of_trial`` that of its trial, once all members have it.
 
         The answer may be a function that returns it, to be called when the round has all reports.
         """
@@ -229,7 +221,7 @@ class MemberReports:
         if running is None:
             return "stop"  # another member has failed
         if self.size == 1:
-            return handler.of_trial(report)
+            return of_trial(report)
         if running.members is None:
             running.members = TrialMembers()
         members = running.members
@@ -240,7 +232,7 @@ class MemberReports:
                 # Its pack drops the weights, and the other members may train on.
                 members.held = self._fetch.pop(number)()
         while (mean := self._mean(number, members, report)) is not None:
-            members.verdict = handler.of_trial(mean)
+            members.verdict = of_trial(mean)
             if members.verdict != "continue":
                 break
             self._catch_up(members)

@@ -214,7 +214,7 @@ class _LineReplay:
             raise BuildError(f"trial {trial.number} failed this time: {error}") from error
 
         def receive(report: EpochReport) -> LateAnswer:
-            return self._members.receive(report, self)
+            return self._members.receive(report, self.of_trial)
 
         while packs is not None and packs.busy:
             StopSignal.of_process().check()  # one that Python has dropped

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -72,6 +73,9 @@ class RunningTrial(Struct):
     worker: str | None = None  # the machine of a cluster that trained its last epoch
     wall: float = 0.0  # seconds on the clock of its epochs, its neighbours in the pack included
     members: TrialMembers | None = None  # None with one member, and before the first has reported
+    costs: dict[
+        str, Any
+    ] = {}  # of its model, as ``Trial.costs`` has them; where objectives need them
 
 
 class RunningTrials:
@@ -121,14 +125,13 @@ class RunningTrials:
         """Makes a paused trial a running one."""
         self.running[number] = self.paused.pop(number)
 
-    def end(self, number: int, state: TrialState) -> RunningTrial:
-        """Removes a running trial, counts it among the ended ones, and returns it."""
+    def count_end(self, state: TrialState) -> None:
+        """Counts a trial that has ended."""
         self.ended[state] += 1
         self.n_begun -= state == "rejected"  # it says nothing of how long trials train
-        return self.running.pop(number)
 
     def forget(self, number: int) -> bool:
-        """Removes a trial that another worker has taken over; returns whether it was here."""
+        """Removes a trial that has ended or is others' now; returns whether it was here."""
         was = self.running.pop(number, None) or self.paused.pop(number, None)
         return was is not None
 
