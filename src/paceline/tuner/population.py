@@ -243,9 +243,7 @@ class Population:
                         "the population waits for; see that it answers, then resume the search."
                     ) from None
                 time.sleep(1.0)
-        self._trials.begin(number, built.epochs, extra=True)
-        self._launcher.submit(number, draft.seed, hp.hparams, built)
-        if number in self._trials.running:
+        if self._launcher.start(number, draft.seed, hp.hparams, built, extra=True) is not None:
             self._take_over(number, source, exchange.epoch, built.model)
 
     def _copy_builder(self, source: Trial) -> Callable[[HyperParameters, Draft], BuiltTrial]:

@@ -87,14 +87,14 @@ class RunningTrials:
     def __init__(self, past: Iterable[Trial]) -> None:
         self.running: dict[int, RunningTrial] = {}  # trains, or waits for a slot
         self.paused: dict[int, RunningTrial] = {}  # waits for the pruner's verdict
-        trials = [trial for trial in past if has_ended(trial)]
-        self.ended = Counter(trial.state for trial in trials)  # earlier sessions included
+        self.ended: Counter[TrialState] = Counter()  # earlier sessions included
         # Trials of all sessions that continue others: they do not count for ``n_trials``.
-        self.n_extra = sum(trial.continues is not None for trial in trials)
+        self.n_extra = 0
         # Of all trials in this search; and their shares of their packs' seconds, in this process.
         self.trial_epochs, self.trial_seconds = 0, 0.0
         self.n_begun = 0  # in this search
         self.n_theirs = 0  # trials of the study that other workers train
+        self.share(past, 0)
 
     def get(self, number: int) -> RunningTrial | None:
         """A trial that runs or is paused; None if none of this number does."""
@@ -185,10 +185,6 @@ class FailureLimit:
         self._last_rejected: TrialRejected | None = None
         self.succeeded = 0  # trials that were complete or pruned
         self.cause: BaseException | None = None  # the error for which no more trials are asked for
-
-    def resume(self, succeeded: int) -> None:
-        """Goes on with a search that has had so many complete or pruned trials."""
-        self.succeeded = succeeded
 
     def began(self) -> None:
         """A trial was built and traced."""

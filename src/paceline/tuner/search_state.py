@@ -110,7 +110,7 @@ class SearchCheckpointer:
         The study was opened with the snapshot's facts.
         """
         facts = snapshot.facts
-        self._failures.resume(facts.succeeded)
+        self._failures.succeeded = facts.succeeded
         self._prefetch.carried_over = facts.carried_over
         if self._continued is None or self._continued == facts.continued:  # the same call as before
             self._continued = facts.continued
@@ -225,7 +225,7 @@ class SearchCheckpointer:
         for number in self._restore_packs(facts, arrays):
             running[number] = RunningTrial(facts.trials[number].epochs)
             self._study.updates.restart(number)
-            self._best.drop(number)
+            self._best.forget(number)
         if self._pruner is not None:
             self._pruner.load_state(facts.pruner)
             self._pruner.restart({number for number, was in running.items() if was.epoch == 0})

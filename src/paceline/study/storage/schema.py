@@ -9,7 +9,8 @@ what a type cannot say (that a trial's study exists) is checked where values are
 | the attribute ``paceline`` of a study | ``StudyMeta`` | ``metadata.check_meta`` |
 | the attributes of a trial | ``TrialAttributes`` | ``trial_codec.check_attributes`` |
 | the list of saved models | in ``tuner/checkpoint/kept_trials.py`` | there |
-| the facts of a search's checkpoint | ``OthersFacts``, and in ``tuner/search_state.py`` | there |
+| what a checkpoint has of a study | ``StudyFacts`` | ``tuner/checkpoint/files.py`` |
+| the other facts of a checkpoint | with their owners in ``tuner`` and ``executor`` | there |
 | what a search did when | in ``study/timeline.py`` | there |
 | the last ensemble | in ``study/ensemble_record.py`` | there |
 | results of ``paceline bench`` | in ``benchmark/records.py`` | there |
@@ -292,81 +293,7 @@ class StudyFacts(Struct):
     parents: dict[str, list[Count | list[Count]]] = {}
 
 
-class ProgramFacts(Struct):
-    """The program of a group of trials."""
-
-    plan: str
-    slots: Annotated[int, Meta(ge=1, le=2**20)]
-    quick: Annotated[int, Meta(ge=0, le=2)]  # ``Effort``
-    layout: tuple[Count, Count] | None
-
-
-class RoleFacts(Struct):
-    """The inputs of a group's step."""
-
-    constants: Count
-    observed: Numbers
-    lifted: Numbers
-    settled: bool
-    widened: bool
-
-
-class CallbackFacts(Struct):
-    """What a callback held; see ``pack/callbacks/state.py``."""
-
-    attributes: dict[str, Any]
-    kind: str = field(name="class")
-    lost: list[str] = []
-    length: Count = 0
-
-
-class DriverFacts(Struct):
-    """What the callbacks of one trial held."""
-
-    callbacks: list[CallbackFacts]
-
-
-class GroupFacts(Struct):
-    """A group of trials that share a program; see ``executor/snapshot.py``."""
-
-    name: str
-    example: Count | None
-    seen: Count
-    trials: Count
-    most_slots: Count | None
-    program: ProgramFacts | None
-    met: Count
-    roles: list[RoleFacts]
-    packs: list[Annotated[list[Count | None], Meta(max_length=2**20)]]
-    queue: Numbers
-    parked: Numbers
-    epochs: dict[Number, Count]
-    callbacks: dict[Number, DriverFacts] = {}
-    logs: dict[Number, dict[Number, Count]] = {}  # callback -> bytes before its trial began
-    held: dict[Number, Count] = {}  # elsewhere: the epoch of the state that is held
-    best: dict[Number, float | None] = {}  # elsewhere: the best value until now
-
-
-class PackFacts(Struct):
-    """All groups, and the devices that their programs were made for."""
-
-    device: list[Any]
-    founders: Numbers
-    groups: list[GroupFacts]
-
-
-class FitFacts(Struct):
-    """The trial that Keras' ``fit`` trains; see ``executor/fit_state.py``."""
-
-    job: Count
-    epoch: Count
-    random: Annotated[list[Any], Meta(min_length=5, max_length=5)]
-    callbacks: list[CallbackFacts] = []
-
-
-class OthersFacts(Struct):
-    """What a search's checkpoint holds of the study and of executors, which read it themselves."""
+class FactsOfStudy(Struct):
+    """The part of a search's checkpoint that the study reads; see ``tuner/search_state.py``."""
 
     study: StudyFacts
-    packs: PackFacts | None
-    fit: FitFacts | None

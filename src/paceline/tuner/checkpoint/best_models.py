@@ -103,10 +103,6 @@ class BestModels(KeptTrials):
             return None
         return list(self._best_of(self._ended).values())[-1].value
 
-    def drop(self, number: int) -> None:
-        """Forgets the weights of a running trial, which has failed or begins again."""
-        self._open.pop(number, None)
-
     def forget(self, number: int) -> None:
         """Forgets a trial, whether it is under way or has ended."""
         self._open.pop(number, None)
@@ -150,11 +146,6 @@ class BestModels(KeptTrials):
         """A trial's weights, where this process holds them."""
         held = self._ended.get(number) or self._open.get(number)
         return held.arrays if held else None
-
-    def path(self, number: int) -> Path | None:
-        """The file of a trial's saved model; None when there is none or it is damaged."""
-        path = self.weights_path(number)
-        return path if path is not None and path.suffix == _MODEL else None
 
     def weights_path(self, number: int) -> Path | None:
         """The file to load a trial's weights from: a whole model, or weights alone; or None."""

@@ -67,10 +67,7 @@ class Snapshot(Generic[F]):
     shared_files: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
     def encoded(self) -> Snapshot[dict[str, Any]]:
-        """As it is written, and no longer changed by what owns the facts.
-
-        Arrays in the facts are put among the others, and their names stand in the facts.
-        """
+        """A copy as it is written: arrays in the facts are among the others, by name."""
         arrays = dict(self.arrays)
 
         def put(value: Any) -> Any:
@@ -84,10 +81,10 @@ class Snapshot(Generic[F]):
         return Snapshot(facts, arrays, self.shared_files)
 
     def decoded(self, kind: type[G]) -> Snapshot[G]:
-        """As ``encoded`` was given it; raises ``schema.UNREADABLE`` if the facts are not so."""
+        """The inverse of ``encoded``; raises ``schema.UNREADABLE`` if the facts are not of a kind."""
 
         def get(_: type, value: Any) -> np.ndarray:
-            if isinstance(value, float):
+            if isinstance(value, float):  # a float64 without a shape
                 return np.asarray(value)
             if not isinstance(value, str) or value not in self.arrays:
                 raise ValueError(f"there is no array {value!r}")
@@ -102,9 +99,8 @@ class Header(msgspec.Struct):
 
     format: Any
     facts: dict[str, Any]
-    kinds: dict[
-        str, tuple[str, list[schema.Count]]
-    ] = {}  # array -> dtype and shape, if not NumPy's
+    # Array -> dtype and shape, of arrays whose dtype is none of NumPy's own.
+    kinds: dict[str, tuple[str, list[schema.Count]]] = {}
     beside: list[str] = []  # names of shared files that belong to it
 
 
@@ -318,13 +314,12 @@ def _array(array: np.ndarray, kinds: Mapping[str, Any], name: str) -> np.ndarray
 
 
 class SavePolicy:
-    """Says when a checkpoint of a search is due, and writes it.
-
-    ``key``, JSON values, is what a search must share with this one to go on with its checkpoints.
-    """
+    """Says when a checkpoint of a search is due, and writes it."""
 
     def __init__(self, checkpoints: CheckpointManager, key: Mapping[str, Any]) -> None:
-        self._checkpoints, self._key = checkpoints, plain(dict(key))
+        self._checkpoints = checkpoints
+        # JSON values that a search must have in common with this one to go on with its checkpoints.
+        self.key: Mapping[str, Any] = plain(dict(key))
         self._every = seconds_between()
         self._next = 0.0  # the first one is due at once
         self.seconds = 0.0  # that the search has waited for its checkpoints
@@ -341,7 +336,7 @@ class SavePolicy:
     def save(self, snapshot: Snapshot[Any]) -> None:
         """Writes a snapshot in the background; the facts may change meanwhile."""
         written = snapshot.encoded()
-        written.facts["key"] = self._key
+        written.facts["key"] = self.key
         self._checkpoints.save(written)
         # The first snapshot is waited for: with it, a search that goes on knows which trials have
         # begun since.
@@ -366,9 +361,9 @@ class SavePolicy:
         if snapshot is None or snapshot.facts.get("shared"):  # of single trials: trial_variables.py
             return None
         before, trials = (snapshot.facts.get(name) for name in ("key", "trials"))
-        if before == self._key:
+        if before == self.key:
             try:
-                msgspec.convert(snapshot.facts, schema.OthersFacts)
+                msgspec.convert(snapshot.facts, schema.FactsOfStudy)
                 return snapshot.decoded(kind)
             except schema.UNREADABLE as error:
                 raise StudyError(
@@ -379,18 +374,13 @@ class SavePolicy:
                 ) from None
         if not isinstance(before, dict):
             before = {}
-        names = ", ".join(name for name in self._key if before.get(name) != self._key[name])
+        names = ", ".join(name for name in self.key if before.get(name) != self.key[name])
         if trials and isinstance(trials, dict):
             note(
                 f"this search is not the one that was stopped ({names}): what has ended stays, and "
                 f"the {len(trials)} trials that were under way begin again as new ones"
             )
         return None
-
-    @property
-    def key(self) -> Mapping[str, Any]:
-        """What a search must have in common with this one to go on with its checkpoints."""
-        return self._key
 
     @property
     def any(self) -> bool:
@@ -404,7 +394,7 @@ class SavePolicy:
         """
         self._checkpoints.flush()
         snapshot = self._checkpoints.load()
-        if values is None or snapshot is None or snapshot.facts.get("key") != self._key:
+        if values is None or snapshot is None or snapshot.facts.get("key") != self.key:
             return
         if snapshot.facts.get("shared"):
             return
