@@ -161,11 +161,6 @@ class RunningTrials:
         return max(0, n_trials - self.n_counted), usual
 
 
-def counts(trial: Trial) -> bool:
-    """Whether a trial of an earlier session counts for ``n_trials``."""
-    return has_ended(trial) and trial.continues is None and trial.rejected is None
-
-
 def has_ended(trial: Trial) -> bool:
     """Whether a trial of an earlier session has ended, and not only its process."""
     return trial.error != INTERRUPTED and trial.state not in UNDER_WAY

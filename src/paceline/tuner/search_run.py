@@ -21,20 +21,21 @@ from paceline.study.pruners.pbt import PBT
 from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
 from paceline.study.samplers.samplers import note_on_state, strategy_of
 from paceline.study.storage.folder import check_folder
+from paceline.study.storage.schema import UNREADABLE
 from paceline.study.study import Study
 from paceline.study.trial import UNDER_WAY
-from paceline.study.trials import trials_to_continue
+from paceline.study.trials import counts, trials_to_continue
 from paceline.tuner import provenance
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.checkpoint.best_models import TrainedModels, find_saved
-from paceline.tuner.checkpoint.files import Snapshot
+from paceline.tuner.checkpoint.files import Snapshot, unreadable
 from paceline.tuner.checkpoint.trial_variables import TrialHandoff
 from paceline.tuner.config import Listeners, TunerConfig, WorkerFolder
 from paceline.tuner.context import SearchContext
 from paceline.tuner.first_build import FirstBuild, trace_ends_of_space
 from paceline.tuner.loop import SearchLoop
 from paceline.tuner.members import MemberReports
-from paceline.tuner.running_trials import RunningTrials, counts, has_ended
+from paceline.tuner.running_trials import RunningTrials, has_ended
 from paceline.tuner.search_state import SearchFacts
 from paceline.tuner.stopping import StoppingCheck
 from paceline.tuner.timeouts import SearchTimeout, StuckTrials, TrialTimeout
@@ -359,13 +360,9 @@ class SearchRun:
             search.checkpointer.resume(snapshot)
         except PacelineError:  # SpaceError is a ValueError, too
             raise
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise StudyError(
-                f"study {self.study.name!r}: its last checkpoint does not hold what this version "
-                f"of Paceline writes ({type(error).__name__}: {error}); go on with the version "
-                f"that wrote it, or remove {as_shown(self._config.folder / 'checkpoints')}: then "
-                "the trials that were under way begin again, and what has ended stays."
-            ) from error
+        except (ArithmeticError, AttributeError, LookupError, TypeError, *UNREADABLE) as error:
+            study, why = f"study {self.study.name!r}", f"{type(error).__name__}: {error}"
+            raise unreadable(study, why, self._config.folder / "checkpoints") from error
 
     def _settle(self) -> tuple[int, int]:
         """Works out the number of trials that the study shall have.
@@ -376,7 +373,7 @@ class SearchRun:
         under_way = UNDER_WAY if study.resumed else ()
         is_open = [trial for trial in study.trials if trial.state in under_way]
         n_open = sum(trial.continues is None for trial in is_open)
-        n_done = n_open + sum(map(counts, study.trials))
+        n_done = n_open + sum(counts(trial) for trial in study.trials if has_ended(trial))
         wanted, before = (None, None) if self._snapshot is None else self._snapshot.facts.limit
         if isinstance(wanted, str) and arguments.wanted == wanted:
             # The same call goes on: it adds no more.

@@ -81,7 +81,7 @@ class Snapshot(Generic[F]):
         return Snapshot(facts, arrays, self.shared_files)
 
     def decoded(self, kind: type[G]) -> Snapshot[G]:
-        """The inverse of ``encoded``; raises ``schema.UNREADABLE`` if the facts are not of a kind."""
+        """The inverse of ``encoded``; raises ``schema.UNREADABLE`` for facts of another kind."""
 
         def get(_: type, value: Any) -> np.ndarray:
             if isinstance(value, float):  # a float64 without a shape
@@ -366,12 +366,8 @@ class SavePolicy:
                 msgspec.convert(snapshot.facts, schema.FactsOfStudy)
                 return snapshot.decoded(kind)
             except schema.UNREADABLE as error:
-                raise StudyError(
-                    "study: its last checkpoint does not hold what this version of Paceline writes "
-                    f"({schema_errors.why(error, snapshot.facts)}); go on with the version that "
-                    f"wrote it, or remove {as_shown(self._checkpoints.folder)}: then the trials "
-                    "that were under way begin again, and what has ended stays."
-                ) from None
+                why = schema_errors.why(error, snapshot.facts)
+                raise unreadable("study", why, self._checkpoints.folder) from None
         if not isinstance(before, dict):
             before = {}
         names = ", ".join(name for name in self.key if before.get(name) != self.key[name])
@@ -406,6 +402,15 @@ class SavePolicy:
     def clear(self) -> None:
         """Removes all checkpoints, when no trial is under way."""
         self._checkpoints.clear()
+
+
+def unreadable(study: str, why: str, folder: Path) -> StudyError:
+    """The error of a checkpoint of this search that is not as this version writes it."""
+    return StudyError(
+        f"{study}: its last checkpoint does not hold what this version of Paceline writes ({why}); "
+        f"go on with the version that wrote it, or remove {as_shown(folder)}: then the trials that "
+        "were under way begin again, and what has ended stays."
+    )
 
 
 def seconds_between() -> float:
