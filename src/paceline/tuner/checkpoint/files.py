@@ -94,7 +94,7 @@ class Snapshot(Generic[F]):
         return Snapshot(facts, self.arrays, self.shared_files)
 
 
-class Header(msgspec.Struct):
+class CheckpointHeader(msgspec.Struct):
     """The header of a checkpoint file."""
 
     format: Any
@@ -243,7 +243,7 @@ def save_checkpoint(
     """
     folder.mkdir(parents=True, exist_ok=True)
     _tidy(folder)  # a process that was killed here may have left a temporary file
-    arrays, header = {}, Header(FORMAT, snapshot.facts, beside=list(shared))
+    arrays, header = {}, CheckpointHeader(FORMAT, snapshot.facts, beside=list(shared))
     for name, array in snapshot.arrays.items():
         arrays[name] = np.asarray(array, order="C")
         if array.dtype.isbuiltin != 1:  # bfloat16 and its like are not NumPy's own
@@ -283,7 +283,7 @@ def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot[dict[str, Any]] |
             return None, "is damaged"
         with safe_open(path, framework="numpy") as file:
             held = json.loads((file.metadata() or {})["paceline"])
-            header = msgspec.convert(held, Header)
+            header = msgspec.convert(held, CheckpointHeader)
             if header.format != FORMAT:
                 found = f"is of format {header.format!r}, this version reads format {FORMAT} (go on"
                 return None, f"{found} with the version of Paceline that wrote it)"
@@ -301,7 +301,7 @@ def _shared_of(path: Path) -> list[str]:
     try:
         with safe_open(path, framework="numpy") as file:
             held = json.loads((file.metadata() or {})["paceline"])
-        return msgspec.convert(held, Header).beside
+        return msgspec.convert(held, CheckpointHeader).beside
     except (OSError, SafetensorError, KeyError, *schema.UNREADABLE):
         return []
 
