@@ -14,8 +14,7 @@ import toys
 from marks import slow_where
 from paceline.study.trial import Trial
 from paceline.tuner.checkpoint.best_models import BestModels, find_saved
-from paceline.tuner.checkpoint.kept_trials import MANIFEST
-from paceline.tuner.checkpoint.trial_variables import apply_weights
+from paceline.tuner.checkpoint.trial_variables import MANIFEST, apply_weights
 
 
 class Model:

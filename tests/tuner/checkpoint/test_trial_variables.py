@@ -13,7 +13,7 @@ import toys
 from epoch_reports import observe_reports
 from paceline.study.trial import Trial
 from paceline.tuner.checkpoint.best_models import TrainedModels
-from paceline.tuner.checkpoint.kept_trials import LastVariables
+from paceline.tuner.checkpoint.trial_variables import LastVariables
 from stopping import by_epochs
 
 

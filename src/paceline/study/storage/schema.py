@@ -8,7 +8,7 @@ what a type cannot say (that a trial's study exists) is checked where values are
 | a line of a journal | ``JournalRecord`` | ``journal_storage.JournalReplay`` |
 | the attribute ``paceline`` of a study | ``StudyMeta`` | ``metadata.check_meta`` |
 | the attributes of a trial | ``TrialAttributes`` | ``trial_codec.check_attributes`` |
-| the list of saved models | in ``tuner/checkpoint/kept_trials.py`` | there |
+| the list of saved models | in ``tuner/checkpoint/trial_variables.py`` | there |
 | what a checkpoint has of a study | ``StudyFacts`` | ``tuner/checkpoint/files.py`` |
 | the other facts of a checkpoint | with their owners in ``tuner`` and ``executor`` | there |
 | what a search did when | in ``study/timeline.py`` | there |

@@ -21,15 +21,15 @@ from paceline.study.study import Study
 from paceline.study.trial import UNDER_WAY, Trial
 from paceline.study.trials import rank
 from paceline.study.workers.worker import WORKERS
-from paceline.tuner.checkpoint.kept_trials import (
+from paceline.tuner.checkpoint.trial_variables import (
     HeldTrial,
     KeptTrials,
     LastVariables,
+    apply_weights,
     checked,
     is_of,
     read_manifest,
 )
-from paceline.tuner.checkpoint.trial_variables import apply_weights
 
 if TYPE_CHECKING:
     from paceline.executor.model_builder import ModelBuilder

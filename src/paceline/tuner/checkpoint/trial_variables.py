@@ -1,30 +1,47 @@
-"""Running trials of a worker on disk, for a worker that takes them over when it dies.
+"""The variables of single trials: held while a search runs, and on disk.
 
-A study that several workers search cannot be taken back to an earlier state, because other workers
-change it meanwhile. So a worker's checkpoint holds each of its running trials by itself, with
-variables and history, and the worker that takes a trial over goes on from there. The checkpoint
-lies in the folder of the worker that wrote it, and is of use to workers that see the same folder.
+``KeptTrials`` keeps arrays of the best trials. The weights at each trial's best epoch are in
+``best_models.py``. ``LastVariables`` keeps all variables after the last epoch, for
+``continue_best``: the best models are of no use for that, since they lack the variables of the
+optimizer and the metrics, and the seeds.
+
+``TrialHandoff`` is for studies that several workers search. Such a study cannot be taken back to
+an earlier state, because other workers change it meanwhile. So a worker's checkpoint holds each of
+its running trials by itself, with variables and history, and the worker that takes a trial over
+goes on from there. The checkpoint lies in the folder of the worker that wrote it, and is of use to
+workers that see the same folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
+import numpy as np
 from msgspec import Meta, Struct
 from optuna.trial import FrozenTrial
 
 from paceline.executor.base import Parts
+from paceline.program.files import file_digest, write_atomically
 from paceline.study import trial_codec
 from paceline.study.storage import schema
 from paceline.study.storage.folder import study_lock
 from paceline.study.trial import Trial
+from paceline.study.trials import rank
 from paceline.study.workers.worker import WORKERS
-from paceline.tuner.checkpoint.files import CheckpointManager
-from paceline.tuner.checkpoint.kept_trials import HeldTrial
+from paceline.tuner.checkpoint.files import (
+    CheckpointManager,
+    Snapshot,
+    load_checkpoint,
+    save_checkpoint,
+)
 
 if TYPE_CHECKING:
     from paceline.data.inputs import TrialInputs
@@ -33,6 +50,191 @@ if TYPE_CHECKING:
 
 #: Folder of checkpoints, in the folder of a study or of one of its workers.
 FOLDER = "checkpoints"
+MANIFEST = "manifest.json"
+_HALF = re.compile(r"\.(tmp-)?\d+-")
+_KINDS = r"\.keras|\.weights\.h5|-[0-9a-f]{16}\.safetensors"
+
+
+class HeldTrial(Struct, frozen=True):
+    """A trial's arrays, and the epoch and the objective that they are of."""
+
+    value: float
+    epoch: schema.Count
+    arrays: Parts | None  # None: an earlier session has saved them, or this one holds them no more
+
+
+class SavedTrial(Struct):
+    """What the manifest says of a trial's file."""
+
+    file: Annotated[str, Meta(pattern=rf"^trial-\d{{1,16}}-epoch-\d{{1,16}}({_KINDS})$")]
+    epoch: Annotated[int, Meta(ge=1, le=2**53)]
+    value: float
+    sha256: str
+    study: str = ""
+
+
+class KeptTrials(ABC):
+    """Keeps arrays of the k best trials that have ended; ``keep`` is k.
+
+    ``study`` returns the study's id: another study may have left its files in ``folder``, which is
+    made at the first save.
+    """
+
+    def __init__(
+        self, folder: Path, keep: int, direction: Any, study: Callable[[], str] = str
+    ) -> None:
+        self._folder, self._keep, self._direction, self._study = folder, keep, direction, study
+        self._saved = read_manifest(folder, study())
+        self._ended = {n: HeldTrial(e.value, e.epoch, None) for n, e in self._saved.items()}
+
+    def expect(self, trials: Iterable[Trial]) -> None:
+        """Ignores files of no such trial, as where a storage was cut, and they were not."""
+        values = {trial.number: trial.value for trial in trials}
+        self._ended = {n: h for n, h in self._ended.items() if is_of(h.value, values.get(n))}
+
+    @abstractmethod
+    def _place(self, number: int, value: float) -> tuple[float, int]:
+        """Sorts trials, the best first."""
+
+    def _is_among_best(self, number: int, value: float) -> bool:
+        place = self._place(number, value)
+        better = sum(self._place(n, held.value) < place for n, held in self._ended.items())
+        return better < self._keep
+
+    def _best_of(self, trials: Mapping[int, HeldTrial]) -> dict[int, HeldTrial]:
+        ranked = sorted(trials, key=lambda number: self._place(number, trials[number].value))
+        return {number: trials[number] for number in ranked[: self._keep]}
+
+    def _is_saved(self, number: int, held: HeldTrial) -> bool:
+        old = self._saved.get(number)
+        return old is not None and (old.epoch, old.value) == (held.epoch, held.value)
+
+    def _save(
+        self, kept: Mapping[int, HeldTrial], write: Callable[[int, HeldTrial], str | None]
+    ) -> None:
+        """Writes what is not on disk yet; removes files of trials that are kept no longer.
+
+        ``write`` returns the name of the file that it has made, or None if it cannot. Raises
+        OSError where a file cannot be written.
+        """
+        if not kept:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        entries: dict[int, SavedTrial] = {}
+        for number, held in kept.items():
+            if self._is_saved(number, held):
+                entries[number] = self._saved[number]
+            elif held.arrays is not None and (name := write(number, held)) is not None:
+                digest = file_digest(self._folder / name)
+                entry = SavedTrial(name, held.epoch, held.value, digest, self._study())
+                entries[number] = entry
+        stale = {e.file for e in self._saved.values()} - {e.file for e in entries.values()}
+        # Files that a killed process left half written; no other process writes here now.
+        stale |= {path.name for path in self._folder.iterdir() if _HALF.match(path.name)}
+        self._saved = entries
+        text = msgspec.json.encode(entries, enc_hook=float)  # of NumPy's
+        write_atomically(self._folder / MANIFEST, msgspec.json.format(text, indent=1))
+        for name in stale:
+            (self._folder / name).unlink(missing_ok=True)
+
+
+class LastVariables(KeptTrials):
+    """Keeps the variables of the k best complete trials after their last epochs."""
+
+    def __init__(
+        self, folder: Path, keep: int, direction: Any, study: Callable[[], str] = str
+    ) -> None:
+        super().__init__(folder, keep, direction, study)
+        # Trials that this search is to train longer: their files stay until it has.
+        self.awaited: set[int] = set()
+
+    def _place(self, number: int, value: float) -> tuple[float, int]:
+        """As in the base; of equal trials the later one, which may continue the earlier."""
+        return rank(value, self._direction), -number
+
+    def _best_of(self, trials: Mapping[int, HeldTrial]) -> dict[int, HeldTrial]:
+        return super()._best_of(trials) | {n: trials[n] for n in self.awaited if n in trials}
+
+    def _is_saved(self, number: int, held: HeldTrial) -> bool:
+        """As in the base; what is saved is held no longer."""
+        return held.arrays is None
+
+    def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Parts]) -> None:
+        """Holds a complete trial's variables when it is among the k best.
+
+        ``epoch`` is its last, from 1. ``fetch`` copies the variables from the device; it is called
+        only when they are held.
+        """
+        if self._is_among_best(number, value):
+            # Copies: what is fetched may be a view of the arrays of all slots.
+            arrays = [[np.array(leaf) for leaf in part] for part in fetch()]
+            self._ended[number] = HeldTrial(value, epoch, arrays)
+            self._ended = self._best_of(self._ended)
+
+    def load(self, number: int, epoch: int) -> Parts | None:
+        """Finds the variables of a trial after its last epoch, counted from 1.
+
+        They are the trainable, non-trainable, optimizer and metric variables; None where they are
+        not kept, or the file is of another epoch, or damaged.
+        """
+        held = self._ended.get(number)
+        if held is None or held.epoch != epoch:
+            return None
+        if held.arrays is not None:
+            return held.arrays
+        entry = self._saved[number]
+        snapshot, _ = load_checkpoint(self._folder / entry.file, entry.sha256[:16])
+        if snapshot is not None:
+            with suppress(*schema.UNREADABLE):
+                return snapshot.decoded(_Variables).facts.parts
+        return None
+
+    def save(self) -> None:
+        """Writes what is held; removes files of trials no longer among the best nor awaited.
+
+        Raises OSError where a file cannot be written.
+        """
+        self._ended = self._best_of(self._ended)
+        saved = all(self._is_saved(number, held) for number, held in self._ended.items())
+        if saved and self._ended.keys() == self._saved.keys():
+            return
+        self._save(self._ended, self._write)
+        self._ended = {n: HeldTrial(h.value, h.epoch, None) for n, h in self._ended.items()}
+
+    def _write(self, number: int, held: HeldTrial) -> str:
+        assert held.arrays is not None
+        snapshot = Snapshot(_Variables(held.arrays)).encoded()
+        return save_checkpoint(self._folder, f"trial-{number}-epoch-{held.epoch}", snapshot).name
+
+
+class _Variables(Struct):
+    """The facts in a file of last variables."""
+
+    parts: Parts
+
+
+def is_of(saved: float, value: float | None) -> bool:
+    """Whether a saved value is that of a trial; databases may keep fewer digits."""
+    return value is not None and math.isclose(saved, value, rel_tol=1e-9)
+
+
+def read_manifest(folder: Path, study: str) -> dict[int, SavedTrial]:
+    """A study's trials that a folder says it has; none where it has no list, or a damaged one."""
+    try:
+        data = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=dict[schema.Number, Any])
+    except (OSError, *schema.UNREADABLE):
+        return {}
+    found: dict[int, SavedTrial] = {}
+    for number, entry in data.items():
+        with suppress(*schema.UNREADABLE):
+            found[int(number)] = msgspec.convert(entry, SavedTrial)
+    return {number: entry for number, entry in found.items() if entry.study == study}
+
+
+def checked(folder: Path, entry: SavedTrial) -> Path | None:
+    """The path of a saved file; None when the file is missing, or its digest is another."""
+    path = folder / entry.file
+    return path if path.is_file() and file_digest(path) == entry.sha256 else None
 
 
 class HandedOverTrial(Struct):
