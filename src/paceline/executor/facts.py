@@ -122,10 +122,3 @@ class FitFacts(Struct):
     random: Annotated[list[Any], Meta(min_length=5, max_length=5)]
     history: list[CallbackFacts]  # of the model's own record
     callbacks: list[CallbackFacts]
-
-
-class ExecutorFacts(Struct):
-    """What a search's checkpoint holds of its executors; None: it has none, or nothing trains."""
-
-    packs: PackFacts | None
-    fit: FitFacts | None

@@ -26,7 +26,7 @@ from paceline.study.searcher import SearchStrategy
 from paceline.study.storage.events import EpochReported, TrialAnnotated, TrialFinished
 from paceline.study.storage.write_behind import WriteBehind
 from paceline.study.trial import INTERRUPTED, UNDER_WAY, Trial, TrialState
-from paceline.study.trials import TrialTable, expected_by_time
+from paceline.study.trials import TrialTable, counts, expected_by_time
 from paceline.study.workers.shared_study import StudyPeers
 
 T = TypeVar("T")
@@ -93,11 +93,11 @@ class TrialAsker:
 
     def count_trial(self, trial: Trial) -> None:
         """Count a trial that is new here."""
-        self.n_counted += _counts(trial)
+        self.n_counted += counts(trial)
 
     def recount_trials(self) -> None:
         """Count all trials again, since other workers have changed some."""
-        self.n_counted = sum(map(_counts, self._trials))
+        self.n_counted = sum(map(counts, self._trials))
 
     def propose(
         self, run: Callable[[HyperParameters, Draft], T]
@@ -177,10 +177,6 @@ class TrialAsker:
         self._sampler = sampler or self._sampler
         self._proposer.reseed(resolve_sampler(self._sampler, seed), seed)
         self._adaptive = self._proposer.adaptive
-
-
-def _counts(trial: Trial) -> bool:
-    return trial.error != INTERRUPTED and trial.continues is None and trial.rejected is None
 
 
 class TrialUpdates:

@@ -9,7 +9,7 @@ from typing import overload
 from paceline.errors import StudyError
 from paceline.study.front import front_of
 from paceline.study.objective import Direction, is_better
-from paceline.study.trial import UNDER_WAY, Trial
+from paceline.study.trial import INTERRUPTED, UNDER_WAY, Trial
 
 #: Trials to reckon with at the beginning of a search that time ends.
 _FIRST = 24
@@ -243,6 +243,15 @@ def expected_by_time(n_begun: int) -> int:
     checkpoint decides the same.
     """
     return max(_FIRST, 2 * n_begun)
+
+
+def counts(trial: Trial) -> bool:
+    """Whether a trial counts for ``n_trials``.
+
+    A trial that its process left when it died does not, nor one that continues another trial, nor a
+    rejected one.
+    """
+    return trial.error != INTERRUPTED and trial.continues is None and trial.rejected is None
 
 
 def note_logs(history: dict[str, list[float]], epoch: int, logs: Mapping[str, float]) -> None:

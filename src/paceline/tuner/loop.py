@@ -122,8 +122,7 @@ class SearchLoop:
         """One round: asks for trials, trains for an epoch; False at the end of the search."""
         self._context.models.save_if_due(self._context.notes)
         self._study.writer.check_storage()
-        if self._events.several is not None:
-            self._events.several.measure_due()
+        self._events.measure_due()
         self._peers.look()
         if self._peers.paused:
             self._pause()
@@ -344,7 +343,7 @@ class EpochReports:
         if number not in self._trials.running:
             return "stop"
         if self._members.size == 1:
-            return self._members.receive(report, self)
+            return self._members.receive(report, self.of_trial)
         value = self._value_of(report.logs)
         member = self._members.name_of(report.number, self._context.arguments.folds or 0)
         error = self._not_finite(
@@ -354,7 +353,7 @@ class EpochReports:
             self._events.training_failed(number, error)
             return "stop"
         self._strategy.on_member_result(number, value, report.weights)
-        answer = self._members.receive(report, self)
+        answer = self._members.receive(report, self.of_trial)
         if number in self._trials.running and self._must_leave(report):
             return "stop"
         return answer

@@ -243,9 +243,7 @@ class Population:
                         "the population waits for; see that it answers, then resume the search."
                     ) from None
                 time.sleep(1.0)
-        self._launcher.begin(number, built.epochs, extra=True)
-        self._launcher.submit(number, draft.seed, hp.hparams, built)
-        if number in self._trials.running:
+        if self._launcher.start(number, draft.seed, hp.hparams, built, extra=True) is not None:
             self._take_over(number, source, exchange.epoch, built.model)
 
     def _copy_builder(self, source: Trial) -> Callable[[HyperParameters, Draft], BuiltTrial]:
@@ -341,7 +339,6 @@ class Population:
                 )
         self._study.updates.copy_epochs(number, source.history, epoch)
         running.epoch, running.seconds = epoch, paused.seconds
-        held = self._context.models.best.held(source.number)
-        if held is not None:
-            at, value, weights = held
-            self._context.models.best.offer(number, at, value, lambda: weights)
+        best = self._context.models.best
+        if (held := best.held(source.number)) is not None:
+            best.offer(number, held.epoch, held.value, lambda: held.arrays)

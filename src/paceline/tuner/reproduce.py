@@ -23,6 +23,7 @@ from paceline.study.trial import Trial
 from paceline.study.trials import note_logs
 from paceline.tuner.arguments import ARGUMENTS, SearchArguments
 from paceline.tuner.members import BuiltTrial, MemberReports, jobs_of
+from paceline.tuner.running_trials import RunningTrials
 
 #: Other trials of a search whose models are traced before one is trained again.
 _SHOWN = 4
@@ -152,7 +153,8 @@ class _LineReplay:
         self._builder, self._arguments = builder, arguments
         self._packs, self._epochs = packs, epochs
         self._fit = FitExecutor(arguments.fit, batched=arguments.loaded.batched)
-        self._members = MemberReports(arguments.n_members, False, packs, self._fit)
+        self._trials = RunningTrials(())
+        self._members = MemberReports(arguments.n_members, False, packs, self._fit, self._trials)
         self._until = 0  # the epoch after which the present trial waits, or ends
         self.plan = "none"
         self.history: dict[str, list[float]] = {}
@@ -171,7 +173,7 @@ class _LineReplay:
         """Trains the epochs that one trial has of the line, as a copy of ``source`` or anew."""
         trial, packs = stretch.trial, self._packs
         self._until = stretch.last
-        self._members.begin(trial.number, self._epochs)
+        self._trials.begin(trial.number, self._epochs)
         model, jobs = self._jobs(trial)
         try:
             if packs is None:
@@ -194,7 +196,7 @@ class _LineReplay:
             raise BuildError(f"trial {trial.number} failed this time: {error}") from error
 
         def receive(report: EpochReport) -> LateAnswer:
-            return self._members.receive(report, self)
+            return self._members.receive(report, self.of_trial)
 
         while packs is not None and packs.busy:
             StopSignal.of_process().check()  # one that Python has dropped

@@ -21,20 +21,22 @@ from paceline.study.pruners.pbt import PBT
 from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
 from paceline.study.samplers.samplers import note_on_state, strategy_of
 from paceline.study.storage.folder import check_folder
+from paceline.study.storage.schema import UNREADABLE
 from paceline.study.study import Study
 from paceline.study.trial import UNDER_WAY
-from paceline.study.trials import trials_to_continue
 from paceline.tuner import comparison, provenance
+from paceline.study.trials import counts, trials_to_continue
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.checkpoint.best_models import TrainedModels, find_saved
-from paceline.tuner.checkpoint.files import Snapshot
+from paceline.tuner.checkpoint.files import Snapshot, unreadable
 from paceline.tuner.checkpoint.trial_variables import TrialHandoff
 from paceline.tuner.config import Listeners, TunerConfig, WorkerFolder
 from paceline.tuner.context import SearchContext
 from paceline.tuner.first_build import FirstBuild, trace_ends_of_space
 from paceline.tuner.loop import SearchLoop
 from paceline.tuner.members import MemberReports
-from paceline.tuner.running_trials import RunningTrials, counts, has_ended
+from paceline.tuner.running_trials import RunningTrials, has_ended
+from paceline.tuner.search_state import SearchFacts
 from paceline.tuner.stopping import StoppingCheck
 from paceline.tuner.timeouts import SearchTimeout, StuckTrials, TrialTimeout
 from paceline.tuner.trackers.base import TrackedStudy
@@ -92,7 +94,7 @@ class SearchRun:
         if self._worker is not None:
             key = self._policy.key
             self._handoff = TrialHandoff(config.folder, key, self._note, own=folder.path)
-        self._snapshot: Snapshot | None = None
+        self._snapshot: Snapshot[SearchFacts] | None = None
         self.summary: dict[str, Any] = {}  # what ``paceline search --json`` prints, once it has run
 
     def _note(self, text: str) -> None:
@@ -105,7 +107,7 @@ class SearchRun:
         config, objective = self._config, self._objective
         check_folder(config.folder)
         resumable = strategy_of(config.sampler).resumable
-        snapshot = self._policy.load(self._note) if resumable else None
+        snapshot = self._policy.load(SearchFacts, self._note) if resumable else None
         self.study = study = Study.open(
             config.study,
             storage=config.storage,
@@ -113,7 +115,7 @@ class SearchRun:
             direction=objective.direction if self._several is None else self._several.directions,
             sampler=config.sampler,
             seed=config.seed,
-            resumed=None if snapshot is None else snapshot.facts["study"],
+            resumed=None if snapshot is None else snapshot.facts.study,
             worker=self._worker,
             is_left=None if self._handoff is None else self._handoff.has,
             note=self._note,
@@ -145,7 +147,7 @@ class SearchRun:
             config.precision,
             study_folder=config.folder,
         )
-        if snapshot is not None and not study.resumed and snapshot.facts["trials"]:
+        if snapshot is not None and not study.resumed and snapshot.facts.trials:
             self._note(
                 "the checkpoint of this study is not used: the storage holds other trials than it "
                 "was taken with; those that were under way are tried again"
@@ -267,7 +269,7 @@ class SearchRun:
             fit=fit,
             pruner=pruner,
             trials=trials,
-            members=MemberReports(arguments.n_members, pruner is not None, packs, fit),
+            members=MemberReports(arguments.n_members, pruner is not None, packs, fit, trials),
             models=self.models,
             trackers=TrackerThreads(track, study, self._note) if track else None,
             timeout=SearchTimeout(arguments.timeout),
@@ -327,18 +329,14 @@ class SearchRun:
                 f"complete, or they have {wanted or 'as many'} epochs already; give more epochs"
             )
 
-    def _resume(self, search: SearchLoop, snapshot: Snapshot) -> None:
+    def _resume(self, search: SearchLoop, snapshot: Snapshot[SearchFacts]) -> None:
         try:
             search.checkpointer.resume(snapshot)
         except PacelineError:  # SpaceError is a ValueError, too
             raise
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise StudyError(
-                f"study {self.study.name!r}: its last checkpoint does not hold what this version "
-                f"of Paceline writes ({type(error).__name__}: {error}); go on with the version "
-                f"that wrote it, or remove {as_shown(self._config.folder / 'checkpoints')}: then "
-                "the trials that were under way begin again, and what has ended stays."
-            ) from error
+        except (ArithmeticError, AttributeError, LookupError, TypeError, *UNREADABLE) as error:
+            study, why = f"study {self.study.name!r}", f"{type(error).__name__}: {error}"
+            raise unreadable(study, why, self._config.folder / "checkpoints") from error
 
     def _settle(self) -> tuple[int, int]:
         """Works out the number of trials that the study shall have.
@@ -349,9 +347,8 @@ class SearchRun:
         under_way = UNDER_WAY if study.resumed else ()
         is_open = [trial for trial in study.trials if trial.state in under_way]
         n_open = sum(trial.continues is None for trial in is_open)
-        n_done = n_open + sum(map(counts, study.trials))
-        facts = self._snapshot.facts if self._snapshot is not None else {}
-        wanted, before = facts.get("limit", (None, None))
+        n_done = n_open + sum(counts(trial) for trial in study.trials if has_ended(trial))
+        wanted, before = (None, None) if self._snapshot is None else self._snapshot.facts.limit
         if isinstance(wanted, str) and arguments.wanted == wanted:
             # The same call goes on: it adds no more.
             arguments = replace(arguments, n_trials=before)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from optuna.trial import FrozenTrial
 
-from paceline.errors import StorageError, TrialRejected
+from paceline.errors import ObjectiveError, StorageError, TrialRejected
 from paceline.executor.base import Answer, EpochReport
 from paceline.program.trace import State
 from paceline.study.trial import Trial, TrialState
@@ -21,6 +21,9 @@ from paceline.study.workers.shared_study import PeerChanges
 from paceline.tuner.constraints import REJECTED_IN_A_ROW
 from paceline.tuner.context import SearchContext
 from paceline.tuner.running_trials import IN_A_ROW, FailureLimit, describe
+
+if TYPE_CHECKING:
+    from paceline.study.objectives import Objectives
 
 
 class TrialEvents:
@@ -33,11 +36,7 @@ class TrialEvents:
         self._study, self._trials, self._members = context.study, context.trials, context.members
         self._models, self._pruner, self._notes = context.models, context.pruner, context.notes
         self._trackers, self._strategy = context.trackers, context.study.strategy
-        self.several = None  # ends complete trials, where there are several objectives
-        if context.objectives is not None:
-            from paceline.tuner.objective_values import SeveralValues
-
-            self.several = SeveralValues(context, context.objectives, self)
+        self._objectives, self._costs = context.objectives, context.costs
         self.failures = FailureLimit(
             math.inf if self._strategy.limits_failures else IN_A_ROW,
             # What is allowed of a grid may come behind any number of others.
@@ -59,12 +58,14 @@ class TrialEvents:
         self._end(number, "rejected", rejected=str(why))
 
     def completed(self, number: int, fetch: Callable[[], State] | None = None) -> None:
-        """A trial has trained all its epochs.
+        """A trial has trained all its epochs; with a latency to measure it ends after that.
 
         ``fetch`` returns its variables, for a search that trains it longer; None without a pack.
         """
-        if self.several is not None:
-            self.several.completed(number)
+        if self._objectives is not None:
+            known = self._trials.running[number].costs
+            if self._costs is None or not self._costs.must_wait(number, known):
+                self._complete_with_values(number, self._objectives)
             return
         self.failures.ended_well()
         try:
@@ -78,30 +79,45 @@ class TrialEvents:
             values = self._models.last_variables
             values.offer(number, trial.epochs, trial.value, lambda: fetch().lists())
 
-    def completed_with(self, number: int, values: Sequence[float], **attrs: Any) -> None:
-        """A trial is complete, with values of several objectives."""
+    def measure_due(self) -> None:
+        """Measures the trials that wait for it, and ends them; between two rounds."""
+        if self._objectives is None or self._costs is None:
+            return
+        for number in self._costs.take_due():
+            running = self._trials.running.get(number)
+            if running is None:
+                continue
+            known = self._study.updates.costs_before(number)
+            try:
+                running.costs |= self._costs.measure(self._study.trials.by_number(number), known)
+            except Exception as error:  # the user's build or layers may raise anything
+                self.training_failed(number, error)
+            else:
+                self._complete_with_values(number, self._objectives)
+
+    def _complete_with_values(self, number: int, objectives: Objectives) -> None:
+        """A trial is complete, with the values of all objectives at the best epoch of the first."""
+        trial, values = self._study.trials.by_number(number), []
+        costs = dict(self._trials.running[number].costs)
+        if trial.best_epoch is not None:
+            try:
+                values = objectives.values(trial.history, trial.best_epoch, costs)
+            except ObjectiveError as error:
+                self.training_failed(number, error)
+                return
         self.failures.ended_well()
-        self._end(number, "complete", values, **attrs)
-        self._models.best.complete(number)
+        self._end(number, "complete", values, **({"costs": costs} if costs else {}))
 
     def told(self, stored: FrozenTrial) -> None:
         """Another program has ended a trial in the storage, where that end stands."""
         number = stored.number
         before = self._study.trials.by_number(number).state
         trial = self._study.updates.end_as_told(stored)
-        if not self._trials.forget(number):  # it has ended here a moment later, otherwise
+        if self.leave(number, trial):
+            self._tell(trial)
+        else:  # it has ended here a moment later
             self._trials.ended[before] -= 1
-        else:
-            self._members.end(number)
-            if self._pruner is not None:
-                self._pruner.end_trial(trial)
-            self._strategy.on_trial_complete(trial)
-            self._log(trial)
         self._trials.ended[trial.state] += 1
-        if self._study.trials.may_be_best(trial):
-            self._models.best.complete(number)
-        else:
-            self._models.best.forget(number)
         self._notes(f"trial {number} ends here, {trial.state}: {trial.error}")
 
     def build_failed(self, number: int, error: BaseException) -> None:
@@ -132,21 +148,34 @@ class TrialEvents:
             **attrs,
         }
         state = self._study.updates.finish(number, state, values=values, attrs=facts)
-        self._trials.end(number, state)
-        self._members.end(number)
+        self._trials.count_end(state)
         trial = self._study.trials.by_number(number)
-        if not self._study.trials.may_be_best(trial):
-            self._models.best.forget(number)
-        elif state == "pruned":
+        self.leave(number, trial)
+        self._tell(trial)
+
+    def leave(self, number: int, ended: Trial | None = None) -> bool:
+        """Drops all that this search holds of a trial; returns whether it ran here or was paused.
+
+        ``ended`` is the trial as it has ended: its model may be one of the best. None: it is
+        another worker's now, or begins again.
+        """
+        was_here = self._trials.forget(number)
+        if was_here:
+            self._members.end(number)
+            if self._costs is not None:
+                self._costs.forget(number)
+        if ended is not None and self._study.trials.may_be_best(ended):
             self._models.best.complete(number)
+        else:
+            self._models.best.forget(number)
+        return was_here
+
+    def _tell(self, trial: Trial) -> None:
+        """Tells the pruner, the strategy and the trackers, in this order, of a trial's end."""
         if self._pruner is not None:
             self._pruner.end_trial(trial)
         self._strategy.on_trial_complete(trial)
-        if state != "rejected":
-            self._log(trial)
-
-    def _log(self, trial: Trial) -> None:
-        if self._trackers is not None:
+        if self._trackers is not None and trial.state != "rejected":
             self._trackers.log_trial(trial)
 
 

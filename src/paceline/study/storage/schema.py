@@ -8,9 +8,9 @@ what a type cannot say (that a trial's study exists) is checked where values are
 | a line of a journal | ``JournalRecord`` | ``journal_storage.JournalReplay`` |
 | the attribute ``paceline`` of a study | ``StudyMeta`` | ``metadata.check_meta`` |
 | the attributes of a trial | ``TrialAttributes`` | ``trial_codec.check_attributes`` |
-| the list of saved models | ``ManifestEntry`` | ``tuner/checkpoint/best_models.py`` |
-| the header of a checkpoint | ``Checkpoint`` | ``tuner/checkpoint/files.py`` |
-| its facts | ``SearchFacts``, ``TrialsFacts``, ``VariablesFacts`` | ``tuner/checkpoint`` |
+| the list of saved models | in ``tuner/checkpoint/trial_variables.py`` | there |
+| what a checkpoint has of a study | ``StudyFacts`` | ``tuner/checkpoint/files.py`` |
+| the other facts of a checkpoint | with their owners in ``tuner`` and ``executor`` | there |
 | what a search did when | in ``study/timeline.py`` | there |
 | the last ensemble | in ``study/ensemble_record.py`` | there |
 | results of ``paceline bench`` | in ``benchmark/records.py`` | there |
@@ -251,15 +251,6 @@ class StudyMeta(Struct):
 # -- what Paceline keeps beside a study ------------------------------------------------------------
 
 
-class ManifestEntry(Struct):
-    """A saved model: the trial's file, and what the file holds."""
-
-    file: Annotated[str, Meta(pattern=r"^trial-\d{1,16}-epoch-\d{1,16}\.(keras|weights\.h5)$")]
-    epoch: Annotated[int, Meta(ge=1, le=2**53)]
-    value: float
-    sha256: str
-
-
 Number = Annotated[str, Meta(pattern=r"^\d{1,16}$")]  # of a trial or a job, as a key of JSON
 Numbers = list[Count]
 
@@ -302,91 +293,7 @@ class StudyFacts(Struct):
     parents: dict[str, list[Count | list[Count]]] = {}
 
 
-class MemberFacts(Struct):
-    """How far the members of a trial are; see ``tuner/members.py``."""
-
-    complete: Count
-    trained: list[tuple[Count, Count]]
-    waiting: Numbers
-    verdict: str
-    reports: list[tuple[Count, Count, dict[str, float]]]
-    seconds: float
-    wall: list[tuple[Count, float]]
-    held: tuple[Count, Count] | None
-    latest: list[tuple[Count, dict[str, float]]]
-    ended: Numbers
-
-
-class RunningFacts(Struct):
-    """A trial that runs or is paused; see ``RunningTrial``."""
-
-    epochs: Count
-    epoch: Count = 0
-    seconds: float = 0.0
-    plan: Text = None
-    program: Text = None
-    not_packed: Text = None
-    worker: Text = None
-    wall: float = 0.0
-
-
-class BestFacts(Struct):
-    """Values, epochs and sizes of the weights that are held; see ``BestModels``."""
-
-    open: dict[Number, tuple[float, Count, Count, Count]]
-    complete: dict[Number, tuple[float, Count, Count, Count]]
-
-
-class SearchFacts(Struct):
-    """A search between two rounds; see ``tuner/search_state.py``."""
+class FactsOfStudy(Struct):
+    """The part of a search's checkpoint that the study reads; see ``tuner/search_state.py``."""
 
     study: StudyFacts
-    packs: Any  # executors look closer at these two
-    trials: dict[Number, RunningFacts]
-    trial_epochs: Count
-    n_begun: Count
-    best: BestFacts
-    pruner: Any
-    succeeded: Count
-    fit: Any
-    teams: dict[Number, MemberFacts]
-    n_extra: Count
-    limit: tuple[Count | str | None, Count | None]
-    owed: Count | None
-    go_on: tuple[list[Count] | None, Numbers]
-    key: dict[str, Any] = {}
-
-
-class HandedOverFacts(OpenTrial, kw_only=True):
-    """A trial that a worker left; see ``tuner/checkpoint/trial_variables.py``."""
-
-    at: tuple[Count, float]
-    sizes: Numbers
-    best: tuple[Count, float] | None
-    best_sizes: Numbers
-
-
-class TrialsFacts(Struct):
-    """The running trials of one worker of several."""
-
-    shared: bool  # always true; msgspec 0.19 knows no Literal of a bool
-    trials: dict[Number, HandedOverFacts]
-    key: dict[str, Any] = {}
-
-
-class VariablesFacts(Struct):
-    """The last variables of one trial."""
-
-    number: Count
-    epoch: Count
-    sizes: Numbers
-    value: float | None = None
-
-
-class Checkpoint(Struct):
-    """The header of a checkpoint; its facts are of one of the types above, or empty."""
-
-    format: Any
-    kinds: dict[str, tuple[str, list[Count]]]
-    facts: dict[str, Any]
-    beside: list[str] = []
