@@ -24,8 +24,8 @@ from paceline.study.storage.folder import check_folder
 from paceline.study.storage.schema import UNREADABLE
 from paceline.study.study import Study
 from paceline.study.trial import UNDER_WAY
-from paceline.tuner import comparison, provenance
 from paceline.study.trials import counts, trials_to_continue
+from paceline.tuner import comparison, provenance
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.checkpoint.best_models import TrainedModels, find_saved
 from paceline.tuner.checkpoint.files import Snapshot, unreadable
