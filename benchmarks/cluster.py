@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from in_process_pool import InProcessPool
 from one_group import OneGroup
+from paceline.executor import protocol
 from paceline.executor.base import EpochReport, Job, JobSpec
 from paceline.executor.remote import driver
 from paceline.executor.remote.messages import (
@@ -111,7 +112,7 @@ class Machine:
 def without_models() -> None:
     """Has the executor trace nothing: its jobs have no models."""
     driver.TrialGrouper = OneGroup  # type: ignore[misc, assignment]
-    driver.as_built = lambda model: contextlib.nullcontext()  # type: ignore[assignment]
+    protocol.as_built = lambda model: contextlib.nullcontext()  # type: ignore[assignment]
     driver.search_chunk_bytes = lambda data: None  # type: ignore[assignment]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -68,9 +68,6 @@ class JobTable:
         self._training: Counter[str] = Counter()  # jobs of each machine that are not paused
         self._held = 0
         self._paused = paused
-
-    def __iter__(self) -> Iterator[RemoteJob]:
-        return iter(list(self._jobs.values()))
 
     def of(self, group: RemoteGroup) -> list[RemoteJob]:
         """The jobs of a group, in the order in which they were submitted."""
@@ -149,17 +146,16 @@ class JobTable:
             self.set_state(job, replace(job.state, parts=trial.state.lists()))
             trial.state = None
 
-    def forget(self, number: int) -> RemoteJob | None:
-        """Removes a job that has ended; None if there is none."""
+    def forget(self, number: int) -> None:
+        """Removes a job that has ended; does nothing if there is none."""
         job = self._jobs.pop(number, None)
         if job is None:
-            return None
+            return
         self._paused.drop(number)
         self.set_state(job, None)
         self._leave(job)
         if job.trial in job.group.queue:
             job.group.queue.remove(job.trial)
-        return job
 
     def on(self, host: str) -> list[RemoteJob]:
         """The jobs that a machine has, in the order of their numbers."""

@@ -74,15 +74,13 @@ class Machines:
         """The machine of that name; None once it is gone."""
         return self._machines.get(host)
 
-    def add(self, host: str, facts: HostFacts) -> Machine:
+    def add(self, host: str, facts: HostFacts) -> None:
         """Adds a machine that has just joined."""
-        machine = Machine(host, facts, self._clock() - facts.clock)
-        self._machines[host] = machine
-        return machine
+        self._machines[host] = Machine(host, facts, self._clock() - facts.clock)
 
-    def remove(self, host: str) -> Machine | None:
+    def remove(self, host: str) -> None:
         """Forgets a machine."""
-        return self._machines.pop(host, None)
+        del self._machines[host]
 
     @property
     def max_slots(self) -> int:
