@@ -16,11 +16,10 @@ import typer
 from paceline.cli import output as terminal
 from paceline.cli import restart
 from paceline.cli.bench import bench
-from paceline.cli.dashboard import dashboard
 from paceline.cli.devices import devices
 from paceline.cli.export import ensemble, export
 from paceline.cli.repair import repair
-from paceline.cli.report import report
+from paceline.cli.report import dashboard, report
 from paceline.cli.search import reproduce, resume, search
 from paceline.cli.steer import enqueue, pause, stop
 from paceline.cli.studies import rm, studies

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from paceline.cli import studies
+from paceline.cli.search_command import SearchCommand
 from paceline.errors import UsageError
 
 if TYPE_CHECKING:
     from paceline.cli import datasets, user_file
-    from paceline.cli.running import SearchCommand
     from paceline.report.live import LiveView
 
 #: Arguments of ``Tuner`` that the pace of a search depends on.

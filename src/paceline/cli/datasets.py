@@ -27,15 +27,23 @@ Pairs = tuple[tuple[Any, Any], tuple[Any, Any]]
 
 @dataclass(frozen=True)
 class Dataset:
-    """Training and validation data; trials are compared by the latter."""
+    """Training and validation data.
+
+    Attributes:
+        x, y: The training data: x [N, ...], y [N, ...].
+        x_val, y_val: The validation data, by which trials are compared: [V, ...].
+        note: A sentence about the data that the user should see; None without one.
+        sample_weight: Factors of the examples' losses [N]; None without.
+        sample_weight_val: The same of the validation data [V]; None without.
+    """
 
     x: Any
     y: Any
     x_val: Any
     y_val: Any
-    note: str | None = None  # a sentence about the data that the user should see
-    sample_weight: Any = None  # factors of the examples' losses [N]; None without
-    sample_weight_val: Any = None  # the same of the validation data [V]
+    note: str | None = None
+    sample_weight: Any = None
+    sample_weight_val: Any = None
 
     @property
     def validation_data(self) -> tuple[Any, ...]:
@@ -47,8 +55,16 @@ class Dataset:
 def load(spec: str) -> Dataset:
     """Load what ``--data`` names.
 
-    That is ``digits``, ``keras:NAME``, or the path of an NPZ file with x_train, y_train and x_val,
-    y_val (or else x_test, y_test).
+    Args:
+        spec: ``digits``, ``keras:NAME``, or the path of an NPZ file with x_train, y_train and
+            x_val, y_val (or else x_test, y_test).
+
+    Returns:
+        The data.
+
+    Raises:
+        DataError: Nothing has that name, the file cannot be read or lacks arrays, or a download
+            failed.
     """
     if spec == "digits":
         return _dataset(digits())
@@ -67,8 +83,9 @@ def portable_spec(spec: str) -> str:
 def digits() -> Pairs:
     """Return the handwritten digits that ship inside scikit-learn, always split the same way.
 
-    x is f32[1437, 64] and f32[360, 64] in 0 to 1, y i64 in 0 to 9. Each class has its share in both
-    parts.
+    Returns:
+        ``(x, y), (x_val, y_val)``: x f32[1437, 64] and f32[360, 64] in 0 to 1, y i64 in 0 to 9.
+        Each class has its share in both parts.
     """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -85,10 +102,15 @@ def digits() -> Pairs:
 
 
 def from_function(data: Callable[[], Any], where: str) -> Dataset:
-    """Call the user's ``data()``, whose errors reach the caller, and check what it returns.
+    """Call the user's ``data()`` and check the form of what it returns.
 
-    Each of its two parts is ``(x, y)`` or ``(x, y, sample_weight)``. ``where`` is the name of the
-    user's file, for messages.
+    Args:
+        data: The function. Its errors reach the caller. Each of its two parts is ``(x, y)`` or
+            ``(x, y, sample_weight)``.
+        where: Name of the user's file, for messages.
+
+    Raises:
+        DataError: The function returned something other than two such parts.
     """
     returned = data()
     try:
@@ -104,8 +126,13 @@ def from_function(data: Callable[[], Any], where: str) -> Dataset:
 
 
 def _examples(part: Any) -> tuple[Any, Any, Any]:
-    """Return x, y and the weights, None without; TypeError or ValueError for another form."""
-    if not isinstance(part, (tuple, list)):  # an array could be unpacked, too: into its rows
+    """Return x, y and the weights, None where there are none.
+
+    Raises:
+        TypeError: The part is no tuple or list. An array could be unpacked too, into its rows.
+        ValueError: It does not have two or three items.
+    """
+    if not isinstance(part, (tuple, list)):
         raise TypeError
     x, y, weight = part if len(part) == 3 else (*part, None)
     return x, y, weight

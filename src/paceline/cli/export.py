@@ -93,7 +93,8 @@ def ensemble(
     quiet: Quiet = False,
 ) -> None:
     """Join the models that `paceline search --keep-best N` kept into the best mean of them."""
-    from paceline.cli.running import command_of, prepare
+    from paceline.cli.running import prepare
+    from paceline.cli.search_command import command_of
     from paceline.report.live import live_view
 
     os.environ.setdefault("KERAS_BACKEND", "jax")

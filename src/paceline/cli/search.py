@@ -181,7 +181,8 @@ def search(
     options = dict(locals())  # before anything else has a name
     restart.take_large_pages()
     from paceline.cli import user_file
-    from paceline.cli.running import SearchCommand, run
+    from paceline.cli.running import run
+    from paceline.cli.search_command import SearchCommand
 
     path, function = user_file.split_target(model)
     if budget is not None:
@@ -273,7 +274,8 @@ def resume(
 ) -> None:
     """Go on with a study where it stopped."""
     restart.take_large_pages()
-    from paceline.cli.running import command_of, run
+    from paceline.cli.running import run
+    from paceline.cli.search_command import command_of
 
     if best is not None and epochs is None:
         raise UsageError(f"--best {best}: give --epochs N too, that these trials go on to")
@@ -314,7 +316,8 @@ def reproduce(
 ) -> None:
     """Train a trial again, alone, and show how it differs from its record."""
     restart.take_large_pages()
-    from paceline.cli.running import command_of, prepare
+    from paceline.cli.running import prepare
+    from paceline.cli.search_command import command_of
     from paceline.report import summary
     from paceline.report.live import live_view
 
