@@ -30,7 +30,6 @@ from paceline.executor.memory import DeviceData, search_chunk_bytes
 from paceline.executor.planner import Planner
 from paceline.executor.process import Dropped
 from paceline.executor.reporting import (
-    CompiledStep,
     EpochReporter,
     ExecutorTimings,
     SlotTimeline,
@@ -45,6 +44,7 @@ from paceline.program import keras_private
 from paceline.program.compile import drop_waiting
 from paceline.program.initial_weights import as_built
 from paceline.program.trace import State
+from paceline.records import Compiled
 
 if TYPE_CHECKING:
     from paceline.executor.copies import TrialCopies
@@ -375,7 +375,7 @@ class LocalExecutor:
         """No machine but this one."""
         return []
 
-    def compiled_steps(self) -> list[CompiledStep]:
+    def compiled_steps(self) -> dict[int, Compiled]:
         """The steps that were compiled, or found in the cache, in the order they were asked for."""
         return compiled_steps(self._planner.programs, self._grouper.groups)
 

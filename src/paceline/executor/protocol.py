@@ -13,16 +13,17 @@ from typing import Any, Protocol
 
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Executor, Parts
-from paceline.executor.reporting import CompiledStep, ExecutorTimings, JobStay, SeenPack
+from paceline.executor.reporting import ExecutorTimings
 from paceline.executor.restored import Arrays, Example, Facts
 from paceline.executor.slots import Demand
 from paceline.program.trace import State
+from paceline.records import Compiled, PackMade, SlotStay
 
 
 class Timeline(Protocol):
     """Stays of jobs in slots, until they are taken out for the record."""
 
-    def take(self, *, all_ended: bool = False) -> tuple[list[JobStay], list[SeenPack]]:
+    def take(self, *, all_ended: bool = False) -> tuple[list[SlotStay], list[PackMade]]:
         """Takes out the stays that are over, and the packs that are new since the last time."""
         ...
 
@@ -223,8 +224,11 @@ class PackExecutor(Executor, Protocol):
         """The machines that train; empty where that is this one."""
         ...
 
-    def compiled_steps(self) -> list[CompiledStep]:
-        """The steps that were compiled, or found in a cache, in the order they were asked for."""
+    def compiled_steps(self) -> dict[int, Compiled]:
+        """The steps that were compiled, or found in a cache, in the order they were asked for.
+
+        Each by a number that tells it from all other steps of the executor.
+        """
         ...
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ What a search does at this moment is written only while somebody looks: whoever 
 lately. So the two processes need no connection.
 
 Notation
-    Times in records are seconds since the search began; ``SearchBegun.at`` is Unix time.
+    Moments are in seconds since the search began; ``SearchBegun.at`` is Unix time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from paceline.study.storage.schema import UNREADABLE, Count, Scalar, Text
+from paceline.records import Compiled, Count, Moment, PackMade, Scalar, SlotStay, Text
+from paceline.study.storage.schema import UNREADABLE
 
 #: The folder of these files, in the folder of a study.
 TIMELINE = "timeline"
@@ -33,9 +34,6 @@ _MOST_READ = 64_000_000
 #: How their names end.
 SUFFIX = ".jsonl"
 
-#: Seconds of a search: 300 years are enough.
-Moment = Annotated[float, Meta(ge=0, le=1e10)]
-
 
 class SearchBegun(Struct, tag_field="kind", tag="search"):
     """A search began; the first line of each file."""
@@ -43,41 +41,6 @@ class SearchBegun(Struct, tag_field="kind", tag="search"):
     at: Moment
     format: Count = FORMAT
     devices: Text = None
-
-
-class SlotStay(Struct, tag_field="kind", tag="stay"):
-    """A trial was in a slot of a pack. A trial that was paused, or moved, has several stays."""
-
-    trial: Count
-    pack: Count
-    slot: Count
-    began: Moment
-    ended: Moment
-    epochs: Count = 0
-    program: Text = None
-    plan: Text = None
-    worker: Text = None  # of a cluster; None: the machine that searched
-
-
-class PackMade(Struct, tag_field="kind", tag="pack"):
-    """A pack was made, with so many slots."""
-
-    pack: Count
-    slots: Count
-    began: Moment
-    program: Text = None
-    plan: Text = None
-
-
-class Compiled(Struct, tag_field="kind", tag="compile"):
-    """A step was lowered and compiled, or found in the cache."""
-
-    began: Moment
-    ended: Moment
-    program: Text = None
-    plan: Text = None
-    slots: Count = 0
-    from_cache: bool = False
 
 
 class Forecast(Struct, tag_field="kind", tag="forecast"):

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from paceline.program.files import write_atomically
+from paceline.records import SlotStay
 from paceline.report.progress import Progress
 from paceline.study.timeline import (
     LATELY,
@@ -22,14 +23,11 @@ from paceline.study.timeline import (
     SUFFIX,
     TIMELINE,
     WATCHED,
-    Compiled,
     Forecast,
     LivePack,
     LiveSlot,
     LiveState,
-    PackMade,
     SearchBegun,
-    SlotStay,
     Spent,
     TimelineRecord,
 )
@@ -112,23 +110,13 @@ class TimelineRecorder:
             return
         stays, packs = self._packs.timeline.take(all_ended=all_ended)
         for made in packs:
-            began = self._moment(made.began)
-            self._records.append(PackMade(made.pack, made.slots, began, made.program, made.plan))
+            made.began = self._moment(made.began)
+            self._records.append(made)
         for stay in stays:
-            trial = self._study.trials.get(self._members.trial_of(stay.job))
+            trial = self._study.trials.get(self._members.trial_of(stay.trial))
             if trial is not None:
-                record = SlotStay(
-                    trial.number,
-                    stay.pack,
-                    stay.slot,
-                    self._moment(stay.began),
-                    self._moment(stay.ended),
-                    stay.epochs,
-                    stay.program,
-                    stay.plan,
-                    stay.worker,
-                )
-                self._stays.append((trial, record))
+                stay.began, stay.ended = self._moment(stay.began), self._moment(stay.ended)
+                self._stays.append((trial, stay))
 
     @property
     def due(self) -> bool:
@@ -166,13 +154,11 @@ class TimelineRecorder:
             self._stays.clear()
             return
         if self._packs is not None:
-            for step in self._packs.compiled_steps():
-                if step.key not in self._known:
-                    self._known.add(step.key)
+            for key, step in self._packs.compiled_steps().items():
+                if key not in self._known:
+                    self._known.add(key)
                     began, ended = self._moment(step.began), self._moment(step.ended)
-                    self._records.append(
-                        Compiled(began, ended, step.program, step.plan, step.slots, step.from_cache)
-                    )
+                    self._records.append(msgspec.structs.replace(step, began=began, ended=ended))
         for trial, stay in self._stays:
             stay.trial = trial.number
         records = [*self._records, *(stay for _, stay in self._stays)]

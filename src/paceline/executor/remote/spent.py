@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container
-from dataclasses import replace
 
 from paceline.executor.remote.machines import Machine, Machines
 from paceline.executor.remote.messages import HostState, RoundAnswer
-from paceline.executor.reporting import (
-    CompiledStep,
-    ExecutorTimings,
-    JobStay,
-    SeenPack,
-    SlotTimeline,
-)
+from paceline.executor.reporting import ExecutorTimings, SlotTimeline
+from paceline.records import Compiled, PackMade, SlotStay
 
 
 class ClusterSpending:
@@ -25,10 +19,10 @@ class ClusterSpending:
         self.timings = ExecutorTimings()
         self.plans: set[str] = set()  # names of the plans that trained
         self._looks: dict[str, HostState] = {}  # the last of each machine
-        self._steps: dict[tuple[str, int], CompiledStep] = {}
+        self._steps: dict[tuple[str, int], Compiled] = {}
         self._packs: dict[tuple[str, int], int] = {}
-        self._stays: list[JobStay] = []
-        self._seen: list[SeenPack] = []
+        self._stays: list[SlotStay] = []
+        self._seen: list[PackMade] = []
 
     def add(self, machine: Machine, answer: RoundAnswer) -> None:
         """Adds a machine's answer."""
@@ -38,38 +32,28 @@ class ClusterSpending:
             return
         machine.look = self._looks[machine.host] = host
         self.plans |= host.plans
-        offset = machine.offset
-        for step in host.steps:
-            key = machine.host, step.key
-            if key not in self._steps:
-                self._steps[key] = replace(
-                    step,
-                    key=len(self._steps),
-                    began=step.began + offset,
-                    ended=step.ended + offset,
-                )
-        room = SlotTimeline.MOST - len(self._stays)
-        self._stays += [
-            replace(
-                stay,
-                pack=self._number(machine.host, stay.pack),
-                began=stay.began + offset,
-                ended=stay.ended + offset,
-                worker=machine.host,
-            )
-            for stay in answer.stays[: max(0, room)]
-        ]
-        self._seen += [
-            replace(pack, pack=self._number(machine.host, pack.pack), began=pack.began + offset)
-            for pack in answer.packs[: SlotTimeline.MOST - len(self._seen)]
-        ]
-
-    def _number(self, host: str, pack: int) -> int:
-        return self._packs.setdefault((host, pack), len(self._packs))
+        steps = {(machine.host, key): step for key, step in host.steps.items()}
+        steps = {key: step for key, step in steps.items() if key not in self._steps}
+        stays = answer.stays[: max(0, SlotTimeline.MOST - len(self._stays))]
+        packs = answer.packs[: max(0, SlotTimeline.MOST - len(self._seen))]
+        # The machine has handed the records over. From now on they speak of this process' clock,
+        # and of packs that are numbered over all machines.
+        for record in (*steps.values(), *stays, *packs):
+            record.began += machine.offset
+            if not isinstance(record, PackMade):
+                record.ended += machine.offset
+            if not isinstance(record, Compiled):
+                key = machine.host, record.pack
+                record.pack = self._packs.setdefault(key, len(self._packs))
+        for stay in stays:
+            stay.worker = machine.host
+        self._steps |= steps
+        self._stays += stays
+        self._seen += packs
 
     # -- the timeline ------------------------------------------------------------------------------
 
-    def take(self, *, all_ended: bool = False) -> tuple[list[JobStay], list[SeenPack]]:
+    def take(self, *, all_ended: bool = False) -> tuple[list[SlotStay], list[PackMade]]:
         """As ``SlotTimeline.take``; stays that are not over are known to their machines only."""
         stays, self._stays = self._stays, []
         seen, self._seen = self._seen, []
@@ -77,7 +61,7 @@ class ClusterSpending:
 
     def forget(self, jobs: Container[int]) -> None:
         """As ``SlotTimeline.forget``."""
-        self._stays = [stay for stay in self._stays if stay.job not in jobs]
+        self._stays = [stay for stay in self._stays if stay.trial not in jobs]
 
     # -- what people see ---------------------------------------------------------------------------
 
@@ -100,9 +84,9 @@ class ClusterSpending:
         ready = sum(look.compiles[0] for look in self._looks.values())
         return ready, sum(look.compiles[1] for look in self._looks.values())
 
-    def steps(self) -> list[CompiledStep]:
+    def steps(self) -> dict[int, Compiled]:
         """The steps that were compiled."""
-        return list(self._steps.values())
+        return dict(enumerate(self._steps.values()))
 
     def slots_now(self) -> list[tuple[str, str, list[int | None]]]:
         """Each pack that trains on a machine that is there."""
@@ -150,6 +134,6 @@ class SpendsElsewhere:
         """Each pack that trains: its program, its plan, and the job in each slot or None."""
         return self._spending.slots_now()
 
-    def compiled_steps(self) -> list[CompiledStep]:
+    def compiled_steps(self) -> dict[int, Compiled]:
         """The steps that machines have compiled, or found in a cache."""
         return self._spending.steps()

@@ -25,9 +25,10 @@ from paceline.study.storage.events import (
     TrialFinished,
     TrialOwner,
     TrialTaken,
+    folded,
 )
 from paceline.study.storage.storage import Stopwatch, StudyStorage
-from paceline.study.trial_codec import OPTUNA_STATES, folded, identity, kept_attributes
+from paceline.study.trial_codec import OPTUNA_STATES, identity, kept_attributes
 
 if TYPE_CHECKING:
     from paceline.study.storage.rdb_bulk import BulkWriter
