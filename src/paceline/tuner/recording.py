@@ -8,25 +8,20 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from paceline.program.files import write_atomically
 from paceline.records import SlotStay
-from paceline.report.progress import Progress
+from paceline.report.progress import LIVE, LivePack, LiveSlot, LiveState, Progress, is_watched
 from paceline.study.timeline import (
-    LATELY,
-    LIVE,
     SUFFIX,
     TIMELINE,
-    WATCHED,
     Forecast,
-    LivePack,
-    LiveSlot,
-    LiveState,
     SearchBegun,
     Spent,
     TimelineRecord,
@@ -182,26 +177,10 @@ class TimelineRecorder:
         return round(max(0.0, at - self._began), 4)
 
 
-def is_watched(folder: Path) -> bool:
-    """Whether somebody has looked lately."""
-    try:
-        return time.time() - os.stat(folder / WATCHED).st_mtime < LATELY
-    except OSError:
-        return False
-
-
 def write_live(folder: Path, state: LiveState) -> None:
     """Replace what is there; a disk that cannot be written costs the view, and not the search."""
     with contextlib.suppress(OSError):
         write_atomically(folder / LIVE, msgspec.json.encode(state))
-
-
-class HasProgress(Protocol):
-    """A search that says how far it is."""
-
-    def progress(self, phase: str) -> Progress:
-        """The search at this moment."""
-        ...
 
 
 class LiveWriter:
@@ -229,36 +208,14 @@ class LiveWriter:
     def write(self, progress: Progress) -> None:
         """Writes the search at this moment."""
         self._written = True
-        write_live(self._folder, self._state(progress))
+        packs = [] if progress.phase == "done" else self._live_packs()
+        shown = replace(progress, rows=(), workers=())
+        write_live(self._folder, LiveState(time.time(), shown, packs, list(self._notes)))
 
-    def finish(self, search: HasProgress) -> None:
+    def finish(self, progress: Callable[[str], Progress]) -> None:
         """Writes that the search has ended, if anything was written."""
         if self._written:
-            write_live(self._folder, self._state(search.progress("done")))
-
-    def _state(self, progress: Progress) -> LiveState:
-        return LiveState(
-            at=time.time(),
-            phase=progress.phase,
-            complete=progress.n_complete,
-            pruned=progress.n_pruned,
-            failed=progress.n_failed,
-            rejected=progress.n_rejected,
-            running=progress.n_running,
-            n_trials=progress.n_trials,
-            rate=_finite(progress.rate),
-            seconds=progress.seconds,
-            seconds_left=_finite(progress.seconds_left),
-            busy=_finite(progress.busy),
-            devices=progress.devices,
-            objective=progress.objective,
-            best_number=progress.best_number,
-            best_value=_finite(progress.best_value),
-            best_hparams=dict(progress.best_hparams),
-            n_front=progress.n_front if progress.others else None,
-            packs=[] if progress.phase == "done" else self._live_packs(),
-            notes=list(self._notes),
-        )
+            self.write(progress("done"))
 
     def _live_packs(self) -> list[LivePack]:
         if self._packs is None:
@@ -275,8 +232,4 @@ class LiveWriter:
         running, trial = self._trials.running.get(number), self._study.trials.get(number)
         if running is None or trial is None:
             return None
-        return LiveSlot(number, trial.epochs, running.epochs, _finite(trial.value))
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+        return LiveSlot(number, trial.epochs, running.epochs, trial.value)
