@@ -50,20 +50,13 @@ class TrialRow:
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """One worker of a search on a cluster.
-
-    Attributes:
-        name: Its name.
-        device: Its device in words, and the machine.
-        busy, slots: Trials that it trains, and that it can train at once.
-        rate: Trial-epochs per second since it came; None before the first one.
-    """
+    """One worker of a search on a cluster."""
 
     name: str
-    device: str
-    busy: int
-    slots: int
-    rate: float | None
+    device: str  # in words, and the machine
+    busy: int  # trials that it trains
+    slots: int  # trials that it can train at once
+    rate: float | None  # trial-epochs per second since it came; None before the first one
 
 
 @dataclass(frozen=True)

@@ -16,18 +16,11 @@ _FIRST = 24
 
 
 class TrialTable(Sequence[Trial]):
-    """The trials of a study, in the order of their numbers, those still running included.
-
-    Args:
-        study: Name of the study, for messages.
-
-    Attributes:
-        directions: Whether values are to maximize or minimize, one for each objective; empty while
-            that is not known.
-    """
+    """The trials of a study, in the order of their numbers, those still running included."""
 
     def __init__(self, study: str) -> None:
         self._study = study
+        # Of each objective; empty while that is not known.
         self.directions: tuple[Direction, ...] = ()
         self._trials: dict[int, Trial] = {}
 
@@ -44,11 +37,7 @@ class TrialTable(Sequence[Trial]):
         return self._trials.get(number)
 
     def by_number(self, number: int) -> Trial:
-        """Return one trial.
-
-        Raises:
-            StudyError: There is none of this number.
-        """
+        """Return one trial; StudyError where there is none of this number."""
         if number not in self._trials:
             last = f"the last is {max(self._trials)}" if self._trials else "it has none yet"
             raise StudyError(f'study "{self._study}" has no trial {number!r}: {last}.')
@@ -176,13 +165,9 @@ class TrialTable(Sequence[Trial]):
         return self._trials[min((sign * value, number) for value, number in numbers)[1]]
 
     def set_direction(self, *directions: Direction) -> None:
-        """Say whether high or low values are good.
+        """Say whether high or low values of each objective are good.
 
-        Args:
-            *directions: One for each objective.
-
-        Raises:
-            StudyError: The study is searched in another direction, or for other objectives.
+        Raises StudyError where the study is searched in another direction, or for other objectives.
         """
         if self.directions not in ((), directions):
             n = len(self.directions)
