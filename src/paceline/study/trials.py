@@ -143,16 +143,6 @@ class TrialTable(Sequence[Trial]):
         same = (trial.best_epoch, trial.value) == (source.best_epoch, source.value)
         return source if same else None
 
-    def with_model_of(self, trial: Trial) -> list[Trial]:
-        """Return the trials whose model is that of a trial: itself, and those of one best epoch."""
-        first = self._first_of_model(trial)
-        return [trial, *(t for t in self if t is not trial and self._first_of_model(t) is first)]
-
-    def _first_of_model(self, trial: Trial) -> Trial:
-        while (source := self.repeated_by(trial)) is not None:
-            trial = source
-        return trial
-
     def _first(self, trials: Iterable[Trial]) -> Trial | None:
         """Return the trial with the best value; running searches ask for it ten times a second."""
         there = ((t.value, t.number) for t in trials if t.value is not None)

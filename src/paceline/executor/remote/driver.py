@@ -365,7 +365,7 @@ class RemoteExecutor(SpendsElsewhere):
         for text in answer.notes:
             self._notes.tell_once(text)
         self._files.put(machine, answer)  # first: what is reported may be saved at once
-        self._spending.add(machine, answer)
+        self._spend(machine, answer)
         if answer.stuck:
             self._pool.remove(machine.host)
             self._fail(self._suspects.stuck(answer.stuck, self.limit), failed)
@@ -470,7 +470,7 @@ class RemoteExecutor(SpendsElsewhere):
         return {
             "distinct": groups,
             "structures": groups + (0 if families is None else families.saved),
-            **self._spending.compiled,
+            **self.compiled,
         }
 
     def close(self) -> None:
