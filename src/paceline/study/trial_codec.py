@@ -227,11 +227,12 @@ def _known_attributes(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
     return attrs
 
 
-def from_frozen(stored: FrozenTrial) -> Trial | None:
+def from_frozen(stored: FrozenTrial, *, maximize: bool | None = None) -> Trial | None:
     """Return a stored trial as users see it; None for one that waits to be run or is withdrawn.
 
     A trial that another program stored has its parameters as hparams, and what it reported in place
-    of a history.
+    of a history. Where the direction is given, a trial under way has its best epoch so far, and the
+    value then, of what it has reported.
     """
     state = _STATES.get(stored.state)
     if state is None or WITHDRAWN in stored.system_attrs:
@@ -253,14 +254,9 @@ def from_frozen(stored: FrozenTrial) -> Trial | None:
         trial.value = values[0]
     if trial.state == "pruned" and trial.rejected is not None:
         trial.state = "rejected"
+    if maximize is not None and trial.state == "running" and trial.value is None:
+        trial.best_epoch, trial.value = best_so_far(stored, maximize) or (trial.best_epoch, None)
     return trial
-
-
-def note_best_so_far(trial: Trial, stored: FrozenTrial, maximize: bool) -> None:
-    """Give a trial under way its best epoch and the value then, of what it has reported."""
-    best = best_so_far(stored, maximize) if trial.state == "running" else None
-    if best is not None and trial.value is None:
-        trial.best_epoch, trial.value = best
 
 
 def best_so_far(stored: FrozenTrial, maximize: bool) -> tuple[int, float] | None:

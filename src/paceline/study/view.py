@@ -100,11 +100,9 @@ class StudyView:
         table.set_direction(*self._stored.directions)
         with uncollected():
             for frozen in self._stored.trials:
-                trial = trial_codec.from_frozen(frozen)
-                if trial is None:
-                    continue
-                trial_codec.note_best_so_far(trial, frozen, table.sign < 0)
-                table.add(trial)
+                trial = trial_codec.from_frozen(frozen, maximize=table.sign < 0)
+                if trial is not None:
+                    table.add(trial)
         return table
 
     @property
@@ -126,9 +124,8 @@ class StudyView:
         numbers = [(value, t) for value, t in there if value is not None and not math.isnan(value)]
         numbers.sort(key=lambda pair: rank(pair[0], direction))
         for _, frozen in numbers:
-            trial = trial_codec.from_frozen(frozen)
+            trial = trial_codec.from_frozen(frozen, maximize=maximize)
             if trial is not None and TrialTable.may_be_best(trial):
-                trial_codec.note_best_so_far(trial, frozen, maximize)
                 return trial
         return None
 
