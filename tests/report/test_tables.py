@@ -11,6 +11,7 @@ import pytest
 from paceline.report import tables
 from paceline.report.selection import Columns
 from paceline.study.trial import Trial
+from paceline.study.trials import best_record
 
 TRIALS = [
     Trial(0, "complete", 0.91, {"lr": 0.01, "units": 64}, 10, 11, 0.3, "a1b2", "stacked"),
@@ -33,7 +34,7 @@ def test_a_record_has_what_json_promises():
         "plan": "stacked",
     }
     names = ["number", "state", "value", "hparams", "epochs", "best_epoch"]
-    assert list(tables.best_record(TRIALS[2])) == names
+    assert list(best_record(TRIALS[2])) == names
 
 
 def test_csv_has_the_columns_of_results_and_exact_numbers():
@@ -51,7 +52,7 @@ def test_the_spread_is_shown_where_there_is_one():
     trials = [TRIALS[0], folded]
     assert "spread" not in tables.trial_record(TRIALS[0])
     assert tables.trial_record(folded)["spread"] == pytest.approx(0.1)
-    assert tables.best_record(folded)["spread"] == pytest.approx(0.1)
+    assert best_record(folded)["spread"] == pytest.approx(0.1)
     rows = list(csv.DictReader(io.StringIO(tables.to_csv(trials))))
     assert list(rows[0])[:6] == ["value", "spread", "lr", "units", "hp.spread", "number"]
     assert rows[0]["spread"] == "" and float(rows[1]["spread"]) == pytest.approx(0.1)

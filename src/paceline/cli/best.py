@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def best(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:
     """Print a study's best configuration, or the front of several objectives."""
     from paceline.report import summary
-    from paceline.report.tables import best_record, front_record  # loads Rich
+    from paceline.study.trials import best_record, front_record
 
     view = studies.open_study(study, storage)
     found = best_trial(view, storage)

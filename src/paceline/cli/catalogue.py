@@ -97,7 +97,7 @@ def _records(directory: Path, storage: str | None) -> tuple[list[dict[str, Any]]
 
 
 def _record(view: StudyView) -> dict[str, Any]:
-    from paceline.report.tables import best_record  # loads Rich
+    from paceline.study.trials import best_record
 
     best = view.trials.best
     return {

@@ -173,14 +173,6 @@ def watch(folder: Path) -> None:
             (folder / WATCHED).touch()
 
 
-def is_watched(folder: Path) -> bool:
-    """Whether somebody has looked lately."""
-    try:
-        return time.time() - (folder / WATCHED).stat().st_mtime < LATELY
-    except OSError:
-        return False
-
-
 def read_live(folder: Path) -> LiveState | None:
     """Return the last state that was written; None where there is none, or one of a stranger."""
     path = folder / LIVE

@@ -54,28 +54,6 @@ def trial_record(trial: Trial, objectives: Sequence[str] = ()) -> dict[str, Any]
     }
 
 
-def best_record(trial: Trial, ties: Sequence[int] = ()) -> dict[str, Any]:
-    """Return the best trial as summaries have it: with repeats or folds also its spread.
-
-    ``ties`` are the numbers of other trials with the same value.
-    """
-    return {
-        "number": trial.number,
-        "state": trial.state,
-        "value": trial.value,
-        "hparams": trial.hparams,
-        "epochs": trial.epochs,
-        "best_epoch": trial.best_epoch,
-        **_spread(trial),
-        **({"ties": list(ties)} if ties else {}),
-    }
-
-
-def front_record(trial: Trial, objectives: Sequence[str]) -> dict[str, Any]:
-    """Return a complete trial of the front as summaries have it: ``best_record`` and its values."""
-    return {**best_record(trial), "values": dict(zip(objectives, trial.values, strict=True))}
-
-
 def _spread(trial: Trial) -> dict[str, Any]:
     return {SPREAD: trial.spread} if trial.members else {}
 

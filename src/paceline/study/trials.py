@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import overload
+from typing import Any, overload
 
 from paceline.errors import StudyError
 from paceline.study.front import front_of
@@ -262,3 +262,25 @@ def trials_to_continue(
 def rank(value: float, direction: Direction) -> float:
     """Return a key that sorts values, the best first."""
     return -value if direction == "maximize" else value
+
+
+def best_record(trial: Trial, ties: Sequence[int] = ()) -> dict[str, Any]:
+    """Return the best trial as summaries have it: with repeats or folds also its spread.
+
+    ``ties`` are the numbers of other trials with the same value.
+    """
+    return {
+        "number": trial.number,
+        "state": trial.state,
+        "value": trial.value,
+        "hparams": trial.hparams,
+        "epochs": trial.epochs,
+        "best_epoch": trial.best_epoch,
+        **({"spread": trial.spread} if trial.members else {}),
+        **({"ties": list(ties)} if ties else {}),
+    }
+
+
+def front_record(trial: Trial, objectives: Sequence[str]) -> dict[str, Any]:
+    """Return a complete trial of the front as summaries have it: ``best_record`` and its values."""
+    return {**best_record(trial), "values": dict(zip(objectives, trial.values, strict=True))}

@@ -136,11 +136,8 @@ class StudyView:
         """Read a study, and write nothing; None where there is none of this name.
 
         ``storage`` is ``journal:PATH``, an Optuna URL, or None for the journal in ``directory``,
-        the folder of the studies.
-
-        Raises:
-            StudyError: An impossible name, or a study that this version cannot read.
-            StorageError: The storage cannot be opened or read.
+        the folder of the studies. Raises StudyError for an impossible name, or a study that this
+        version cannot read, and StorageError where the storage cannot be opened or read.
         """
         check_name(name)
         check_storage_text(storage)

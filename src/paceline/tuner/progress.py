@@ -17,9 +17,9 @@ from paceline.report import formats
 from paceline.report.forecast import Pace, pace_of, rounds_left
 from paceline.report.progress import Progress, TrialRow, WorkerRow
 from paceline.report.rejections import grouped
-from paceline.report.tables import best_record, front_record
 from paceline.search_space import html
 from paceline.study.trial import Trial
+from paceline.study.trials import best_record, front_record
 from paceline.tuner.context import SearchContext
 from paceline.tuner.stopping import SearchEnd
 

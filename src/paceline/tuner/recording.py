@@ -17,7 +17,7 @@ import msgspec
 
 from paceline.program.files import write_atomically
 from paceline.records import SlotStay
-from paceline.report.progress import LIVE, LivePack, LiveSlot, LiveState, Progress, is_watched
+from paceline.report.progress import LATELY, LIVE, WATCHED, LivePack, LiveSlot, LiveState, Progress
 from paceline.study.timeline import (
     SUFFIX,
     TIMELINE,
@@ -175,6 +175,14 @@ class TimelineRecorder:
         """A moment of ``time.perf_counter`` in seconds since the search began."""
         at = time.perf_counter() if at is None else at
         return round(max(0.0, at - self._began), 4)
+
+
+def is_watched(folder: Path) -> bool:
+    """Whether somebody has looked lately."""
+    try:
+        return time.time() - (folder / WATCHED).stat().st_mtime < LATELY
+    except OSError:
+        return False
 
 
 def write_live(folder: Path, state: LiveState) -> None:

@@ -9,8 +9,6 @@ from typing import Any, Protocol
 
 from optuna.trial import FrozenTrial
 
-from paceline.study.trial_codec import OPTUNA_STATES
-
 
 class TrialOwner(Protocol):
     """Says whether trials that were begun without the storage may still be written to it."""
@@ -85,31 +83,3 @@ class StudyDescribed:
 
 
 Record = TrialCreated | TrialTaken | EpochReported | TrialAnnotated | TrialFinished | StudyDescribed
-
-
-def folded(batch: list[Record]) -> list[Record]:
-    """Return a batch in which each new trial's later records are part of its first one.
-
-    A slow storage (SQLite syncs the disk for every call) gets large batches, in which many trials
-    begin and end: each of them then takes one call instead of some twenty.
-    """
-    new: dict[int, FrozenTrial] = {}
-    others: list[Record] = []
-    for record in batch:
-        if isinstance(record, TrialCreated):
-            new[record.number] = record.template
-        if isinstance(record, TrialCreated | StudyDescribed) or record.number not in new:
-            others.append(record)
-            continue
-        template = new[record.number]
-        match record:
-            case EpochReported(_, epoch, value):
-                template.intermediate_values[epoch] = value
-            case TrialAnnotated(_, attrs):
-                template.user_attrs = {**template.user_attrs, **attrs}
-            case TrialFinished(_, state, values, attrs, when, noted):
-                template.user_attrs = {**template.user_attrs, **attrs}
-                template.system_attrs = {**template.system_attrs, **noted}
-                template.state, template.values = OPTUNA_STATES[state], values
-                template.datetime_complete = when
-    return others
