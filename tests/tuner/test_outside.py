@@ -25,9 +25,9 @@ import paceline
 import toys
 from marks import slow_where
 from paceline.executor.base import EpochReport
+from paceline.report.progress import read_live, watch
 from paceline.study import outside
 from paceline.study.storage.storage import StudyStorage
-from paceline.study.timeline import read_live, watch
 from paceline.tuner.loop import EpochReports
 from stopping import by_epochs, hears_signals, stopped_after  # noqa: F401 - a fixture
 
@@ -336,7 +336,9 @@ def test_a_paused_study_waits(storage, notes) -> None:
 
     def go_on() -> None:
         watch(folder)
-        wait_for(lambda: (state := read_live(folder)) is not None and state.phase == "paused")
+        wait_for(
+            lambda: (state := read_live(folder)) is not None and state.progress.phase == "paused"
+        )
         while not any("paused by" in note for note in notes) and time.monotonic() - began < 60.0:
             time.sleep(0.05)
         time.sleep(1.0)

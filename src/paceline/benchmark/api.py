@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,6 +22,7 @@ from paceline.executor.process import search_process
 from paceline.program.trace import check_precision
 from paceline.report import formats
 from paceline.tuner.arguments import whole_number
+from paceline.tuner.progress import to_stderr
 
 #: Seconds of a benchmark by default.
 BUDGET = 300.0
@@ -113,7 +113,7 @@ def bench(
         DataError: The data cannot be trained on.
         BuildError: ``build`` failed.
     """
-    note = notes or _to_stderr
+    note = notes or to_stderr
     ModelBuilder(build)  # what is no build function is refused before the data is read
     check_precision(precision)
     if executor not in ("auto", "fit"):
@@ -207,7 +207,3 @@ def _as_scalars(hparams: Mapping[str, Any]) -> dict[str, Any]:
     plain = {n: v.item() if isinstance(v, np.generic) else v for n, v in hparams.items()}
     kinds = (bool, int, float, str, type(None))
     return {name: v if isinstance(v, kinds) else str(v) for name, v in plain.items()}
-
-
-def _to_stderr(text: str) -> None:
-    sys.stderr.write(f"paceline: {text}\n")

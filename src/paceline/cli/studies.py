@@ -163,7 +163,7 @@ def _records(directory: Path, storage: str | None) -> tuple[list[dict[str, Any]]
 
 
 def _record(view: StudyView) -> dict[str, Any]:
-    from paceline.study.trial_codec import best_record  # loads Optuna
+    from paceline.study.trials import best_record
 
     best = view.trials.best
     return {

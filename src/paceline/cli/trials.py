@@ -141,7 +141,7 @@ def _failures(trials: Sequence[Trial]) -> list[str]:
 def best(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:
     """Print a study's best configuration, or the front of several objectives."""
     from paceline.report import summary
-    from paceline.study.trial_codec import best_record, front_record  # loads Optuna
+    from paceline.study.trials import best_record, front_record
 
     view = studies.open_study(study, storage)
     found = best_trial(view, storage)

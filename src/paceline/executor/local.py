@@ -28,7 +28,6 @@ from paceline.executor.memory import DeviceData, search_chunk_bytes
 from paceline.executor.planner import Planner
 from paceline.executor.protocol import PackExecutor
 from paceline.executor.reporting import (
-    CompiledStep,
     EpochReporter,
     ExecutorTimings,
     SlotTimeline,
@@ -43,6 +42,7 @@ from paceline.pack.slot_rows import on_host
 from paceline.program import keras_private
 from paceline.program.compile import drop_waiting
 from paceline.program.trace import State
+from paceline.records import Compiled
 
 if TYPE_CHECKING:
     from paceline.executor.copies import TrialCopies
@@ -362,7 +362,7 @@ class LocalExecutor(PackExecutor[Group]):
             if pack.live
         ]
 
-    def compiled_steps(self) -> list[CompiledStep]:
+    def compiled_steps(self) -> dict[int, Compiled]:
         """The steps that were compiled, or found in the cache, in the order they were asked for."""
         return compiled_steps(self._planner.programs, self._grouper.groups)
 

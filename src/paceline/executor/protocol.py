@@ -24,7 +24,7 @@ from paceline.executor.facts import DemandFacts, GroupFacts, PackFacts
 from paceline.executor.grouping import G, TrialGrouper
 from paceline.executor.paused import PausedStates
 from paceline.executor.process import Dropped
-from paceline.executor.reporting import CompiledStep, ExecutorTimings, SlotTimeline
+from paceline.executor.reporting import ExecutorTimings, SlotTimeline
 from paceline.executor.slots import Demand
 from paceline.executor.snapshot import (
     Arrays,
@@ -39,17 +39,18 @@ from paceline.executor.snapshot import (
 from paceline.pack.slot_rows import on_host
 from paceline.program.initial_weights import as_built
 from paceline.program.trace import State
+from paceline.records import Compiled
 
 if TYPE_CHECKING:
     from paceline.executor.remote.machines import Machine
-    from paceline.executor.remote.spent import ClusterSpending
+    from paceline.executor.remote.spent import ClusterTimeline
 
 
 class PackExecutor(ABC, Generic[G]):
     """Trains jobs in packs: an ``Executor``."""
 
     timings: ExecutorTimings  # what the executor has spent
-    timeline: SlotTimeline | ClusterSpending  # which job was in which slot when
+    timeline: SlotTimeline | ClusterTimeline  # which job was in which slot when
     plans: set[str]  # names of the plans that trained
     compiles: tuple[int, int]  # number of programs that are compiled, and of all asked for
     #: Whether packs train to their end as trials come, and not in rounds.
@@ -307,8 +308,11 @@ class PackExecutor(ABC, Generic[G]):
         """Each pack that trains: its program, its plan, and the job in each slot or None."""
 
     @abstractmethod
-    def compiled_steps(self) -> list[CompiledStep]:
-        """The steps that were compiled, or found in a cache, in the order they were asked for."""
+    def compiled_steps(self) -> dict[int, Compiled]:
+        """The steps that were compiled, or found in a cache, in the order they were asked for.
+
+        Each by a number that tells it from all other steps of the executor.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -479,6 +479,6 @@ class PackExecutorContract(ExecutorContract):
             assert 0 < (executor.timings.busy_share or 0) <= 1
             assert executor.waiting == 0 and executor.slots_now() == []
             stays, packs = executor.timeline.take(all_ended=True)
-        assert {stay.job for stay in stays} <= {0, 1}
+        assert {stay.trial for stay in stays} <= {0, 1}
         assert {stay.pack for stay in stays} <= {pack.pack for pack in packs}
         assert len(histories) == 2

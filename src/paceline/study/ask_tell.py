@@ -198,9 +198,8 @@ class TrialUpdates:
         self._restored, self._metadata = restored, metadata
         self._left_running: list[int] = []
         for stored in restored.trials:
-            trial = trial_codec.from_frozen(stored)
+            trial = trial_codec.from_frozen(stored, maximize=trials.sign < 0)
             if trial is not None:
-                trial_codec.note_best_so_far(trial, stored, trials.sign < 0)
                 self._take_over(trial, stored)
         if restored.resumed is not None:
             for number, was in restored.resumed["open"].items():
@@ -318,9 +317,8 @@ class TrialUpdates:
 
     def learn_others(self, stored: FrozenTrial) -> Trial | None:
         """Learn of a trial of another program, which runs or has ended, and return it."""
-        trial = trial_codec.from_frozen(stored)
+        trial = trial_codec.from_frozen(stored, maximize=self._trials.sign < 0)
         if trial is not None:
-            trial_codec.note_best_so_far(trial, stored, self._trials.sign < 0)
             self._trials.add(trial)
             self._proposer.learn_peer_trial(stored, self._trials.signs)
         return trial

@@ -19,7 +19,7 @@ from paceline.report.formats import grouped
 from paceline.report.progress import Progress, TrialRow, WorkerRow
 from paceline.search_space import html
 from paceline.study.trial import Trial
-from paceline.study.trial_codec import best_record, front_record
+from paceline.study.trials import best_record, front_record
 from paceline.tuner.context import SearchContext
 from paceline.tuner.stopping import SearchEnd
 

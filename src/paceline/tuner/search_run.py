@@ -431,6 +431,6 @@ class SearchRun:
                 lambda trial: find_saved(*of_study, trial.number, trial.value),
                 hurried=not search.done,
             )
-        search.live.finish(search)
+        search.live.finish(search.progress)
         if self._listeners.progress is not None:
             self._listeners.progress(search.progress("done"))

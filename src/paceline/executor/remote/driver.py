@@ -392,7 +392,7 @@ class RemoteExecutor(SpendsElsewhere, PackExecutor[RemoteGroup]):
         for text in answer.notes:
             self._notes.tell_once(text)
         self._files.put(machine, answer)  # first: what is reported may be saved at once
-        self._spending.add(machine, answer)
+        self._spend(machine, answer)
         if answer.stuck:
             self._pool.remove(machine.host)
             self._fail(self._suspects.stuck(answer.stuck, self.limit), failed)
@@ -468,7 +468,7 @@ class RemoteExecutor(SpendsElsewhere, PackExecutor[RemoteGroup]):
     # -- what was spent ------------------------------------------------------------------------
 
     def _steps_made(self) -> dict[str, int]:
-        return self._spending.compiled
+        return self.compiled
 
     def close(self) -> None:
         """Ends the machines; all trials are dropped."""

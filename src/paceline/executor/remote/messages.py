@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from paceline import errors
 from paceline.executor.base import EpochReport, JobSpec, Parts, Weights
 from paceline.executor.facts import ProgramFacts, RoleFacts
-from paceline.executor.reporting import CompiledStep, JobStay, Seconds, SeenPack
+from paceline.executor.reporting import Seconds
 from paceline.executor.snapshot import JobState
 from paceline.pack.callbacks.elsewhere import WrittenFile
 from paceline.program.trace import State
+from paceline.records import Compiled, PackMade, SlotStay
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ class HostState:
     compile_seconds: float
     compiles: tuple[int, int]
     slots_now: list[tuple[str, str, list[int | None]]]
-    steps: list[CompiledStep]  # ``compiled_steps``
+    steps: dict[int, Compiled]  # ``compiled_steps``
     plans: set[str]
     slots: int  # trials that train at once with the present programs
 
@@ -196,8 +197,8 @@ class RoundAnswer:
     spent: RoundSpent = field(default_factory=RoundSpent)  # what the round took
     host: HostState | None = None  # the machine's executor now
     # ``stays`` and ``packs`` are as from ``SlotTimeline.take``.
-    stays: list[JobStay] = field(default_factory=list)
-    packs: list[SeenPack] = field(default_factory=list)
+    stays: list[SlotStay] = field(default_factory=list)
+    packs: list[PackMade] = field(default_factory=list)
     # For each pack that does not come back: number of a job -> epochs trained. The machine is of no
     # use any more.
     stuck: list[dict[int, int]] = field(default_factory=list)

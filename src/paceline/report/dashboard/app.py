@@ -24,7 +24,7 @@ import msgspec
 from paceline.errors import PacelineError, UsageError
 from paceline.report.html.page import report_page
 from paceline.report.html.subject import ReportSubject
-from paceline.study.timeline import LATELY, read_live, watch
+from paceline.report.progress import read_live, watch
 
 Environ = dict[str, Any]
 Start = Callable[..., Any]
@@ -147,7 +147,7 @@ class _Events:
 def state_json(name: str, folder: Path) -> bytes:
     """Return what our page shows of a study, as one line of JSON."""
     state = read_live(folder)
-    fresh = state is not None and state.phase != "done" and time.time() - state.at < LATELY
+    fresh = state is not None and state.fresh
     found = {"study": name, "running": fresh, "state": msgspec.to_builtins(state)}
     return json.dumps(found, allow_nan=False).encode()
 

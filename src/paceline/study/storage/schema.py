@@ -20,15 +20,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, MsgspecError, Struct, UnsetType, field
+from msgspec import Meta, MsgspecError, Struct, defstruct, field
 
-Count = Annotated[int, Meta(ge=0, le=2**53)]  # of trials, epochs, examples, bytes
-Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]  # of 64 bits, as a bound or a choice
-#: A float as ``trial_codec.plain`` writes it: JSON has no NaN and no infinities.
-Real = float | Literal["nan", "inf", "-inf"]
+from paceline.records import BatchShape, Count, Scalar, Text, Whole
+from paceline.study.trial import STORED
+
 UNREADABLE = (MsgspecError, ValueError, RecursionError)  # errors of msgspec 0.19 are no ValueErrors
-Scalar = bool | Whole | float | str | None
-Text = str | None
 State = Literal[0, 1, 2, 3, 4]  # optuna.trial.TrialState
 OneAttribute = Annotated[dict[str, Any], Meta(min_length=1, max_length=1)]
 
@@ -144,34 +141,12 @@ JournalRecord = _OfStudies | _OfTrials | SetTrialUserAttr | SetTrialSystemAttr |
 # -- what Paceline keeps in a study ----------------------------------------------------------------
 
 
-class _Facts(Struct):
-    """What is kept of a trial that has ended and of one under way alike."""
-
-    plan: Text = None
-    not_packed: Text = None
-    worker: Text = None
-    best_epoch: Count | None = None
-    continues: Count | None = None
-    continued_at: Count | None = None
-    batch: BatchShape | None = None
-
-
-class TrialAttributes(_Facts):
-    """Attributes of a trial in storage. Others are of other programs, and of any type."""
-
-    hparams: dict[str, Scalar] = {}
-    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    epochs: Count = 0
-    seconds: Real = 0.0
-    program: Text = None
-    error: Text = None
-    rejected: Text = None
-    enqueued: bool = False
-    history: dict[str, list[Real]] = {}
-    members: list[list[Real]] = []
-    value: Real | None = None
-    costs: dict[str, float | str] = {}
-    draw: Count = 0
+#: Attributes of a trial in storage. Others are of other programs, and of any type. ``draw`` is that
+#: of random search.
+TrialAttributes = defstruct(
+    "TrialAttributes",
+    [(name, stored.kind, stored.default) for name, stored in STORED.items()] + [("draw", Count, 0)],
+)
 
 
 class StoredParameter(Struct):
@@ -204,16 +179,6 @@ class StoredSearch(Struct):
     steps_per_epoch: Count | None = None
     initial_epoch: Count | None = None
     validation_freq: Count | list[Count] | None = None
-
-
-class BatchShape(Struct):
-    """Shapes and dtypes of a batch, as ``data.arrays.shapes_to_json`` writes them."""
-
-    shape: list[Count] | UnsetType = UNSET
-    dtype: str | UnsetType = UNSET
-    entries: dict[str, BatchShape] | UnsetType = field(default=UNSET, name="dict")
-    items: list[BatchShape] | UnsetType = field(default=UNSET, name="list")
-    parts: list[BatchShape] | UnsetType = field(default=UNSET, name="tuple")
 
 
 class StudyMeta(Struct):
@@ -255,18 +220,13 @@ Number = Annotated[str, Meta(pattern=r"^\d{1,16}$")]  # of a trial or a job, as 
 Numbers = list[Count]
 
 
-class OpenTrial(_Facts, kw_only=True):
+_OPEN = [(name, stored.kind) for name, stored in STORED.items() if "open" in stored.forms]
+
+
+class OpenTrial(defstruct("_OpenTrial", _OPEN), kw_only=True):
     """A trial under way, as ``trial_codec.to_json`` writes it."""
 
-    seed: Count
-    epochs: Count
-    seconds: Real
     state: Literal["running", "paused"]
-    value: Real | None
-    history: dict[str, list[Real]]
-    members: list[list[Real]]
-    hparams: dict[str, Scalar]
-    program: Text
 
 
 class FamilyFacts(Struct):

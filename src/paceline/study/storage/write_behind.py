@@ -27,7 +27,7 @@ from paceline.study.storage.events import (
     TrialTaken,
 )
 from paceline.study.storage.storage import Stopwatch, StudyStorage
-from paceline.study.trial_codec import OPTUNA_STATES, folded, identity, kept_attributes
+from paceline.study.trial_codec import OPTUNA_STATES, identity, kept_attributes
 
 if TYPE_CHECKING:
     from paceline.study.storage.rdb_bulk import BulkWriter
@@ -267,7 +267,7 @@ class WriteBehind:
     def _write_batches(self) -> None:
         began = time.thread_time()
         while batch := self._next_batch():
-            count, left = len(batch), collections.deque(folded(batch))
+            count, left = len(batch), collections.deque(_folded(batch))
             tries = 0
             while not self._written(left):
                 wait = self.WAITS[min(tries, len(self.WAITS) - 1)]
@@ -478,3 +478,31 @@ class WriteBehind:
 def _raised_again(error: PacelineError) -> PacelineError:
     """Return a copy of an error, so that each raise has a traceback of its own."""
     return type(error)(*error.args)
+
+
+def _folded(batch: list[Record]) -> list[Record]:
+    """Return a batch in which each new trial's later records are part of its first one.
+
+    A slow storage (SQLite syncs the disk for every call) gets large batches, in which many trials
+    begin and end: each of them then takes one call instead of some twenty.
+    """
+    new: dict[int, FrozenTrial] = {}
+    others: list[Record] = []
+    for record in batch:
+        if isinstance(record, TrialCreated):
+            new[record.number] = record.template
+        if isinstance(record, TrialCreated | StudyDescribed) or record.number not in new:
+            others.append(record)
+            continue
+        template = new[record.number]
+        match record:
+            case EpochReported(_, epoch, value):
+                template.intermediate_values[epoch] = value
+            case TrialAnnotated(_, attrs):
+                template.user_attrs = {**template.user_attrs, **attrs}
+            case TrialFinished(_, state, values, attrs, when, noted):
+                template.user_attrs = {**template.user_attrs, **attrs}
+                template.system_attrs = {**template.system_attrs, **noted}
+                template.state, template.values = OPTUNA_STATES[state], values
+                template.datetime_complete = when
+    return others
