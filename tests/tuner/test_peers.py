@@ -10,7 +10,7 @@ import optuna
 from paceline.study import trial_codec
 from paceline.study.outside import OutsideChanges
 from paceline.study.workers.shared_study import PeerChanges
-from paceline.tuner.trial_events import PeerWatcher
+from paceline.tuner.peers import PeerWatcher
 
 
 class Shared:

@@ -29,8 +29,9 @@ from paceline.tuner.constraints import Constraints
 from paceline.tuner.context import SearchContext
 from paceline.tuner.first_build import make_variables
 from paceline.tuner.members import BuiltTrial, jobs_of, other_models
+from paceline.tuner.peers import PeerWatcher
 from paceline.tuner.progress import ProgressReporter
-from paceline.tuner.trial_events import PeerWatcher, TrialEvents
+from paceline.tuner.trial_events import TrialEvents
 
 
 class TrialLauncher:
