@@ -41,10 +41,10 @@ def say(text: str) -> None:
 
 def study(storage: str, n_trials: int) -> None:
     """Trials of three epochs, two at a time, that train nothing."""
+    from paceline.study.sharing.peers import ClaimLost
+    from paceline.study.sharing.worker import Worker
     from paceline.study.study import Study
     from paceline.study.trial import INTERRUPTED
-    from paceline.study.workers.shared_study import ClaimLost
-    from paceline.study.workers.worker import Worker
 
     worker = Worker(Path("runs/s/workers"), say)
     found = Study.open(

@@ -12,13 +12,13 @@ import pytest
 
 import paceline as package
 from paceline.errors import StudyError
-from paceline.study import outside
 from paceline.study.removal import Removal
+from paceline.study.sharing import requests
+from paceline.study.sharing.heartbeat import Heartbeats
+from paceline.study.sharing.worker import WORKERS, Worker
 from paceline.study.storage.folder import study_lock
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.study import Study
-from paceline.study.workers.heartbeat import Heartbeats
-from paceline.study.workers.worker import WORKERS, Worker
 
 SQLITE = "sqlite:///shared.db"
 
@@ -61,11 +61,11 @@ def test_it_is_said_whether_a_study_is_searched_or_paused(paceline):
     study = store.find("digits")
     assert study is not None
     assert paceline("studies").out.splitlines()[2].split()[7] == "runs"
-    outside.ask(store, study, "pause")
+    requests.ask(store, study, "pause")
     assert paceline("studies").out.splitlines()[2].split()[7] == "paused"
     (record,) = paceline("studies", "--json").json
     assert (record["searched"], record["paused"]) == (True, True)
-    outside.ask(store, study, "continue")
+    requests.ask(store, study, "continue")
     searched.close()
     worker.leave()
     (record,) = paceline("studies", "--json").json

@@ -15,11 +15,11 @@ import pytest
 from paceline.errors import TrialRejected
 from paceline.study import trial_codec
 from paceline.study.draft import BuildFailed
+from paceline.study.sharing.worker import Worker
 from paceline.study.study import Study
 from paceline.study.trial import Trial, TrialState
 from paceline.study.trials import trials_to_continue
 from paceline.study.view import StudyView
-from paceline.study.workers.worker import Worker
 
 
 def half(hp: Any, draft: Any) -> None:

@@ -28,7 +28,6 @@ from paceline.study.ask_tell import TrialAsker, TrialUpdates
 from paceline.study.draft import Draft
 from paceline.study.metadata import RestoredStudy, StoredStudy, StudyMetadata, check_name
 from paceline.study.objective import Direction
-from paceline.study.outside import OutsideWatch
 from paceline.study.proposer import Proposer
 from paceline.study.samplers.learnt import (
     LearntStudy,
@@ -40,6 +39,15 @@ from paceline.study.samplers.learnt import (
 from paceline.study.samplers.samplers import resolve_sampler, strategy_of
 from paceline.study.samplers.values import check_seed
 from paceline.study.searcher import Searcher
+from paceline.study.sharing.peers import (
+    ClaimLost,
+    PeerChanges,
+    StudyPeers,
+    join_and_load,
+    sampling_seed,
+)
+from paceline.study.sharing.watch import StudyWatch
+from paceline.study.sharing.worker import Worker
 from paceline.study.storage.events import StudyDescribed, TrialTaken
 from paceline.study.storage.folder import (
     check_folder,
@@ -52,14 +60,6 @@ from paceline.study.storage.storage import StudyStorage
 from paceline.study.storage.write_behind import LOGGED, WriteBehind
 from paceline.study.trial import UNDER_WAY, Trial
 from paceline.study.trials import TrialTable
-from paceline.study.workers.shared_study import (
-    ClaimLost,
-    PeerChanges,
-    StudyPeers,
-    join_and_load,
-    sampling_seed,
-)
-from paceline.study.workers.worker import Worker
 
 
 class Study:
@@ -71,7 +71,7 @@ class Study:
         store: StudyStorage,
         stored: StoredStudy | None,
         writer: WriteBehind,
-        outside: OutsideWatch,
+        watch: StudyWatch,
         *,
         direction: Direction | Sequence[Direction] | None,
         sampler: str | BaseSampler,
@@ -82,7 +82,7 @@ class Study:
         worker: Worker | None = None,
     ) -> None:
         """Make a study of what a storage holds; use ``Study.open``."""
-        self.name, self.writer, self.outside = name, writer, outside
+        self.name, self.writer, self.watch = name, writer, watch
         self._store = store
         self.exists = stored is not None  # in the storage, when it was opened
         self._restored = restored = RestoredStudy(stored, resumed)
@@ -111,11 +111,11 @@ class Study:
             note,
         )
         # A ``Searcher`` decides alone what is tried.
-        outside.runs_waiting = not isinstance(sampler, Searcher)
-        if outside.runs_waiting:
-            self.proposer.take_waiting = outside.take_waiting
-            self.proposer.refuse_waiting = outside.refuse
-        self.peers = StudyPeers(store, name, worker, self.trials, self.proposer, writer)
+        watch.runs_waiting = not isinstance(sampler, Searcher)
+        if watch.runs_waiting:
+            self.proposer.take_waiting = watch.take_waiting
+            self.proposer.refuse_waiting = watch.refuse
+        self.peers = StudyPeers(store, name, worker, self.trials, self.proposer, writer, watch)
         self.asker = TrialAsker(
             sampler, self.strategy, self.proposer, self.trials, self.peers, n_trials
         )
@@ -127,7 +127,7 @@ class Study:
             self.peers,
             restored,
             self.metadata,
-            outside,
+            watch,
         )
         # The writer's thread keeps the writer alive, so it ends with the study.
         weakref.finalize(self, _close_quietly, writer)
@@ -180,8 +180,8 @@ class Study:
         check_storage_text(storage)
         check_folder(Path(directory) / name)
         store = StudyStorage.of(storage, name, Path(directory))
-        outside = OutsideWatch(store)
-        writer = WriteBehind(store, note=note, owner=worker, look=worker and outside.look)
+        watch = StudyWatch(store)
+        writer = WriteBehind(store, note=note, owner=worker, look=worker and watch.look)
         with writer.stopwatch.running():
             resumed, stored = join_and_load(worker, store, name, writer, resumed, is_left)
             others = store.names() if storage is None and stored is None else []
@@ -195,7 +195,7 @@ class Study:
                 store,
                 stored,
                 writer,
-                outside,
+                watch,
                 direction=direction,
                 sampler=sampler,
                 seed=seed,
@@ -254,7 +254,6 @@ class Study:
             )
             if draft.waited:
                 self.writer.record(TrialTaken(draft.number, stored))
-                self.peers.own(draft.number)
             elif self.peers.shared:
                 number = self.peers.claim(stored, self.asker.n_trials_with(n_may_begin))
                 if number is None:
@@ -268,7 +267,8 @@ class Study:
                     draft.number = trial.number = number
         self.proposer.accept(draft, stored, hp.hparams)
         if not self._restored.ended_before(trial.number):
-            self.outside.began(trial.number, confirmed=not self.writer.unnumbered)
+            confirmed = self.peers.shared or not self.writer.unnumbered
+            self.watch.began(trial.number, confirmed=confirmed)
         self.trials.add(trial)
         self.asker.count_trial(trial)
         # Another process that reads the study finds its space there.
@@ -331,7 +331,7 @@ class Study:
                 self.updates.restart(now)
                 trial.state = "running"
         if not self.writer.unnumbered:
-            self.outside.renumber(moved)
+            self.watch.renumber(moved)
         return moved
 
     def sync_workers(self) -> PeerChanges | None:
@@ -385,8 +385,7 @@ class Study:
         self.updates.fail_left_running()
         self.writer.start(self.name)
         if self._worker is not None:
-            gone = self._worker.heartbeats.gone
-            self.outside.begin(self.writer.study_id, self._worker.token, self._restored, gone)
+            self.watch.begin(self.writer.study_id, self._worker, self._restored)
 
     def _with_sampler_of(
         self, theirs: Mapping[str, Any], meta: Mapping[str, Any]

@@ -6,13 +6,13 @@ Trials of workers that die are taken over; trials of this search that others hav
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
 from paceline.errors import StorageError
+from paceline.study.sharing.peers import PeerChanges
 from paceline.study.trial import Trial
-from paceline.study.workers.shared_study import PeerChanges
 from paceline.tuner.context import SearchContext
 from paceline.tuner.trial_events import TrialEvents
 
@@ -42,7 +42,7 @@ class PeerWatcher:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._context, self._launcher, self._sleep = context, launcher, sleep
-        self._events, self._outside = events, context.study.outside
+        self._events, self._watch = events, context.study.watch
         self._study, self._peers = context.study, context.study.peers
         self._trials, self._pruner = context.trials, context.pruner
         self._next, self._waits = 0.0, False
@@ -63,22 +63,20 @@ class PeerWatcher:
         if now < self._next and (n_left is None or n_left > self.LAST):
             return
         self._next = now + self.EVERY
-        changes = self._study.sync_workers()
-        if changes is not None:
-            self._apply(changes)
+        self._act_on(self._study.sync_workers())
 
     def look_last(self) -> None:
         """At the end of a search, takes in how other programs have ended its last trials."""
         with suppress(StorageError):  # the study tells when it closes
             self._study.writer.flush()
-            self._outside.look()
+            self._watch.look()
         self._take_numbers()
         self.hear()
 
     @property
     def paused(self) -> bool:
         """Whether another program has the study paused."""
-        return self._outside.request == "pause"
+        return self._watch.request == "pause"
 
     def rest(self) -> None:
         """Waits a moment, and looks what has changed."""
@@ -88,21 +86,11 @@ class PeerWatcher:
 
     def hear(self) -> None:
         """Takes in what other programs did: plain Optuna, a dashboard, `paceline stop`."""
-        if self._outside.request == "stop":
-            self._outside.request = None
+        if self._watch.request == "stop":
+            self._watch.request = None
             self.stopped_by = "stopped by `paceline stop`"
             self._context.stop.asked = True
-        changes = self._outside.take_changes()
-        if not changes or self._peers.shared:  # other workers tell of them, too
-            return
-        for stored in changes.ended_here:
-            self._events.told(stored)
-        for stored in changes.begun:
-            self._study.updates.learn_others(stored)
-        self._learn(map(self._study.updates.learn_others, changes.ended))
-        ours = {*self._trials.running, *self._trials.paused}
-        running = [t for t in self._study.trials if t.state == "running" and t.number not in ours]
-        self._trials.share(self._study.trials, len(running))
+        self._act_on(self._peers.hear())
 
     def _take_numbers(self) -> None:
         """Takes up the storage's numbers of trials that were begun while it did not answer."""
@@ -150,12 +138,16 @@ class PeerWatcher:
         self.rest()
         return True
 
-    def _apply(self, changes: PeerChanges) -> None:
+    def _act_on(self, changes: PeerChanges | None) -> None:
+        if changes is None:
+            return
         for number in changes.lost:
             self._lose(number)
         for stored in changes.told:
             self._events.told(stored)
-        self._learn(changes.ended)
+        if self._pruner is not None:
+            for trial in changes.ended:
+                self._pruner.learn_trial(trial, trial.by_epoch(self._context.objective.name))
         self._trials.share(self._study.trials, changes.n_theirs)
         for number in changes.adopted:
             epoch = self._launcher.adopt(number)
@@ -167,12 +159,6 @@ class PeerWatcher:
             self._took = True
             if self._context.handoff is not None:
                 self._context.handoff.forget()  # what was read is used up, and may be large
-
-    def _learn(self, ended: Iterable[Trial | None]) -> None:
-        """Tells the pruner of trials that have ended elsewhere."""
-        for trial in ended:
-            if trial is not None and self._pruner is not None:
-                self._pruner.learn_trial(trial, trial.by_epoch(self._context.objective.name))
 
     def _lose(self, number: int) -> None:
         """Stops a trial that another worker has taken over."""

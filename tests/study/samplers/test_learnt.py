@@ -25,9 +25,9 @@ from paceline.study.samplers.learnt import (
     read_learnt,
     stored_learnt,
 )
+from paceline.study.sharing.worker import Worker
 from paceline.study.study import Study
 from paceline.study.trial_codec import constraint_attributes
-from paceline.study.workers.worker import Worker
 
 RATE = FloatDistribution(1e-4, 1e-1, log=True)
 

@@ -1,15 +1,11 @@
-"""A study that other workers may search too: what this worker tells them and learns from them.
-
-``StudyPeers`` is there in every study and knows whether it is shared; ``SharedStudy`` does the work
-where a worker has joined the study.
-"""
+"""A study that other workers may search too: what this worker tells them and learns from them."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,12 +17,13 @@ from paceline.study import trial_codec
 from paceline.study.metadata import META, StoredStudy
 from paceline.study.objective import Direction
 from paceline.study.proposer import Proposer
+from paceline.study.sharing.claims import TrialClaims
+from paceline.study.sharing.watch import Change, StudyWatch
+from paceline.study.sharing.worker import Worker
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.storage.write_behind import WriteBehind
 from paceline.study.trial import INTERRUPTED, UNDER_WAY, Trial
 from paceline.study.trials import TrialTable
-from paceline.study.workers.claims import TrialChanges, TrialClaims
-from paceline.study.workers.worker import Worker
 
 #: Seconds before a storage that did not answer is asked again.
 _PAUSE = 1.0
@@ -38,21 +35,22 @@ class ClaimLost(Exception):
 
 @dataclass
 class PeerChanges:
-    """What the other workers have changed, as far as a search has to act on it."""
+    """What others have changed, as far as a search has to act on it."""
 
     lost: list[int] = field(default_factory=list)  # trials that this worker no longer trains
     # Trials of this worker that another program has ended.
     told: list[FrozenTrial] = field(default_factory=list)
-    ended: list[Trial] = field(default_factory=list)  # in other workers
+    ended: list[Trial] = field(default_factory=list)  # of others
     # This worker's new trials, which replace trials that nobody trains: the search begins them.
     adopted: list[int] = field(default_factory=list)
-    n_theirs: int = 0  # trials that other workers train now
+    n_theirs: int = 0  # trials that others train now
 
 
 class StudyPeers:
     """The other workers of a study: whether there are any, and what is shared with them.
 
-    ``worker`` is None for a study that is only read, or that nobody else may search.
+    ``worker`` is None for a study that is only read, or that nobody else may search; ``trials`` are
+    those that this worker knows.
     """
 
     def __init__(
@@ -63,13 +61,19 @@ class StudyPeers:
         trials: TrialTable,
         proposer: Proposer,
         writer: WriteBehind,
+        watch: StudyWatch,
     ) -> None:
-        self._store, self._study, self._worker = store, study, worker
+        self._store, self._study, self._worker, self._watch = store, study, worker, watch
         self._trials, self._proposer, self._writer = trials, proposer, writer
-        self._sharing: SharedStudy | None = None
         self._asks_again = 0.0  # when, after the storage did not answer
-        if worker is not None and worker.joined:
-            self._sharing = self._share(worker)
+        self._claims: TrialClaims | None = None
+        # Whether the trials so far were numbered by this worker, not by the storage.
+        self._numbered_alone = not self.shared
+        self._n_deaths = 0  # those that ``sync`` has dealt with
+        # Whether the trials that ended here have ended so in the storage, too.
+        self._ends_are_stored = True
+        # What was found and not returned yet: the storage may stop to answer in between.
+        self._found = PeerChanges()
 
     @property
     def shared(self) -> bool:
@@ -125,7 +129,7 @@ class StudyPeers:
             return None
         found = self._store.study_id(self._study)
         self._worker.join(self._store, found, self._writer, share=not made)
-        self._sharing = self._share(self._worker)
+        self._numbered_alone = not self._worker.shared
         stored = None if made else self._store.load(self._study)
         if stored is not None:
             self._trials.set_direction(*stored.directions)
@@ -149,78 +153,18 @@ class StudyPeers:
             return storage.get_study_user_attrs(study)[META]["id"]
 
     def claim(self, template: FrozenTrial, limit: int | None) -> int | None:
-        """Number a trial of a shared study in the storage.
+        """Number a trial of a shared study in the storage, and begin it for this worker.
 
         ``limit`` is how many trials the study shall have (None: no end). Returns None where the
         trial is not begun: another worker was quicker, or the storage does not answer.
         """
-        assert self._sharing is not None
         try:
-            return self._sharing.claim(template, limit)
+            claims = self._begun_claims()
+            claimed = claims.claim(template, limit)
         except StorageError as error:
             self._asks_again = time.monotonic() + _PAUSE
             self._proposer.note(f"no trial can be begun now: {error}")
             return None
-
-    def sync(self) -> PeerChanges | None:
-        """Take over what other workers of a shared study changed; None where nothing is learnt."""
-        assert self._sharing is not None
-        try:
-            return self._sharing.sync()
-        except StorageError:  # the writer tells the user
-            self._asks_again = time.monotonic() + _PAUSE
-            return None
-
-    def own(self, number: int) -> None:
-        """Note that a trial that waited is this worker's now."""
-        if self._sharing is not None:
-            self._sharing.own(number)
-
-    def release(self, number: int) -> None:
-        """Note that a trial of this worker has ended."""
-        if self._sharing is not None:
-            self._sharing.release(number)
-
-    def _share(self, worker: Worker) -> SharedStudy:
-        return SharedStudy(
-            self._store, self._study, worker, self._trials, self._proposer, self._writer
-        )
-
-
-class SharedStudy:
-    """The part of one worker, which has joined, in a study; ``trials`` are those that it knows."""
-
-    def __init__(
-        self,
-        store: StudyStorage,
-        study: str,
-        worker: Worker,
-        trials: TrialTable,
-        proposer: Proposer,
-        writer: WriteBehind,
-    ) -> None:
-        self._store, self._worker, self._trials = store, worker, trials
-        self._proposer, self._writer = proposer, writer
-        self._study = store.study_id(study)
-        self._claims: TrialClaims | None = None
-        self._numbered_alone = not worker.shared
-        self._n_deaths = 0  # those that ``sync`` has dealt with
-        # Whether the trials that ended here have ended so in the storage, too.
-        self._ends_are_stored = True
-
-    @property
-    def of_peers(self) -> set[int]:
-        """Numbers of the trials that other workers train."""
-        return set() if self._claims is None else self._claims.of_peers
-
-    def claim(self, template: FrozenTrial, limit: int | None) -> int | None:
-        """Make a trial in the storage, for this worker, and return its number.
-
-        None where another worker was quicker. ``limit`` is how many trials the study shall have
-        (None: no end). Raises StorageError where the storage does not answer.
-        """
-        claims = self._begun_claims()
-        claimed = claims.claim(template, limit)
         if claimed is None:
             if claims.taken(template):  # otherwise it is proposed again until the next ``sync``
                 self._proposer.tried.note(template.user_attrs["hparams"])
@@ -229,83 +173,107 @@ class SharedStudy:
         self._writer.know_trial_id(number, trial_id)
         return number
 
-    def own(self, number: int) -> None:
-        """Note that a trial that waited is this worker's now."""
-        if self._claims is not None:
-            self._claims.own(number)
+    def hear(self) -> PeerChanges | None:
+        """Learn what other programs have done to a study that is not shared, as last read.
 
-    def release(self, number: int) -> None:
-        """Note that a trial of this worker has ended."""
-        if self._claims is not None:
-            self._claims.release(number)
-
-    def sync(self) -> PeerChanges:
-        """Learn of other workers' trials, and take over those that dead workers left.
-
-        Raises StorageError where the storage does not answer.
+        None where there is nothing; ``sync`` tells of a shared study.
         """
-        found = PeerChanges()
-        if self._worker.n_deaths > self._n_deaths:
-            self._disown(found)
-        claims = self._begun_claims()
-        self._apply(claims.changes(), found)
-        self._proposer.skip_numbers(claims.n_known)
-        of_peers = map(self._trials.get, claims.of_peers)
-        found.n_theirs = sum(t is not None and t.continues is None for t in of_peers)
+        if self.shared:
+            return None
+        changes, theirs = self._watch.take_changes()
+        if not changes:
+            return None
+        self._learn(changes)
+        return self._take_found(theirs)
+
+    def sync(self) -> PeerChanges | None:
+        """Learn what others have done to a shared study, and take over what dead workers left.
+
+        None where nothing is learnt, since the storage does not answer.
+        """
+        assert self._worker is not None
+        try:
+            if self._worker.n_deaths > self._n_deaths:
+                self._disown(self._worker.n_deaths)
+            claims = self._begun_claims()
+            self._watch.look()
+            changes, theirs = self._watch.take_changes()
+            self._learn(changes)
+            left = self._watch.left(theirs)
+            replaced = {stored.number for stored in left if self._adopt(stored, claims)}
+        except StorageError:  # the writer tells the user
+            self._asks_again = time.monotonic() + _PAUSE
+            return None
+        self._proposer.skip_numbers(self._watch.n_known)
+        return self._take_found([one for one in theirs if one.number not in replaced])
+
+    def _take_found(self, theirs: Sequence[FrozenTrial]) -> PeerChanges:
+        known = [self._trials.get(stored.number) for stored in theirs]
+        found, self._found = self._found, PeerChanges()
+        found.n_theirs = sum(trial is not None and trial.continues is None for trial in known)
         return found
 
     def _begun_claims(self) -> TrialClaims:
         """The claims, made when the study's trials begin to be shared."""
         if self._claims is None:
+            assert self._worker is not None
             # Trials that were numbered here are in the storage before any is claimed there.
             self._writer.flush()
-            trials = list(self._trials)
-            alone = self._numbered_alone
-            self._claims = TrialClaims(self._store, self._study, self._worker)
-            self._claims.set_known(
-                mine=[t.number for t in trials if alone and t.state in UNDER_WAY],
-                own=range(self._proposer.next_number if alone else 0),
-                known=[
-                    t.number for t in trials if self._ends_are_stored and t.state not in UNDER_WAY
-                ],
+            ended = [trial.number for trial in self._trials if trial.state not in UNDER_WAY]
+            mine = [t.number for t in self._trials if t.state in UNDER_WAY and not t.by_others]
+            self._watch.share(
+                mine=mine if self._numbered_alone else (),
+                ended=ended if self._ends_are_stored else (),
+            )
+            self._claims = TrialClaims(
+                self._store, self._writer.study_id, self._worker, self._watch
             )
         return self._claims
 
-    def _apply(self, changes: TrialChanges, found: PeerChanges) -> None:
+    def _learn(self, changes: Iterable[Change]) -> None:
         """Bring the table of trials and the proposer up to date with the storage."""
-        for stored in changes.begun:
-            self._put(stored)
-            self._proposer.learn_peer_trial(stored, self._trials.signs)
-        for stored in changes.ended:
-            was = self._trials.get(stored.number)
-            trial = self._put(stored)
-            self._proposer.learn_peer_trial(stored, self._trials.signs)
-            if trial is None or trial.error == INTERRUPTED:
-                found.lost.append(stored.number)  # this worker may have trained it
-            elif was is None or was.state in UNDER_WAY:
-                found.ended.append(trial)
-        for number in changes.withdrawn:
-            self._trials.remove(number)
-            self._proposer.lose_trial(number)
-        for stored in changes.lost:
-            if stored.user_attrs.get("error") != INTERRUPTED:
-                found.told.append(stored)
-                continue
-            trial = self._put(stored)
-            self._proposer.lose_trial(stored.number)
-            found.lost.append(stored.number)
-            if trial is not None and trial.error != INTERRUPTED:
-                found.ended.append(trial)
-        for stored in changes.left:
-            number = self._adopt(stored)
-            if number is not None:
-                found.adopted.append(number)
+        found = self._found
+        for change in changes:
+            stored, number = change.trial, change.trial.number
+            match change.kind:
+                case "begun":
+                    self._put(stored)
+                    self._proposer.learn_peer_trial(stored, self._trials.signs)
+                case "ended":
+                    was, trial = self._trials.get(number), self._put(stored)
+                    self._proposer.learn_peer_trial(stored, self._trials.signs)
+                    if trial is None or trial.error == INTERRUPTED:
+                        found.lost.append(number)  # this worker may have trained it
+                    elif was is None or was.state in UNDER_WAY:
+                        found.ended.append(trial)
+                case "withdrawn":
+                    self._trials.remove(number)
+                    self._proposer.lose_trial(number)
+                case "ended here" if stored.user_attrs.get("error") == INTERRUPTED:
+                    self._put(stored)
+                    self._proposer.lose_trial(number)
+                    found.lost.append(number)
+                case "ended here":
+                    found.told.append(stored)
 
-    def _adopt(self, stored: FrozenTrial) -> int | None:
-        """Begin a trial in place of one that its worker left; None where another worker does."""
+    def _put(self, stored: FrozenTrial) -> Trial | None:
+        """Show a trial as others have it."""
+        trial = trial_codec.from_frozen(stored)
+        if trial is not None:
+            if trial.by_others:
+                trial_codec.note_best_so_far(trial, stored, self._trials.sign < 0)
+            self._trials.add(trial)
+        return trial
+
+    def _adopt(self, stored: FrozenTrial, claims: TrialClaims) -> bool:
+        """Begin a trial in place of one that its worker left, unless another worker does.
+
+        False where it has ended after all, and counts.
+        """
+        assert self._worker is not None
         left = trial_codec.from_frozen(stored)
         if left is None:
-            return None
+            return False
         template = trial_codec.to_frozen(
             left,
             stored.params,
@@ -313,38 +281,34 @@ class SharedStudy:
             owner=self._worker.token,
             attributes=trial_codec.kept_attributes(stored),
         )
-        claims = self._begun_claims()
-        claimed = claims.replace(stored, template)
-        if stored.number in claims.of_peers:  # it has ended after all, and counts
-            return None
+        interrupted, claimed = claims.replace(stored, template)
+        if not interrupted:
+            return False
         self._trials.add(replace(left, state="failed", error=INTERRUPTED))
         self._proposer.lose_trial(left.number)
-        if claimed is None:
-            return None
-        number, trial_id = claimed
-        self._writer.know_trial_id(number, trial_id)
-        begun = Trial(number, hparams=left.hparams, seed=left.seed, continues=left.continues)
-        self._trials.add(replace(begun, rejected=left.rejected, enqueued=left.enqueued))
-        self._proposer.adopt_peer_trial(number, template, left.hparams)
-        return number
+        if claimed is not None:
+            number, trial_id = claimed
+            self._writer.know_trial_id(number, trial_id)
+            self._watch.began(number, confirmed=True)
+            begun = Trial(number, hparams=left.hparams, seed=left.seed, continues=left.continues)
+            self._trials.add(replace(begun, rejected=left.rejected, enqueued=left.enqueued))
+            self._proposer.adopt_peer_trial(number, template, left.hparams)
+            self._found.adopted.append(number)
+        return True
 
-    def _put(self, stored: FrozenTrial) -> Trial | None:
-        trial = trial_codec.from_frozen(stored)
-        if trial is not None:
-            self._trials.add(trial)
-        return trial
-
-    def _disown(self, found: PeerChanges) -> None:
+    def _disown(self, n_deaths: int) -> None:
         """Give up this worker's trials under way, since others declared it dead.
 
         Other workers take them over; those that were not written to the storage are nobody's.
         """
-        n_deaths = self._worker.n_deaths
         self._writer.flush()
         self._n_deaths = n_deaths
-        mine = {t.number for t in self._trials if t.state in UNDER_WAY} - self.of_peers
-        found.lost = sorted(mine | self._writer.dropped)
-        for number in found.lost:
+        _, theirs = self._watch.take_changes()
+        under_way = {trial.number for trial in self._trials if trial.state in UNDER_WAY}
+        mine = under_way - {stored.number for stored in theirs}
+        lost = sorted({*self._found.lost, *mine, *self._writer.dropped})
+        self._found = PeerChanges(lost)
+        for number in lost:
             self._proposer.lose_trial(number)
             self._trials.remove(number)
         self._claims, self._numbered_alone, self._ends_are_stored = None, False, False

@@ -14,15 +14,15 @@ from optuna.trial import TrialState as OptunaState
 
 import servers
 from marks import slow_where
+from paceline.study.sharing.claims import TrialClaims, stands
+from paceline.study.sharing.heartbeat import MISSED
+from paceline.study.sharing.peers import ClaimLost
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.study import Study
 from paceline.study.trial import INTERRUPTED
 from paceline.study.trials import trials_to_continue
-from paceline.study.workers.claims import TrialClaims, stands
-from paceline.study.workers.heartbeat import MISSED
-from paceline.study.workers.shared_study import ClaimLost
 from study.builds import small_build
-from study.workers.party import EVERY, Clock, Party, begin, end, floating, must_begin
+from study.sharing.party import EVERY, Clock, Party, begin, end, floating, must_begin
 
 
 @pytest.fixture(
