@@ -27,7 +27,7 @@ from paceline.study import trial_codec
 from paceline.study.ask_tell import TrialAsker, TrialUpdates
 from paceline.study.draft import Draft
 from paceline.study.metadata import RestoredStudy, StoredStudy, StudyMetadata, check_name
-from paceline.study.objective import Direction
+from paceline.study.objectives import Direction
 from paceline.study.proposer import Proposer
 from paceline.study.samplers.learnt import (
     LearntStudy,
@@ -181,7 +181,12 @@ class Study:
         check_folder(Path(directory) / name)
         store = StudyStorage.of(storage, name, Path(directory))
         watch = StudyWatch(store)
-        writer = WriteBehind(store, note=note, owner=worker, look=worker and watch.look)
+        writer = WriteBehind(
+            store,
+            note=note,
+            still_mine=worker and worker.still_mine,
+            look=worker and watch.look,
+        )
         with writer.stopwatch.running():
             resumed, stored = join_and_load(worker, store, name, writer, resumed, is_left)
             others = store.names() if storage is None and stored is None else []

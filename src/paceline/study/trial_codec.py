@@ -26,8 +26,7 @@ from paceline.study.storage.events import (
     TrialCreated,
     TrialFinished,
 )
-from paceline.study.storage.schema import UNREADABLE, TrialAttributes
-from paceline.study.storage.schema_errors import shown, why
+from paceline.study.storage.schema import UNREADABLE, TrialAttributes, shown, why
 from paceline.study.trial import Trial, TrialState
 
 OPTUNA_STATES: dict[str, OptunaState] = {

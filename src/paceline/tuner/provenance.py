@@ -22,7 +22,7 @@ from paceline.executor.base import LEAST_TRIALS
 from paceline.program.trace import check_precision
 from paceline.report.summary import STOPPING_RULES
 from paceline.study.metadata import check_name
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
 from paceline.study.pruners.pruners import pruner_text
 from paceline.study.searcher import SearchStrategy
 from paceline.study.storage import schema

@@ -16,7 +16,7 @@ from paceline.report.results import results_frame
 from paceline.report.tables import column_names, hparam_names
 from paceline.search_space.html import HistoryTable, HparamsTable
 from paceline.study.lineage import Stretch, line_of, schedule_of
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
 from paceline.study.study import Study
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable

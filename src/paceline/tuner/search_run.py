@@ -16,7 +16,7 @@ from paceline.executor.local import LocalExecutor
 from paceline.executor.protocol import PackExecutor
 from paceline.executor.remote.cluster import Cluster
 from paceline.program.files import as_shown
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
 from paceline.study.pruners.pbt import PBT
 from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
 from paceline.study.samplers.samplers import note_on_state, strategy_of

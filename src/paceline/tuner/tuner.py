@@ -21,7 +21,7 @@ from paceline.report.progress import Progress
 from paceline.report.summary import search_summary, steps_in_python
 from paceline.study.lineage import copied_line
 from paceline.study.metadata import check_name
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
 from paceline.study.pruners.pruners import check_pruner
 from paceline.study.samplers.learnt import check_learn_from
 from paceline.study.samplers.samplers import strategy_of

@@ -11,7 +11,7 @@ from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.errors import ProjectError
 from paceline.compat.keras_tuner.files import read_json
 from paceline.errors import ObjectiveError, StudyError
-from paceline.study.objective import Direction
+from paceline.study.objectives import Direction
 from paceline.study.study import Study
 
 _ORACLE = "oracle.json"

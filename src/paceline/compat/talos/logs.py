@@ -16,7 +16,7 @@ from paceline.compat.talos.rounds import known_direction
 from paceline.compat.talos.run_folder import parameter_columns
 from paceline.errors import StudyError
 from paceline.search_space import HyperParameters
-from paceline.study.objective import Direction, named_objective
+from paceline.study.objectives import Direction, named_objective
 from paceline.study.study import Study
 
 #: Columns that ``power_draw_append`` adds to the metrics.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from paceline.study.objective import Direction, infer_direction
+from paceline.study.objectives import Direction, infer_direction
 
 #: Columns before those of metrics and parameters.
 _TIMES = ["start", "end", "duration", "round_epochs"]

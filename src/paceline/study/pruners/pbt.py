@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from paceline.errors import UsageError
-from paceline.study.objective import Direction
+from paceline.study.objectives import Direction
 from paceline.study.pruners.asha import Verdict
 from paceline.study.samplers.values import seeded_bits
 from paceline.study.trial import Trial

@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import UsageError
-from paceline.study.objective import Direction
+from paceline.study.objectives import Direction
 from paceline.study.pruners.asha import ASHA, AshaPruner, EndedTrial, Verdict
 from paceline.study.pruners.pbt import PBT, PopulationPruner, read_pbt
 from paceline.study.pruners.wilcoxon import PairedWilcoxon

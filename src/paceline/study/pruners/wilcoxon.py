@@ -16,7 +16,7 @@ from optuna.trial import TrialState as OptunaState
 from optuna.trial import create_trial
 
 from paceline.errors import UsageError
-from paceline.study.objective import Direction, is_better
+from paceline.study.objectives import Direction, is_better
 from paceline.study.pruners.asha import EndedTrial, Verdict
 from paceline.study.storage.storage import quiet_optuna
 from paceline.study.trial import Trial

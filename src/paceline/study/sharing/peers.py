@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial
 from paceline.errors import StorageError, StudyError
 from paceline.study import trial_codec
 from paceline.study.metadata import META, StoredStudy
-from paceline.study.objective import Direction
+from paceline.study.objectives import Direction
 from paceline.study.proposer import Proposer
 from paceline.study.sharing.claims import TrialClaims
 from paceline.study.sharing.watch import Change, StudyWatch

@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial
 from paceline.errors import PacelineError, StorageError, StudyError
 from paceline.program.files import as_shown
 from paceline.study.metadata import META, StoredStudy, check_meta
-from paceline.study.objective import Direction
+from paceline.study.objectives import Direction
 from paceline.study.samplers.values import n_missing
 from paceline.study.storage.folder import check_writable
 from paceline.study.storage.journal import HOW_TO_REPAIR, JournalFile

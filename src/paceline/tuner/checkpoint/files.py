@@ -35,7 +35,7 @@ from safetensors.numpy import save_file
 
 from paceline.errors import StudyError, UsageError
 from paceline.program.files import as_shown, file_digest, replace_durably, temporary_beside
-from paceline.study.storage import schema, schema_errors
+from paceline.study.storage import schema
 from paceline.study.trial_codec import plain
 
 #: The format of the facts that this version writes and reads.
@@ -249,7 +249,7 @@ def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot | None, str]:
             arrays = {name: _array(file.get_tensor(name), header.kinds, name) for name in names}
         return Snapshot(header.facts, arrays), ""
     except (msgspec.ValidationError, RecursionError) as error:
-        return None, f"cannot be read ({schema_errors.why(error, held)})"
+        return None, f"cannot be read ({schema.why(error, held)})"
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         return None, f"cannot be read ({type(error).__name__}: {error})"
 
@@ -338,7 +338,7 @@ class SavePolicy:
         except schema.UNREADABLE as error:
             raise StudyError(
                 "study: its last checkpoint does not hold what this version of Paceline writes "
-                f"({schema_errors.why(error, snapshot.facts)}); go on with the version that wrote "
+                f"({schema.why(error, snapshot.facts)}); go on with the version that wrote "
                 f"it, or remove {as_shown(self._checkpoints.folder)}: then the trials that were "
                 "under way begin again, and what has ended stays."
             ) from None
