@@ -14,7 +14,7 @@ from paceline.executor.process import StopSignal
 from paceline.executor.protocol import PackExecutor
 from paceline.report.progress import Progress
 from paceline.study.objectives import Objective
-from paceline.study.pruners.pruners import Pruner
+from paceline.study.pruners.base import Pruner
 from paceline.study.study import Study
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.checkpoint.best_models import TrainedModels

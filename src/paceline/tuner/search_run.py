@@ -17,8 +17,9 @@ from paceline.executor.protocol import PackExecutor
 from paceline.executor.remote.cluster import Cluster
 from paceline.program.files import as_shown
 from paceline.study.objectives import Objective
+from paceline.study.pruners.base import Pruner
 from paceline.study.pruners.pbt import PBT
-from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
+from paceline.study.pruners.pruners import make_pruner, pruner_text
 from paceline.study.samplers.samplers import note_on_state, strategy_of
 from paceline.study.storage.folder import check_folder
 from paceline.study.study import Study

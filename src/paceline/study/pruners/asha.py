@@ -18,16 +18,12 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from paceline.errors import UsageError
 from paceline.study.objectives import Direction
+from paceline.study.pruners.base import EndedTrial, Pruner, Verdict
 from paceline.study.trial import Trial
-
-#: What becomes of a trial after an epoch.
-Verdict = Literal["go", "prune", "pause"]
-#: A trial that has ended, with epoch -> the objective's value; an epoch may have none.
-EndedTrial = tuple[Trial, Mapping[int, float]]
 
 
 @dataclass(frozen=True)
@@ -214,7 +210,7 @@ class RungLadder:
             rung.paused.pop(number, None)
 
 
-class AshaPruner(RungLadder):
+class AshaPruner(RungLadder, Pruner):
     """ASHA over a study's trials.
 
     ``n_trials`` is the study's total (None when only time bounds it); trials of ``past``, which
@@ -232,7 +228,7 @@ class AshaPruner(RungLadder):
             self.learn_trial(trial, values)
 
     def learn_trial(self, trial: Trial, values: Mapping[int, float]) -> None:
-        """Put a trial that has ended into the rungs that it reached; see ``pruners.Pruner``."""
+        """Put a trial that has ended into the rungs that it reached; see ``Pruner``."""
         # One epoch more than it trained: its last epoch may have been at a rung.
         epochs = max(values, default=0) + 1
         for rung in self._settings.rungs(epochs):
