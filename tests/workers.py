@@ -47,7 +47,7 @@ def study(storage: str, n_trials: int) -> None:
     from paceline.study.trial import INTERRUPTED
 
     worker = Worker(Path("runs/s/workers"), say)
-    found = Study.open(
+    found = Study(
         "s", storage=storage or None, direction="maximize", n_trials=n_trials, worker=worker
     )
     found.persist({})

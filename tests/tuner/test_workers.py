@@ -178,7 +178,7 @@ def test_two_searches_are_given_the_same_known_starts(start: Start) -> None:
 def tell_trials(values: list[float]) -> list[int]:
     """Joins the study as another process that tells of trials of these values; their numbers."""
     worker = Worker(Path("runs/s/workers"), lambda text: None, every=0.3)
-    study = Study.open("s", direction="maximize", n_trials=500, worker=worker)
+    study = Study("s", direction="maximize", n_trials=500, worker=worker)
     study.persist(study.metadata.meta)
     numbers: list[int] = []
     for value in values:

@@ -3,7 +3,7 @@
 A trial is kept three times, each for one purpose: as the ``Trial`` that users see (``trials.py``),
 in the study in memory that samplers learn from (``samplers/in_memory_study.py``), and in the
 storage, which a thread writes (``storage/write_behind.py``). ``accept`` and the methods of
-``TrialUpdates`` do not wait for the storage; ``open``, ``persist``, ``state`` and ``close`` do.
+``TrialUpdates`` do not wait for the storage; opening, ``persist``, ``state`` and ``close`` do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from paceline.search_space import HyperParameters
 from paceline.study import trial_codec
 from paceline.study.ask_tell import TrialAsker, TrialUpdates
 from paceline.study.draft import Draft
-from paceline.study.metadata import RestoredStudy, StoredStudy, StudyMetadata, check_name
+from paceline.study.metadata import RestoredStudy, StudyMetadata, check_name
 from paceline.study.objectives import Direction
 from paceline.study.proposer import Proposer
 from paceline.study.samplers.learnt import (
@@ -68,74 +68,6 @@ class Study:
     def __init__(
         self,
         name: str,
-        store: StudyStorage,
-        stored: StoredStudy | None,
-        writer: WriteBehind,
-        watch: StudyWatch,
-        *,
-        direction: Direction | Sequence[Direction] | None,
-        sampler: str | BaseSampler,
-        seed: int,
-        n_trials: int | None,
-        note: Callable[[str], None],
-        resumed: Mapping[str, Any] | None = None,
-        worker: Worker | None = None,
-    ) -> None:
-        """Make a study of what a storage holds; use ``Study.open``."""
-        self.name, self.writer, self.watch = name, writer, watch
-        self._store = store
-        self.exists = stored is not None  # in the storage, when it was opened
-        self._restored = restored = RestoredStudy(stored, resumed)
-        self.resumed = restored.resumed is not None  # it continues from a snapshot
-        # Every search that begins has a session of its own; one that is resumed keeps its session.
-        session = secrets.token_hex(8) if worker is None else worker.token
-        if self.resumed and stored is not None:
-            session = stored.meta["session"]
-        self.trials = TrialTable(name)
-        if stored is not None:
-            self.trials.set_direction(*stored.directions)
-        if direction is not None:
-            named = (direction,) if isinstance(direction, str) else direction
-            self.trials.set_direction(*named)
-        self.metadata = StudyMetadata(name, stored, session)
-        self._worker, self._seed = worker, check_seed(seed)
-        self._learnt: Sequence[LearntStudy] = ()
-        self.strategy = strategy_of(sampler)
-        sampling = sampling_seed(self._seed, worker)
-        self.proposer = Proposer(
-            resolve_sampler(sampler, sampling),
-            sampling,
-            self.metadata.space,
-            restored,
-            self.trials.signs,
-            note,
-        )
-        # A ``Searcher`` decides alone what is tried.
-        watch.runs_waiting = not isinstance(sampler, Searcher)
-        if watch.runs_waiting:
-            self.proposer.take_waiting = watch.take_waiting
-            self.proposer.refuse_waiting = watch.refuse
-        self.peers = StudyPeers(store, name, worker, self.trials, self.proposer, writer, watch)
-        self.asker = TrialAsker(
-            sampler, self.strategy, self.proposer, self.trials, self.peers, n_trials
-        )
-        self.updates = TrialUpdates(
-            self.trials,
-            self.asker,
-            self.proposer,
-            writer,
-            self.peers,
-            restored,
-            self.metadata,
-            watch,
-        )
-        # The writer's thread keeps the writer alive, so it ends with the study.
-        weakref.finalize(self, _close_quietly, writer)
-
-    @classmethod
-    def open(
-        cls,
-        name: str,
         *,
         storage: str | BaseStorage | None = None,
         directory: Path = Path("runs"),
@@ -147,8 +79,8 @@ class Study:
         worker: Worker | None = None,
         is_left: Callable[[FrozenTrial], bool] | None = None,
         note: Callable[[str], None] = LOGGED,
-    ) -> Study:
-        """Return a study with what is stored of it; writes nothing.
+    ) -> None:
+        """Open a study with what is stored of it; writes nothing.
 
         Args:
             name: The study's name, also that of its folder.
@@ -195,20 +127,55 @@ class Study:
             if stored is None and worker is not None:
                 check_unowned(Path(directory) / name, storage)
             check_pickles(name, stored.trials if stored is not None else ())
-            return cls(
-                name,
-                store,
-                stored,
-                writer,
-                watch,
-                direction=direction,
-                sampler=sampler,
-                seed=seed,
-                n_trials=n_trials,
-                note=note,
-                resumed=resumed,
-                worker=worker,
+            self.name, self.writer, self.watch = name, writer, watch
+            self._store = store
+            self.exists = stored is not None  # in the storage, when it was opened
+            self._restored = restored = RestoredStudy(stored, resumed)
+            self.resumed = restored.resumed is not None  # it continues from a snapshot
+            # Every search that begins has a session of its own; one that is resumed keeps it.
+            session = secrets.token_hex(8) if worker is None else worker.token
+            if self.resumed and stored is not None:
+                session = stored.meta["session"]
+            self.trials = TrialTable(name)
+            if stored is not None:
+                self.trials.set_direction(*stored.directions)
+            if direction is not None:
+                named = (direction,) if isinstance(direction, str) else direction
+                self.trials.set_direction(*named)
+            self.metadata = StudyMetadata(name, stored, session)
+            self._worker, self._seed = worker, check_seed(seed)
+            self._learnt: Sequence[LearntStudy] = ()
+            self.strategy = strategy_of(sampler)
+            sampling = sampling_seed(self._seed, worker)
+            self.proposer = Proposer(
+                resolve_sampler(sampler, sampling),
+                sampling,
+                self.metadata.space,
+                restored,
+                self.trials.signs,
+                note,
             )
+            # A ``Searcher`` decides alone what is tried.
+            watch.runs_waiting = not isinstance(sampler, Searcher)
+            if watch.runs_waiting:
+                self.proposer.take_waiting = watch.take_waiting
+                self.proposer.refuse_waiting = watch.refuse
+            self.peers = StudyPeers(store, name, worker, self.trials, self.proposer, writer, watch)
+            self.asker = TrialAsker(
+                sampler, self.strategy, self.proposer, self.trials, self.peers, n_trials
+            )
+            self.updates = TrialUpdates(
+                self.trials,
+                self.asker,
+                self.proposer,
+                writer,
+                self.peers,
+                restored,
+                self.metadata,
+                watch,
+            )
+            # The writer's thread keeps the writer alive, so it ends with the study.
+            weakref.finalize(self, _close_quietly, writer)
 
     @property
     def seed(self) -> int:

@@ -434,7 +434,7 @@ class StudyResults:
     def _require_study(self) -> Study:
         if self._study is None:
             config = self._config
-            study = Study.open(self.name, storage=config.storage, directory=config.directory)
+            study = Study(self.name, storage=config.storage, directory=config.directory)
             if not study.exists:
                 raise StudyError(f"study: there is no study {self.name!r} yet; run search first.")
             self._study = study

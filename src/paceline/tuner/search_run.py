@@ -122,7 +122,7 @@ class SearchRun:
         check_folder(config.folder)
         resumable = strategy_of(config.sampler).resumable
         snapshot = self._policy.load(self._note) if resumable else None
-        self.study = study = Study.open(
+        self.study = study = Study(
             config.study,
             storage=config.storage,
             directory=config.directory,

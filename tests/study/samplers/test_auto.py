@@ -132,7 +132,7 @@ def test_of_two_that_choose_at_once_the_one_that_makes_the_study_decides(
     clock, storage = Clock(), optuna.storages.InMemoryStorage()
 
     def opened(sampler: str) -> Study:
-        return Study.open(
+        return Study(
             "s",
             storage=storage,
             direction="minimize",

@@ -54,7 +54,7 @@ class Party:
         )
         settings: dict[str, Any] = {"direction": "maximize", "n_trials": 1000, **arguments}
         settings["note"] = self.notes.append
-        study = Study.open("s", storage=self.storage, worker=worker, **settings)
+        study = Study("s", storage=self.storage, worker=worker, **settings)
         study.persist({})
         self.workers[study] = worker
         if beats:

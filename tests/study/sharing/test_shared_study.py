@@ -112,7 +112,7 @@ def test_a_study_has_no_more_trials_than_wanted(party: Party) -> None:
     one.sync_workers()
     assert [trial.number for trial in one.trials] == [0, 1, 2, 3, 4]
     assert len(party.stored()) == 8  # those withdrawn are there, as failed
-    assert len(Study.open("s", storage=party.storage).trials) == 5
+    assert len(Study("s", storage=party.storage).trials) == 5
 
 
 def test_no_more_trials_begin_than_have_epochs_left(party: Party) -> None:

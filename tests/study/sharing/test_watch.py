@@ -141,7 +141,7 @@ def test_a_running_trial_of_another_program_stays_its_own(store) -> None:
     theirs = other(store)
     trial = theirs.ask()
     trial.set_user_attr("hparams", {"batch": 32})
-    study = Study.open("s", storage=None if store.rows is None else "sqlite:///s.db")
+    study = Study("s", storage=None if store.rows is None else "sqlite:///s.db")
     study.persist({"objective": "loss", "direction": "minimize"})
     study.close()
     theirs.tell(trial, 0.5)

@@ -52,7 +52,7 @@ def from_keras_tuner(
     wanted = _objective_of(folder, trials, objective)
     direction: Direction = "maximize" if wanted.direction == "max" else "minimize"
     name = folder.resolve().name if study is None else study
-    made = Study.open(name, storage=storage, directory=Path(directory), direction=direction)
+    made = Study(name, storage=storage, directory=Path(directory), direction=direction)
     if made.exists:
         raise StudyError(f"study: there is a study {name!r} already; give another name for study=.")
     made.persist(

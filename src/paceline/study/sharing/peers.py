@@ -340,7 +340,7 @@ def join_and_load(
 ) -> tuple[Mapping[str, Any] | None, StoredStudy | None]:
     """Join the other workers of a study, if it is in the storage, and read it.
 
-    ``worker`` is None where the study is only read; ``is_left`` is as ``Study.open`` takes it.
+    ``worker`` is None where the study is only read; ``is_left`` is as ``Study`` takes it.
     Returns the snapshot, or None where other workers have searched on; and the study, or None where
     there is none of this name.
     """
