@@ -19,7 +19,7 @@ class Shared:
 
     def __init__(self, looks: int) -> None:
         self.looks, self.left = looks, [7]
-        self.peers = self
+        self.peers = self.worker = self
         self.watch = SimpleNamespace(request=None)
 
     def hear(self) -> None:

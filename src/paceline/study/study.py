@@ -218,7 +218,7 @@ class Study:
                 values,
                 {name: parameters[name].distribution for name in values},
                 draw=None if self.asker.draws_alone else draft.draw,
-                owner=self.peers.token,
+                owner=None if self._worker is None else self._worker.token,
                 attributes={
                     **trial_codec.constraint_attributes(draft.constraints),
                     **self.proposer.sampled.study.noted(draft.sampled_number),

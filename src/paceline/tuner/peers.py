@@ -124,13 +124,13 @@ class PeerWatcher:
         begun here. False when there is nothing to wait for: no trial runs elsewhere, or every
         worker with a trial has given a sign of life since this search had nothing to do.
         """
-        if not self._peers.shared:
+        peers, worker = self._peers, self._peers.worker
+        if not peers.shared or worker is None:
             return False
         if not self._waits:
             self._waits = True
-            self._peers.watch_peers()
-        peers = self._peers
-        if not peers.waits and (not self._trials.n_theirs or peers.all_peers_alive()):
+            worker.watch_peers()
+        if not peers.waits and (not self._trials.n_theirs or worker.all_peers_alive()):
             self._waits = self._took = False
             self._next = 0.0
             self.look()  # takes over the trials of a worker that was found dead a moment ago

@@ -436,10 +436,10 @@ def test_a_beat_of_a_moment_ago_does_not_say_that_one_lives(party: Party) -> Non
     two.sync_workers()
     party.workers[one].beat()  # its last, and nobody has seen it
     party.die(one)
-    two.peers.watch_peers()
-    assert not two.peers.all_peers_alive()
+    party.workers[two].watch_peers()
+    assert not party.workers[two].all_peers_alive()
     party.pass_time((MISSED + 2) * EVERY)
-    assert two.peers.all_peers_alive()  # those that are gone are not waited for
+    assert party.workers[two].all_peers_alive()  # those that are gone are not waited for
     heard = two.sync_workers()
     assert heard is not None and len(heard.adopted) == 1
 

@@ -63,7 +63,7 @@ class StudyPeers:
         writer: WriteBehind,
         watch: StudyWatch,
     ) -> None:
-        self._store, self._study, self._worker, self._watch = store, study, worker, watch
+        self._store, self._study, self.worker, self._watch = store, study, worker, watch
         self._trials, self._proposer, self._writer = trials, proposer, writer
         self._asks_again = 0.0  # when, after the storage did not answer
         self._claims: TrialClaims | None = None
@@ -78,17 +78,12 @@ class StudyPeers:
     @property
     def shared(self) -> bool:
         """Whether other workers search the study, or have since this one joined."""
-        return shares(self._worker)
+        return shares(self.worker)
 
     @property
     def n_workers(self) -> int:
         """Workers that search the study, this one included."""
-        return 1 + len(self._worker.heartbeats.others) if self.shared and self._worker else 1
-
-    @property
-    def token(self) -> str | None:
-        """Tells this worker from all others; None without a worker."""
-        return None if self._worker is None else self._worker.token
+        return 1 + len(self.worker.heartbeats.others) if self.shared and self.worker else 1
 
     @property
     def waits(self) -> bool:
@@ -97,16 +92,7 @@ class StudyPeers:
 
     def numbering_lock(self) -> AbstractContextManager[object]:
         """Return a block in which ``shared`` does not change."""
-        return contextlib.nullcontext() if self._worker is None else self._worker.numbering_lock
-
-    def watch_peers(self) -> None:
-        """From now on, note which of the other workers beat; see ``all_peers_alive``."""
-        if self._worker is not None:
-            self._worker.watch_peers()
-
-    def all_peers_alive(self) -> bool:
-        """Whether all other workers have beaten since ``watch_peers``, or are gone."""
-        return self._worker is None or self._worker.all_peers_alive()
+        return contextlib.nullcontext() if self.worker is None else self.worker.numbering_lock
 
     def create_study(
         self, directions: Sequence[Direction], meta: Mapping[str, Any]
@@ -122,14 +108,14 @@ class StudyPeers:
             with self._writer.stopwatch.running():
                 self._store.create(self._study, directions, dict(meta))
         except StudyError:
-            if self._worker is None:
+            if self.worker is None:
                 raise
             made = False
-        if self._worker is None:
+        if self.worker is None:
             return None
         found = self._store.study_id(self._study)
-        self._worker.join(self._store, found, self._writer, share=not made)
-        self._numbered_alone = not self._worker.shared
+        self.worker.join(self._store, found, self._writer, share=not made)
+        self._numbered_alone = not self.worker.shared
         stored = None if made else self._store.load(self._study)
         if stored is not None:
             self._trials.set_direction(*stored.directions)
@@ -191,10 +177,10 @@ class StudyPeers:
 
         None where nothing is learnt, since the storage does not answer.
         """
-        assert self._worker is not None
+        assert self.worker is not None
         try:
-            if self._worker.n_deaths > self._n_deaths:
-                self._disown(self._worker.n_deaths)
+            if self.worker.n_deaths > self._n_deaths:
+                self._disown(self.worker.n_deaths)
             claims = self._begun_claims()
             self._watch.look()
             changes, theirs = self._watch.take_changes()
@@ -216,7 +202,7 @@ class StudyPeers:
     def _begun_claims(self) -> TrialClaims:
         """The claims, made when the study's trials begin to be shared."""
         if self._claims is None:
-            assert self._worker is not None
+            assert self.worker is not None
             # Trials that were numbered here are in the storage before any is claimed there.
             self._writer.flush()
             ended = [trial.number for trial in self._trials if trial.state not in UNDER_WAY]
@@ -225,9 +211,7 @@ class StudyPeers:
                 mine=mine if self._numbered_alone else (),
                 ended=ended if self._ends_are_stored else (),
             )
-            self._claims = TrialClaims(
-                self._store, self._writer.study_id, self._worker, self._watch
-            )
+            self._claims = TrialClaims(self._store, self._writer.study_id, self.worker, self._watch)
         return self._claims
 
     def _learn(self, changes: Iterable[Change]) -> None:
@@ -270,7 +254,7 @@ class StudyPeers:
 
         False where it has ended after all, and counts.
         """
-        assert self._worker is not None
+        assert self.worker is not None
         left = trial_codec.from_frozen(stored)
         if left is None:
             return False
@@ -278,7 +262,7 @@ class StudyPeers:
             left,
             stored.params,
             stored.distributions,
-            owner=self._worker.token,
+            owner=self.worker.token,
             attributes=trial_codec.kept_attributes(stored),
         )
         interrupted, claimed = claims.replace(stored, template)
@@ -345,28 +329,15 @@ def join_and_load(
     there is none of this name.
     """
     while True:
-        if worker is not None:
-            resumed = _join(worker, store, study, writer, resumed, is_left)
+        if worker is not None and (found := store.find(study)) is not None:
+            share = False
+            if resumed is None and is_left is not None and (there := store.load(study)) is not None:
+                under_way = (trial for trial in there.trials if not trial.state.is_finished())
+                share = any(map(is_left, under_way))
+            session = None if resumed is None else resumed.get("session")
+            if not worker.join(store, found, writer, session, share=share):
+                resumed = None
         stored = store.load(study)
         if stored is None or worker is None or worker.joined:
             return resumed, stored
         # Another worker made the study between the two steps: this one joins it.
-
-
-def _join(
-    worker: Worker,
-    store: StudyStorage,
-    study: str,
-    writer: WriteBehind,
-    resumed: Mapping[str, Any] | None,
-    is_left: Callable[[FrozenTrial], bool] | None,
-) -> Mapping[str, Any] | None:
-    """Join the other workers, and return the snapshot where the study continues from it."""
-    found = store.find(study)
-    if found is None:
-        return resumed
-    share = False
-    if resumed is None and is_left is not None and (there := store.load(study)) is not None:
-        share = any(is_left(trial) for trial in there.trials if not trial.state.is_finished())
-    session = None if resumed is None else resumed.get("session")
-    return resumed if worker.join(store, found, writer, session, share=share) else None
