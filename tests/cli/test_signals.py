@@ -84,7 +84,7 @@ def test_a_signal_before_a_study_goes_on_leaves_it_as_it_was(paceline, user_modu
     done = paceline("resume", "model", "--trials", "4")
     assert done.code == 130
     assert "nothing was written" in done.err
-    assert [trial.state for trial in Study.open("model").trials] == ["complete"] * 2
+    assert [trial.state for trial in Study("model").trials] == ["complete"] * 2
 
 
 # -- real processes --------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ SMALL = [
 
 
 def new(name="s", **arguments) -> Study:
-    return Study.open(name, **({"direction": "maximize"} | arguments))
+    return Study(name, **({"direction": "maximize"} | arguments))
 
 
 def key(hparams):

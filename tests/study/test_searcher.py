@@ -65,7 +65,7 @@ class Listed(Searcher):
 
 def opened(sampler: Any) -> Study:
     storage = optuna.storages.InMemoryStorage()
-    return Study.open("s", storage=storage, direction="maximize", sampler=sampler)
+    return Study("s", storage=storage, direction="maximize", sampler=sampler)
 
 
 def build(hp: HyperParameters, draft: Any) -> int:

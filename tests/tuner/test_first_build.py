@@ -13,7 +13,7 @@ from paceline.errors import PacelineError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import random_state_kept
 from paceline.program import keras_private
-from paceline.study.objective import resolve_objective
+from paceline.study.objectives import resolve_objective
 from paceline.tuner.arguments import read_arguments
 from paceline.tuner.first_build import probe
 

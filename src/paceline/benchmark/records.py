@@ -18,8 +18,7 @@ from msgspec import Meta
 from paceline.errors import DataError
 from paceline.report import formats
 from paceline.report.forecast import Costs, asha_share
-from paceline.study.storage.schema import UNREADABLE, Count, Scalar
-from paceline.study.storage.schema_errors import why
+from paceline.study.storage.schema import UNREADABLE, Count, Scalar, why
 
 #: Names the layout of the JSON; a file with another name cannot be read.
 FORMAT = "paceline-bench-1"

@@ -22,9 +22,8 @@ from optuna.trial import TrialState as OptunaState
 from paceline.errors import StudyError
 from paceline.search_space import Space
 from paceline.study import trial_codec
-from paceline.study.objective import Direction
-from paceline.study.storage.schema import UNREADABLE, StudyMeta
-from paceline.study.storage.schema_errors import why
+from paceline.study.objectives import Direction
+from paceline.study.storage.schema import UNREADABLE, StudyMeta, why
 from paceline.study.trial import INTERRUPTED, Trial, TrialState
 
 # The attribute of an Optuna study that holds what only Paceline knows of it.

@@ -25,12 +25,12 @@ from paceline.study.draft import (
     real_values,
 )
 from paceline.study.metadata import RestoredStudy
-from paceline.study.outside import WaitingTrial
 from paceline.study.samplers.families import Families
 from paceline.study.samplers.in_memory_study import SampledTrials
 from paceline.study.samplers.samplers import Sampler, fixed
 from paceline.study.samplers.values import Chooser, random_chooser, trial_seed
 from paceline.study.searcher import Searcher
+from paceline.study.sharing.watch import WaitingTrial
 from paceline.study.trial import INTERRUPTED
 
 T = TypeVar("T")

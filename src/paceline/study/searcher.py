@@ -47,83 +47,87 @@ class TrialWeights(Protocol):
         ...
 
 
-class SearchStrategy(ABC):
-    """Decides which configurations a study tries, and learns what became of them."""
+class SearchStrategy:
+    """Decides which configurations a study tries, and learns what became of them.
+
+    What stands here is right for samplers: the study itself asks them and tells them the results,
+    by ``TrialAsker`` and ``TrialUpdates``.
+    """
 
     # Whether the study's storage holds all that decides, so that other processes may search the
     # study too, and a later one may continue it.
-    resumable: bool
+    resumable = True
     # Whether configurations come in an order of its own until there are no more, as those of a
     # grid: the search then needs no ``n_trials`` and no timeout, and the first trials say little
     # of the next ones.
-    ends_by_itself: bool
-    limits_failures: bool  # whether it has a rule of its own on how many trials may fail
-    scores_infinity: bool  # whether an infinite objective is a score like others, and no failure
+    ends_by_itself = False
+    limits_failures = False  # whether it has a rule of its own on how many trials may fail
+    scores_infinity = False  # whether an infinite objective is a score like others, and no failure
 
     @property
-    @abstractmethod
     def max_open(self) -> int | None:
-        """How many trials may be under way at once; None without a limit."""
+        """How many trials may be under way at once; None without a limit.
 
-    @abstractmethod
+        ``TrialAsker`` has one for samplers that learn from values.
+        """
+        return None
+
     def n_to_come(self, n_left: int | None) -> int | None:
         """Return how many trials will still be asked for; None where that is not known.
 
-        ``n_left`` is how many are missing to the number that the user wants; None without one.
+        ``n_left`` is how many are missing to the number that the user wants; None without one. A
+        sampler can always propose another trial.
         """
+        return n_left
 
-    @abstractmethod
     def first_look(self) -> HyperParameters | None:
         """Return an hp with what is known of the space for a first look at a model; None: empty."""
+        return None
 
-    @abstractmethod
     def on_search_begin(self, space: Space, hp: HyperParameters, batch: Any) -> None:
-        """Note that a search begins.
+        """Note that a search begins, and learn the space of the first build.
 
         ``hp`` is as after the first look at a model; ``batch`` has the shapes of a batch, as a step
         sees them, and is None where the data does not tell.
         """
+        space.learn(hp)
 
-    @abstractmethod
     def hp_again(self, number: int, hparams: Mapping[str, Any]) -> HyperParameters:
         """Return the hp of a trial under way, as a copy: its model is built once more.
 
         ``hparams`` are plain name -> real value.
         """
+        return HyperParameters(values=dict(hparams))
 
-    @abstractmethod
     def on_renumbered(self, number: int, now: int) -> None:
         """Note that a trial has another number: another program has added one before it."""
 
-    @abstractmethod
     def on_trial_result(self, number: int, members: Sequence[Mapping[str, float]]) -> None:
         """Note that a trial has ended an epoch; ``members`` are the logs of each of its members."""
 
-    @abstractmethod
     def on_member_result(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:
         """Note that one member of a trial has ended an epoch.
 
         ``value`` is its objective, None in an epoch without validation; ``fetch`` copies its
-        weights from the device.
+        weights from the device. (Samplers learn from the mean over members.)
         """
 
-    @abstractmethod
     def on_trial_error(self, number: int, error: BaseException) -> bool:
         """Note that a trial has failed and is about to end; what is raised here ends the search.
 
         Returns whether the user has been told of the failure.
         """
+        return False
 
-    @abstractmethod
     def on_trial_complete(self, trial: Trial) -> None:
         """Note that a trial has ended, however it ended; what is raised here ends the search."""
 
-    @abstractmethod
     def trial_weights(self) -> TrialWeights | None:
         """Return what keeps the trials' weights; None where the search keeps its best models."""
+        return None
 
 
-class Searcher(SearchStrategy):
+class Searcher(SearchStrategy, ABC):
     """Another tool's search. Its state is known to this process alone."""
 
     resumable = False

@@ -14,8 +14,7 @@ from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
 from paceline.records import NOT_FINITE
-from paceline.study.storage.schema import UNREADABLE, TrialAttributes
-from paceline.study.storage.schema_errors import why
+from paceline.study.storage.schema import UNREADABLE, TrialAttributes, why
 from paceline.study.trial import STORED, Trial, TrialState
 
 OPTUNA_STATES: dict[str, OptunaState] = {

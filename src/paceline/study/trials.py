@@ -8,7 +8,7 @@ from typing import Any, overload
 
 from paceline.errors import StudyError
 from paceline.study.front import front_of
-from paceline.study.objective import Direction, is_better
+from paceline.study.objectives import Direction, is_better
 from paceline.study.trial import INTERRUPTED, UNDER_WAY, Trial
 
 #: Trials to reckon with at the beginning of a search that time ends.

@@ -14,7 +14,9 @@ from paceline.errors import StorageError, StudyError
 from paceline.study import trial_codec
 from paceline.study.metadata import META, StoredStudy, check_name, stored_space
 from paceline.study.objectives import objective_names
-from paceline.study.outside import BEAT, asks_to_pause
+from paceline.study.sharing.heartbeat import BEAT, is_searched
+from paceline.study.sharing.requests import asks_to_pause
+from paceline.study.sharing.worker import WORKERS
 from paceline.study.storage.folder import (
     check_folder,
     check_pickles,
@@ -27,8 +29,6 @@ from paceline.study.storage.journal_storage import JournalReplay
 from paceline.study.storage.storage import StudyStorage, uncollected
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable, rank
-from paceline.study.workers.heartbeat import is_searched
-from paceline.study.workers.worker import WORKERS
 
 # How lines of a journal begin that are about trials.
 _OF_TRIALS = tuple(b'{"op_code":%d,' % operation for operation in range(4, 10))

@@ -41,7 +41,7 @@ from paceline.executor.protocol import PackExecutor
 from paceline.executor.wide_integers import check_casts
 from paceline.program import keras_private, trace
 from paceline.search_space import HyperParameters, Parameter
-from paceline.study.objective import Objective, resolve_objective
+from paceline.study.objectives import Objective, resolve_objective
 from paceline.study.samplers.values import value_at
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.constraints import REJECTED_IN_A_ROW, Constraints, rejections_text

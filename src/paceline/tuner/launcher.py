@@ -22,16 +22,17 @@ from paceline.program.canonical import Unpackable
 from paceline.program.trace import refusal
 from paceline.search_space import HyperParameters
 from paceline.study.draft import BuildFailed, Draft
+from paceline.study.sharing.peers import ClaimLost
 from paceline.study.trial import Trial
-from paceline.study.workers.shared_study import ClaimLost
 from paceline.tuner.checkpoint.trial_variables import HandedOverTrial, note_batch
 from paceline.tuner.constraints import Constraints
 from paceline.tuner.context import SearchContext
 from paceline.tuner.first_build import make_variables
 from paceline.tuner.members import BuiltTrial, jobs_of, other_models
+from paceline.tuner.peers import PeerWatcher
 from paceline.tuner.progress import ProgressReporter
 from paceline.tuner.running_trials import RunningTrial
-from paceline.tuner.trial_events import PeerWatcher, TrialEvents
+from paceline.tuner.trial_events import TrialEvents
 
 
 class TrialLauncher:
@@ -115,7 +116,7 @@ class TrialLauncher:
     def to_come(self) -> int | None:
         """Trials still to be asked for; None where only time or the space is a limit."""
         limit = self._arguments.n_trials
-        waiting = self._study.outside.n_waiting  # which run whatever the limit is
+        waiting = self._study.watch.n_waiting  # which run whatever the limit is
         n_left = None if limit is None else max(waiting, limit - self._trials.n_counted)
         limits = [n for n in (n_left, self.n_may_begin) if n is not None]
         return self._strategy.n_to_come(min(limits, default=None))
@@ -369,7 +370,7 @@ class TrialPrefetch:
         progress: ProgressReporter,
     ) -> None:
         self._asker, self._proposer = context.study.asker, context.study.proposer
-        self._study_peers, self._outside = context.study.peers, context.study.outside
+        self._study_peers, self._watch = context.study.peers, context.study.watch
         self._arguments, self._packs, self._fit = context.arguments, context.packs, context.fit
         self._trials, self._timeout = context.trials, context.timeout
         self._pruned = context.pruner is not None
@@ -454,7 +455,7 @@ class TrialPrefetch:
             return True
         if (self._may_begin if self._training else self._launcher.n_may_begin) == 0:
             return True
-        if self._launcher.to_continue or self._outside.n_waiting:
+        if self._launcher.to_continue or self._watch.n_waiting:
             return False
         if self._launcher.over or self._proposer.exhausted:
             return True

@@ -16,12 +16,13 @@ from paceline.search_space import HyperParameters
 from paceline.study.pruners.pbt import PopulationPruner
 from paceline.tuner.context import SearchContext
 from paceline.tuner.launcher import TrialLauncher, TrialPrefetch
+from paceline.tuner.peers import PeerWatcher
 from paceline.tuner.progress import ProgressReporter, SearchStopped
 from paceline.tuner.recording import LiveWriter, TimelineRecorder
 from paceline.tuner.search_state import SearchCheckpointer
 from paceline.tuner.stopping import SearchEnd
 from paceline.tuner.timeouts import shielded
-from paceline.tuner.trial_events import PeerWatcher, PrunerVerdicts, TrialEvents
+from paceline.tuner.trial_events import PrunerVerdicts, TrialEvents
 
 if TYPE_CHECKING:
     from paceline.tuner.population import Population

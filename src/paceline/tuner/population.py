@@ -20,8 +20,8 @@ from paceline.search_space import HyperParameters, Parameter
 from paceline.study.draft import BuildFailed, Draft
 from paceline.study.pruners.exploration import copy_seed, exploration_rng, explored
 from paceline.study.pruners.pbt import Exchange, PopulationPruner
+from paceline.study.sharing.peers import ClaimLost
 from paceline.study.trial import UNDER_WAY, Trial
-from paceline.study.workers.shared_study import ClaimLost
 from paceline.tuner.context import SearchContext
 from paceline.tuner.effects import Effect, Effects
 from paceline.tuner.launcher import TrialLauncher
@@ -146,7 +146,7 @@ class Population:
         n_trials = self._context.arguments.n_trials
         if stopping is None or n_trials is None:
             return
-        n_new = max(study.outside.n_waiting, n_trials - self._trials.n_counted, 0)
+        n_new = max(study.watch.n_waiting, n_trials - self._trials.n_counted, 0)
         under_way = UNDER_WAY if study.resumed else ()
         open_trials = [trial for trial in study.trials if trial.state in under_way]
         stopping.check_population(n_new, [t for t in open_trials if t.continues is not None])

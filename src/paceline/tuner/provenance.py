@@ -18,7 +18,7 @@ import msgspec
 
 from paceline.data import arrays as data_module
 from paceline.errors import StudyError
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
 from paceline.study.pruners.pruners import pruner_text
 from paceline.study.storage import schema
 from paceline.study.storage.rdb import hide_password

@@ -15,7 +15,7 @@ from paceline.report.notebook import tuner_html, tuner_text
 from paceline.report.tables import column_names, hparam_names, results_frame
 from paceline.search_space.html import HistoryTable, HparamsTable
 from paceline.study.lineage import Stretch, line_of, schedule_of
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
 from paceline.study.study import Study
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
@@ -427,7 +427,7 @@ class StudyResults:
     def _require_study(self) -> Study:
         if self._study is None:
             config = self._config
-            study = Study.open(self.name, storage=config.storage, directory=config.directory)
+            study = Study(self.name, storage=config.storage, directory=config.directory)
             if not study.exists:
                 raise StudyError(f"study: there is no study {self.name!r} yet; run search first.")
             self._study = study

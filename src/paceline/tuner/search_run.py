@@ -16,9 +16,10 @@ from paceline.executor.local import LocalExecutor
 from paceline.executor.protocol import PackExecutor
 from paceline.executor.remote.cluster import Cluster
 from paceline.program.files import as_shown
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
+from paceline.study.pruners.base import Pruner
 from paceline.study.pruners.pbt import PBT
-from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
+from paceline.study.pruners.pruners import make_pruner, pruner_text
 from paceline.study.samplers.samplers import note_on_state, strategy_of
 from paceline.study.storage.folder import check_folder
 from paceline.study.storage.schema import UNREADABLE
@@ -108,7 +109,7 @@ class SearchRun:
         check_folder(config.folder)
         resumable = strategy_of(config.sampler).resumable
         snapshot = self._policy.load(SearchFacts, self._note) if resumable else None
-        self.study = study = Study.open(
+        self.study = study = Study(
             config.study,
             storage=config.storage,
             directory=config.directory,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import StudyError, UsageError
-from paceline.study.objective import named_objective
+from paceline.study.objectives import named_objective
 from paceline.study.pruners.pbt import PBT
 from paceline.study.samplers.samplers import check_several
 

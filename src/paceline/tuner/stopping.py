@@ -15,7 +15,7 @@ import numpy as np
 
 from paceline.errors import UsageError
 from paceline.report import formats
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
 from paceline.study.trial import UNDER_WAY, Trial
 from paceline.study.trials import TrialTable
 from paceline.tuner.running_trials import RunningTrials, has_ended

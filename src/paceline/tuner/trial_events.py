@@ -1,23 +1,17 @@
-"""What happens to the trials of a search: they begin, are paused, complete, are pruned, or fail.
-
-Also what other workers and programs do: whose trials are taken over, which of its own have ended.
-"""
+"""What happens to the trials of a search: they begin, are paused, complete, are pruned, or fail."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial
 
-from paceline.errors import ObjectiveError, StorageError, TrialRejected
+from paceline.errors import ObjectiveError, TrialRejected
 from paceline.executor.base import Answer, EpochReport
 from paceline.program.trace import State
 from paceline.study.trial import Trial, TrialState
-from paceline.study.workers.shared_study import PeerChanges
 from paceline.tuner.constraints import REJECTED_IN_A_ROW
 from paceline.tuner.context import SearchContext
 from paceline.tuner.running_trials import IN_A_ROW, FailureLimit, describe
@@ -234,172 +228,3 @@ class PrunerVerdicts:
             self._trials.unpause(number)
             self._study.updates.unpause(number)
             self._members.resume(number)
-
-
-class AdoptsTrials(Protocol):
-    """What can train trials on that another worker has left: the launcher."""
-
-    def adopt(self, number: int) -> int:
-        """Begins such a trial; returns the epoch after which it goes on."""
-        ...
-
-
-class PeerWatcher:
-    """Sees what other workers of a study have done, and takes over trials of those that die."""
-
-    #: Seconds between two looks.
-    EVERY = 0.5
-    #: The number of trials left from which on every ask looks first, so that workers do not begin
-    #: more trials than the study lacks.
-    LAST = 16
-
-    def __init__(
-        self,
-        context: SearchContext,
-        launcher: AdoptsTrials,
-        events: TrialEvents,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._context, self._launcher, self._sleep = context, launcher, sleep
-        self._events, self._outside = events, context.study.outside
-        self._study, self._peers = context.study, context.study.peers
-        self._trials, self._pruner = context.trials, context.pruner
-        self._next, self._waits = 0.0, False
-        self._took = False  # whether trials were taken over since ``wait`` last returned False
-        self._to_begin: list[int] = []  # trials under way that have got another number
-        self.stopped_by: str | None = None  # the program that asked the search to stop, in words
-
-    def look(self, n_left: int | None = None) -> None:
-        """Takes in what the other workers did, unless that was done less than ``EVERY`` ago.
-
-        ``n_left`` is the number of trials that the study still lacks; None where there is no total.
-        """
-        self._take_numbers()
-        self.hear()
-        if not self._peers.shared:
-            return
-        now = time.monotonic()
-        if now < self._next and (n_left is None or n_left > self.LAST):
-            return
-        self._next = now + self.EVERY
-        changes = self._study.sync_workers()
-        if changes is not None:
-            self._apply(changes)
-
-    def look_last(self) -> None:
-        """At the end of a search, takes in how other programs have ended its last trials."""
-        with suppress(StorageError):  # the study tells when it closes
-            self._study.writer.flush()
-            self._outside.look()
-        self._take_numbers()
-        self.hear()
-
-    @property
-    def paused(self) -> bool:
-        """Whether another program has the study paused."""
-        return self._outside.request == "pause"
-
-    def rest(self) -> None:
-        """Waits a moment, and looks what has changed."""
-        self._sleep(0.1)
-        self._next = 0.0
-        self.look()
-
-    def hear(self) -> None:
-        """Takes in what other programs did: plain Optuna, a dashboard, `paceline stop`."""
-        if self._outside.request == "stop":
-            self._outside.request = None
-            self.stopped_by = "stopped by `paceline stop`"
-            self._context.stop.asked = True
-        changes = self._outside.take_changes()
-        if not changes or self._peers.shared:  # other workers tell of them, too
-            return
-        for stored in changes.ended_here:
-            self._events.told(stored)
-        for stored in changes.begun:
-            self._study.updates.learn_others(stored)
-        self._learn(map(self._study.updates.learn_others, changes.ended))
-        ours = {*self._trials.running, *self._trials.paused}
-        running = [t for t in self._study.trials if t.state == "running" and t.number not in ours]
-        self._trials.share(self._study.trials, len(running))
-
-    def _take_numbers(self) -> None:
-        """Takes up the storage's numbers of trials that were begun while it did not answer."""
-        moved = self._study.take_renumbered()
-        for number, now in sorted(moved.items(), reverse=True):  # they only grow
-            if self._trials.forget(number):
-                if self._context.costs is not None:
-                    self._context.costs.forget(number)
-                self._context.members.end(number)
-                if self._context.packs is not None:
-                    self._context.packs.timeline.forget(self._context.members.jobs_of(number))
-                self._context.models.best.forget(number)
-                if self._pruner is not None:
-                    self._pruner.restart({number})
-                self._to_begin.insert(0, now)
-            else:
-                self._context.models.best.renumber(number, now)
-            self._context.notes(
-                f"trial {number} is trial {now}: another program added trials while the storage "
-                "did not answer"
-            )
-        # What is in a slot under that number is another trial, which was called so before.
-        for now in [now for now in self._to_begin if not self._context.members.in_slot(now)]:
-            self._to_begin.remove(now)
-            self._launcher.adopt(now)
-
-    def wait(self) -> bool:
-        """With nothing to do, waits a moment for workers whose trials may have to be taken over.
-
-        True if the search must go on: a moment was waited, or trials of a dead worker have just
-        begun here. False when there is nothing to wait for: no trial runs elsewhere, or every
-        worker with a trial has given a sign of life since this search had nothing to do.
-        """
-        if not self._peers.shared:
-            return False
-        if not self._waits:
-            self._waits = True
-            self._peers.watch_peers()
-        peers = self._peers
-        if not peers.waits and (not self._trials.n_theirs or peers.all_peers_alive()):
-            self._waits = self._took = False
-            self._next = 0.0
-            self.look()  # takes over the trials of a worker that was found dead a moment ago
-            return self._took
-        self.rest()
-        return True
-
-    def _apply(self, changes: PeerChanges) -> None:
-        for number in changes.lost:
-            self._lose(number)
-        for stored in changes.told:
-            self._events.told(stored)
-        self._learn(changes.ended)
-        self._trials.share(self._study.trials, changes.n_theirs)
-        for number in changes.adopted:
-            epoch = self._launcher.adopt(number)
-            self._context.notes(
-                f"trial {number} goes on in place of one whose worker is gone, "
-                + (f"after epoch {epoch}" if epoch else "from its first epoch")
-            )
-        if changes.adopted:
-            self._took = True
-            if self._context.handoff is not None:
-                self._context.handoff.forget()  # what was read is used up, and may be large
-
-    def _learn(self, ended: Iterable[Trial | None]) -> None:
-        """Tells the pruner of trials that have ended elsewhere."""
-        for trial in ended:
-            if trial is not None and self._pruner is not None:
-                self._pruner.learn_trial(trial, trial.by_epoch(self._context.objective.name))
-
-    def _lose(self, number: int) -> None:
-        """Stops a trial that another worker has taken over."""
-        if self._trials.forget(number):
-            self._context.members.end(number)
-            self._context.notes(
-                f"trial {number} is others' now: this search gave no sign of life for too long"
-            )
-        self._context.models.best.forget(number)
-        if self._pruner is not None:
-            self._pruner.end_trial(Trial(number, "failed"))

@@ -21,12 +21,12 @@ from paceline.report.progress import Progress
 from paceline.report.summary import search_summary, steps_in_python
 from paceline.study.lineage import copied_line
 from paceline.study.metadata import check_name
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
 from paceline.study.pruners.pruners import check_pruner
 from paceline.study.samplers.learnt import check_learn_from
 from paceline.study.samplers.samplers import strategy_of
+from paceline.study.sharing.worker import WORKERS, Worker
 from paceline.study.storage.folder import aside_of, at_home, study_lock
-from paceline.study.workers.worker import WORKERS, Worker
 from paceline.tuner import comparison, provenance, several
 from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy

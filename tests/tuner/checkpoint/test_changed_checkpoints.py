@@ -107,7 +107,7 @@ def test_a_changed_checkpoint_is_read_or_refused(fresh_folder, written, n):
             snapshot = policy.load(SearchFacts, notes.append)
             if snapshot is not None:
                 facts = snapshot.facts.study
-                Study.open("s", sampler=key["sampler"], seed=key["seed"], resumed=facts).close()
+                Study("s", sampler=key["sampler"], seed=key["seed"], resumed=facts).close()
             code, said = (0, "") if snapshot is not None else (1, f"paceline: {notes}")
         except PacelineError as error:
             code, said = 2, f"paceline: {error}"

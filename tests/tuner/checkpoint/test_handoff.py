@@ -15,7 +15,7 @@ import paceline
 import toys
 from epoch_reports import observe_reports
 from paceline.executor.local import LocalExecutor
-from paceline.study.workers.worker import Worker
+from paceline.study.sharing.worker import Worker
 from paceline.tuner.checkpoint import files as checkpoint
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
 from paceline.tuner.checkpoint.trial_variables import HandedOverTrials, TrialHandoff

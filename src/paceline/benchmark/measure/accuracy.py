@@ -20,7 +20,7 @@ from paceline.benchmark.records import Curve
 from paceline.executor.base import Answer, EpochReport, Executor, Job, PackOptions, SearchData
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
-from paceline.study.objective import Objective, resolve_objective
+from paceline.study.objectives import Objective, resolve_objective
 
 #: How the learning rate follows the batch size: by its ratio to the smallest one.
 SCALES: dict[str, Callable[[float], float]] = {

@@ -11,7 +11,7 @@ from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.errors import ProjectError
 from paceline.compat.keras_tuner.utils import load_json
 from paceline.errors import ObjectiveError, StudyError
-from paceline.study.objective import Direction
+from paceline.study.objectives import Direction
 from paceline.study.study import Study
 
 _ORACLE = "oracle.json"
@@ -52,7 +52,7 @@ def from_keras_tuner(
     wanted = _objective_of(folder, trials, objective)
     direction: Direction = "maximize" if wanted.direction == "max" else "minimize"
     name = folder.resolve().name if study is None else study
-    made = Study.open(name, storage=storage, directory=Path(directory), direction=direction)
+    made = Study(name, storage=storage, directory=Path(directory), direction=direction)
     if made.exists:
         raise StudyError(f"study: there is a study {name!r} already; give another name for study=.")
     made.persist(

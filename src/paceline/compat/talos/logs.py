@@ -18,7 +18,7 @@ from paceline.compat.talos import portable
 from paceline.compat.talos.errors import TalosDataError, TalosParamsError
 from paceline.errors import StudyError
 from paceline.search_space import HyperParameters
-from paceline.study.objective import Direction, infer_direction, named_objective
+from paceline.study.objectives import Direction, infer_direction, named_objective
 from paceline.study.study import Study
 
 #: Files in the folder of a scan.
@@ -79,7 +79,7 @@ def from_talos_csv(
     metrics = [name for name in metrics if pd.api.types.is_numeric_dtype(table[name])]
     wanted, direction = _objective(objective, metrics, path)
     name = path.stem if study is None else study
-    made = Study.open(name, storage=storage, directory=Path(directory), direction=direction)
+    made = Study(name, storage=storage, directory=Path(directory), direction=direction)
     if made.exists:
         raise StudyError(f"study: there is a study {name!r} already; give another name for study=.")
     choices = {each: _choices(table[each]) for each in names}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,6 @@ import optuna
 from optuna.samplers import BaseSampler, RandomSampler
 
 from paceline.errors import MissingExtraError, SamplerError
-from paceline.search_space import HyperParameters, Space
 from paceline.study.samplers.fixed_values import FixedValues
 from paceline.study.samplers.nsga import NSGA, nsga_maker, read_nsga
 from paceline.study.samplers.sobol import Sobol
@@ -29,7 +28,6 @@ from paceline.study.samplers.told_trials import ToldTrials
 from paceline.study.samplers.tpe import Tpe
 from paceline.study.samplers.values import SAMPLER, Chooser, seeded_bits
 from paceline.study.searcher import Searcher, SearchStrategy
-from paceline.study.trial import Trial
 
 NAMES = ("random", "qmc", "tpe", "cmaes", "gp", "grid", *NSGA)
 
@@ -69,52 +67,10 @@ class Sampler:
 
 
 class SamplerStrategy(SearchStrategy):
-    """The strategy of all samplers: the study itself asks them, and tells them the results."""
+    """The strategy of all samplers."""
 
     def __init__(self, sampler: Any) -> None:
-        self.resumable = True
         self.ends_by_itself = sampler == "grid"
-        self.limits_failures = self.scores_infinity = False
-
-    @property
-    def max_open(self) -> int | None:
-        """No limit: ``TrialAsker`` has one for samplers that learn from values."""
-        return None
-
-    def n_to_come(self, n_left: int | None) -> int | None:
-        """Return ``n_left``: a sampler can always propose another trial."""
-        return n_left
-
-    def first_look(self) -> HyperParameters | None:
-        """Return None: the space is learnt from the first build."""
-        return None
-
-    def on_search_begin(self, space: Space, hp: HyperParameters, batch: Any) -> None:
-        """Learn the space of the first build."""
-        space.learn(hp)
-
-    def hp_again(self, number: int, hparams: Mapping[str, Any]) -> HyperParameters:
-        """Return an hp with a trial's values."""
-        return HyperParameters(values=dict(hparams))
-
-    def on_renumbered(self, number: int, now: int) -> None:
-        """See ``SearchStrategy``; nothing here goes by numbers."""
-
-    def on_trial_result(self, number: int, members: Sequence[Mapping[str, float]]) -> None:
-        """Do nothing: ``TrialUpdates`` tells the sampler."""
-
-    def on_member_result(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:
-        """Do nothing: samplers learn from the mean over members."""
-
-    def on_trial_error(self, number: int, error: BaseException) -> bool:
-        """Return False: the search tells the user."""
-        return False
-
-    def on_trial_complete(self, trial: Trial) -> None:
-        """Do nothing: ``TrialUpdates`` tells the sampler."""
-
-    def trial_weights(self) -> None:
-        """Return None: the search keeps its best models."""
 
 
 def strategy_of(sampler: Any) -> SearchStrategy:

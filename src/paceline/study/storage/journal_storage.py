@@ -34,7 +34,7 @@ from optuna.trial import FrozenTrial, TrialState
 from paceline.study.metadata import META, check_meta
 from paceline.study.storage import compacted, schema
 from paceline.study.storage.journal import DamagedLineError, JournalFile, damaged, record_of
-from paceline.study.storage.schema_errors import shown
+from paceline.study.storage.schema import shown
 from paceline.study.trial_codec import check_attributes, check_values, is_ours
 
 # What values raise that no record of Optuna's has: dates, distributions, choices.

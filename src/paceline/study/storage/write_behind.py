@@ -23,7 +23,6 @@ from paceline.study.storage.events import (
     TrialAnnotated,
     TrialCreated,
     TrialFinished,
-    TrialOwner,
     TrialTaken,
 )
 from paceline.study.storage.storage import Stopwatch, StudyStorage
@@ -46,8 +45,8 @@ class WriteBehind:
         store: Where the records end up; nothing is written before ``start``.
         note: Called with a line of text when the storage stops answering, and when it answers
             again.
-        owner: Asked before a trial is written that the storage has not numbered; None where no
-            other worker can take this one for dead.
+        still_mine: Whether no other worker has taken this one for dead, asked before a trial is
+            written that the storage has not numbered; None where none can.
         look: Called now and then by the thread; what it raises is no trouble of the records.
     """
 
@@ -67,12 +66,13 @@ class WriteBehind:
         store: StudyStorage,
         *,
         note: Callable[[str], None] = LOGGED,
-        owner: TrialOwner | None = None,
+        still_mine: Callable[[], bool] | None = None,
         look: Callable[[], None] | None = None,
     ) -> None:
         # Time of the calling threads; processor time of the writing thread so far.
         self.stopwatch, self.cpu_seconds = Stopwatch(), 0.0
-        self._store, self._note, self._owner, self._look = store, note, owner, look
+        self._store, self._note, self._look = store, note, look
+        self._still_mine = still_mine
         self._next_look, self._study = 0.0, 0
         # Trials that were begun while the storage did not answer, and have another number there.
         self._numbers: dict[int, int] = {}
@@ -94,7 +94,7 @@ class WriteBehind:
         self._error: PacelineError | None = None
         self._thread: threading.Thread | None = None
         self._noted_trouble = False
-        # Whether the owner has lost what it began without the storage; it never gets that back.
+        # Whether this worker has lost what it began without the storage; it never gets that back.
         self._taken_over = False
         self._dropped: set[int] = set()
 
@@ -409,8 +409,8 @@ class WriteBehind:
         return record.number in self._dropped
 
     def _is_still_mine(self) -> bool:
-        if self._owner is not None and not self._taken_over:
-            self._taken_over = not self._owner.still_mine()
+        if self._still_mine is not None and not self._taken_over:
+            self._taken_over = not self._still_mine()
         return not self._taken_over
 
     def _number(self, written: Iterable[Record]) -> None:

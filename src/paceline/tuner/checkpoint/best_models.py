@@ -15,12 +15,12 @@ from paceline.errors import StudyError
 from paceline.executor.base import Parts
 from paceline.program.files import as_shown, written_atomically
 from paceline.search_space import HyperParameters
+from paceline.study.sharing.worker import WORKERS
 from paceline.study.storage import schema
 from paceline.study.storage.folder import BEST as FOLDER
 from paceline.study.study import Study
 from paceline.study.trial import UNDER_WAY, Trial
 from paceline.study.trials import rank
-from paceline.study.workers.worker import WORKERS
 from paceline.tuner.checkpoint.trial_variables import (
     HeldTrial,
     KeptTrials,

@@ -35,7 +35,7 @@ from safetensors.numpy import save_file
 
 from paceline.errors import StudyError, UsageError
 from paceline.program.files import as_shown, file_digest, replace_durably, temporary_beside
-from paceline.study.storage import schema, schema_errors
+from paceline.study.storage import schema
 from paceline.study.trial_codec import plain
 
 #: The format of the facts that this version writes and reads.
@@ -291,7 +291,7 @@ def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot[dict[str, Any]] |
             arrays = {name: _array(file.get_tensor(name), header.kinds, name) for name in names}
         return Snapshot(header.facts, arrays), ""
     except (msgspec.ValidationError, RecursionError) as error:
-        return None, f"cannot be read ({schema_errors.why(error, held)})"
+        return None, f"cannot be read ({schema.why(error, held)})"
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         return None, f"cannot be read ({type(error).__name__}: {error})"
 
@@ -366,7 +366,7 @@ class SavePolicy:
                 msgspec.convert(snapshot.facts, schema.FactsOfStudy)
                 return snapshot.decoded(kind)
             except schema.UNREADABLE as error:
-                why = schema_errors.why(error, snapshot.facts)
+                why = schema.why(error, snapshot.facts)
                 raise unreadable("study", why, self._checkpoints.folder) from None
         if not isinstance(before, dict):
             before = {}

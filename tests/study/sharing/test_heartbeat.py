@@ -8,9 +8,9 @@ import optuna
 import pytest
 
 from paceline.errors import UsageError
+from paceline.study.sharing.heartbeat import MISSED, Heartbeats, seconds_between
 from paceline.study.storage.storage import StudyStorage
-from paceline.study.workers.heartbeat import MISSED, Heartbeats, seconds_between
-from study.workers.party import Clock
+from study.sharing.party import Clock
 
 
 @pytest.mark.parametrize("text", ["inf", "nan", "0", "-1", "often", "", "1e10"])

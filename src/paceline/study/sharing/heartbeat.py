@@ -25,9 +25,10 @@ from typing import Any, Literal
 import filelock
 
 from paceline.errors import UsageError
-from paceline.study.outside import BEAT
 from paceline.study.storage.storage import StudyStorage
 
+#: The attribute of a study by which each worker of it beats, with its token behind.
+BEAT = "paceline:worker:"
 #: The attribute of a study by which a worker is declared dead, with its token behind.
 DEAD = "paceline:dead:"
 #: Beats that a worker may miss before it is declared dead.

@@ -8,10 +8,10 @@ from typing import Any
 
 import optuna
 
+from paceline.study.sharing.peers import ClaimLost
+from paceline.study.sharing.worker import Worker
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.study import Study
-from paceline.study.workers.shared_study import ClaimLost
-from paceline.study.workers.worker import Worker
 
 EVERY = 5.0
 
@@ -54,7 +54,7 @@ class Party:
         )
         settings: dict[str, Any] = {"direction": "maximize", "n_trials": 1000, **arguments}
         settings["note"] = self.notes.append
-        study = Study.open("s", storage=self.storage, worker=worker, **settings)
+        study = Study("s", storage=self.storage, worker=worker, **settings)
         study.persist({})
         self.workers[study] = worker
         if beats:

@@ -1,10 +1,12 @@
-"""What a search learns of other programs, at moments that a whole search seldom meets."""
+"""What a search learns of others, at moments that a whole search seldom meets."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import optuna
 import pytest
@@ -12,7 +14,8 @@ from optuna.trial import TrialState
 
 from paceline.study import trial_codec
 from paceline.study.metadata import RestoredStudy
-from paceline.study.outside import OutsideWatch, stop_trial
+from paceline.study.sharing.requests import stop_trial
+from paceline.study.sharing.watch import StudyWatch
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.study import Study
 from paceline.study.trial_codec import OWNER
@@ -25,10 +28,18 @@ def store(request) -> Iterator[StudyStorage]:
         yield store
 
 
-def watched(store: StudyStorage) -> OutsideWatch:
-    watch = OutsideWatch(store)
-    watch.begin(store.study_id("s"), "me", RestoredStudy(None, None), lambda token: False)
+def watched(store: StudyStorage) -> StudyWatch:
+    heartbeats = SimpleNamespace(gone=lambda token: False)
+    worker: Any = SimpleNamespace(token="me", shared=False, heartbeats=heartbeats)
+    watch = StudyWatch(store)
+    watch.begin(store.study_id("s"), worker, RestoredStudy(None, None))
     return watch
+
+
+def changes(watch: StudyWatch, kind: str) -> list[optuna.trial.FrozenTrial]:
+    found, _ = watch.take_changes()
+    assert {change.kind for change in found} <= {kind, "begun"}
+    return [change.trial for change in found if change.kind == kind]
 
 
 def other(store: StudyStorage) -> optuna.Study:
@@ -56,10 +67,8 @@ def test_a_trial_that_another_program_takes_first_is_never_ours(store, monkeypat
     monkeypatch.setattr(watch, "_take", late)
     assert watch.take_waiting() is None
     watch.look()
-    changes = watch.take_changes()
     assert watch.mine == set()
-    assert changes.ended_here == []
-    assert [trial.number for trial in changes.ended] == ([0] if ends else [])
+    assert [trial.number for trial in changes(watch, "ended")] == ([0] if ends else [])
 
 
 def test_a_trial_that_ends_elsewhere_as_it_is_taken_ends_here(store, monkeypatch) -> None:
@@ -78,7 +87,7 @@ def test_a_trial_that_ends_elsewhere_as_it_is_taken_ends_here(store, monkeypatch
     assert watch.take_waiting() is not None
     assert watch.mine == {0}
     watch.look()
-    assert [trial.number for trial in watch.take_changes().ended_here] == [0]
+    assert [trial.number for trial in changes(watch, "ended here")] == [0]
     assert watch.mine == set()
 
 
@@ -90,10 +99,10 @@ def test_a_new_trial_that_ends_elsewhere_is_news(store) -> None:
     store.storage.set_trial_system_attr(trial, OWNER, "me")
     watch.mine.add(0)
     watch.look()
-    assert not watch.take_changes()
+    assert watch.take_changes()[0] == []
     theirs.tell(0, state=TrialState.FAIL)
     watch.look()
-    assert [trial.number for trial in watch.take_changes().ended_here] == [0]
+    assert [trial.number for trial in changes(watch, "ended here")] == [0]
 
 
 def test_unconfirmed_numbers_are_not_taken_for_those_of_other_programs(store) -> None:
@@ -103,16 +112,15 @@ def test_unconfirmed_numbers_are_not_taken_for_those_of_other_programs(store) ->
     theirs.tell(theirs.ask(), 0.5)  # number 0 of the storage
     theirs.enqueue_trial({"lr": 0.5})
     watch.look()
-    assert not watch.take_changes()
+    assert watch.take_changes()[0] == []
     assert watch.take_waiting() is None
     theirs.ask()
     theirs.tell(theirs.ask(), 0.25)
     watch.renumber({0: 3})  # stored by now, among them ours
     watch.look()
-    changes = watch.take_changes()
     assert watch.mine == {3}
-    assert changes.ended_here == []
-    assert [(trial.number, trial.value) for trial in changes.ended] == [(0, 0.5), (2, 0.25)]
+    ended = [(trial.number, trial.value) for trial in changes(watch, "ended")]
+    assert ended == [(0, 0.5), (2, 0.25)]
 
 
 @pytest.mark.parametrize("values", [[0.5, 0.25, float("nan"), 0.75], []])
@@ -133,8 +141,46 @@ def test_a_running_trial_of_another_program_stays_its_own(store) -> None:
     theirs = other(store)
     trial = theirs.ask()
     trial.set_user_attr("hparams", {"batch": 32})
-    study = Study.open("s", storage=None if store.rows is None else "sqlite:///s.db")
+    study = Study("s", storage=None if store.rows is None else "sqlite:///s.db")
     study.persist({"objective": "loss", "direction": "minimize"})
     study.close()
     theirs.tell(trial, 0.5)
     assert theirs.trials[0].state == TrialState.COMPLETE
+
+
+def take_for(store: StudyStorage, token: str) -> None:
+    """Another worker takes the first trial, which waits."""
+    trial = store.storage.get_trial_id_from_study_id_trial_number(store.study_id("s"), 0)
+    store.storage.set_trial_state_values(trial, TrialState.RUNNING)
+    store.storage.set_trial_system_attr(trial, OWNER, token)
+
+
+def test_a_waiting_trial_that_another_worker_takes_is_that_workers(store) -> None:
+    """Its worker may have joined a moment ago."""
+    watch = watched(store)
+    heartbeats: Any = watch._worker.heartbeats
+    seen: list[str] = []
+    heartbeats.gone = lambda token: token not in seen
+    heartbeats.look = lambda: seen.append("other")
+    other(store).enqueue_trial({"lr": 0.5})
+    watch.look()
+    assert watch.n_waiting == 1
+    take_for(store, "other")
+    watch.look()
+    assert watch.take_waiting() is None
+    assert watch.mine == set()
+
+
+def test_a_waiting_trial_that_a_dead_worker_took_waits_again(store) -> None:
+    watch = watched(store)
+    heartbeats: Any = watch._worker.heartbeats
+    other(store).enqueue_trial({"lr": 0.5})
+    take_for(store, "other")
+    watch.look()
+    assert watch.take_waiting() is None
+    heartbeats.gone, heartbeats.look = lambda token: True, lambda: None
+    _, theirs = watch.take_changes()
+    assert watch.left(theirs) == []
+    found = watch.take_waiting()
+    assert found is not None
+    assert (found.number, found.values, watch.mine) == (0, {"lr": 0.5}, {0})

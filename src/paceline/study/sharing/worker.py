@@ -18,15 +18,15 @@ from typing import Any
 import filelock
 
 from paceline.errors import PacelineError
-from paceline.study.storage.storage import StudyStorage
-from paceline.study.storage.write_behind import WriteBehind
-from paceline.study.workers.heartbeat import (
+from paceline.study.sharing.heartbeat import (
     PLACE,
     Heartbeats,
     lock_name,
     make_place,
     seconds_between,
 )
+from paceline.study.storage.storage import StudyStorage
+from paceline.study.storage.write_behind import WriteBehind
 
 #: The folder, in a study's, where workers hold their lock files and keep their models.
 WORKERS = "workers"

@@ -14,15 +14,15 @@ from optuna.trial import TrialState as OptunaState
 
 import servers
 from marks import slow_where
+from paceline.study.sharing.claims import TrialClaims, stands
+from paceline.study.sharing.heartbeat import MISSED
+from paceline.study.sharing.peers import ClaimLost
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.study import Study
 from paceline.study.trial import INTERRUPTED
 from paceline.study.trials import trials_to_continue
-from paceline.study.workers.claims import TrialClaims, stands
-from paceline.study.workers.heartbeat import MISSED
-from paceline.study.workers.shared_study import ClaimLost
 from study.builds import small_build
-from study.workers.party import EVERY, Clock, Party, begin, end, floating, must_begin
+from study.sharing.party import EVERY, Clock, Party, begin, end, floating, must_begin
 
 
 @pytest.fixture(
@@ -112,7 +112,7 @@ def test_a_study_has_no_more_trials_than_wanted(party: Party) -> None:
     one.sync_workers()
     assert [trial.number for trial in one.trials] == [0, 1, 2, 3, 4]
     assert len(party.stored()) == 8  # those withdrawn are there, as failed
-    assert len(Study.open("s", storage=party.storage).trials) == 5
+    assert len(Study("s", storage=party.storage).trials) == 5
 
 
 def test_no_more_trials_begin_than_have_epochs_left(party: Party) -> None:
@@ -436,10 +436,10 @@ def test_a_beat_of_a_moment_ago_does_not_say_that_one_lives(party: Party) -> Non
     two.sync_workers()
     party.workers[one].beat()  # its last, and nobody has seen it
     party.die(one)
-    two.peers.watch_peers()
-    assert not two.peers.all_peers_alive()
+    party.workers[two].watch_peers()
+    assert not party.workers[two].all_peers_alive()
     party.pass_time((MISSED + 2) * EVERY)
-    assert two.peers.all_peers_alive()  # those that are gone are not waited for
+    assert party.workers[two].all_peers_alive()  # those that are gone are not waited for
     heard = two.sync_workers()
     assert heard is not None and len(heard.adopted) == 1
 

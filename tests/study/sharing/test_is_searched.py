@@ -8,8 +8,15 @@ from typing import Any
 import filelock
 import pytest
 
-from paceline.study.outside import BEAT
-from paceline.study.workers.heartbeat import DEAD, PLACE, boot, is_searched, lock_name, make_place
+from paceline.study.sharing.heartbeat import (
+    BEAT,
+    DEAD,
+    PLACE,
+    boot,
+    is_searched,
+    lock_name,
+    make_place,
+)
 
 HERE, THERE = "0" * 16, "1" * 16
 
