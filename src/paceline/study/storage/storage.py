@@ -136,10 +136,10 @@ class StudyStorage(ABC):
         if self.whole:
             self._storage = None
 
-    def compact(self) -> None:
+    def compact(self) -> None:  # noqa: B027 - most storages have nothing to do here
         """Leave a long journal so that the next reader is quicker; others stay as they are."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - only databases have connections
         """Close the connections of a database; the next call opens new ones."""
 
     # What differs between storages
