@@ -24,7 +24,7 @@ from paceline.report.summary import STOPPING_RULES
 from paceline.study.metadata import check_name
 from paceline.study.objectives import Objective
 from paceline.study.pruners.pruners import pruner_text
-from paceline.study.searcher import SearchStrategy
+from paceline.study.samplers.samplers import SearchStrategy
 from paceline.study.storage import schema
 from paceline.study.storage.rdb import hide_password
 from paceline.tuner.arguments import SearchArguments
