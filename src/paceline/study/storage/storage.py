@@ -8,6 +8,7 @@ import shlex
 import threading
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from paceline.study.storage.rdb_bulk import BulkWriter
 
 
-class StudyStorage:
+class StudyStorage(ABC):
     """One storage, opened when something is to be read, made when something is to be written.
 
     Methods raise StorageError where the storage cannot be opened, read, made or written.
@@ -137,15 +138,17 @@ class StudyStorage:
 
     def compact(self) -> None:
         """Leave a long journal so that the next reader is quicker; others stay as they are."""
+        return
 
     def close(self) -> None:
         """Close the connections of a database; the next call opens new ones."""
+        return
 
     # What differs between storages
 
+    @abstractmethod
     def _open(self) -> BaseStorage:
         """Open it, and make it if need be."""
-        raise NotImplementedError
 
     def _is_there(self) -> bool:
         """Whether it exists, so that it can be opened without making anything."""
