@@ -14,7 +14,7 @@ import pytest
 
 from paceline.errors import TrialRejected
 from paceline.study import trial_codec
-from paceline.study.draft import BuildFailed
+from paceline.study.proposer import BuildFailed
 from paceline.study.sharing.worker import Worker
 from paceline.study.study import Study
 from paceline.study.trial import Trial, TrialState

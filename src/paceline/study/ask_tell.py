@@ -17,11 +17,9 @@ from optuna.trial import FrozenTrial
 from paceline.errors import SpaceError
 from paceline.search_space import HyperParameters
 from paceline.study import trial_codec
-from paceline.study.draft import Draft
 from paceline.study.metadata import RestoredStudy, StudyMetadata
-from paceline.study.proposer import Proposer
-from paceline.study.samplers.samplers import resolve_sampler
-from paceline.study.searcher import SearchStrategy
+from paceline.study.proposer import Draft, Proposer
+from paceline.study.samplers.samplers import SearchStrategy, resolve_sampler
 from paceline.study.sharing.peers import StudyPeers
 from paceline.study.sharing.watch import StudyWatch
 from paceline.study.storage.events import EpochReported, TrialAnnotated, TrialFinished

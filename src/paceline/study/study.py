@@ -25,10 +25,9 @@ from paceline.errors import PacelineError
 from paceline.search_space import HyperParameters
 from paceline.study import trial_codec
 from paceline.study.ask_tell import TrialAsker, TrialUpdates
-from paceline.study.draft import Draft
 from paceline.study.metadata import RestoredStudy, StudyMetadata, check_name
 from paceline.study.objectives import Direction
-from paceline.study.proposer import Proposer
+from paceline.study.proposer import Draft, Proposer
 from paceline.study.samplers.learnt import (
     LearntStudy,
     names_others,
@@ -36,9 +35,8 @@ from paceline.study.samplers.learnt import (
     read_learnt,
     stored_learnt,
 )
-from paceline.study.samplers.samplers import resolve_sampler, strategy_of
+from paceline.study.samplers.samplers import Searcher, resolve_sampler, strategy_of
 from paceline.study.samplers.values import check_seed
-from paceline.study.searcher import Searcher
 from paceline.study.sharing.peers import (
     ClaimLost,
     PeerChanges,

@@ -21,7 +21,7 @@ from paceline.executor.protocol import PackExecutor
 from paceline.program.canonical import Unpackable
 from paceline.program.trace import refusal
 from paceline.search_space import HyperParameters
-from paceline.study.draft import BuildFailed, Draft
+from paceline.study.proposer import BuildFailed, Draft
 from paceline.study.sharing.peers import ClaimLost
 from paceline.study.trial import Trial
 from paceline.tuner.checkpoint.trial_variables import HandedOverTrial, note_batch

@@ -17,7 +17,7 @@ from paceline.errors import StorageError, TrialRejected, UsageError
 from paceline.executor.grouping import Group
 from paceline.executor.local import LocalExecutor
 from paceline.search_space import HyperParameters, Parameter
-from paceline.study.draft import BuildFailed, Draft
+from paceline.study.proposer import BuildFailed, Draft
 from paceline.study.pruners.exploration import copy_seed, exploration_rng, explored
 from paceline.study.pruners.pbt import Exchange, PopulationPruner
 from paceline.study.sharing.peers import ClaimLost

@@ -46,7 +46,7 @@ from paceline.program.initial_weights import (
     values_kept,
 )
 from paceline.search_space import HyperParameters, Space
-from paceline.study.searcher import Searcher, TrialWeights
+from paceline.study.samplers.samplers import Searcher, TrialWeights
 from paceline.study.trial import Trial as Record
 from paceline.tuner.checkpoint.trial_variables import apply_weights
 from paceline.tuner.progress import to_stderr

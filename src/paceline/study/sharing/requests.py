@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from optuna.study import StudyDirection
 from optuna.trial import TrialState as OptunaState
@@ -16,13 +16,9 @@ from optuna.trial import create_trial
 from paceline.errors import SpaceError, StudyError
 from paceline.search_space import Parameter
 from paceline.study.metadata import FIXED, META, stored_space
+from paceline.study.sharing.watch import REQUEST, Request, meaning
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.trial_codec import best_so_far
-
-#: The attribute of a study that asks the search of it to stop or to pause.
-REQUEST = "paceline:request"
-
-Request = Literal["stop", "pause", "continue"]
 
 
 def ask(store: StudyStorage, study: int, request: Request) -> None:
@@ -33,12 +29,6 @@ def ask(store: StudyStorage, study: int, request: Request) -> None:
     with store.writing():
         record = {"do": request, "id": secrets.token_hex(8)}
         store.storage.set_study_system_attr(study, REQUEST, record)
-
-
-def meaning(asked: Any) -> Request | None:
-    """Return what the attribute ``REQUEST`` asks for; None where it asks for nothing known."""
-    found = asked.get("do") if isinstance(asked, dict) else None
-    return found if found in ("stop", "pause", "continue") else None
 
 
 def asks_to_pause(attrs: Mapping[str, Any]) -> bool:

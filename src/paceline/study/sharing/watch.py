@@ -22,7 +22,6 @@ from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import StorageError
 from paceline.study.metadata import FIXED, RestoredStudy
-from paceline.study.sharing.requests import REQUEST, Request, meaning
 from paceline.study.storage.events import TrialFinished
 from paceline.study.storage.journal_storage import JournalStorage
 from paceline.study.storage.storage import StudyStorage
@@ -30,6 +29,12 @@ from paceline.study.trial_codec import OPTUNA_STATES, OWNER, WITHDRAWN, is_ours,
 
 if TYPE_CHECKING:
     from paceline.study.sharing.worker import Worker
+
+
+#: The attribute of a study that asks the search of it to stop or to pause.
+REQUEST = "paceline:request"
+
+Request = Literal["stop", "pause", "continue"]
 
 
 @dataclass
@@ -387,6 +392,12 @@ class StudyWatch:
     def _id(self, number: int) -> int:
         assert self._study is not None
         return self._store.storage.get_trial_id_from_study_id_trial_number(self._study, number)
+
+
+def meaning(asked: Any) -> Request | None:
+    """Return what the attribute ``REQUEST`` asks for; None where it asks for nothing known."""
+    found = asked.get("do") if isinstance(asked, dict) else None
+    return found if found in ("stop", "pause", "continue") else None
 
 
 def is_withdrawn(trial: FrozenTrial) -> bool:

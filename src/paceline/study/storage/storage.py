@@ -136,11 +136,13 @@ class StudyStorage(ABC):
         if self.whole:
             self._storage = None
 
-    def compact(self) -> None:  # noqa: B027 - most storages have nothing to do here
+    def compact(self) -> None:
         """Leave a long journal so that the next reader is quicker; others stay as they are."""
+        return
 
-    def close(self) -> None:  # noqa: B027 - only databases have connections
+    def close(self) -> None:
         """Close the connections of a database; the next call opens new ones."""
+        return
 
     # What differs between storages
 
