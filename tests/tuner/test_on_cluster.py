@@ -560,10 +560,10 @@ def test_what_a_cluster_has_begun_goes_on_on_one_machine(
 
     monkeypatch.setattr(RemoteExecutor, "snapshot", captured)
     stopped(RemoteExecutor, 7, InProcessCluster(2), "study", make, search=search())
-    groups = saved[-1]["groups"]
-    behind = [group for group in groups if group.get("held")]
+    groups = saved[-1].groups
+    behind = [group for group in groups if group.held]
     assert bool(behind) == bool(states), "a state is as old as its trial, or there is none"
-    assert any(epoch for group in groups for epoch in group["epochs"].values())
+    assert any(epoch for group in groups for epoch in group.epochs.values())
     # Trials without a state catch up still when it stops.
     stopped(LocalExecutor, 2, "auto", "study", make, search=search())
     notes: list[str] = []

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from msgspec import Meta, Struct
 
-Count = Annotated[int, Meta(ge=0, le=2**53)]
+from paceline.records import Count
+
 Numbers = list[Count]
 
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import keras
-import msgspec
 import numpy as np
 
 from paceline.data.adapters import copied
@@ -70,7 +69,7 @@ class FitExecutor:
         folds = [replace(job, number=job.number + i, folds=(f,)) for i, f in enumerate(job.folds)]
         self._queue.extend(reversed(folds or [job]))  # the first member last: tuner/members.py
 
-    def snapshot(self, arrays: Arrays, jobs: Container[int]) -> dict[str, Any] | None:
+    def snapshot(self, arrays: Arrays, jobs: Container[int]) -> FitFacts | None:
         """The training under way as it was after its last epoch; None where there is none.
 
         Its arrays are added to ``arrays`` by name. ``jobs`` are the numbers of jobs under way.
@@ -80,13 +79,12 @@ class FitExecutor:
             return None
         facts = state.capture(arrays)
         self._losses.say(facts.callbacks)
-        return msgspec.to_builtins(facts, str_keys=True)
+        return facts
 
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    def restore(self, facts: FitFacts, arrays: Mapping[str, np.ndarray]) -> None:
         """Has a submitted job train on from where ``snapshot`` was taken."""
         own = {name: array for name, array in arrays.items() if name.startswith("fit.")}
-        was = msgspec.convert(facts, FitFacts)
-        self._state = FitState(was.job, was, own)
+        self._state = FitState(facts.job, facts, own)
 
     def drop(self, number: int) -> None:
         """Forgets a trial whose turn has not come; does nothing if there is none."""

@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic
 
-import msgspec
-
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Failed, Job, Notes, Parts, Report, UnsavedAttributes
 from paceline.executor.facts import DemandFacts, GroupFacts, PackFacts
@@ -176,8 +174,8 @@ class PackExecutor(ABC, Generic[G]):
     def state_bytes(self) -> int:
         """Bytes of the variables that ``snapshot`` would put into ``arrays``."""
 
-    def snapshot(self, arrays: Arrays, lasting: dict[str, Arrays]) -> dict[str, Any]:
-        """All jobs under way, as JSON values.
+    def snapshot(self, arrays: Arrays, lasting: dict[str, Arrays]) -> PackFacts:
+        """All jobs under way.
 
         The jobs' variables are added to ``arrays``, by name. Those of paused jobs are added to
         ``lasting``, each job's under a key of its own: what lies under a key never changes, so it
@@ -194,12 +192,11 @@ class PackExecutor(ABC, Generic[G]):
         for number in self._paused.numbers:
             state, key = on_host(self._paused.state_of(number)), self._paused.key(number)
             put_state(number, state.lists(), lasting.setdefault(key, {}))
-        return msgspec.to_builtins(self._facts(groups), str_keys=True)
+        return self._facts(groups)
 
-    def programs_snapshot(self) -> dict[str, Any]:
+    def programs_snapshot(self) -> PackFacts:
         """As ``snapshot``, without the jobs; they would begin again."""
-        facts = self._facts([self._group_facts(group) for group in self._grouper.groups])
-        return msgspec.to_builtins(facts, str_keys=True)
+        return self._facts([self._group_facts(group) for group in self._grouper.groups])
 
     def states(self) -> dict[int, tuple[int, State]]:
         """Epoch and variables of the jobs that ``start_from`` can continue in another process.
@@ -214,12 +211,11 @@ class PackExecutor(ABC, Generic[G]):
         }
 
     @contextmanager
-    def resubmitting(self, facts: dict[str, Any], example: Example) -> Iterator[None]:
+    def resubmitting(self, packs: PackFacts, example: Example) -> Iterator[None]:
         """A block in which jobs are submitted that ``restore``, given the same, puts back later.
 
         Nothing is compiled for them yet: the snapshot says which program they had.
         """
-        packs = msgspec.convert(facts, PackFacts, str_keys=True)
         found_again(self._grouper, packs.founders, example)
         self._resubmitting = True
         try:
@@ -227,14 +223,14 @@ class PackExecutor(ABC, Generic[G]):
         finally:
             self._resubmitting = False
 
-    def restore(self, facts: dict[str, Any], arrays: Arrays, example: Example) -> list[int]:
+    def restore(self, packs: PackFacts, arrays: Arrays, example: Example) -> list[int]:
         """Puts jobs that have been submitted back to where they were.
 
-        ``facts`` are what ``snapshot`` returned, perhaps in another process or of an executor
+        ``packs`` is what ``snapshot`` returned, perhaps in another process or of an executor
         elsewhere; ``arrays`` are those that it added, those of paused jobs among them. Returns the
         numbers of the jobs that must begin again.
         """
-        packs, lost, order = msgspec.convert(facts, PackFacts, str_keys=True), [], []
+        lost, order = [], []
         for was in packs.groups:
             group = group_of(self._grouper, was, example)
             if group is None or not restore_roles(group, was.roles):

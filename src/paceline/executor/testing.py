@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import keras
+import msgspec
 import numpy as np
 
 from paceline.executor.base import Answer, EpochReport, Executor, Job, JobSpec
+from paceline.executor.facts import PackFacts
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import random_state_kept
 from paceline.executor.protocol import PackExecutor
@@ -431,9 +433,10 @@ class PackExecutorContract(ExecutorContract):
             histories = self.train(executor, answer, rounds=1)
             while 0 not in histories:
                 self.train(executor, answer, histories, rounds=1)
-            facts = executor.snapshot(arrays, lasting)
+            facts = msgspec.to_builtins(executor.snapshot(arrays, lasting), str_keys=True)
         for more in lasting.values():
             arrays |= more
+        facts = msgspec.convert(facts, PackFacts, str_keys=True)  # as a file is read
         with self.opened() as executor:
             with executor.resubmitting(facts, nobody):
                 for number in (0, 1, 2):

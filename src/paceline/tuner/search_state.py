@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from paceline.errors import StorageError
+from paceline.executor.facts import FitFacts, PackFacts
 from paceline.executor.memory import host_bytes
 from paceline.study.storage.schema import Count
 from paceline.tuner.checkpoint.best_models import BestFacts
@@ -33,8 +34,8 @@ class SearchFacts(Struct, kw_only=True):
     """A search between two rounds."""
 
     study: dict[str, Any]  # see ``Study.state``
-    packs: Any  # of the executor of packs; None where there is none
-    fit: Any  # of the training in ``fit``
+    packs: PackFacts | None  # None where nothing is packed
+    fit: FitFacts | None  # None where nothing trains in ``fit``
     trials: dict[Count, RunningTrial]  # that run or are paused
     trial_epochs: Count
     n_begun: Count
@@ -174,7 +175,7 @@ class SearchCheckpointer:
         # Trials whose variables are not in the snapshot: they would begin again.
         afresh = {number for number, was in under_way.items() if was.not_packed or large}
         if fitted is not None:
-            afresh.discard(fitted["job"])
+            afresh.discard(fitted.job)
         facts = SearchFacts(
             study=self._study.state(afresh),
             packs=packed,
