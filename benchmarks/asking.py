@@ -222,7 +222,7 @@ def samplers_once(job: tuple[str, int, int]) -> tuple[int, dict[str, float]]:
     name, seed, up_to = job
     found = {}
     for sampler in ("random", "tpe", "cmaes"):
-        study = Study.open(
+        study = Study(
             "s",
             storage=optuna.storages.InMemoryStorage(),
             direction="minimize",
@@ -338,7 +338,7 @@ def cost(n: int) -> dict[str, Any]:
     """Return the seconds that asking and telling take after each fourth of the trials."""
     report: dict[str, Any] = {}
     for sampler in ("random", "tpe", "cmaes"):
-        study = Study.open(
+        study = Study(
             "s",
             storage=optuna.storages.InMemoryStorage(),
             direction="minimize",

@@ -93,7 +93,7 @@ def auto_once(function: Callable[[Any], Any], seed: int, n: int, sampler: str) -
         ``trials`` until then, and ``open``, how many of them may train at once (n: all).
     """
     several = function is costly
-    study = Study.open(
+    study = Study(
         "s",
         storage=optuna.storages.InMemoryStorage(),
         direction=("minimize", "minimize") if several else "minimize",

@@ -24,16 +24,17 @@ import machine
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from in_process_pool import InProcessPool
 from one_group import OneGroup
+from paceline.executor import protocol
 from paceline.executor.base import EpochReport, Job, JobSpec
 from paceline.executor.remote import driver
-from paceline.executor.remote.in_process import InProcessPool
 from paceline.executor.remote.messages import (
     HostFacts,
-    HostReport,
     HostState,
     RoundAnswer,
     RoundOrder,
+    SentWeights,
     Submitted,
 )
 
@@ -87,7 +88,16 @@ class Machine:
         for number, (epoch, epochs) in list(self._slots.items()):
             last, logs = epoch + 1 == epochs, {"loss": 1.0, "val_loss": 1.0}
             answer.reports.append(
-                HostReport(number, epoch + 1, logs, 0.0, "p", "stacked", 0.0, last)
+                EpochReport(
+                    number,
+                    epoch + 1,
+                    logs,
+                    0.0,
+                    "p",
+                    "stacked",
+                    SentWeights(number, epoch + 1, None),
+                    last=last,
+                )
             )
             self._slots[number] = [epoch + 1, epochs]
             if last:
@@ -102,7 +112,7 @@ class Machine:
 def without_models() -> None:
     """Has the executor trace nothing: its jobs have no models."""
     driver.TrialGrouper = OneGroup  # type: ignore[misc, assignment]
-    driver.as_built = lambda model: contextlib.nullcontext()  # type: ignore[assignment]
+    protocol.as_built = lambda model: contextlib.nullcontext()  # type: ignore[assignment]
     driver.search_chunk_bytes = lambda data: None  # type: ignore[assignment]
 
 

@@ -31,7 +31,7 @@ import machine
 import numpy as np
 from works import WORKS, MissingDataError
 
-from paceline.cli.large_pages import with_large_pages
+from paceline.cli.restart import with_large_pages
 
 HERE = Path(__file__).resolve().parent
 LIMIT = 1.03  # of the ratio: what a change that moves code may cost

@@ -108,7 +108,7 @@ def search(
     Returns:
         Configurations and losses in the order of asking, and the number of programs of each wave.
     """
-    study = Study.open(
+    study = Study(
         "s",
         storage=optuna.storages.InMemoryStorage(),
         direction="minimize",

@@ -133,7 +133,7 @@ def search(
 ) -> tuple[list[str], StoredStudy]:
     """Search by look-up, ``OPEN`` trials at once; return configurations, and the study."""
     storage = optuna.storages.InMemoryStorage()
-    study = Study.open(
+    study = Study(
         "s", storage=storage, direction="maximize", sampler="tpe", seed=seed, n_trials=TRIALS
     )
     if learnt is not None:

@@ -29,7 +29,7 @@ sys.path.insert(0, sys.argv[2])
 from subjects import subject_of
 subject = subject_of(int(sys.argv[1]), epochs=30)
 began = time.perf_counter()
-from paceline.report.html.writing import write_report
+from paceline.report.html.page import write_report
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "report.html"
     write_report(path, subject)

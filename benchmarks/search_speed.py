@@ -39,7 +39,7 @@ from typing import Any
 import machine
 from works import WORKS, MissingDataError, Work
 
-from paceline.cli.large_pages import with_large_pages
+from paceline.cli.restart import with_large_pages
 
 HERE = Path(__file__).resolve().parent
 SIDES = ("paceline", "keras_tuner", "optuna")

@@ -14,9 +14,9 @@ import numpy as np
 
 import paceline
 import toys
+from in_process_pool import Fault, InProcessPool
 from paceline.executor.remote.cluster import Cluster
 from paceline.executor.remote.host import Host, HostOptions
-from paceline.executor.remote.in_process import Fault, InProcessPool
 
 #: x f32[N, 4], y i64[N]
 RNG = np.random.default_rng(0)

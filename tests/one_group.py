@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from paceline.executor.base import Job
-from paceline.executor.grouping import Group
+from paceline.executor.remote.jobs import RemoteGroup
 from paceline.pack.pack import SlotTrial
 from paceline.program.trace import State
 
@@ -25,7 +25,7 @@ class OneGroup:
         )
         shapes: Any = State([np.zeros(1)], [], [], [])
         work: Any = None
-        self.group = Group("p", work, role, None, shapes, [], False, False)
+        self.group = RemoteGroup("p", work, role, None, shapes, [], False, False)
         self.group.n_trials = 1
         self.groups = [self.group]
 
@@ -34,7 +34,7 @@ class OneGroup:
         """Jobs without a slot."""
         return len(self.group.queue)
 
-    def add(self, job: Job) -> Group:
+    def add(self, job: Job) -> RemoteGroup:
         """Queues a job."""
         trial = SlotTrial(job.number, job.seed, job.epochs, self.group.state, (), None)
         self.group.queue.append(trial)

@@ -9,16 +9,9 @@ from typing import Any
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
+from paceline.records import Compiled, PackMade, SlotStay
 from paceline.report.html.subject import ReportSubject
-from paceline.study.timeline import (
-    Compiled,
-    Forecast,
-    PackMade,
-    SearchBegun,
-    SearchTimeline,
-    SlotStay,
-    Spent,
-)
+from paceline.study.timeline import Forecast, SearchBegun, SearchTimeline, Spent
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
 

@@ -239,7 +239,7 @@ def test_a_journal_may_be_anywhere_the_user_says(make, tmp_path) -> None:
 
 
 def test_texts_of_a_stranger_do_not_steer_the_terminal(command) -> None:
-    study = Study.open("s", direction="maximize", storage="journal:s.log")
+    study = Study("s", direction="maximize", storage="journal:s.log")
     study.persist({"objective": "val_\x1b]0;title\x07", "direction": "maximize", "search": {}})
     hp = paceline.HyperParameters()
     hp.Choice("na\x1b[2Jme", ["a\x1b[31m", "b"])
@@ -257,7 +257,7 @@ def test_texts_of_a_stranger_do_not_steer_the_terminal(command) -> None:
 
 
 def stored_with(origin: Any) -> None:
-    study = Study.open("s", direction="maximize")
+    study = Study("s", direction="maximize")
     study.persist(
         {"objective": "val_accuracy", "direction": "maximize", "search": {}, "origin": origin}
     )

@@ -41,13 +41,13 @@ def say(text: str) -> None:
 
 def study(storage: str, n_trials: int) -> None:
     """Trials of three epochs, two at a time, that train nothing."""
+    from paceline.study.sharing.peers import ClaimLost
+    from paceline.study.sharing.worker import Worker
     from paceline.study.study import Study
     from paceline.study.trial import INTERRUPTED
-    from paceline.study.workers.shared_study import ClaimLost
-    from paceline.study.workers.worker import Worker
 
     worker = Worker(Path("runs/s/workers"), say)
-    found = Study.open(
+    found = Study(
         "s", storage=storage or None, direction="maximize", n_trials=n_trials, worker=worker
     )
     found.persist({})

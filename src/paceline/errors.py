@@ -95,11 +95,7 @@ EXTRAS = {"tensorflow": "tensorflow", "torch": "torch"}
 
 
 def missing(error: ImportError) -> MissingExtraError | None:
-    """Returns the error to raise if Keras cannot be imported without its backend, else None.
-
-    Args:
-        error: The error of the import.
-    """
+    """Returns the error to raise if Keras cannot be imported without its backend, else None."""
     extra = EXTRAS.get((error.name or "").partition(".")[0])
     if extra is None:
         return None

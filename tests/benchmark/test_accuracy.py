@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import toys
-from paceline.benchmark.accuracy import SCALES, CurveInterrupted, train_curve
-from paceline.benchmark.subject import Subject
+from paceline.benchmark.measure.accuracy import SCALES, CurveInterrupted, train_curve
+from paceline.benchmark.measure.subject import Subject
 from paceline.data.arrays import prepare
 
 X, Y = toys.data(40)

@@ -11,12 +11,13 @@ import pytest
 import paceline
 import toys
 from bench_records import run
-from paceline.benchmark import api, arguments, environment
-from paceline.benchmark import runner as runner_module
-from paceline.benchmark.accuracy import CurveInterrupted
+from paceline.benchmark import api, arguments
+from paceline.benchmark.measure import environment
+from paceline.benchmark.measure import runner as runner_module
+from paceline.benchmark.measure.accuracy import CurveInterrupted
+from paceline.benchmark.measure.subject import Subject
 from paceline.benchmark.records import Config, Curve, Measurement, PlannedSearch
-from paceline.benchmark.result import Bench, load
-from paceline.benchmark.subject import Subject
+from paceline.benchmark.tell.result import Bench, load
 from paceline.data.arrays import prepare
 from paceline.errors import BuildError, DataError, UsageError
 
@@ -40,8 +41,8 @@ def short():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(environment, "busy_note", lambda: None)
         patch.setattr(runner_module.BenchPlan.__init__, "__defaults__", _with_patience(0.01))
-        patch.setattr(environment.roofline, "matmul_flops", lambda precision: 1e9)
-        patch.setattr(environment.roofline, "copy_bytes", lambda: 1e9)
+        patch.setattr(environment, "matmul_flops", lambda precision: 1e9)
+        patch.setattr(environment, "copy_bytes", lambda: 1e9)
         yield
 
 
@@ -339,7 +340,7 @@ def test_half_of_the_budget_is_for_curves(measured, monkeypatch):
 @pytest.mark.parametrize(("again", "share", "noted"), [(4e5, 0.5, False), (1e5, 1.0, True)])
 def test_a_peak_that_is_too_low_is_probed_again(measured, monkeypatch, again, share, noted):
     # A step of the fake does 1,000 examples a second; of each, so many operations.
-    monkeypatch.setattr(environment.roofline, "matmul_flops", lambda precision: probes.pop(0))
+    monkeypatch.setattr(environment, "matmul_flops", lambda precision: probes.pop(0))
     probes = [1e5, again]
     flops = 200 * 8 * (1.0 if not noted else 1.25)
     found = measured(0.0, flops=flops)

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from paceline.benchmark.flops import of_step
+from paceline.benchmark.measure.cell import flops_of_step
 from paceline.program.compile import Executable
 
 
 def counted(function, *shapes):
     arrays = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
     compiled = jax.jit(function).lower(*arrays).compile()
-    return of_step(jax.make_jaxpr(function)(*arrays), Executable(compiled, 0.0, False), 1)
+    return flops_of_step(jax.make_jaxpr(function)(*arrays), Executable(compiled, 0.0, False), 1)
 
 
 def test_a_product_is_two_operations_for_each_element_summed():
@@ -25,7 +25,7 @@ def test_a_product_is_two_operations_for_each_element_summed():
 def test_trials_side_by_side_share_the_count():
     arrays = [jax.ShapeDtypeStruct((4, 8, 8), np.float32)] * 2
     executable = Executable(jax.jit(jnp.matmul).lower(*arrays).compile(), 0.0, False)
-    flops, _ = of_step(jax.make_jaxpr(jnp.matmul)(*arrays), executable, 4)
+    flops, _ = flops_of_step(jax.make_jaxpr(jnp.matmul)(*arrays), executable, 4)
     assert flops == pytest.approx(2 * 8**3, rel=0.01)
 
 
@@ -71,4 +71,4 @@ def test_a_while_loop_counts_once_at_least():
 def test_who_does_not_tell_is_not_guessed():
     silent = Executable(lambda: None, 0.0, False)
     closed = jax.make_jaxpr(lambda x: x + 1)(np.float32(0))
-    assert of_step(closed, silent, 1) == (None, "xla")
+    assert flops_of_step(closed, silent, 1) == (None, "xla")

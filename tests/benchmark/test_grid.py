@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench_records import measurement
-from paceline.benchmark.grid import configs, outside_in, pointless
+from paceline.benchmark.measure.grid import configs, outside_in, pointless
 from paceline.benchmark.records import Config, Measurement
 
 USUAL = Config(0, 8, "stacked", lanes=2)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import toys
-from paceline.benchmark import measure as measure_module
-from paceline.benchmark.measure import layout_of, measure, nothing_cached
+from paceline.benchmark.measure import cell as measure_module
+from paceline.benchmark.measure.cell import layout_of, measure, nothing_cached
+from paceline.benchmark.measure.subject import Subject
 from paceline.benchmark.records import Config
-from paceline.benchmark.subject import Subject
 from paceline.data.arrays import prepare
 from paceline.executor.memory import LIMIT
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import toys
-from paceline.benchmark import measure_fit as measure_fit_module
-from paceline.benchmark.measure import nothing_cached
-from paceline.benchmark.measure_fit import Compiling, length, listening, measure_fit
+from paceline.benchmark.measure import keras_fit as measure_fit_module
+from paceline.benchmark.measure.cell import nothing_cached
+from paceline.benchmark.measure.keras_fit import Compiling, length, listening, measure_fit
 from paceline.benchmark.records import Config
 from paceline.data.arrays import prepare
 

@@ -6,7 +6,7 @@ import pytest
 
 from bench_records import measurement, run
 from paceline.benchmark.records import Curve, PlannedSearch
-from paceline.benchmark.result import Bench, load, merge
+from paceline.benchmark.tell.result import Bench, load, merge
 from paceline.errors import DataError
 
 CPU = run(measurement(32, 1000.0))

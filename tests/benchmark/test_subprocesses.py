@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from bench_records import measurement, run
-from paceline.benchmark import subprocesses
+from paceline.benchmark.measure import subprocesses
+from paceline.benchmark.measure.subprocesses import Place, measure, places
 from paceline.benchmark.records import PlannedSearch
-from paceline.benchmark.result import Bench
-from paceline.benchmark.subprocesses import Place, measure, places
+from paceline.benchmark.tell.result import Bench
 from paceline.cli.bench import without_ours
 from paceline.errors import MissingExtraError, PacelineError, UsageError
 

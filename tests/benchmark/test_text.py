@@ -6,10 +6,10 @@ import pytest
 
 import bench_records
 from bench_records import measurement, run
-from paceline.benchmark.advice import advise
-from paceline.benchmark.document import COLUMNS, document
 from paceline.benchmark.records import Config, Curve, Device, Measurement
-from paceline.benchmark.text import text_of
+from paceline.benchmark.tell.advice import advise
+from paceline.benchmark.tell.document import COLUMNS, document
+from paceline.benchmark.tell.text import text_of
 
 RUN = run(
     measurement(

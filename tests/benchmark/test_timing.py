@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.benchmark.timing import LEAST, MOST, RUN, quartiles, time_steps
+from paceline.benchmark.measure.timing import LEAST, MOST, RUN, quartiles, time_steps
 
 
 class Device:

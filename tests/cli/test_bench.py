@@ -11,7 +11,7 @@ import pytest
 
 from bench_records import measurement, run
 from paceline.benchmark import api
-from paceline.benchmark.result import Bench
+from paceline.benchmark.tell.result import Bench
 
 
 @pytest.fixture
@@ -146,6 +146,10 @@ def test_where_every_cell_failed_the_command_failed(paceline, measured, model):
         (["--merge", "--quota", "gpu=1h"], "--quota: --merge shows results as they were"),
         (["--merge", "--target", "0"], "--target: --merge shows results as they were"),
         (["--merge", "--hparams", "lr=1"], "--hparams: --merge shows results as they were"),
+        (["--merge", "--seed", "3"], "--seed: --merge shows results as they were"),
+        (["--merge", "--budget", "none"], "--budget: --merge shows results as they were"),
+        (["--merge", "--plan-epochs", "5"], "--plan-epochs: --merge shows results as they were"),
+        (["--merge", "--executor", "fit"], "--executor: --merge shows results as they were"),
         (["--mesh", "x"], "--mesh 'x': 'x' is no whole number"),
         (["--epochs", "0"], "--epochs 0: give a whole number of at least 1"),
         (["--data", "nothing"], "--data 'nothing' is not known"),
@@ -174,7 +178,7 @@ def test_weights_of_examples_are_measured_too(paceline, measured):
 
 
 def test_places_have_processes(paceline, measured, model, monkeypatch):
-    from paceline.benchmark import subprocesses
+    from paceline.benchmark.measure import subprocesses
 
     asked = {}
 

@@ -12,19 +12,19 @@ import pytest
 
 import paceline as package
 from paceline.errors import StudyError
-from paceline.study import outside
 from paceline.study.removal import Removal
+from paceline.study.sharing import requests
+from paceline.study.sharing.heartbeat import Heartbeats
+from paceline.study.sharing.worker import WORKERS, Worker
 from paceline.study.storage.folder import study_lock
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.study import Study
-from paceline.study.workers.heartbeat import Heartbeats
-from paceline.study.workers.worker import WORKERS, Worker
 
 SQLITE = "sqlite:///shared.db"
 
 
 def make(name: str, storage: str | None = None, values: tuple[float, ...] = (0.5, 0.75)) -> None:
-    study = Study.open(name, direction="maximize", storage=storage)
+    study = Study(name, direction="maximize", storage=storage)
     study.persist({"objective": "val_accuracy", "direction": "maximize", "seed": 0})
     for value in values:
         proposal = study.asker.propose(lambda hp, draft: hp.Float("lr", 1e-4, 1e-1))
@@ -55,17 +55,17 @@ def test_studies_are_listed_with_their_best(paceline):
 
 def test_it_is_said_whether_a_study_is_searched_or_paused(paceline):
     worker = Worker(Path("runs/digits") / WORKERS, lambda text: None, beats=False)
-    searched = Study.open("digits", direction="maximize", worker=worker)
+    searched = Study("digits", direction="maximize", worker=worker)
     searched.persist({})
     store = StudyStorage.of(None, "digits", Path("runs"))
     study = store.find("digits")
     assert study is not None
     assert paceline("studies").out.splitlines()[2].split()[7] == "runs"
-    outside.ask(store, study, "pause")
+    requests.ask(store, study, "pause")
     assert paceline("studies").out.splitlines()[2].split()[7] == "paused"
     (record,) = paceline("studies", "--json").json
     assert (record["searched"], record["paused"]) == (True, True)
-    outside.ask(store, study, "continue")
+    requests.ask(store, study, "continue")
     searched.close()
     worker.leave()
     (record,) = paceline("studies", "--json").json
@@ -198,6 +198,6 @@ def test_the_folder_of_a_study_of_the_same_name_in_its_journal_stays(paceline) -
     make("s", SQLITE)
     make("s")
     assert "the folder" not in paceline("rm", "s", "--storage", SQLITE, "--yes").out
-    assert len(Study.open("s").trials) == 2
+    assert len(Study("s").trials) == 2
     with pytest.raises(StudyError, match="it would be a new one, and runs/s holds a journal of"):
-        Study.open("s", storage=SQLITE, worker=Worker(None, repr))
+        Study("s", storage=SQLITE, worker=Worker(None, repr))

@@ -13,7 +13,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from paceline.cli import device_fallback
+from paceline.cli.devices import choose_devices
 from paceline.errors import UsageError
 
 LIBTPU = """\
@@ -121,13 +121,13 @@ def test_whoever_insists_gets_an_error(monkeypatch, platforms):
     monkeypatch.setenv("PACELINE_FALLBACK", "no")
     monkeypatch.setattr("jax.local_devices", failing)
     with pytest.raises(UsageError, match=r"does not answer \(down\); PACELINE_FALLBACK=no forbids"):
-        device_fallback.choose_devices(pytest.fail)
+        choose_devices(pytest.fail)
 
 
 def test_another_word_than_no_is_wrong(monkeypatch):
     monkeypatch.setenv("PACELINE_FALLBACK", "never")
     with pytest.raises(UsageError, match="PACELINE_FALLBACK is 'never'; give no, or unset it"):
-        device_fallback.choose_devices(pytest.fail)
+        choose_devices(pytest.fail)
 
 
 def failing(**_: object) -> list[types.SimpleNamespace]:
@@ -138,7 +138,7 @@ def test_where_nothing_answers_all_is_as_before(monkeypatch, platforms):
     before = jax.config.jax_platforms
     monkeypatch.setattr("jax.local_devices", failing)
     with pytest.raises(UsageError, match=r"does not answer \(down\), and no other device does"):
-        device_fallback.choose_devices(pytest.fail)
+        choose_devices(pytest.fail)
     assert jax.config.jax_platforms == before
 
 
@@ -154,7 +154,7 @@ def test_a_gpu_comes_before_the_cpu(monkeypatch, platforms):
     jax.config.update("jax_platforms", "tpu")
     monkeypatch.setattr("jax.local_devices", devices)
     notes = []
-    assert device_fallback.choose_devices(notes.append)[0].platform == "gpu"
+    assert choose_devices(notes.append)[0].platform == "gpu"
     assert asked == ["tpu", "cuda,cpu"]
     assert "using the GPU" in notes[0]
 
@@ -167,14 +167,14 @@ def test_a_gpu_plugin_without_a_gpu_is_spoken_of(monkeypatch, platforms, tmp_pat
     jax.config.update("jax_platforms", "")
     monkeypatch.setattr("jax.local_devices", lambda **_: [cpu()])
     notes = []
-    device_fallback.choose_devices(notes.append)
+    choose_devices(notes.append)
     assert notes[0].startswith("JAX finds a GPU plugin, but no GPU is visible; using the CPU.")
 
 
 def test_a_device_that_answers_is_not_spoken_of(monkeypatch, platforms):
     jax.config.update("jax_platforms", "cpu")
     monkeypatch.setattr("jax.local_devices", lambda **_: [cpu()])
-    assert device_fallback.choose_devices(pytest.fail) == [cpu()]
+    assert choose_devices(pytest.fail) == [cpu()]
 
 
 def test_waiting_is_explained(monkeypatch, platforms):
@@ -192,5 +192,5 @@ def test_waiting_is_explained(monkeypatch, platforms):
         notes.append(text)
         told.set()
 
-    device_fallback.choose_devices(note, patience=0.0)
+    choose_devices(note, patience=0.0)
     assert "JAX_PLATFORMS=cpu goes on without it" in notes[0]

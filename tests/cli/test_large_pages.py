@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from paceline.cli import large_pages, restart
+from paceline.cli import restart
 from paceline.executor.process import StopSignal
 
 SEARCH = """
@@ -28,8 +28,8 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A system that leaves large pages to processes."""
     path = tmp_path / "enabled"
     path.write_text("always [madvise] never\n")
-    monkeypatch.setattr(large_pages, "_SYSTEM", path)
-    monkeypatch.setattr(large_pages, "_glibc", lambda: (2, 36))
+    monkeypatch.setattr(restart, "_SYSTEM", path)
+    monkeypatch.setattr(restart, "_glibc", lambda: (2, 36))
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(restart, "own", True)
     return path
@@ -45,7 +45,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_the_same_words_are_run_again(system: Path, started: list[Any]) -> None:
-    large_pages.take()
+    restart.take_large_pages()
     ((program, words, environment),) = started
     assert [program, words] == [sys.executable, [sys.executable, *sys.orig_argv[1:]]]
     held = {"PACELINE_SIGNALS_HELD": "1"}
@@ -59,7 +59,7 @@ def test_a_signal_that_was_only_noted_is_not_lost_with_the_process(
     with StopSignal.of_process() as stop:
         stop.asked = True
         with pytest.raises(KeyboardInterrupt, match="^$"):
-            large_pages.take()
+            restart.take_large_pages()
     assert started == []
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
@@ -67,7 +67,7 @@ def test_a_signal_that_was_only_noted_is_not_lost_with_the_process(
 @pytest.mark.parametrize("text", ["[always] madvise never", "always madvise [never]"])
 def test_not_where_the_system_has_decided(system: Path, started: list[Any], text: str) -> None:
     system.write_text(text)
-    large_pages.take()
+    restart.take_large_pages()
     assert started == []
 
 
@@ -76,31 +76,31 @@ def test_not_where_the_user_has_decided(
     system: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv(name, "")
-    large_pages.take()
+    restart.take_large_pages()
     assert started == []
 
 
 def test_not_on_other_systems(
     system: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large_pages, "_glibc", lambda: (2, 34))
-    large_pages.take()
-    monkeypatch.setattr(large_pages, "_glibc", lambda: (2, 36))
+    monkeypatch.setattr(restart, "_glibc", lambda: (2, 34))
+    restart.take_large_pages()
+    monkeypatch.setattr(restart, "_glibc", lambda: (2, 36))
     system.unlink()
-    large_pages.take()
+    restart.take_large_pages()
     system.write_text("[madvise]")
     monkeypatch.setattr(sys, "platform", "darwin")
-    large_pages.take()
+    restart.take_large_pages()
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(restart, "own", False)  # called by a program
-    large_pages.take()
+    restart.take_large_pages()
     assert started == []
 
 
 @pytest.mark.parametrize("library", ["glibc 2.36", "", None, "musl 1.2"])
 def test_the_version_of_the_c_library(monkeypatch: pytest.MonkeyPatch, library: Any) -> None:
     monkeypatch.setattr(os, "confstr", lambda name: library)
-    assert large_pages._glibc() == ((2, 36) if library == "glibc 2.36" else (0,))
+    assert restart._glibc() == ((2, 36) if library == "glibc 2.36" else (0,))
 
 
 @pytest.mark.parametrize("chosen", [{}, {"MALLOC_ARENA_MAX": "2"}])
@@ -117,6 +117,6 @@ def test_a_search(child_environment: dict[str, str], fresh_folder: Path, chosen:
     said = json.loads(Path("said.json").read_text())
     assert said["pid"] == child.pid  # signals reach it
     environment = own | chosen
-    wanted = large_pages.with_large_pages(environment) or environment
+    wanted = restart.with_large_pages(environment) or environment
     assert said["GLIBC_TUNABLES"] == wanted.get("GLIBC_TUNABLES")
     assert said["MALLOC_ARENA_MAX"] == chosen.get("MALLOC_ARENA_MAX")

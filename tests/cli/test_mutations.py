@@ -32,7 +32,7 @@ from mutations import (
     sizes,
 )
 from paceline.benchmark.records import Config, Curve, Measurement, PlannedSearch
-from paceline.benchmark.result import Bench
+from paceline.benchmark.tell.result import Bench
 from paceline.cli.user_file import file_digest
 from paceline.study.study import Study
 
@@ -70,7 +70,7 @@ def study(user_modules: None) -> bytes:
             "data": None,
         },
     }
-    found = Study.open("s", direction="maximize", seed=3)
+    found = Study("s", direction="maximize", seed=3)
     found.persist(meta)
     for value in (0.5, 0.75, None, float("nan")):
         proposal = found.asker.propose(
@@ -146,7 +146,7 @@ class OpensTheStudy:
     def search(self, **call: Any) -> None:
         names = ("storage", "sampler", "seed")
         known = {name: self.arguments[name] for name in names if name in self.arguments}
-        study = Study.open(self.arguments["study"], direction="maximize", **known)
+        study = Study(self.arguments["study"], direction="maximize", **known)
         study.updates.fail_left_running()
         study.asker.propose(lambda hp, draft: hp.Float("lr", 0.1, 1.0))
         study.close()

@@ -35,7 +35,7 @@ FRONT = [1, 0, 3]
 @pytest.fixture
 def study() -> str:
     """A study of five complete trials, three of them on the front, and one that failed."""
-    study = Study.open("sizes", direction=("maximize", "minimize"), seed=3)
+    study = Study("sizes", direction=("maximize", "minimize"), seed=3)
     study.persist(META)
     for values in [*VALUES, None]:
         proposal = study.asker.propose(lambda hp, draft: hp.Float("lr", 1e-4, 1e-1, sampling="log"))

@@ -22,7 +22,7 @@ META = {"objective": "val_loss", "direction": "minimize", "sampler": "random", "
 @pytest.fixture
 def journal() -> bytes:
     """A study of five trials, two of them at a time; each record has a line of its own."""
-    study = Study.open("s", direction="minimize", seed=3)
+    study = Study("s", direction="minimize", seed=3)
     study.persist(META)
     under_way: list[int] = []
 
@@ -200,7 +200,7 @@ def test_a_repaired_study_goes_on(journal):
     lines = journal.splitlines(keepends=True)
     found = examine(b"".join([*lines[:2], b"\xff" + lines[2][1:], *lines[3:]]), "s")
     JOURNAL.write_bytes(b"".join(found.lines))
-    study = Study.open("s", seed=3)
+    study = Study("s", seed=3)
     study.persist(META)
     proposal: Any = study.asker.propose(lambda hp, draft: hp.Float("lr", 0.1, 1.0))
     assert study.accept(proposal[0], proposal[1]) == 5

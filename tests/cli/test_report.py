@@ -10,7 +10,7 @@ import pytest
 import paceline
 import toys
 from commands import command
-from paceline.cli import dashboard
+from paceline.cli import report
 
 
 @pytest.fixture
@@ -51,19 +51,19 @@ def test_a_page_of_somebody_else_stays(searched, capsys) -> None:
     ],
 )
 def test_what_cannot_be_done_says_why(searched, capsys, monkeypatch, words, why) -> None:
-    monkeypatch.setattr(dashboard, "find_spec", lambda name: object())
+    monkeypatch.setattr(report, "find_spec", lambda name: object())
     assert command(*words) == 2
     assert why in capsys.readouterr().err.replace("\n", " ")
     assert not Path("report.html").exists()
 
 
 def test_a_dashboard_without_its_package_names_it(searched, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(dashboard, "find_spec", lambda name: None)
+    monkeypatch.setattr(report, "find_spec", lambda name: None)
     assert command("dashboard", "s") == 2
     assert 'pip install "paceline[dashboard]"' in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_a_dashboard_of_nothing_says_how_to_begin(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(dashboard, "find_spec", lambda name: object())
+    monkeypatch.setattr(report, "find_spec", lambda name: object())
     assert command("dashboard") == 2
     assert "there is no study in runs" in capsys.readouterr().err.replace("\n", " ")

@@ -12,7 +12,7 @@ from paceline.study.study import Study
 
 
 def store(name: str, origin: dict | None, *, storage: str | None = None, **search: object) -> None:
-    study = Study.open(name, storage=storage, direction="maximize")
+    study = Study(name, storage=storage, direction="maximize")
     study.persist(
         {
             "objective": "val_auc",

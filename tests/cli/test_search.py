@@ -366,7 +366,7 @@ def test_a_budget_is_for_a_new_study_wherever_it_is_stored(
 ):
     words = ("search", "model.py", "--budget", "2m", "--storage", storage)
     assert paceline(*words).code == 0
-    study = Study.open("model", storage=storage, direction="maximize", seed=0)
+    study = Study("model", storage=storage, direction="maximize", seed=0)
     study.persist({"objective": "val_accuracy", "direction": "maximize", "seed": 0})
     study.close()
     done = paceline(*words)

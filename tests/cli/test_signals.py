@@ -84,7 +84,7 @@ def test_a_signal_before_a_study_goes_on_leaves_it_as_it_was(paceline, user_modu
     done = paceline("resume", "model", "--trials", "4")
     assert done.code == 130
     assert "nothing was written" in done.err
-    assert [trial.state for trial in Study.open("model").trials] == ["complete"] * 2
+    assert [trial.state for trial in Study("model").trials] == ["complete"] * 2
 
 
 # -- real processes --------------------------------------------------------------------------------
@@ -108,8 +108,8 @@ if "PACELINE_SIGNALS_HELD" not in os.environ:
         os.kill(os.getpid(), signal.{number})
         execve(*given)
     os.execve = signalled
-    from paceline.cli import large_pages
-    large_pages.with_large_pages = lambda environment: dict(environment)
+    from paceline.cli import restart
+    restart.with_large_pages = lambda environment: dict(environment)
 main()
 """
 

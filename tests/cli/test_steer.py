@@ -11,8 +11,7 @@ import pytest
 import paceline
 import toys
 from commands import command
-from paceline.study.outside import BEAT
-from paceline.study.workers.heartbeat import PLACE, boot, lock_name, make_place
+from paceline.study.sharing.heartbeat import BEAT, PLACE, boot, lock_name, make_place
 
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "epochs": 2, "verbose": 0}
 

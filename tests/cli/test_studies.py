@@ -23,7 +23,7 @@ META = {"objective": "val_accuracy", "direction": "maximize", "sampler": "random
 @pytest.fixture
 def study() -> str:
     """A study of two complete trials and a failed one, the second of them the best."""
-    study = Study.open("digits", direction="maximize", seed=3)
+    study = Study("digits", direction="maximize", seed=3)
     study.persist(META)
     for value in (0.5, 0.75, None):
         proposal = study.asker.propose(lambda hp, draft: hp.Float("lr", 1e-4, 1e-1, sampling="log"))
@@ -52,7 +52,7 @@ def saved_model(study: str) -> bytes:
         "epoch": 1,
         "value": 0.75,
         "sha256": hashlib.sha256(content).hexdigest(),
-        "study": Study.open(study).metadata.id,
+        "study": Study(study).metadata.id,
     }
     (folder / "manifest.json").write_text(json.dumps({"1": entry}), encoding="utf-8")
     return content
@@ -116,7 +116,7 @@ def test_trials_as_csv_hold_the_same_numbers(paceline, study):
 def test_csv_has_the_values_as_they_are_and_steers_no_terminal(
     paceline, monkeypatch, terminal, written
 ):
-    study = Study.open("wild", direction="maximize", seed=3)
+    study = Study("wild", direction="maximize", seed=3)
     study.persist(META)
     value = "half\u00a0price \u200d\n\x1b[2J"
     proposal = study.asker.propose(lambda hp, draft: hp.Choice("name", [value]))
@@ -177,7 +177,7 @@ def test_another_storage_can_be_read(paceline, study):
 
 
 def test_a_study_without_a_complete_trial_says_how_to_go_on(paceline):
-    study = Study.open("empty", direction="maximize")
+    study = Study("empty", direction="maximize")
     study.persist(META)
     study.close()
     done = paceline("best", "empty")

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from paceline.data.adapters import EpochBatches
 from paceline.data.chunks import ResidentArrays
+from paceline.executor.facts import PackFacts
 from paceline.executor.grouping import Group
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.program.compile import Effort
 from paceline.program.trace import State
+
+
+def stored(facts: PackFacts) -> dict[str, Any]:
+    """What a file holds of a snapshot's facts."""
+    return json.loads(json.dumps(msgspec.to_builtins(facts, str_keys=True)))
+
+
+def read(facts: dict[str, Any]) -> PackFacts:
+    """The inverse of ``stored``, as a search reads a file."""
+    return msgspec.convert(facts, PackFacts, str_keys=True)
 
 
 class FakeProgram:

@@ -11,9 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.executor import bands
-from paceline.executor.bands import Width, WorkByWidths, choose_bands, spread, tops_of, within
+from paceline.executor import sharing_costs as bands
 from paceline.executor.base import OtherModels
+from paceline.executor.sharing_costs import (
+    Width,
+    WorkByWidths,
+    choose_bands,
+    spread,
+    tops_of,
+    within,
+)
 from paceline.search_space import HyperParameters
 
 EVEN = Width(range(32, 513, 32), [1.0] * 16)

@@ -18,7 +18,7 @@ from paceline.executor.grouping import TrialGrouper
 from paceline.executor.model_builder import ModelBuilder
 from paceline.pack.pack import SlotTrial
 from paceline.program import trace
-from paceline.program.width_laws import WidthLaws
+from paceline.program.laws.width_laws import WidthLaws
 from paceline.search_space import HyperParameters
 from program.padding.kinds import MORE
 from program.padding.test_widths import CLASSES, KINDS, stack

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +13,17 @@ import numpy as np
 import pytest
 
 import toys
-from executor.fakes import FakeDriver, FakePlanner, FakeProgram, group, numbers, slots_of, trial
+from executor.fakes import (
+    FakeDriver,
+    FakePlanner,
+    FakeProgram,
+    group,
+    numbers,
+    read,
+    slots_of,
+    stored,
+    trial,
+)
 from paceline.data.arrays import prepare
 from paceline.data.chunks import ResidentArrays
 from paceline.executor import lanes
@@ -76,7 +85,9 @@ class Forming:
         slots = SlotAllocator(self.planner, device_data, data, Notes(), EpochLimit())
         self.demand = Demand(self.planner, grouper)
         unused: Any = None
-        self.stream = PackStream(grouper, self.planner, slots, unused, unused, self.demand)
+        self.stream = PackStream(
+            grouper, self.planner, slots, *[unused] * 2, self.demand, *[unused] * 3
+        )
 
     def uniform(self) -> Forming:
         self.demand.uniform = True
@@ -299,7 +310,7 @@ def test_a_stream_trains_what_rounds_train_to_the_bit(two, rounds):
     assert {len(logs) for logs in run.logs.values()} == {EPOCHS}
     assert run.local.timings.slot_epochs == (8 * EPOCHS, 7 * EPOCHS)
     stays, packs = run.local.timeline.take(all_ended=True)
-    assert sorted((stay.job, stay.epochs) for stay in stays) == [(n, EPOCHS) for n in range(7)]
+    assert sorted((stay.trial, stay.epochs) for stay in stays) == [(n, EPOCHS) for n in range(7)]
     assert len(packs) == 4
 
 
@@ -476,7 +487,7 @@ def test_a_stream_goes_on_from_a_snapshot_to_the_bit(monkeypatch, two):
         whole.local.advance(whole.report, ask_no_more, whole.fail)
         assert time.monotonic() < until
     arrays: dict[str, np.ndarray] = {}
-    facts = json.loads(json.dumps(whole.local.snapshot(arrays, {})))
+    facts = stored(whole.local.snapshot(arrays, {}))
     assert facts["stream"] == "on"
     arrays = {name: np.array(array) for name, array in arrays.items()}
     before = {number: len(logs) for number, logs in whole.logs.items()}
@@ -484,11 +495,11 @@ def test_a_stream_goes_on_from_a_snapshot_to_the_bit(monkeypatch, two):
     assert set(before.values()) >= {0, 1}
 
     again = Run(two=two)
-    with again.local.resubmitting(facts, lambda number: None):
+    with again.local.resubmitting(read(facts), lambda number: None):
         again.submit(*reversed(range(len(RATES))))
-    assert again.local.restore(facts, dict(arrays), lambda number: None) == []
+    assert again.local.restore(read(facts), dict(arrays), lambda number: None) == []
     found: dict[str, np.ndarray] = {}
-    assert json.loads(json.dumps(again.local.snapshot(found, {}))) == facts
+    assert stored(again.local.snapshot(found, {})) == facts
     again.train()
     for number, logs in whole.logs.items():
         assert again.logs[number] == logs[before[number] :]
@@ -505,12 +516,12 @@ def test_a_search_that_went_on_in_rounds_does_so_again():
     whole.submit(0, 1, 2)
     whole.train(times=1)
     arrays: dict[str, np.ndarray] = {}
-    facts = whole.local.snapshot(arrays, {})
+    facts = stored(whole.local.snapshot(arrays, {}))
     assert "stream" not in facts
     again = Run()
-    with again.local.resubmitting(facts, lambda number: None):
+    with again.local.resubmitting(read(facts), lambda number: None):
         again.submit(0, 1, 2)
-    again.local.restore(facts, arrays, lambda number: None)
+    again.local.restore(read(facts), arrays, lambda number: None)
     assert not again.local.streaming
     again.train()
     whole.train()

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import paceline
-from paceline.executor import plan_choice as choice_module
 from paceline.executor import planner, slots
-from paceline.executor.plan_choice import Candidate, PlanChoice, key_of, remembered
+from paceline.executor.planner import Candidate, PlanChoice, key_of, remembered
 from paceline.program import compilation_cache
 
 A, B, C = Candidate("stacked", 8), Candidate("stacked", 1), Candidate("mapped", 8)
@@ -156,7 +155,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[Candidate]:
 def test_trials_move_between_plans_without_losing_an_epoch(
     monkeypatch: pytest.MonkeyPatch, two_lanes: None, at_once: list[Candidate]
 ) -> None:
-    monkeypatch.setattr(choice_module, "_REPAYS", 0.0)
+    monkeypatch.setattr(planner, "_REPAYS", 0.0)
     monkeypatch.setattr(
         planner.Planner, "_others", lambda *_: [Candidate("mapped", 4), Candidate("stacked", 2)]
     )
@@ -231,7 +230,7 @@ def test_a_pack_shrinks_when_no_more_trials_come(
 def test_a_candidate_that_fails_to_compile_is_left_out(
     monkeypatch: pytest.MonkeyPatch, two_lanes: None
 ) -> None:
-    monkeypatch.setattr(choice_module, "_REPAYS", 0.0)
+    monkeypatch.setattr(planner, "_REPAYS", 0.0)
     monkeypatch.setattr(planner.Planner, "_others", lambda *_: [Candidate("mapped", 4)])
     make = planner.Planner._make
 

@@ -14,8 +14,7 @@ from paceline.data.arrays import prepare
 from paceline.executor.base import Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
-from paceline.executor.plan_choice import Candidate
-from paceline.executor.planner import effort_of
+from paceline.executor.planner import Candidate, effort_of
 from paceline.executor.process import random_state_kept
 from paceline.pack.plan import stacked
 from paceline.program.compile import Effort

@@ -12,8 +12,8 @@ import pytest
 from executor.fakes import FakeDriver, FakeProgram, empty_pack, group, numbers, trial
 from paceline.executor.base import Answer, EpochReport, Notes
 from paceline.executor.memory import DeviceData
+from paceline.executor.paused import PausedStates
 from paceline.executor.reporting import EpochReporter, ExecutorTimings
-from paceline.executor.snapshot import PausedStates
 from paceline.pack.pack import EpochTimes
 
 #: Bytes of paused trials kept in memory: none goes to disk.

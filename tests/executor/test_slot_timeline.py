@@ -28,7 +28,7 @@ def round_of(timeline: SlotTimeline, *packs: Any, fails: set[int] | None = None)
 
 def stays(timeline: SlotTimeline, **options: Any) -> list[tuple[int, int, int, int]]:
     found, _ = timeline.take(**options)
-    return [(stay.job, stay.pack, stay.slot, stay.epochs) for stay in found]
+    return [(stay.trial, stay.pack, stay.slot, stay.epochs) for stay in found]
 
 
 def test_a_stay_ends_when_the_job_has_left() -> None:
@@ -97,7 +97,7 @@ def test_each_compiled_step_is_told_once() -> None:
     first, second = program([step], [other]), program([step])
     group: Any = SimpleNamespace(name="ab12", program=second, next_program=None)
     found = compiled_steps([first, second, program([other], ready=False)], [group])
-    assert [(s.program, s.began, s.ended, s.from_cache, s.slots) for s in found] == [
+    assert [(s.program, s.began, s.ended, s.from_cache, s.slots) for s in found.values()] == [
         ("ab12", 8.0, 10.0, True, 4),
         (None, 8.0, 9.0, False, 4),
     ]

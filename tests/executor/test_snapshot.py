@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import jax
 import keras
 import ml_dtypes
+import msgspec
 import numpy as np
 import pytest
 
 import toys
-from executor.fakes import group, numbers, slots_of
+from executor.fakes import group, numbers, read, slots_of, stored
 from paceline.data.arrays import prepare
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Answer, EpochReport, Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.paused import PausedStates
 from paceline.executor.process import random_state_kept
-from paceline.executor.restored import Arrays, state_like
-from paceline.executor.snapshot import PausedStates
+from paceline.executor.snapshot import Arrays, state_like
 from paceline.pack import slot_rows
 from paceline.pack.pack import SlotTrial
 from paceline.program.trace import State
@@ -255,7 +255,7 @@ def whole() -> tuple[Run, dict[str, Any], Arrays, dict[int, tuple[int, State]]]:
     run, arrays, lasting = Run(), {}, {}
     run.submit(*range(len(RATES)))
     run.train(2, pauses=1)
-    facts = run.local.snapshot(arrays, lasting)
+    facts = stored(run.local.snapshot(arrays, lasting))
     states = run.local.states()
     assert len(lasting) == 1
     for own in lasting.values():
@@ -263,16 +263,16 @@ def whole() -> tuple[Run, dict[str, Any], Arrays, dict[int, tuple[int, State]]]:
     arrays = {name: np.array(array) for name, array in arrays.items()}
     before = {number: len(logs) for number, logs in run.logs.items()}
     run.finish()
-    return run, {"facts": json.loads(json.dumps(facts)), "before": before}, arrays, states
+    return run, {"facts": facts, "before": before}, arrays, states
 
 
 def test_what_goes_on_from_a_snapshot_is_the_same_to_the_bit(whole) -> None:
     run, snapshot, arrays, _ = whole
     assert snapshot["before"] == {0: 2, 1: 1, 2: 1, 3: 0, 4: 0}
     again = Run()
-    with again.local.resubmitting(snapshot["facts"], nobody):
+    with again.local.resubmitting(read(snapshot["facts"]), nobody):
         again.submit(*reversed(range(len(RATES))))  # in whatever order
-    assert again.local.restore(snapshot["facts"], dict(arrays), nobody) == []
+    assert again.local.restore(read(snapshot["facts"]), dict(arrays), nobody) == []
     (made,) = again.local._grouper.groups
     (pack,) = made.packs
     assert [t and t.number for t in pack.slots] == snapshot["facts"]["groups"][0]["packs"][0]
@@ -288,10 +288,10 @@ def test_a_snapshot_that_is_restored_is_the_same_snapshot(whole) -> None:
     _, snapshot, arrays, _ = whole
     again = Run()
     again.submit(*range(len(RATES)))
-    again.local.restore(snapshot["facts"], dict(arrays), nobody)
+    again.local.restore(read(snapshot["facts"]), dict(arrays), nobody)
     found: Arrays = {}
     lasting: dict[str, Arrays] = {}
-    facts = json.loads(json.dumps(again.local.snapshot(found, lasting)))
+    facts = stored(again.local.snapshot(found, lasting))
     for own in lasting.values():
         found |= own
     assert facts == snapshot["facts"]
@@ -304,7 +304,7 @@ def test_a_snapshot_that_is_restored_is_the_same_snapshot(whole) -> None:
 def test_the_names_in_a_snapshot_are_those_of_users_checkpoints(whole) -> None:
     _, snapshot, arrays, _ = whole
     facts = snapshot["facts"]
-    assert set(facts) == {"device", "founders", "groups", "asking"}
+    assert set(facts) == {"device", "founders", "groups", "asking", "rounds"}
     (made,) = facts["groups"]
     assert set(made) == {
         *("name", "example", "seen", "trials", "most_slots", "program", "met", "roles"),
@@ -315,21 +315,21 @@ def test_the_names_in_a_snapshot_are_those_of_users_checkpoints(whole) -> None:
     assert (made["parked"], made["queue"]) == ([1], [3, 4])
     assert made["epochs"] == {"0": 2, "1": 1, "2": 1, "3": 0, "4": 0}
     kinds = {name.rsplit(".", 2)[0] for name in arrays}
-    assert kinds == {"pack0.0.0", "pack0.0.2", "wait.1"}
+    assert kinds == {"job.0", "job.1", "job.2"}
 
 
 def test_states_are_those_of_trials_in_slots_after_an_epoch(whole) -> None:
     _, _, arrays, states = whole
     assert {number: epoch for number, (epoch, _) in states.items()} == {0: 2, 2: 1}
-    np.testing.assert_array_equal(states[2][1].trainable[0], arrays["pack0.0.2.0.0"])
+    np.testing.assert_array_equal(states[2][1].trainable[0], arrays["job.2.0.0"])
 
 
 def test_trials_whose_variables_are_gone_begin_again(whole) -> None:
     run, snapshot, arrays, _ = whole
-    left = {name: array for name, array in arrays.items() if not name.startswith("pack0.0.2.")}
+    left = {name: array for name, array in arrays.items() if not name.startswith("job.2.")}
     again = Run()
     again.submit(*range(len(RATES)))
-    assert again.local.restore(snapshot["facts"], left, nobody) == [2]
+    assert again.local.restore(read(snapshot["facts"]), left, nobody) == [2]
     again.finish()
     assert [len(logs) for logs in again.logs.values()] == [2, 3, 4, 4, 4]
     assert again.logs[2] == run.logs[2], "from the same seed"
@@ -338,19 +338,33 @@ def test_trials_whose_variables_are_gone_begin_again(whole) -> None:
 def test_trials_of_another_model_all_begin_again(whole) -> None:
     _, snapshot, arrays, _ = whole
     again = Run(wider)
-    with again.local.resubmitting(snapshot["facts"], nobody):  # nothing is compiled
+    with again.local.resubmitting(read(snapshot["facts"]), nobody):  # nothing is compiled
         again.submit(*range(len(RATES)))
-    lost = again.local.restore(snapshot["facts"], dict(arrays), nobody)
+    lost = again.local.restore(read(snapshot["facts"]), dict(arrays), nobody)
     assert sorted(lost) == [0, 1, 2], "those that had trained"
     assert again.local.waiting == len(RATES)
     again.local.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"asking": [1, 2, 3]}, r"`object`, got `array` - at `\$\.asking`"),
+        ({"rounds": {"number": -1}}, r">= 0 - at `\$\.rounds\.number`"),
+        ({"groups": [{}]}, r"`name` - at `\$\.groups\[0\]`"),
+    ],
+)
+def test_facts_of_another_form_are_refused(whole, change, said) -> None:
+    _, snapshot, _, _ = whole
+    with pytest.raises(msgspec.ValidationError, match=said):
+        read(snapshot["facts"] | change)
 
 
 def test_programs_alone_are_compiled_again_and_all_trials_begin_again(whole) -> None:
     _, snapshot, _, _ = whole
     one = Run()
     one.submit(0)
-    facts = one.local.programs_snapshot()
+    facts = stored(one.local.programs_snapshot())
     assert (facts["groups"][0]["packs"], facts["groups"][0]["epochs"]) == ([], {})
     one.local.close()
     again = Run()
@@ -361,7 +375,7 @@ def test_programs_alone_are_compiled_again_and_all_trials_begin_again(whole) -> 
         asked.append(number)
         return again.model(number), inputs
 
-    assert again.local.restore(facts, {}, example) == []
+    assert again.local.restore(read(facts), {}, example) == []
     assert asked == [0], "its trials are not there, so a model of one shows which program it is"
     again.submit(0)
     (made,) = again.local._grouper.groups
@@ -375,15 +389,15 @@ def test_a_program_that_nobody_has_needed_since_is_remembered_again() -> None:
     one = Run()
     one.submit(0, 1)
     one.train()
-    facts = one.local.snapshot({}, {})
+    facts = stored(one.local.snapshot({}, {}))
     assert facts["groups"][0]["epochs"] == {}, "all its trials have ended"
     inputs = TrialInputs(DATA.train, DATA.validation, 16, 16)
     run, again = one, facts
     for _ in range(2):
         run = Run()
         example = (run.model(0), inputs)
-        assert run.local.restore(again, {}, lambda number, of=example: of) == []
-        again = json.loads(json.dumps(run.local.snapshot({}, {})))
+        assert run.local.restore(read(again), {}, lambda number, of=example: of) == []
+        again = stored(run.local.snapshot({}, {}))
         assert again["groups"][0]["program"] == facts["groups"][0]["program"] is not None
     run.submit(2)
     run.train()
@@ -398,10 +412,10 @@ def test_a_trial_sits_in_the_slot_it_had_and_its_group_keeps_its_round(whole) ->
     (made,) = snapshot["facts"]["groups"]
     held = {"packs": [[None, 0]], "queue": [], "parked": [], "epochs": {"0": 2}, "met": 7}
     again = Run()
-    with again.local.resubmitting(snapshot["facts"], nobody):
+    with again.local.resubmitting(read(snapshot["facts"]), nobody):
         again.submit(0)
     facts = snapshot["facts"] | {"groups": [made | held]}
-    assert again.local.restore(facts, dict(arrays), nobody) == []
+    assert again.local.restore(read(facts), dict(arrays), nobody) == []
     (found,) = again.local._grouper.groups
     assert slots_of(found) == [[None, 0]]
     assert found.asked_round == 7
@@ -422,13 +436,13 @@ def test_a_trial_that_begins_again_takes_back_what_it_appended_to_its_log(tmp_pa
 
     first, again = Run(), Run()
     submitted(first.local)
-    facts = json.loads(json.dumps(first.local.snapshot({}, {})))
+    facts = stored(first.local.snapshot({}, {}))
     first.train(1)
     first.local.close()
     assert len(log.read_text().splitlines()) == 3
-    with again.local.resubmitting(facts, nobody):
+    with again.local.resubmitting(read(facts), nobody):
         submitted(again.local)
-    assert again.local.restore(facts, {}, nobody) == []
+    assert again.local.restore(read(facts), {}, nobody) == []
     again.train()
     again.local.close()
     epochs = [line.split(",")[0] for line in log.read_text().splitlines()]

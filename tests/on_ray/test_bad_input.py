@@ -37,11 +37,12 @@ def build_locked(hp: Any) -> Any:
 
 def recipe(make: Any = build, **search: Any) -> TrialRecipe:
     arguments = read_arguments(
-        **{**DATA, "epochs": 2, "batch_size": 16, "n_trials": 4, **search},
-        validation_split=0.0, timeout=None, shuffle=True, class_weight=None, sample_weight=None,
-        validation_batch_size=None, allow_nan=False, others={}, executor="ray", needs_end=True,
-        folder=Path("runs"), note=print,
-    )  # fmt: skip
+        {**DATA, "epochs": 2, "batch_size": 16, "n_trials": 4, **search},
+        executor="ray",
+        needs_end=True,
+        folder=Path("runs"),
+        note=print,
+    )
     return TrialRecipe(ModelBuilder(make), arguments, "auto", 2, None)
 
 

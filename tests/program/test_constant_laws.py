@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.program.canonical import Constant
-from paceline.program.constant_laws import ConstantPredictor, GroupLaws
+from paceline.program.laws.constant_laws import ConstantPredictor, GroupLaws
 
 AVAL = jax.ShapeDtypeStruct((), np.dtype("float32"))
 

@@ -16,8 +16,8 @@ import zoo
 from marks import slow_where
 from paceline.executor.model_builder import ModelBuilder
 from paceline.program import keras_private, trace
-from paceline.program.constant_laws import ConstantPredictor
-from paceline.program.model_structure import ModelStructure, structure_of
+from paceline.program.laws.constant_laws import ConstantPredictor
+from paceline.program.laws.model_structure import ModelStructure, structure_of
 from paceline.program.step_template import same
 from paceline.search_space import HyperParameters
 

@@ -10,7 +10,13 @@ import pytest
 
 from paceline.program import compilation_cache
 from paceline.program.canonical import Constant
-from paceline.program.constant_laws import GroupLaws, StoredLaws, laws_key, load_laws, store_laws
+from paceline.program.laws.constant_laws import (
+    GroupLaws,
+    StoredLaws,
+    laws_key,
+    load_laws,
+    store_laws,
+)
 
 AVAL = jax.ShapeDtypeStruct((), np.dtype("float32"))
 

@@ -10,11 +10,11 @@ import jax
 import numpy as np
 import pytest
 
-from paceline.program import width_laws
 from paceline.program.canonical import Constant
-from paceline.program.constant_laws import Steps
-from paceline.program.model_structure import ModelStructure
-from paceline.program.width_laws import WidthLaws
+from paceline.program.laws import width_laws
+from paceline.program.laws.constant_laws import Steps
+from paceline.program.laws.model_structure import ModelStructure
+from paceline.program.laws.width_laws import WidthLaws
 
 Rule = Callable[[int, int, float], tuple[Any, ...]]
 

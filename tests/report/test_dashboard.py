@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,15 @@ import msgspec
 import pytest
 
 from paceline.errors import UsageError
-from paceline.report.dashboard.app import DashboardApp, state_json
-from paceline.report.dashboard.server import make_server
-from paceline.study.timeline import (
+from paceline.report.dashboard.app import DashboardApp, make_server, state_json
+from paceline.report.progress import (
     LATELY,
     LIVE,
     WATCHED,
     LivePack,
     LiveSlot,
     LiveState,
+    Progress,
     read_live,
     watch,
 )
@@ -31,9 +32,7 @@ from subjects import HOSTILE, subject_of
 
 NOW = LiveState(
     at=0.0,
-    phase="training",
-    complete=3,
-    n_trials=8,
+    progress=Progress("s", "training", 8, 3, 0, 0, 0, 0, 0.0, None, None, "value"),
     packs=[LivePack("ab12", "stacked", [LiveSlot(4, 2, 10, 0.5), None])],
     notes=[HOSTILE],
 )
@@ -144,7 +143,7 @@ def events(port: int, n: int) -> list[dict[str, Any]]:
 
 
 def test_events_tell_what_the_search_does(port, folder) -> None:
-    write_live(folder, LiveState(**{**_fields(NOW), "at": time.time()}))
+    write_live(folder, msgspec.structs.replace(NOW, at=time.time()))
     first, second = events(port, 2)
     assert first["study"] == "s"
     assert first["running"]
@@ -164,19 +163,16 @@ def test_a_study_without_a_search_says_so(port) -> None:
     assert found == {"study": "s", "running": False, "state": None}
 
 
-def _fields(state: LiveState) -> dict[str, Any]:
-    return {name: getattr(state, name) for name in state.__struct_fields__}
-
-
 def test_a_search_that_wrote_long_ago_does_not_run(folder) -> None:
-    write_live(folder, LiveState(**{**_fields(NOW), "at": time.time() - 2 * LATELY}))
+    write_live(folder, msgspec.structs.replace(NOW, at=time.time() - 2 * LATELY))
     assert not json.loads(state_json("s", folder))["running"]
-    write_live(folder, LiveState(**{**_fields(NOW), "at": time.time(), "phase": "done"}))
+    done = replace(NOW.progress, phase="done")
+    write_live(folder, msgspec.structs.replace(NOW, at=time.time(), progress=done))
     assert not json.loads(state_json("s", folder))["running"]
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"[]", b"{", b'{"at":"x","phase":1}', b'{"at":1}', b"\xff", b"[" * 100_000]
+    "text", [b"", b"[]", b"{", b'{"at":"x","progress":{}}', b'{"at":1}', b"\xff", b"[" * 100_000]
 )
 def test_a_state_of_a_stranger_is_none(folder, text) -> None:
     (folder / LIVE).write_bytes(text)

@@ -18,7 +18,7 @@ from paceline.report.html.subject import ReportSubject
 from paceline.report.notebook import progress_html
 from paceline.report.plots import StudyPlots
 from paceline.report.progress import Progress, TrialRow
-from paceline.report.results import results_frame
+from paceline.report.tables import results_frame
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
 from subjects import HOSTILE

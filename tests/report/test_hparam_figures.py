@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import create_trial
 
-from paceline.report.hparam_figures import axis_of, log_ticks, parallel_figure, slice_figure
+from paceline.report.hparam_figures import axis_of, parallel_figure, slice_figure
+from paceline.report.static import log_ticks
 
 DECADES = CategoricalDistribution([10.0**power for power in range(-7, 1)])
 

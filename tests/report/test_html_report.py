@@ -11,8 +11,8 @@ from html.parser import HTMLParser
 import pytest
 from optuna.distributions import FloatDistribution
 
+from paceline.report.formats import kind_of
 from paceline.report.html import figures as figures_module
-from paceline.report.html.facts import cause_of
 from paceline.report.html.figures import figures_of, shown_trials, to_json
 from paceline.report.html.importance import importances_of
 from paceline.report.html.page import report_page
@@ -172,8 +172,8 @@ def test_the_best_value_until_then_counts_trials_that_are_not_shown(monkeypatch)
 
 
 def test_failures_for_one_reason_are_one_row() -> None:
-    assert cause_of("ValueError: width 12 is 3.5e-2") == cause_of("ValueError: width 7 is -0.1")
-    assert cause_of("loss is nan in epoch 3, with {'lr': 0.1}") == "loss is nan in epoch #"
+    assert kind_of("ValueError: width 12 is 3.5e-2") == kind_of("ValueError: width 7 is -0.1")
+    assert kind_of("loss is nan in epoch 3, with {'lr': 0.1}") == "loss is nan in epoch #"
     text = Page(report_page(subject_of(5, failed=4))).text
     assert text.count("is too large") == 1
 

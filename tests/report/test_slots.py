@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from paceline.records import Compiled, PackMade, SlotStay
 from paceline.report.html.figures import figures_of
 from paceline.report.html.importance import importances_of
 from paceline.report.slots import (
@@ -21,7 +22,7 @@ from paceline.report.slots import (
     slots_figure,
     slots_note,
 )
-from paceline.study.timeline import Compiled, PackMade, SearchBegun, SearchTimeline, SlotStay, Spent
+from paceline.study.timeline import SearchBegun, SearchTimeline, Spent
 from subjects import subject_of, timeline_of
 
 

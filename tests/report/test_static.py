@@ -15,7 +15,7 @@ from paceline.report.hparam_figures import axis_of, parallel_figure
 from paceline.report.notebook_figure import NotebookFigure
 from paceline.report.plots import StudyPlots, front_figure
 from paceline.report.slots import MANY, slots_figure
-from paceline.report.static import as_dict, picture, picture_html
+from paceline.report.static import as_dict, picture, picture_html, round_ticks
 from subjects import HOSTILE, subject_of, timeline_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -80,6 +80,26 @@ def test_points_on_a_log_axis_are_where_their_logarithms_are() -> None:
     figure.update_xaxes(type="log")
     first, second, third = (float(c.attrib["cx"]) for c in drawn(figure).iter(f"{SVG}circle"))
     assert second == pytest.approx((first + third) / 2, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "found"),
+    [
+        (0, 20, [0, 5, 10, 15, 20]),
+        (0.31, 0.97, [0.4, 0.6, 0.8]),
+        (0.25, 0.35, [0.26, 0.28, 0.3, 0.32, 0.34]),
+        (-3, 3, [-2, 0, 2]),
+    ],
+)
+def test_ticks_are_round_and_within_the_axis(low, high, found) -> None:
+    assert round_ticks(low, high) == pytest.approx(found)
+
+
+@pytest.mark.parametrize(
+    ("high", "found"), [(1, [0, 1]), (3, [0, 1, 2, 3]), (14, [0, 2, 4, 6, 8, 10, 12, 14])]
+)
+def test_what_is_counted_has_whole_ticks(high, found) -> None:
+    assert round_ticks(0, high, whole=True) == found
 
 
 @pytest.mark.parametrize("n", [32, MANY + 40])

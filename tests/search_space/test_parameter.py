@@ -68,11 +68,9 @@ def declared_floats(draw: st.DrawFn) -> Parameter:
 
 @st.composite
 def declared_choices(draw: st.DrawFn) -> Parameter:
-    kind = draw(
-        st.sampled_from(
-            [st.integers(), st.text(max_size=5), st.floats(allow_nan=False), st.booleans()]
-        )
-    )
+    # What a storage keeps: finite numbers, whole ones of 64 bits.
+    numbers = st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False)
+    kind = draw(st.sampled_from([*numbers, st.text(max_size=5), st.booleans()]))
     hp = HyperParameters()
     hp.Choice("c", draw(st.lists(kind, min_size=1, max_size=6)))
     return only(hp)

@@ -14,12 +14,12 @@ import pytest
 
 from paceline.errors import TrialRejected
 from paceline.study import trial_codec
-from paceline.study.draft import BuildFailed
+from paceline.study.proposer import BuildFailed
+from paceline.study.sharing.worker import Worker
 from paceline.study.study import Study
 from paceline.study.trial import Trial, TrialState
 from paceline.study.trials import trials_to_continue
 from paceline.study.view import StudyView
-from paceline.study.workers.worker import Worker
 
 
 def half(hp: Any, draft: Any) -> None:
@@ -63,7 +63,7 @@ def tell(study: Study, state: TrialState = "rejected", objective: Any = value_of
 
 def new(name: str = "s", **arguments: Any) -> Study:
     given: dict[str, Any] = {"direction": "maximize", "sampler": "tpe"} | arguments
-    study = Study.open(name, **given)
+    study = Study(name, **given)
     study.persist({"objective": "v"})
     return study
 
@@ -238,7 +238,7 @@ def test_the_best_trial_is_the_one_that_optuna_names(amounts_: list[float]) -> N
     for value, amount in zip([0.5, 0.9, 0.8, 0.8], amounts_, strict=True):
         attrs = trial_codec.constraint_attributes({"late": amount})
         theirs.add_trial(optuna.trial.create_trial(value=value, system_attrs=attrs))
-    study = Study.open("s", storage=storage)
+    study = Study("s", storage=storage)
     view = StudyView.open("s", storage=storage)
     assert view is not None
     if max(amounts_) == min(amounts_):
@@ -271,7 +271,7 @@ def test_the_best_of_what_is_stored_is_the_first_of_equals(direction: str) -> No
         view = StudyView.open("s", storage=storage)
         assert view is not None and view.best is not None
         assert view.best == view.trials.best
-        assert Study.open("s", storage=storage).trials.best == view.best
+        assert Study("s", storage=storage).trials.best == view.best
         return view.best.number, view.best.state
 
     assert best() == (2, "complete")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from paceline.errors import ObjectiveError
-from paceline.study.objective import Objective, infer_direction, resolve_objective
+from paceline.study.objectives import Objective, infer_direction, resolve_objective
 
 LOGS = ["loss", "accuracy", "auc", "val_loss", "val_accuracy", "val_auc"]
 

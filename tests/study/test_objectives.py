@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from paceline.errors import ObjectiveError
-from paceline.study.objective import Objective
-from paceline.study.objectives import COSTS, Objectives, resolve_objectives
+from paceline.study.objectives import COSTS, Objective, Objectives, resolve_objectives
 
 LOGS = ["loss", "accuracy", "val_loss", "val_accuracy", "val_score"]
 

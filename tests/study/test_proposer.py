@@ -6,7 +6,7 @@ import pytest
 from marks import slow_where
 from paceline.errors import SamplerError, SpaceError
 from paceline.search_space import GridWalk, HyperParameters
-from paceline.study.draft import BuildFailed
+from paceline.study.proposer import BuildFailed
 from paceline.study.study import Study
 from study.builds import build, small_build
 
@@ -21,7 +21,7 @@ SMALL = [
 
 
 def new(name="s", **arguments) -> Study:
-    return Study.open(name, **({"direction": "maximize"} | arguments))
+    return Study(name, **({"direction": "maximize"} | arguments))
 
 
 def key(hparams):

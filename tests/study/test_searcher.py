@@ -9,9 +9,8 @@ import optuna
 import pytest
 
 from paceline.search_space import HyperParameters, Space
-from paceline.study.draft import BuildFailed
-from paceline.study.samplers.samplers import strategy_of
-from paceline.study.searcher import Searcher, TrialWeights
+from paceline.study.proposer import BuildFailed
+from paceline.study.samplers.samplers import Searcher, TrialWeights, strategy_of
 from paceline.study.study import Study
 from paceline.study.trial import Trial
 
@@ -65,7 +64,7 @@ class Listed(Searcher):
 
 def opened(sampler: Any) -> Study:
     storage = optuna.storages.InMemoryStorage()
-    return Study.open("s", storage=storage, direction="maximize", sampler=sampler)
+    return Study("s", storage=storage, direction="maximize", sampler=sampler)
 
 
 def build(hp: HyperParameters, draft: Any) -> int:

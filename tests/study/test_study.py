@@ -18,7 +18,7 @@ from study.builds import build
 
 
 def new(name="s", **arguments) -> Study:
-    return Study.open(name, **({"direction": "maximize"} | arguments))
+    return Study(name, **({"direction": "maximize"} | arguments))
 
 
 def begin(study, build=build) -> int:
@@ -137,7 +137,7 @@ def test_all_that_a_trial_is_comes_back(storage, run_trials):
     study.updates.finish(failed, "failed", attrs={"error": "loss is not finite in epoch 2"})
     study.close()
 
-    again = Study.open("s", storage=storage)
+    again = Study("s", storage=storage)
     assert again.exists and again.trials.direction == "maximize"
     for before, after in zip(study.trials, again.trials, strict=True):
         if before.number == running:
@@ -242,7 +242,7 @@ def test_histories_keep_their_epochs():
     assert history == {"loss": [1.0, 2.5], "accuracy": [0.5, 0.75], "late": [history["late"][0], 1]}
     study.updates.finish(number, "complete")
     study.close()
-    trial = Study.open("s").trials.by_number(number)
+    trial = Study("s").trials.by_number(number)
     assert trial.history["loss"] == [1.0, 2.5]
     assert math.isnan(trial.history["late"][0])
     assert (trial.value, trial.best_epoch, trial.epochs) == (0.75, 2, 2)
@@ -259,7 +259,7 @@ def test_a_trial_without_a_number_for_a_value_has_failed(value):
     assert trial.error == "the objective was not a number in any epoch"
     assert study.trials.best is None
     study.close()
-    again = Study.open("s").trials.by_number(number)
+    again = Study("s").trials.by_number(number)
     assert again.state == "failed" and math.isnan(again.history["loss"][0])
 
 
@@ -414,7 +414,7 @@ PROGRAM = """
 import os, signal
 from paceline.study.study import Study
 
-study = Study.open("s", direction="maximize")
+study = Study("s", direction="maximize")
 for _ in range(20):
     draft, hp, _ = study.asker.propose(lambda hp, draft: hp.Float("rate", 0.0, 1.0))
     study.persist({})
@@ -460,7 +460,7 @@ def test_time_of_samplers_and_storage_is_counted_apart(run_trials):
 
 
 def test_a_study_goes_back_to_where_a_snapshot_was_taken(run_trials, optuna_study):
-    study = Study.open("s", direction="maximize", seed=3, sampler="random")
+    study = Study("s", direction="maximize", seed=3, sampler="random")
     study.persist({})
 
     def begin_one():
@@ -477,7 +477,7 @@ def test_a_study_goes_back_to_where_a_snapshot_was_taken(run_trials, optuna_stud
     later = [study.trials.by_number(number).hparams for number in (first, second, third)]
     study.close()
 
-    again = Study.open("s", direction="maximize", seed=3, sampler="random", resumed=facts)
+    again = Study("s", direction="maximize", seed=3, sampler="random", resumed=facts)
     assert again.resumed
     assert [trial.state for trial in again.trials] == ["running", "running"]
     assert again.trials.by_number(first).history == {"val": [0.5]}
@@ -496,20 +496,20 @@ def test_a_study_goes_back_to_where_a_snapshot_was_taken(run_trials, optuna_stud
 
 
 def test_what_was_decided_stands_where_a_sampler_decides_otherwise():
-    study = Study.open("s", direction="maximize", seed=3, sampler="random")
+    study = Study("s", direction="maximize", seed=3, sampler="random")
     study.persist({})
     facts = study.state()
     draft, hp, _ = study.asker.propose(lambda hp, draft: hp.Float("x", 0, 1))
     study.accept(draft, hp)
     study.close()
-    other = Study.open("s", direction="maximize", seed=4, sampler="random", resumed=facts)
+    other = Study("s", direction="maximize", seed=4, sampler="random", resumed=facts)
     draft, hp, _ = other.asker.propose(lambda hp, draft: hp.Float("x", 0, 1))
     assert other.accept(draft, hp) == 0
     assert hp.hparams == study.trials.by_number(0).hparams
 
 
 def test_a_snapshot_of_another_study_is_not_used():
-    studies = [Study.open(name, direction="maximize", seed=s) for s, name in enumerate("ab")]
+    studies = [Study(name, direction="maximize", seed=s) for s, name in enumerate("ab")]
     for study in studies:
         study.persist({})
         draft, hp, _ = study.asker.propose(lambda hp, draft: hp.Float("x", 0, 1))
@@ -517,6 +517,6 @@ def test_a_snapshot_of_another_study_is_not_used():
     facts = studies[0].state()
     for study in studies:
         study.close()
-    other = Study.open("b", direction="maximize", seed=1, resumed=facts)
+    other = Study("b", direction="maximize", seed=1, resumed=facts)
     assert not other.resumed
-    assert Study.open("c", direction="maximize", resumed=facts).resumed is False
+    assert Study("c", direction="maximize", resumed=facts).resumed is False

@@ -17,7 +17,7 @@ import pytest
 import paceline
 import toys
 from epoch_reports import observe_reports
-from paceline.executor import snapshot
+from paceline.executor import protocol
 from paceline.executor.base import EpochReport
 from paceline.executor.rounds import EpochRound, PackRounds
 from paceline.pack.pack import Pack
@@ -187,13 +187,13 @@ def test_a_family_none_of_whose_trials_is_under_way_keeps_its_program(
         observe_reports(patch, after=stop)
         with pytest.raises(KeyboardInterrupt, match="^$"):
             searched("stopped")
-    restored, original = [], snapshot.group_of
+    restored, original = [], protocol.group_of
 
     def noted(grouper: Any, was: Any, example: Any) -> Any:
         restored.append((was["epochs"], original(grouper, was, example)))
         return restored[-1][1]
 
-    monkeypatch.setattr(snapshot, "group_of", noted)
+    monkeypatch.setattr(protocol, "group_of", noted)
     found = searched("stopped")
     idle = [group for epochs, group in restored if not epochs]
     assert idle and None not in idle

@@ -328,7 +328,7 @@ def test_a_function_that_raises_later_fails_its_trials_alone() -> None:
 
 
 def test_a_searcher_decides_by_itself() -> None:
-    from paceline.study.searcher import Searcher
+    from paceline.study.samplers.samplers import Searcher
 
     own = type("Own", (Searcher,), dict.fromkeys(Searcher.__abstractmethods__))
     with pytest.raises(UsageError, match="constraints: a Searcher decides by itself"):

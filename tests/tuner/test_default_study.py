@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import paceline
-from paceline.tuner import provenance
+from paceline.tuner.naming import default_study
 
 CODE = """\
 import paceline
@@ -58,7 +58,7 @@ def program(monkeypatch):
 
 
 def named() -> tuple[str, str | None]:
-    return provenance.default_study()
+    return default_study()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,12 @@ import pytest
 
 import paceline
 import toys
+from epoch_reports import observe_reports
 from marks import slow_where
 from paceline.cli.app import main
+from paceline.executor.base import EpochReport
 from paceline.pack.pack import Pack
+from paceline.tuner.checkpoint.best_models import BestModels
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {
@@ -181,3 +187,39 @@ def test_logs_of_a_search_that_is_refused_are_closed(make, executor) -> None:
     opened = [file for each in made if (file := getattr(each, "csv_file", None)) is not None]
     assert opened
     assert all(file.closed for file in opened)
+
+
+def test_weights_are_held_of_the_best_trial_and_of_those_under_way_alone(make, monkeypatch) -> None:
+    """Also where the best one so far fails later; arrays that nobody needs are freed at once."""
+    held: dict[int, weakref.ref[np.ndarray]] = {}
+    offer = BestModels.offer
+
+    def watched(self: BestModels, number: int, epoch: int, value: float, fetch: Any) -> None:
+        def fetched() -> Any:
+            # A copy: the reports that the test collects hold what they have fetched.
+            weights = tuple([np.array(leaf) for leaf in part] for part in fetch())
+            held[number] = weakref.ref(weights[0][0])
+            return weights
+
+        offer(self, number, epoch, value, fetched)
+
+    def counted(report: EpochReport) -> EpochReport | None:
+        trials = tuner._require_study().trials
+        alive = {number for number, array in held.items() if array() is not None}
+        best = max(
+            (t for t in trials if t.state == "complete"), key=lambda t: t.value, default=None
+        )
+        needed = {trial.number for trial in trials if trial.state == "running"}
+        most.append(len(alive))
+        assert alive <= needed | ({best.number} if best is not None else set())
+        if report.epoch == 2 and report.number % 3 == 0:
+            return replace(report, logs={**report.logs, "loss": math.nan})
+        return None
+
+    most: list[int] = []
+    monkeypatch.setattr(BestModels, "offer", watched)
+    observe_reports(monkeypatch, before=counted)
+    tuner = make(toys.dense, sampler="random", objective="val_accuracy")
+    tuner.search(X, Y, n_trials=8, **(CALL | {"epochs": 3}))
+    assert 0 < max(most) <= 3, "two in slots, and the best one"
+    assert tuner.results().state.value_counts().to_dict() == {"complete": 5, "failed": 3}

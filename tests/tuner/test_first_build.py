@@ -13,7 +13,7 @@ from paceline.errors import PacelineError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import random_state_kept
 from paceline.program import keras_private
-from paceline.study.objective import resolve_objective
+from paceline.study.objectives import resolve_objective
 from paceline.tuner.arguments import read_arguments
 from paceline.tuner.first_build import probe
 
@@ -21,26 +21,11 @@ X, Y = toys.data()
 
 
 def look(build: Any, y: Any = Y, **arguments: Any) -> list[str] | None:
-    defaults: dict[str, Any] = {
-        "validation_data": None,
-        "validation_split": 0.2,
-        "epochs": 1,
-        "batch_size": None,
-        "n_trials": 1,
-        "timeout": None,
-        "shuffle": True,
-        "class_weight": None,
-        "sample_weight": None,
-        "validation_batch_size": None,
-        "allow_nan": False,
-        "others": {},
-        "executor": "auto",
-        "needs_end": True,
-        "folder": Path("trials"),
-        "note": lambda text: None,
-    }
+    given = {"x": X, "y": y, "validation_split": 0.2, "epochs": 1, "n_trials": 1, **arguments}
     with random_state_kept():
-        read = read_arguments(X, y, **(defaults | arguments))
+        read = read_arguments(
+            given, executor="auto", needs_end=True, folder=Path("trials"), note=lambda text: None
+        )
         return probe(ModelBuilder(build), read, 0, 5).names
 
 

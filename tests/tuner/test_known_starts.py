@@ -15,7 +15,7 @@ import paceline
 import toys
 from marks import slow_where
 from paceline.errors import SpaceError, UsageError
-from paceline.report.results import results_frame
+from paceline.report.tables import results_frame
 from paceline.study.trial import Trial
 from paceline.tuner.known_starts import read_configurations, read_file
 from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture

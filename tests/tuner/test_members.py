@@ -18,7 +18,9 @@ import toys
 from epoch_reports import observe_reports
 from paceline.executor.base import EpochReport, settled
 from paceline.pack.plan import StackedProgram
+from paceline.tuner.checkpoint.files import Snapshot
 from paceline.tuner.members import MemberReports, member_seed
+from paceline.tuner.running_trials import RunningTrial, RunningTrials
 from stopping import times_out
 
 # 53 examples in 3 folds of 17: two are left out, and both steps have a smaller last batch.
@@ -313,8 +315,9 @@ class Trial:
     def __init__(self, together: bool, verdict: Any = "continue") -> None:
         self.packs, self.means, self.fetched = Packs(), [], []
         self.verdict = verdict
-        self.members = MemberReports(3, together, self.packs, Packs())
-        self.members.begin(2, epochs=3)  # its jobs are 6, 7, 8
+        self.trials = RunningTrials(())
+        self.members = MemberReports(3, together, self.packs, Packs(), self.trials)
+        self.trials.begin(2, epochs=3)  # its jobs are 6, 7, 8
 
     def of_trial(self, mean: EpochReport) -> Any:
         self.means.append(mean)
@@ -322,7 +325,9 @@ class Trial:
 
     def round(self, *reports: tuple[int, int]) -> list[str]:
         """Jobs and epochs that are reported together; the answers."""
-        told = [self.members.receive(self._epoch(job, epoch), self) for job, epoch in reports]
+        told = [
+            self.members.receive(self._epoch(job, epoch), self.of_trial) for job, epoch in reports
+        ]
         return [settled(answer) for answer in told]
 
     def _epoch(self, job: int, epoch: int) -> EpochReport:
@@ -368,6 +373,7 @@ def test_without_one_only_the_first_member_waits_and_its_weights_are_held() -> N
 def test_members_of_a_trial_that_ended_stop() -> None:
     trial = Trial(together=False)
     trial.round((8, 1))
+    trial.trials.forget(2)
     trial.members.end(2)
     assert trial.packs.dropped == [6, 7, 8]
     assert trial.round((8, 2), (7, 1)) == ["stop", "stop"]
@@ -378,15 +384,12 @@ def test_a_member_that_ended_counts_with_its_latest_validation(interrupted: bool
     """Every second epoch validates, and the second member ends after its third."""
     means: list[dict[str, float]] = []
 
-    class Handler:
-        def of_trial(self, mean: EpochReport) -> Any:
-            means.append(dict(mean.logs))
-            return "continue"
+    def of_trial(mean: EpochReport) -> Any:
+        means.append(dict(mean.logs))
+        return "continue"
 
-    def begun() -> MemberReports:
-        reports = MemberReports(2, False, Packs(), Packs())
-        reports.begin(0, epochs=4)
-        return reports
+    trials = RunningTrials(())
+    trials.begin(0, epochs=4)
 
     def report(reports: MemberReports, job: int, epoch: int) -> None:
         logs = {"loss": float(epoch + job)}
@@ -394,16 +397,15 @@ def test_a_member_that_ended_counts_with_its_latest_validation(interrupted: bool
             logs["val_loss"] = float(epoch + 10 * job)
         last = epoch == (4, 3)[job]
         told = EpochReport(job, epoch, logs, 1.0, "p", "stacked", lambda: ([], []), last=last)
-        settled(reports.receive(told, Handler()))
+        settled(reports.receive(told, of_trial))
 
-    members = begun()
+    members = MemberReports(2, False, Packs(), Packs(), trials)
     for epoch in (1, 2, 3):
         report(members, 1, epoch)
         if interrupted:
-            arrays: dict[str, Any] = {}
-            facts = json.loads(json.dumps(members.snapshot([0], arrays)))
-            members = begun()
-            members.restore(facts, arrays)
+            snapshot = Snapshot(trials.running[0]).encoded()
+            snapshot.facts = json.loads(json.dumps(snapshot.facts))
+            trials.running[0] = snapshot.decoded(RunningTrial).facts
     for epoch in (1, 2, 3, 4):
         report(members, 0, epoch)
     assert [mean.get("val_loss") for mean in means] == [None, 7.0, None, 8.0]

@@ -30,12 +30,11 @@ from clusters import (
     searched,
     trials,
 )
+from in_process_pool import InProcessPool
 from marks import slow_where
 from paceline.executor.local import LocalExecutor
 from paceline.executor.remote import driver
-from paceline.executor.remote.checkpoint import JobSnapshots
 from paceline.executor.remote.driver import RemoteExecutor
-from paceline.executor.remote.in_process import InProcessPool
 from paceline.pack.callbacks import elsewhere
 from paceline.study.timeline import read_timelines
 from paceline.tuner.loop import EpochReports
@@ -547,7 +546,7 @@ def test_what_a_cluster_has_begun_goes_on_on_one_machine(
     monkeypatch.setattr(driver, "_ROUND", 0.0)
     monkeypatch.setattr(driver, "_STATES", states)
     saved, told = [], Counter[tuple[int, int]]()
-    capture, receive = JobSnapshots.capture, EpochReports.receive
+    capture, receive = RemoteExecutor.snapshot, EpochReports.receive
 
     def received(self: EpochReports, report: Any) -> Any:
         told[report.number, report.epoch] += 1
@@ -555,16 +554,16 @@ def test_what_a_cluster_has_begun_goes_on_on_one_machine(
 
     monkeypatch.setattr(EpochReports, "receive", received)
 
-    def captured(self: JobSnapshots, *arguments: Any) -> Any:
+    def captured(self: RemoteExecutor, *arguments: Any) -> Any:
         saved.append(capture(self, *arguments))
         return saved[-1]
 
-    monkeypatch.setattr(JobSnapshots, "capture", captured)
+    monkeypatch.setattr(RemoteExecutor, "snapshot", captured)
     stopped(RemoteExecutor, 7, InProcessCluster(2), "study", make, search=search())
-    groups = saved[-1]["groups"]
-    behind = [group["held"][n] < epoch for group in groups for n, epoch in group["epochs"].items()]
-    assert any(behind) == bool(states), "a state is as old as its trial, or there is none"
-    assert any(epoch for group in groups for epoch in group["epochs"].values())
+    groups = saved[-1].groups
+    behind = [group for group in groups if group.held]
+    assert bool(behind) == bool(states), "a state is as old as its trial, or there is none"
+    assert any(epoch for group in groups for epoch in group.epochs.values())
     # Trials without a state catch up still when it stops.
     stopped(LocalExecutor, 2, "auto", "study", make, search=search())
     notes: list[str] = []

@@ -25,9 +25,10 @@ import paceline
 import toys
 from marks import slow_where
 from paceline.executor.base import EpochReport
-from paceline.study import outside
+from paceline.report.progress import read_live, watch
+from paceline.study.sharing import requests
+from paceline.study.sharing.watch import StudyWatch
 from paceline.study.storage.storage import StudyStorage
-from paceline.study.timeline import read_live, watch
 from paceline.tuner.loop import EpochReports
 from stopping import by_epochs, hears_signals, stopped_after  # noqa: F401 - a fixture
 
@@ -89,9 +90,9 @@ def wait_for(what: Callable[[], Any]) -> Any:
     raise AssertionError("it never came")
 
 
-def request(storage: str | None, what: outside.Request) -> None:
+def request(storage: str | None, what: requests.Request) -> None:
     store = StudyStorage.of(storage, "s", Path("runs"))
-    outside.ask(store, store.study_id("s"), what)
+    requests.ask(store, store.study_id("s"), what)
     store.close()
 
 
@@ -230,13 +231,13 @@ def searched(storage, notes, monkeypatch) -> Callable[..., paceline.Tuner]:
     """Searches while a function of Optuna's study acts, before the first epoch is known."""
 
     looks: list[None] = []
-    look = outside.OutsideWatch.look
+    look = StudyWatch.look
 
-    def counted(watch: outside.OutsideWatch) -> None:
+    def counted(watch: StudyWatch) -> None:
         look(watch)
         looks.append(None)
 
-    monkeypatch.setattr(outside.OutsideWatch, "look", counted)
+    monkeypatch.setattr(StudyWatch, "look", counted)
     by_epochs(monkeypatch)
 
     def search(act: Callable[[optuna.Study], None], **arguments: Any) -> paceline.Tuner:
@@ -336,7 +337,9 @@ def test_a_paused_study_waits(storage, notes) -> None:
 
     def go_on() -> None:
         watch(folder)
-        wait_for(lambda: (state := read_live(folder)) is not None and state.phase == "paused")
+        wait_for(
+            lambda: (state := read_live(folder)) is not None and state.progress.phase == "paused"
+        )
         while not any("paused by" in note for note in notes) and time.monotonic() - began < 60.0:
             time.sleep(0.05)
         time.sleep(1.0)

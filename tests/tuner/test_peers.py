@@ -8,9 +8,8 @@ from typing import Any
 import optuna
 
 from paceline.study import trial_codec
-from paceline.study.outside import OutsideChanges
-from paceline.study.workers.shared_study import PeerChanges
-from paceline.tuner.trial_events import PeerWatcher
+from paceline.study.sharing.peers import PeerChanges
+from paceline.tuner.peers import PeerWatcher
 
 
 class Shared:
@@ -20,9 +19,11 @@ class Shared:
 
     def __init__(self, looks: int) -> None:
         self.looks, self.left = looks, [7]
-        self.peers = self
-        # No other program changes it.
-        self.outside = SimpleNamespace(request=None, take_changes=list)
+        self.peers = self.worker = self
+        self.watch = SimpleNamespace(request=None)
+
+    def hear(self) -> None:
+        """No other program changes it."""
 
     def take_renumbered(self) -> dict[int, int]:
         return {}
@@ -87,8 +88,8 @@ def test_a_renumbered_trial_begins_once_no_other_trains_under_its_number() -> No
 
     study: Any = SimpleNamespace(
         take_renumbered=lambda: moved.pop() if moved else {},
-        peers=SimpleNamespace(shared=False),
-        outside=SimpleNamespace(request=None, take_changes=list),
+        peers=SimpleNamespace(shared=False, hear=lambda: None),
+        watch=SimpleNamespace(request=None),
     )
     context: Any = SimpleNamespace(
         study=study,
@@ -114,15 +115,12 @@ def test_a_renumbered_trial_begins_once_no_other_trains_under_its_number() -> No
 def test_the_pruner_learns_of_trials_that_other_programs_end() -> None:
     theirs = optuna.create_study()
     theirs.add_trial(optuna.trial.create_trial(value=0.4, intermediate_values={1: 0.5, 2: 0.4}))
-    theirs.ask()
-    ended, begun = theirs.trials
+    ended = trial_codec.from_frozen(theirs.trials[0])
+    assert ended is not None
     study: Any = SimpleNamespace(
         take_renumbered=dict,
-        peers=SimpleNamespace(shared=False),
-        outside=SimpleNamespace(
-            request=None, take_changes=lambda: OutsideChanges(begun=[begun], ended=[ended])
-        ),
-        updates=SimpleNamespace(learn_others=trial_codec.from_frozen),
+        peers=SimpleNamespace(shared=False, hear=lambda: PeerChanges(ended=[ended])),
+        watch=SimpleNamespace(request=None),
         trials=[],
     )
     learnt: list[Any] = []

@@ -21,7 +21,7 @@ from marks import slow_where
 from paceline.errors import UsageError
 from paceline.executor import memory
 from paceline.executor.base import EpochReport
-from paceline.executor.snapshot import PackSnapshots
+from paceline.executor.local import LocalExecutor
 from paceline.pack import slot_rows
 from paceline.pack.pack import Pack
 from paceline.search_space import HyperParameters
@@ -285,15 +285,15 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     noted(Pack, "take_out")
     noted(slot_rows.SlotStack, "fetch")
     noted(slot_rows.RowLeaf, "__array__")
-    capture = PackSnapshots.capture
+    capture = LocalExecutor.snapshot
 
-    def captured(self: PackSnapshots, *args: Any) -> Any:
+    def captured(self: LocalExecutor, *args: Any) -> Any:
         before = len(crossed)
         found = capture(self, *args)
         crossed[before:] = ["checkpoint"] * (len(crossed) > before)
         return found
 
-    monkeypatch.setattr(PackSnapshots, "capture", captured)
+    monkeypatch.setattr(LocalExecutor, "snapshot", captured)
     return crossed
 
 

@@ -12,8 +12,8 @@ import pytest
 import paceline
 import toys
 from epoch_reports import observe_reports
-from paceline.executor import local, planner
-from paceline.executor.snapshot import PausedStates
+from paceline.executor import planner, protocol
+from paceline.executor.paused import PausedStates
 from paceline.study.ask_tell import TrialUpdates
 from stopping import times_out
 
@@ -82,7 +82,7 @@ def test_paused_trials_come_back_from_the_disk(make, full, monkeypatch) -> None:
         made.append(PausedStates(limit=0))
         return made[-1]
 
-    monkeypatch.setattr(local, "PausedStates", parking)
+    monkeypatch.setattr(protocol, "PausedStates", parking)
     written, write = [], PausedStates._write
 
     def counted(self: PausedStates, parked: Any) -> None:

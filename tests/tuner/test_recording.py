@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from paceline.study.timeline import (
+from paceline.records import Compiled, PackMade, SlotStay
+from paceline.report.progress import (
     LATELY,
     LIVE,
-    TIMELINE,
-    Compiled,
-    Forecast,
     LivePack,
     LiveState,
-    PackMade,
-    SearchBegun,
-    SlotStay,
-    Spent,
+    Progress,
     read_live,
-    read_timelines,
     watch,
 )
+from paceline.study.timeline import TIMELINE, Forecast, SearchBegun, Spent, read_timelines
 from paceline.tuner import recording as module
 from paceline.tuner.recording import TimelineFile, is_watched, write_live
 
 STAY = SlotStay(3, 0, 1, 0.5, 2.0, 4, "ab12", "stacked")
+PROGRESS = Progress("s", "training", 8, 3, 0, 0, 0, 0, 1.0, None, 2.0, "value", pace=(2.0, 0.5))
 DONE = Spent(2.5, {"total": 2.5}, {"distinct": 1}, 0.5, finished=True)
 
 
@@ -132,11 +129,17 @@ def test_nobody_watches_after_a_while(tmp_path) -> None:
 
 
 def test_a_state_that_is_written_is_read(tmp_path) -> None:
-    state = LiveState(at=5.0, phase="training", packs=[LivePack("ab", "stacked", [None])])
+    state = LiveState(5.0, PROGRESS, packs=[LivePack("ab", "stacked", [None])])
     write_live(tmp_path, state)
     assert read_live(tmp_path) == state
     assert not list(tmp_path.glob(f".{LIVE}*"))
     write_live(tmp_path / "gone", state)  # says nothing: a view is no reason to stop
+
+
+def test_numbers_that_json_cannot_hold_are_not_known(tmp_path) -> None:
+    lost = replace(PROGRESS, rate=float("inf"), best_value=float("nan"))
+    write_live(tmp_path, LiveState(5.0, lost))
+    assert read_live(tmp_path) == LiveState(5.0, PROGRESS)
 
 
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path) -> None:

@@ -75,12 +75,12 @@ def test_a_pruned_trial_trains_as_many_epochs(make) -> None:
 
 
 def test_other_data_and_versions_are_named(make, monkeypatch) -> None:
-    from paceline.tuner import provenance
+    from paceline.tuner import comparison
 
     make(plan="sequential").search(X, Y, epochs=1, n_trials=1, **CALL)
-    now = {**provenance.versions(), "jax": "0.0.1", "device": "abacus"}
-    monkeypatch.setattr(provenance, "versions", lambda: now)
-    monkeypatch.setattr(provenance, "compiled_with", lambda: {"xla_backend_extra_options": "x=1"})
+    now = {**comparison.versions(), "jax": "0.0.1", "device": "abacus"}
+    monkeypatch.setattr(comparison, "versions", lambda: now)
+    monkeypatch.setattr(comparison, "compiled_with", lambda: {"xla_backend_extra_options": "x=1"})
     again = make().reproduce(0, X + 1, Y, **CALL)
     assert any("the data are not those" in note for note in again.notes)
     assert any(note.startswith("jax is 0.0.1, it was ") for note in again.notes)
@@ -250,7 +250,7 @@ def test_a_batch_size_that_was_a_function_of_hp_must_be_given() -> None:
     stored = {"epochs": 2, "batch_size": None, "n_trials": 1, "shuffle": True}
     with pytest.raises(paceline.UsageError, match="batch_size: it was a function.*None where"):
         arguments_again(stored, {}, 2, X)
-    known, _ = arguments_again(stored, {"batch_size": None}, 2, X)
+    known = arguments_again(stored, {"batch_size": None}, 2, X)
     assert known["batch_size"] is None
     with pytest.raises(paceline.UsageError, match="initial_epoch: it was a function of hp in the "):
         arguments_again({"initial_epoch": None}, {}, 2, X)

@@ -28,7 +28,9 @@ def test_paused_trials_count_and_come_back() -> None:
     assert not roster.healthy
     assert roster.n_counted == 2
     roster.unpause(0)
-    assert roster.end(0, "pruned").epoch == 1
+    assert roster.running[0].epoch == 1
+    roster.count_end("pruned")
+    assert roster.forget(0)
     assert roster.n_counted == 2 and list(roster.running) == [1]
 
 
@@ -40,6 +42,7 @@ def test_epochs_left() -> None:
     roster.trial_epochs = 6
     assert roster.epochs_left() == [7, 7, 7]
     assert roster.to_come(5) == (2, 9)
-    roster.end(0, "pruned")  # from now on as many as the others took so far
+    roster.count_end("pruned")
+    roster.forget(0)  # from now on as many as the others took so far
     assert roster.epochs_left() == [7, 7]
     assert roster.to_come(5) == (2, 2)

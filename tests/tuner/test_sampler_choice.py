@@ -17,7 +17,7 @@ import toys
 from commands import command
 from marks import slow_where
 from paceline.search_space import HyperParameters
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
 from paceline.study.samplers.auto import CMAES_TRIALS
 from paceline.study.storage.storage import StudyStorage
 from paceline.tuner.config import TunerConfig

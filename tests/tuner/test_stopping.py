@@ -19,7 +19,7 @@ from paceline.benchmark import budget
 from paceline.errors import UsageError
 from paceline.report.summary import search_summary
 from paceline.study import trial_codec
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
 from paceline.tuner.running_trials import RunningTrials

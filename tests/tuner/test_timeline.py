@@ -11,15 +11,9 @@ import pytest
 import paceline
 import toys
 from paceline.errors import UsageError
-from paceline.study.timeline import (
-    TIMELINE,
-    LiveState,
-    SearchTimeline,
-    SlotStay,
-    read_live,
-    read_timelines,
-    watch,
-)
+from paceline.records import SlotStay
+from paceline.report.progress import LiveState, read_live, watch
+from paceline.study.timeline import TIMELINE, SearchTimeline, read_timelines
 from paceline.tuner.recording import LiveWriter
 
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "epochs": 4, "verbose": 0}
@@ -160,8 +154,8 @@ def test_a_search_that_is_watched_says_what_it_does(monkeypatch) -> None:
     assert all(slot.epoch <= slot.epochs == 4 for slot in slots if slot)
     last = read_live(folder)
     assert last is not None
-    assert (last.phase, last.complete, last.packs) == ("done", 6, [])
-    assert last.best_number == tuner.best_trial.number
+    assert (last.progress.phase, last.progress.n_complete, last.packs) == ("done", 6, [])
+    assert last.progress.best_number == tuner.best_trial.number
 
 
 def test_a_search_that_nobody_watches_writes_no_state() -> None:
@@ -186,5 +180,6 @@ def test_what_a_search_does_has_the_front_of_several_objectives(objective) -> No
     last = read_live(folder)
     assert last is not None
     front = tuner.pareto()
-    assert last.n_front == (None if isinstance(objective, str) else len(front))
-    assert (last.best_number, last.objective) == (front[0].number, "val_accuracy")
+    assert last.progress.n_front == (0 if isinstance(objective, str) else len(front))
+    best = last.progress.best_number, last.progress.objective
+    assert best == (front[0].number, "val_accuracy")

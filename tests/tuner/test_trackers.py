@@ -69,7 +69,7 @@ def test_a_tracker_is_told_of_every_trial_and_of_the_best_model() -> None:
     told = Told()
     tuner = search(told)
     assert told.study is not None
-    assert (told.study.name, told.study.objective) == ("s", "val_accuracy")
+    assert (told.study.name, told.study.objectives) == ("s", "val_accuracy")
     assert told.study.direction == "maximize"
     assert told.study.meta["sampler"] == "random"
     assert sorted(trial.number for trial in told.trials) == [0, 1, 2, 3]
@@ -86,7 +86,7 @@ def test_a_tracker_is_told_of_all_objectives_and_of_the_best_by_the_first() -> N
     told = Told()
     tuner = search(told, objective=["val_accuracy", "params"])
     assert told.study is not None
-    assert (told.study.objective, told.study.objectives) == (
+    assert (told.study.objectives, told.study.objectives) == (
         "val_accuracy",
         ["val_accuracy", "params"],
     )
@@ -316,4 +316,4 @@ def test_a_search_that_begins_while_trials_of_the_last_one_are_logged_waits(monk
 def test_secrets_on_the_command_line_are_told_to_nobody(words, shown, monkeypatch) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", "search.py", *words])
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # of another test
-    assert provenance._run(None)["command"] == f"python search.py {shown}"
+    assert provenance.how_started(None)["command"] == f"python search.py {shown}"

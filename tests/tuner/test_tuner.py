@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import random
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ import pytest
 
 import paceline
 import toys
+from paceline.data.inputs import DataArguments
+from paceline.study.storage.schema import StoredSearch
+from paceline.tuner.arguments import ARGUMENTS, SearchArguments
 
 X, Y = toys.data()
 XV, YV = toys.data(23, seed=1)
@@ -280,3 +285,17 @@ def test_a_build_that_was_changed_cannot_take_the_saved_weights(fresh_folder):
 def test_the_repr_of_a_tuner_opens_no_storage() -> None:
     tuner = paceline.Tuner(lambda hp: None, study="s", storage="postgresql://localhost:1/none")
     assert repr(tuner) == "Tuner('s')"
+
+
+def test_the_arguments_of_search_are_those_that_are_declared() -> None:
+    signature = inspect.signature(paceline.Tuner.search).parameters
+    defaults = {name: of.default for name, of in signature.items() if of.kind is of.KEYWORD_ONLY}
+    declared = {each.name: each.default for each in fields(SearchArguments) if each.metadata}
+    of_data = {each.name for each in fields(DataArguments)}
+    elsewhere = {"callbacks", "x", "y", "seed", "packs", "preprocessing"}
+    assert set(defaults) == {*declared, *of_data, "verbose"} - elsewhere
+    assert {name: of for name, of in defaults.items() if name in declared} == {
+        name: of for name, of in declared.items() if name != "callbacks"
+    }
+    kept = {name for name, spec in ARGUMENTS.items() if spec.kept != "never"}
+    assert kept == set(StoredSearch.__struct_fields__)

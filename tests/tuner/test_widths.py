@@ -17,7 +17,7 @@ import paceline
 from epoch_reports import observe_reports
 from marks import slow_where
 from paceline.errors import UsageError
-from paceline.executor import accelerator_costs, founding
+from paceline.executor import founding, sharing_costs
 from paceline.executor.base import EpochReport
 from paceline.study import trials
 from paceline.study.trials import expected_by_time
@@ -460,7 +460,7 @@ def test_what_takes_longer_than_it_fills_is_apart(
         return compiled(keras.layers.Dense(8, activation=hp.Choice("f", ["relu", "tanh"])))
 
     assert distinct(made := filters if name == "_PRODUCTS" else chosen) == 1
-    monkeypatch.setattr(accelerator_costs, name, 1.0)  # operations a second
+    monkeypatch.setattr(sharing_costs, name, 1.0)  # operations a second
     shutil.rmtree("runs")
     assert distinct(made) == 2
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial
 
+from paceline.study.sharing.claims import stands
+from paceline.study.sharing.worker import Worker
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.study import Study
 from paceline.study.trial import INTERRUPTED
 from paceline.study.trial_codec import owner_of
-from paceline.study.workers.claims import stands
-from paceline.study.workers.worker import Worker
-from study.workers.party import must_begin
+from study.sharing.party import must_begin
 
 SCRIPT = Path(__file__).parents[1] / "workers.py"
 Start = Callable[..., subprocess.Popen[str]]
@@ -178,7 +178,7 @@ def test_two_searches_are_given_the_same_known_starts(start: Start) -> None:
 def tell_trials(values: list[float]) -> list[int]:
     """Joins the study as another process that tells of trials of these values; their numbers."""
     worker = Worker(Path("runs/s/workers"), lambda text: None, every=0.3)
-    study = Study.open("s", direction="maximize", n_trials=500, worker=worker)
+    study = Study("s", direction="maximize", n_trials=500, worker=worker)
     study.persist(study.metadata.meta)
     numbers: list[int] = []
     for value in values:

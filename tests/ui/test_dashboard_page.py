@@ -11,9 +11,8 @@ import msgspec
 import pytest
 
 from browser import LAPTOP, PHONE, open_page
-from paceline.report.dashboard.app import DashboardApp
-from paceline.report.dashboard.server import make_server
-from paceline.study.timeline import LIVE, LivePack, LiveSlot, LiveState
+from paceline.report.dashboard.app import DashboardApp, make_server
+from paceline.report.progress import LIVE, LivePack, LiveSlot, LiveState, Progress
 from subjects import subject_of
 
 #: The texts of what is wider than the place that it has.
@@ -30,20 +29,27 @@ def address(tmp_path_factory) -> Iterator[str]:
     slots = [LiveSlot(12345 + i, 5999, 6000, values[i % 4]) for i in range(15)]
     state = LiveState(
         at=time.time() + 3600,
-        phase="training",
-        complete=5321,
-        pruned=412,
-        running=15,
-        n_trials=6000,
-        rate=1234.5,
-        seconds_left=4321.0,
-        busy=1.0,
-        devices="2 x NVIDIA H100 80GB HBM3",
-        objective="val_sparse_categorical_accuracy",
-        best_number=5123,
-        best_value=0.98765,
-        best_hparams={"learning_rate": 0.0012345678901234, "units": 128},
-        n_front=1234,
+        progress=Progress(
+            study="s",
+            phase="training",
+            n_trials=6000,
+            n_complete=5321,
+            n_pruned=412,
+            n_failed=0,
+            n_running=15,
+            trial_epochs=0,
+            seconds=0.0,
+            rate=1234.5,
+            seconds_left=4321.0,
+            objective="val_sparse_categorical_accuracy",
+            best_number=5123,
+            best_value=0.98765,
+            best_hparams={"learning_rate": 0.0012345678901234, "units": 128},
+            busy=1.0,
+            devices="2 x NVIDIA H100 80GB HBM3",
+            others=("params",),
+            n_front=1234,
+        ),
         packs=[LivePack("ab12cd", "stacked", [*slots, None])],
         notes=["a_word_without_a_blank_" * 12],
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from browser import LAPTOP, PHONE, open_page, wait_until
-from paceline.report.html.writing import write_report
+from paceline.report.html.page import write_report
 from subjects import HOSTILE, subject_of, timeline_of
 
 #: Notes tasks that hold up the page for longer than 50 ms, as the browser counts them.

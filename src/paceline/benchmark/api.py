@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,12 +10,11 @@ import keras
 import numpy as np
 
 from paceline.benchmark import arguments
-from paceline.benchmark.advice import way
-from paceline.benchmark.measure import nothing_cached
-from paceline.benchmark.records import Measurement, Run
-from paceline.benchmark.result import Bench
-from paceline.benchmark.runner import BenchPlan, Runner
-from paceline.benchmark.subject import Subject
+from paceline.benchmark.measure.cell import nothing_cached
+from paceline.benchmark.measure.runner import BenchPlan, Runner
+from paceline.benchmark.measure.subject import Subject
+from paceline.benchmark.records import Run
+from paceline.benchmark.tell.result import Bench
 from paceline.data.arrays import ArrayData, NotArrays, prepare, split
 from paceline.errors import BuildError, PacelineError, UsageError
 from paceline.executor.model_builder import ModelBuilder
@@ -24,6 +22,7 @@ from paceline.executor.process import search_process
 from paceline.program.trace import check_precision
 from paceline.report import formats
 from paceline.tuner.arguments import whole_number
+from paceline.tuner.progress import to_stderr
 
 #: Seconds of a benchmark by default.
 BUDGET = 300.0
@@ -114,7 +113,7 @@ def bench(
         DataError: The data cannot be trained on.
         BuildError: ``build`` failed.
     """
-    note = notes or _to_stderr
+    note = notes or to_stderr
     ModelBuilder(build)  # what is no build function is refused before the data is read
     check_precision(precision)
     if executor not in ("auto", "fit"):
@@ -152,39 +151,9 @@ def bench(
             "variables": int(model.count_params()) if model.built else None,
         }
         del model
-        runner = Runner(
-            subject,
-            bench_plan,
-            facts,
-            on_measurement=_MeasurementNotes(note),
-            note=note,
-        )
-        run = runner()
+        run = Runner(subject, bench_plan, facts, note)()
     _check_measured(run, budget, time.perf_counter() - began)
     return Bench([run], target=target, plan=plan)
-
-
-class _MeasurementNotes:
-    """Notes each cell; of cells that are skipped in a row for the same reason, only the first."""
-
-    def __init__(self, note: Callable[[str], None]) -> None:
-        self._note, self._said = note, ""
-
-    def __call__(self, measurement: Measurement, at: int, of: int) -> None:
-        again = measurement.state == "skipped" and measurement.reason == self._said
-        self._said = measurement.reason or ""
-        if not again:
-            self._note(progress_line(measurement, at, of))
-
-
-def progress_line(measurement: Measurement, at: int, of: int) -> str:
-    """Returns a line about a cell, number ``at`` (from 1) of ``of``, that is done."""
-    where = f"{at} of {of}: batch {measurement.config.batch_size}, {way(measurement.config)}"
-    if measurement.state == "measured":
-        return (
-            f"{where}: {formats.fine(measurement.step)} a step, {measurement.rate:,.0f} examples/s"
-        )
-    return f"{where}: {measurement.state}: {measurement.reason}"
 
 
 def read_data(
@@ -238,7 +207,3 @@ def _as_scalars(hparams: Mapping[str, Any]) -> dict[str, Any]:
     plain = {n: v.item() if isinstance(v, np.generic) else v for n, v in hparams.items()}
     kinds = (bool, int, float, str, type(None))
     return {name: v if isinstance(v, kinds) else str(v) for name, v in plain.items()}
-
-
-def _to_stderr(text: str) -> None:
-    sys.stderr.write(f"paceline: {text}\n")

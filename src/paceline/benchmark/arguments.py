@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from paceline.benchmark import grid
-from paceline.benchmark.accuracy import SCALES
-from paceline.benchmark.quota import check_quota
+from paceline.benchmark.measure import grid
+from paceline.benchmark.measure.accuracy import SCALES
+from paceline.benchmark.measure.subject import Subject
 from paceline.benchmark.records import MOST_PLANNED, MOST_WORKERS, PlannedSearch
-from paceline.benchmark.subject import Subject
+from paceline.benchmark.tell.quota import check_quota
 from paceline.errors import UsageError
 from paceline.pack.mesh import local_devices
 from paceline.tuner.arguments import whole_number

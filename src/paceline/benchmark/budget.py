@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.benchmark.api import read_data
-from paceline.benchmark.pilot_search import run_pilot
-from paceline.benchmark.quota import most_trials
+from paceline.benchmark.measure.pilot_search import run_pilot
+from paceline.benchmark.measure.subject import Subject
 from paceline.benchmark.records import PlannedSearch
-from paceline.benchmark.subject import Subject
+from paceline.benchmark.tell.quota import most_trials
 from paceline.errors import UsageError
 from paceline.executor.process import search_process
 from paceline.report import formats

@@ -18,8 +18,7 @@ from msgspec import Meta
 from paceline.errors import DataError
 from paceline.report import formats
 from paceline.report.forecast import Costs, asha_share
-from paceline.study.storage.schema import UNREADABLE, Count, Scalar
-from paceline.study.storage.schema_errors import why
+from paceline.study.storage.schema import UNREADABLE, Count, Scalar, why
 
 #: Names the layout of the JSON; a file with another name cannot be read.
 FORMAT = "paceline-bench-1"
@@ -39,25 +38,15 @@ Value = Annotated[float, Meta(ge=-1e30, le=1e30)]
 
 
 class Config(msgspec.Struct, frozen=True):
-    """One way to train at one batch size: a place in the grid of a run.
+    """One way to train at one batch size: a place in the grid of a run."""
 
-    Attributes:
-        batch_size: B.
-        slots: S of the pack in each lane.
-        plan: "stacked", "mapped", "sequential", or "fit" for Keras' own ``fit``.
-        lanes: Number of packs that train at the same time, each from a thread of its own.
-        trial_devices: Number of devices that slots are spread over.
-        data_devices: Number of devices that each batch is split over.
-        usual: Whether a search chooses this way by itself.
-    """
-
-    batch_size: Size
-    slots: Size = 1
-    plan: str = "sequential"
-    lanes: Size = 1
-    trial_devices: Size = 1
-    data_devices: Size = 1
-    usual: bool = False
+    batch_size: Size  # B
+    slots: Size = 1  # S of the pack in each lane
+    plan: str = "sequential"  # or "stacked", "mapped", or "fit" for Keras' own ``fit``
+    lanes: Size = 1  # packs that train at the same time, each from a thread of its own
+    trial_devices: Size = 1  # devices that slots are spread over
+    data_devices: Size = 1  # devices that each batch is split over
+    usual: bool = False  # whether a search chooses this way by itself
 
     @property
     def at_once(self) -> int:
@@ -143,53 +132,31 @@ class Measurement(msgspec.Struct, frozen=True):
 
 
 class Device(msgspec.Struct, frozen=True):
-    """The device, or the devices of one kind, that a run was measured on.
+    """The device, or the devices of one kind, that a run was measured on."""
 
-    Attributes:
-        platform: "cpu", "gpu" or "tpu".
-        kind: The name that the device reports; for a CPU, its model.
-        count: Number of such devices.
-        cores: Cores of the host that this process may use.
-        memory: Bytes of memory of one device; None if unknown.
-        peak_flops: Floating-point operations per second of one large matrix product in the
-            precision of the run, on one device; None if not probed.
-        peak_bytes: Bytes per second, read and written, of one large copy on one device; None if not
-            probed.
-    """
-
-    platform: str
-    kind: str
+    platform: str  # "cpu", "gpu" or "tpu"
+    kind: str  # the name that the device reports; for a CPU, its model
     count: Size = 1
-    cores: Count | None = None
-    memory: Count | None = None
+    cores: Count | None = None  # of the host, that this process may use
+    memory: Count | None = None  # bytes of one device; None if unknown
+    # Of one device, None if not probed: floating-point operations per second of one large matrix
+    # product in the precision of the run; bytes per second, read and written, of one large copy.
     peak_flops: Amount | None = None
     peak_bytes: Amount | None = None
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """The accuracy of one trial, trained at one batch size, after each epoch.
+    """The accuracy of one trial, trained at one batch size, after each epoch."""
 
-    Attributes:
-        batch_size: B.
-        metric: Name of the metric.
-        direction: "maximize" or "minimize".
-        values: The metric after each epoch.
-        seconds: Seconds of training and validation from the start to the end of each epoch.
-        learning_rate: Learning rate of the optimizer at the start; None if it follows a schedule.
-        scale: Factor that the learning rate was multiplied by for this batch size.
-        plan: How the trial trained.
-        reason: Why there are no values, or fewer than were asked for; else None.
-    """
-
-    batch_size: Size
+    batch_size: Size  # B
     metric: str
     direction: Literal["maximize", "minimize"]
-    values: list[Value] = []
-    seconds: list[Seconds] = []
-    learning_rate: Value | None = None
-    scale: Value = 1.0
-    plan: str | None = None
-    reason: str | None = None
+    values: list[Value] = []  # the metric after each epoch
+    seconds: list[Seconds] = []  # of training and validation, from the start to each epoch's end
+    learning_rate: Value | None = None  # at the start; None if it follows a schedule
+    scale: Value = 1.0  # the factor of the learning rate for this batch size
+    plan: str | None = None  # how the trial trained
+    reason: str | None = None  # why there are no values, or fewer than were asked for
 
 
 class FirstEpoch(msgspec.Struct, frozen=True):
@@ -197,30 +164,19 @@ class FirstEpoch(msgspec.Struct, frozen=True):
 
     All times are seconds. JAX reports ``trace``, ``lower``, ``compile`` and ``programs``; with
     another backend these are None, and their time is part of ``startup``.
-
-    Attributes:
-        batch_size: B.
-        steps: Steps of a timed epoch: those of all the data, or as many as take a few seconds.
-        first: The whole first epoch.
-        later: Median of the epochs after the first.
-        epochs: Number of epochs after the first.
-        trace: Tracing: Keras' Python code runs once and is recorded.
-        lower: Lowering: the record becomes a program in XLA's language.
-        compile: Compiling that program to machine code.
-        programs: Number of compiled programs.
-        startup: The rest of the first step: Keras prepares the training, memory is allocated, the
-            first data reach the device.
     """
 
-    batch_size: Size
-    steps: Size
-    first: Seconds
-    later: Seconds
-    epochs: Count
-    trace: Seconds | None
-    lower: Seconds | None
-    compile: Seconds | None
-    programs: Count | None
+    batch_size: Size  # B
+    steps: Size  # of a timed epoch: those of all the data, or as many as take a few seconds
+    first: Seconds  # the whole first epoch
+    later: Seconds  # the median of the epochs after the first
+    epochs: Count  # after the first
+    trace: Seconds | None  # Keras' Python code runs once and is recorded
+    lower: Seconds | None  # the record becomes a program in XLA's language
+    compile: Seconds | None  # that program becomes machine code
+    programs: Count | None  # that were compiled
+    # The rest of the first step: Keras prepares the training, memory is allocated, the first data
+    # reach the device.
     startup: Value
 
     @property

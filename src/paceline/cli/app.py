@@ -16,16 +16,14 @@ import typer
 from paceline.cli import output as terminal
 from paceline.cli import restart
 from paceline.cli.bench import bench
-from paceline.cli.best import best
-from paceline.cli.catalogue import rm, studies
-from paceline.cli.dashboard import dashboard
 from paceline.cli.devices import devices
 from paceline.cli.export import ensemble, export
 from paceline.cli.repair import repair
-from paceline.cli.report import report
+from paceline.cli.report import dashboard, report
 from paceline.cli.search import reproduce, resume, search
 from paceline.cli.steer import enqueue, pause, stop
-from paceline.cli.trials import trials
+from paceline.cli.studies import rm, studies
+from paceline.cli.trials import best, trials
 from paceline.errors import PacelineError
 
 if TYPE_CHECKING:
@@ -40,14 +38,10 @@ app = typer.Typer(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line.
+    """Run the command line; ``arguments`` are words after the program's name, None: this process's.
 
-    Args:
-        arguments: Words after the name of the program; None: the words of this process.
-
-    Raises:
-        SystemExit: Always. The code is 0 for success, 1 if the command failed, 2 for wrong usage or
-            input, 130 after Ctrl-C, SIGTERM or SIGHUP.
+    Raises SystemExit, always. The code is 0 for success, 1 if the command failed, 2 for wrong usage
+    or input, 130 after Ctrl-C, SIGTERM or SIGHUP.
     """
     restart.own = arguments is None
     if restart.own:

@@ -2,37 +2,28 @@
 
 # Annotations are no strings here: Typer would compile those of all options, at each start.
 
-import inspect
 import os
 import sys
 from typing import Annotated, Any
 
 import typer
 
-from paceline.cli import arguments, large_pages
+from paceline.cli import arguments, restart
 from paceline.cli import output as terminal
 from paceline.cli.arguments import timeout_seconds
-from paceline.cli.options import Data, Json, Precision, count_option
+from paceline.cli.options import Data, Json, Models, Precision, count_option
 from paceline.errors import UsageError
 
 #: Options that are no arguments of ``paceline.bench``.
 _OF_COMMAND = ("files", "merge", "data", "devices", "keras_backends", "output", "as_json", "quiet")
-#: Options that ``--merge`` takes, or passes over.
-_BESIDE_MERGE = (
-    *("files", "merge", "output", "as_json", "quiet"),
-    *("budget", "plan_epochs", "executor", "seed"),
-)
+#: Options that ``--merge`` takes.
+_BESIDE_MERGE = ("files", "merge", "output", "as_json", "quiet")
 
 
 @terminal.exit_codes()
 def bench(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE.py[:build]",
-            help="File with build(hp) and, unless --data is given, data().",
-        ),
-    ],
+    context: typer.Context,
+    files: Models,
     data: Data = None,
     batch_sizes: Annotated[
         Any,
@@ -157,12 +148,15 @@ def bench(
 ) -> None:
     """Measure which batch size, how many trials at once and which plan train a model fastest."""
     options = dict(locals())  # before anything else has a name
-    large_pages.take()
+    del options["context"]
+    restart.take_large_pages()
     if output is not None:
         arguments.output_file(output, (".html", ".json"), "give a name that ends in .html or .json")
     if merge:
-        _check_nothing_measured(options)
-        show(merged(files), output=output, as_json=as_json)
+        from paceline.benchmark.tell.result import merge as merged
+
+        _check_nothing_measured(context)
+        show(merged(files, terminal.say), output=output, as_json=as_json)
         return
     if len(files) > 1:
         raise UsageError(
@@ -175,15 +169,15 @@ def bench(
     asked = {name: value for name, value in options.items() if name not in _OF_COMMAND}
     asked["hparams"] = arguments.hparam_values(hparams or [])
     if devices is not None or keras_backends is not None:
-        where = _places(devices, keras_backends)
-        show(_elsewhere(where, budget), output=output, as_json=as_json)
+        found = _elsewhere(devices, keras_backends, budget)
+        show(found, output=output, as_json=as_json)
         return
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
     user = user_file.load(path, function)
     if os.environ["KERAS_BACKEND"] == "jax":
-        from paceline.cli import device_fallback
+        from paceline.cli.devices import choose_devices
 
-        device_fallback.choose_devices(terminal.say)
+        choose_devices(terminal.say)
     from paceline.cli.running import load_data
 
     loaded = load_data(data, user)
@@ -202,33 +196,28 @@ def bench(
     show(result, output=output, as_json=as_json)
 
 
-def _check_nothing_measured(options: dict[str, Any]) -> None:
-    """Refuse options of a measurement beside ``--merge``; None is what nobody gives."""
-    declared = inspect.signature(bench).parameters
-    for name, value in options.items():
-        if name not in _BESIDE_MERGE and value not in (None, [], declared[name].default):
+def _check_nothing_measured(context: typer.Context) -> None:
+    """Refuse options of a measurement beside ``--merge``."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if name not in _BESIDE_MERGE and source is not None and source.name != "DEFAULT":
             raise UsageError(
                 f"--{name.replace('_', '-')}: --merge shows results as they were measured; leave "
                 "it out, or give it where they are measured"
             )
 
 
-def _places(devices: str | None, backends: str | None) -> list[Any]:
-    from paceline.benchmark.subprocesses import places
-
-    def names(text: str | None) -> list[str] | None:
-        return None if text is None else [part.strip() for part in text.split(",")]
-
-    return places(names(devices), names(backends))
-
-
 #: Options that this process handles itself; the processes that measure do not get them.
 _OURS = ("--devices", "--keras-backends", "--budget", "--output", "-o")
 
 
-def _elsewhere(where: list[Any], budget: float | None) -> Any:
-    from paceline.benchmark.subprocesses import measure
+def _elsewhere(devices: str | None, backends: str | None, budget: float | None) -> Any:
+    from paceline.benchmark.measure.subprocesses import measure, places
 
+    def names(text: str | None) -> list[str] | None:
+        return None if text is None else [part.strip() for part in text.split(",")]
+
+    where = places(names(devices), names(backends))
     words = without_ours(sys.argv[1:])
     if len({place.backend for place in where}) > 1 and "--fit" not in words:
         words.append("--fit")  # backends are compared by Keras' fit, which all of them have
@@ -261,10 +250,3 @@ def show(result: Any, *, output: str | None, as_json: bool) -> None:
         raise terminal.Interrupted("interrupted; what had been measured until then is above")
     if not any(run.measured for run in result.runs):
         raise terminal.Failed("no cell could be measured; why is said above")
-
-
-def merged(files: list[str]) -> Any:
-    """Return several result files as one result."""
-    from paceline.benchmark.result import merge
-
-    return merge(files, terminal.say)

@@ -104,13 +104,15 @@ def _check_search(command: SearchCommand) -> None:
     from paceline.study.samplers.learnt import read_learnt
     from paceline.study.storage.folder import at_home
     from paceline.tuner import several
-    from paceline.tuner.stopping import check_rules
+    from paceline.tuner.arguments import check_each
+    from paceline.tuner.stopping import StoppingRules
 
     given, epochs = command.tuner, command.search["epochs"]
-    target, stop_after, total = map(command.search.get, STOPPING_RULES)
-    rules = check_rules(target, stop_after, total, epochs or LEAST_EPOCHS)
+    values = check_each({**command.search, "epochs": epochs or LEAST_EPOCHS})
+    rules = StoppingRules(**{name: values[name] for name in STOPPING_RULES})
+    rules.check(values["epochs"])
     if isinstance(given.get("objective"), list):
-        several.check_rules(rules)
+        several.check_rules(values)
     if isinstance(check_pruner(given.get("pruner")), PBT):
         rules.check_population()
     if names := given.get("learn_from"):

@@ -1,24 +1,45 @@
-"""``paceline devices``: the devices of this machine, and how a search would use them."""
+"""The devices of this machine: which ones commands use, and ``paceline devices``, which shows them.
+
+JAX chooses a platform when it is first asked for a device. If ``JAX_PLATFORMS`` names a platform
+that does not answer, or a plugin raises, JAX raises an error then and at every later call. The same
+process can ask JAX again with other platforms (docs/decisions/0010). If nothing is named, JAX says
+nothing about a TPU that does not answer and takes the CPU.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+import pkgutil
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module, util
 from typing import Any
 
 from paceline.cli import output
 from paceline.cli.options import Json
+from paceline.errors import UsageError
 from paceline.report import formats
 
 _PACKAGES = ("jax", "jaxlib", "keras", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
+#: Environment variable; "no" makes it an error if the device that was asked for does not answer.
+ALLOWED = "PACELINE_FALLBACK"
+#: Seconds after which a note tells the user that JAX is waiting for its devices.
+PATIENCE = 20.0
+#: Values of ``jax_platforms`` to try, in this order; JAX skips ``cuda`` if there is no GPU.
+_NEXT_BEST = ("cuda,cpu", "cpu")
+#: What JAX raises if a platform that is named is absent: for ``cuda`` a bare AssertionError.
+_FAILURES = (RuntimeError, AssertionError)
+#: The advice at the end of JAX's message; it is cut off, because ours fits the command line better.
+_ADVICE = re.compile(r" \((?:set JAX_PLATFORMS|you may need to).*\)$", re.DOTALL)
+_PASSED_OVER = re.compile(r"failed to initialize: (.*)\. Available backends are", re.DOTALL)
 
 
 @output.exit_codes()
 def devices(as_json: Json = False) -> None:
     """Show the devices a search would use."""
-    from paceline.cli import device_fallback
-
-    found = device_fallback.choose_devices(output.say)
+    found = choose_devices(output.say)
     os.environ.setdefault("KERAS_BACKEND", "jax")  # before the executor imports Keras
     if as_json:
         output.print_json(device_facts(found))
@@ -111,3 +132,104 @@ def _size(device: Any) -> list[str]:
 
     memory = device_bytes(device)
     return [f"{memory / 2**30:.1f} GiB"] if memory else []
+
+
+def choose_devices(note: Callable[[str], None], patience: float = PATIENCE) -> list[Any]:
+    """Has JAX choose its devices; if those that were asked for do not answer, takes others.
+
+    ``note`` gets one sentence if other devices are used than were asked for, and one if JAX takes
+    longer than ``patience`` seconds. Returns at least one device, those of JAX's default platform.
+    Raises UsageError if none answers, or if ``PACELINE_FALLBACK=no`` forbids another one.
+    """
+    import jax
+
+    allowed = os.environ.get(ALLOWED)
+    if allowed not in (None, "", "no"):
+        raise UsageError(f"{ALLOWED} is {allowed!r}; give no, or unset it")
+    named: str | None = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
+    with _told_of_waiting(note, patience):
+        try:
+            devices, finding = jax.local_devices(), None
+        except _FAILURES as error:
+            finding = _finding(named, error)
+            devices = [] if allowed == "no" else _next_best(named)
+        else:
+            if not named and devices[0].platform == "cpu":
+                finding = _passed_over()
+    if finding is None:
+        return devices
+    if allowed == "no":
+        raise UsageError(f"{finding}; {ALLOWED}=no forbids another device")
+    if not devices:
+        raise UsageError(f"{finding}, and no other device does; check the installation of jax")
+    platform = devices[0].platform
+    name = {"gpu": "cuda"}.get(platform, platform)  # the name that JAX_PLATFORMS takes
+    note(
+        f"{finding}; using the {platform.upper()}. JAX_PLATFORMS={name} says so beforehand, "
+        f"{ALLOWED}=no makes this an error"
+    )
+    return devices
+
+
+def _next_best(named: str | None) -> list[Any]:
+    """The devices of the first platform that answers; if none does, an empty list.
+
+    In that case ``jax_platforms`` is what it was before.
+    """
+    import jax
+
+    for platforms in _NEXT_BEST:
+        jax.config.update("jax_platforms", platforms)
+        with contextlib.suppress(*_FAILURES):
+            return jax.local_devices()
+    jax.config.update("jax_platforms", named)
+    return []
+
+
+def _finding(named: str | None, error: BaseException) -> str:
+    cause = _ADVICE.sub("", str(error)).rstrip(".") or "no such device is visible"
+    if named:
+        return f"JAX_PLATFORMS is {named!r}, which does not answer ({cause})"
+    return f"the device that JAX finds does not answer ({cause})"
+
+
+def _passed_over() -> str | None:
+    """The accelerator that JAX silently left out when it chose the CPU; None without one."""
+    import jax
+
+    if util.find_spec("libtpu") is not None:
+        try:
+            jax.local_devices(backend="tpu")
+        except _FAILURES as error:
+            found = _PASSED_OVER.search(str(error))
+            cause = found.group(1) if found else str(error)
+            return f"JAX finds a TPU plugin, but no TPU answers ({cause})"
+    if any("cuda" in name or "rocm" in name for name in _plugins()):
+        return "JAX finds a GPU plugin, but no GPU is visible"
+    return None
+
+
+def _plugins() -> list[str]:
+    """The names of JAX's device plugins that are installed."""
+    if util.find_spec("jax_plugins") is None:
+        return []
+    return [module.name for module in pkgutil.iter_modules(import_module("jax_plugins").__path__)]
+
+
+@contextlib.contextmanager
+def _told_of_waiting(note: Callable[[str], None], patience: float) -> Iterator[None]:
+    """A block after ``patience`` seconds of which the user is told that JAX waits for devices.
+
+    A TPU that another process holds may never answer.
+    """
+    text = (
+        f"JAX has been waiting for its devices for {patience:g} s; a TPU may take a minute. If it "
+        "never answers, end this with Ctrl-C; JAX_PLATFORMS=cpu goes on without it"
+    )
+    timer = threading.Timer(patience, note, (text,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -13,8 +13,8 @@ import typer
 
 from paceline.cli import arguments, studies
 from paceline.cli import output as terminal
-from paceline.cli.best import best_trial
 from paceline.cli.options import Quiet, Storage, StudyName
+from paceline.cli.trials import best_trial
 from paceline.errors import StudyError, UsageError
 from paceline.report import formats
 

@@ -11,11 +11,18 @@ import typer
 
 from paceline.cli import arguments
 
+#: The folder of the studies.
+DIRECTORY = Path("runs")
+
+
+def journals(directory: Path) -> list[Path]:
+    """The journals of the studies in a folder, which are in folders of their own, by name."""
+    return sorted(directory.glob("[!.]*/journal.log"))
+
 
 def complete_study(incomplete: str) -> list[str]:
     """Names of studies in ``runs``, for completion in a shell: it loads no storage."""
-    journals = Path("runs").glob("[!.]*/journal.log")
-    names = sorted(path.parent.name for path in journals)
+    names = [path.parent.name for path in journals(DIRECTORY)]
     return [name for name in names if name.isprintable() and name.startswith(incomplete)]
 
 
@@ -25,6 +32,18 @@ def _at_least_one(option: typer.CallbackParam, value: int | None) -> int | None:
 
 #: Declares an option whose value is a whole number of at least 1.
 count_option = partial(typer.Option, metavar="N", callback=_at_least_one)
+#: Declares how many trials a study is to have.
+trials_option = partial(
+    typer.Option,
+    metavar="N|+N",
+    parser=arguments.trial_count,
+    help="Total of the study's trials, or so many more.",
+)
+_MODEL = typer.Argument(
+    metavar="FILE.py[:build]", help="File with build(hp) and, unless --data is given, data()."
+)
+Model = Annotated[str, _MODEL]
+Models = Annotated[list[str], _MODEL]
 StudyName = Annotated[
     str,
     typer.Argument(metavar="STUDY", help="Name of the study.", autocompletion=complete_study),
@@ -47,31 +66,6 @@ Storage = Annotated[
         metavar="URL",
         help="Optuna storage URL, or journal:PATH.",
         show_default="a journal in runs/STUDY",
-    ),
-]
-Executor = Annotated[
-    str,
-    typer.Option(metavar="NAME", help="Where trials train: auto, local, fit or ray (a cluster)."),
-]
-OtherExecutor = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Where trials train now: auto or ray (a cluster).",
-        show_default="as before",
-    ),
-]
-Widths = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME", help="Programs for layers of several widths: auto, apart or together."
-    ),
-]
-Mesh = Annotated[
-    str,
-    typer.Option(
-        metavar="N|TxD|auto",
-        help="Devices: N, or T that trials are spread over times D that batches are split over.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON as the last line of stdout.")]
@@ -134,51 +128,4 @@ Track = Annotated[
         "mlflow+model and wandb+model store the best model too.",
         show_default="none",
     ),
-]
-Constraint = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--constraint",
-        metavar="BOUND",
-        help="Train only models that satisfy it: 'params<=200000', 'trainable_params<1e6'; may be "
-        "given several times.",
-        show_default="the constraints of the file",
-    ),
-]
-KeepBest = Annotated[
-    int,
-    typer.Option(
-        metavar="N", min=1, help="Save the models of the N best trials; `ensemble` joins them."
-    ),
-]
-LearnFrom = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--learn-from",
-        metavar="STUDY",
-        help="An earlier study that tpe and cmaes learn from: its name, its folder, or a storage "
-        "URL#NAME; only read, and not counted. May be given several times.",
-        show_default="none",
-    ),
-]
-Budget = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME",
-        help="Measure the beginning, and choose as many trials (and without --epochs, epochs) "
-        "as end within this time: 40m.",
-        show_default="none",
-    ),
-]
-Enqueue = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE.json",
-        help="Configurations to try first, as `paceline best STUDY --json` prints one.",
-        show_default="none",
-    ),
-]
-StartWithDefault = Annotated[
-    bool,
-    typer.Option("--start-with-default", help="Try the default of every hyperparameter first."),
 ]

@@ -4,29 +4,22 @@
 
 import inspect
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from paceline.cli import arguments, large_pages, output
+from paceline.cli import arguments, output, restart
 from paceline.cli.options import (
-    Budget,
-    Constraint,
     Data,
     Deadline,
-    Enqueue,
-    Executor,
     Json,
-    KeepBest,
-    LearnFrom,
     MaxEpochsTotal,
-    Mesh,
-    OtherExecutor,
+    Model,
     Precision,
     Quiet,
-    StartWithDefault,
     StopAfter,
     Storage,
     StudyName,
@@ -34,34 +27,25 @@ from paceline.cli.options import (
     Timeout,
     Track,
     TrialTimeout,
-    Widths,
     count_option,
+    trials_option,
 )
 from paceline.errors import UsageError
 
 #: Trials of a study and epochs of a trial, where nobody says.
 _TRIALS, _EPOCHS = 32, 10
+#: Options that ``Tuner`` takes as they are, those that are handed on only if they are not the
+#: default, and such options that ``Tuner.search`` takes.
+_OF_TUNER = ("sampler", "seed", "slots", "plan", "widths", "mesh", "precision")
+_MORE_OF_TUNER = ("executor", "track", "keep_best", "learn_from", "fresh")
+_MORE_OF_SEARCH = ("repeats", "folds", "trial_timeout", "start_with_default")
 
 
 @output.exit_codes()
 def search(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE.py[:build]",
-            help="File with build(hp) and, unless --data is given, data().",
-        ),
-    ],
+    model: Model,
     data: Data = None,
-    trials: Annotated[
-        Any,
-        typer.Option(
-            metavar="N|+N",
-            parser=arguments.trial_count,
-            help="Total of the study's trials, or so many more.",
-            show_default="32",
-        ),
-    ] = None,
+    trials: Annotated[Any, trials_option(show_default="32")] = None,
     epochs: Annotated[
         int | None, count_option(help="Epochs of each trial.", show_default="10")
     ] = None,
@@ -101,14 +85,41 @@ def search(
     seed: Annotated[int, typer.Option(metavar="N", help="Everything random follows from it.")] = 0,
     timeout: Timeout = None,
     deadline: Deadline = None,
-    budget: Budget = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Measure the beginning, and choose as many trials (and without --epochs, epochs) "
+            "as end within this time: 40m.",
+            show_default="none",
+        ),
+    ] = None,
     trial_timeout: TrialTimeout = None,
     target: Target = None,
     stop_after: StopAfter = None,
     max_epochs_total: MaxEpochsTotal = None,
-    enqueue: Enqueue = None,
-    start_with_default: StartWithDefault = False,
-    learn_from: LearnFrom = None,
+    enqueue: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Configurations to try first, as `paceline best STUDY --json` prints one.",
+            show_default="none",
+        ),
+    ] = None,
+    start_with_default: Annotated[
+        bool,
+        typer.Option("--start-with-default", help="Try the default of every hyperparameter first."),
+    ] = False,
+    learn_from: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--learn-from",
+            metavar="STUDY",
+            help="An earlier study that tpe and cmaes learn from: its name, its folder, or a "
+            "storage URL#NAME; only read, and not counted. May be given several times.",
+            show_default="none",
+        ),
+    ] = None,
     study: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Name of the study.", show_default="the file's"),
@@ -125,18 +136,50 @@ def search(
     plan: Annotated[
         str, typer.Option(metavar="NAME", help="auto, stacked, mapped or sequential.")
     ] = "auto",
-    widths: Widths = "auto",
-    executor: Executor = "auto",
-    mesh: Mesh = "auto",
+    widths: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Programs for layers of several widths: auto, apart or together."
+        ),
+    ] = "auto",
+    executor: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Where trials train: auto, local, fit or ray (a cluster)."
+        ),
+    ] = "auto",
+    mesh: Annotated[
+        str,
+        typer.Option(
+            metavar="N|TxD|auto",
+            help="Devices: N, or T that trials are spread over times D that batches are split "
+            "over.",
+        ),
+    ] = "auto",
     precision: Precision = None,
     track: Track = None,
-    keep_best: KeepBest = 1,
-    constraint: Constraint = None,
+    keep_best: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Save the models of the N best trials; `ensemble` joins them."
+        ),
+    ] = 1,
+    constraint: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--constraint",
+            metavar="BOUND",
+            help="Train only models that satisfy it: 'params<=200000', 'trainable_params<1e6'; may "
+            "be given several times.",
+            show_default="the constraints of the file",
+        ),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Search for the best configuration of a model; an existing study goes on."""
-    large_pages.take()
+    options = dict(locals())  # before anything else has a name
+    restart.take_large_pages()
     from paceline.cli import user_file
     from paceline.cli.running import run
     from paceline.cli.search_command import SearchCommand
@@ -166,32 +209,15 @@ def search(
             storage=storage,
             tuner={
                 "objective": objective[0] if objective and len(objective) == 1 else objective,
-                "sampler": sampler,
                 "pruner": None if pruner == "none" else pruner,
-                "seed": seed,
-                "slots": slots,
-                "plan": plan,
-                "widths": widths,
-                "mesh": mesh,
-                "precision": precision,
-                **_changed(
-                    executor=executor,
-                    track=track,
-                    keep_best=keep_best,
-                    learn_from=learn_from,
-                    fresh=fresh,
-                ),
+                **{name: options[name] for name in _OF_TUNER},
+                **_changed(options, _MORE_OF_TUNER),
             },
             search={
                 "epochs": epochs or (_EPOCHS if budget is None else None),
                 "batch_size": batch_size,
                 "n_trials": trials or _TRIALS,
-                **_changed(
-                    repeats=repeats,
-                    folds=folds,
-                    trial_timeout=trial_timeout,
-                    start_with_default=start_with_default,
-                ),
+                **_changed(options, _MORE_OF_SEARCH),
                 **arguments.stopping_rules(target, stop_after, max_epochs_total),
             },
             budget=None if budget is None else arguments.timeout_seconds(budget, "--budget"),
@@ -205,27 +231,19 @@ def search(
     )
 
 
-def _changed(**options: Any) -> dict[str, Any]:
+def _changed(options: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Return the options of ``search`` that are not as it declares them: only these are handed on.
 
     A study remembers some of them, and the tuner has the same defaults.
     """
     declared = inspect.signature(search).parameters
-    return {name: value for name, value in options.items() if value != declared[name].default}
+    return {name: options[name] for name in names if options[name] != declared[name].default}
 
 
 @output.exit_codes()
 def resume(
     study: StudyName,
-    trials: Annotated[
-        Any,
-        typer.Option(
-            metavar="N|+N",
-            parser=arguments.trial_count,
-            help="Total of the study's trials, or so many more.",
-            show_default="as before",
-        ),
-    ] = None,
+    trials: Annotated[Any, trials_option(show_default="as before")] = None,
     epochs: Annotated[
         int | None, count_option(help="Epochs of each new trial.", show_default="as before")
     ] = None,
@@ -242,13 +260,20 @@ def resume(
     stop_after: StopAfter = None,
     max_epochs_total: MaxEpochsTotal = None,
     storage: Storage = None,
-    executor: OtherExecutor = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Where trials train now: auto or ray (a cluster).",
+            show_default="as before",
+        ),
+    ] = None,
     track: Track = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Go on with a study where it stopped."""
-    large_pages.take()
+    restart.take_large_pages()
     from paceline.cli.running import run
     from paceline.cli.search_command import command_of
 
@@ -290,7 +315,7 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     """Train a trial again, alone, and show how it differs from its record."""
-    large_pages.take()
+    restart.take_large_pages()
     from paceline.cli.running import prepare
     from paceline.cli.search_command import command_of
     from paceline.report import summary

@@ -30,10 +30,10 @@ def enqueue(
     storage: Storage = None,
 ) -> None:
     """Add a trial with given values, to be trained next."""
-    from paceline.study import outside
+    from paceline.study.sharing import requests
 
     _, store, found = _opened(study, storage)
-    number = outside.enqueue(store, found, study, _parsed(values))
+    number = requests.enqueue(store, found, study, _parsed(values))
     terminal.print_result(
         f"trial {number} waits: the search that runs trains it next, or the next search of "
         f"{study} does"
@@ -50,17 +50,17 @@ def stop(
     storage: Storage = None,
 ) -> None:
     """Stop the search of a study as Ctrl-C does, or one trial of it."""
-    from paceline.study import outside
+    from paceline.study.sharing import requests
 
     view, store, found = _opened(study, storage)
     if trial is None:
         view.check_searched()
-        outside.ask(store, found, "stop")
+        requests.ask(store, found, "stop")
         terminal.print_result(
             f"the search of {study} stops after this epoch; `paceline resume {study}` goes on"
         )
         return
-    outside.stop_trial(store, found, study, trial, "stopped by `paceline stop`")
+    requests.stop_trial(store, found, study, trial, "stopped by `paceline stop`")
     terminal.print_result(f"trial {trial} of {study} is pruned; it ends after this epoch")
 
 
@@ -71,10 +71,10 @@ def pause(
     storage: Storage = None,
 ) -> None:
     """Pause a study: a search of it waits, also one that begins later."""
-    from paceline.study import outside
+    from paceline.study.sharing import requests
 
     _, store, found = _opened(study, storage)
-    outside.ask(store, found, "continue" if off else "pause")
+    requests.ask(store, found, "continue" if off else "pause")
     terminal.print_result(
         f"{study} goes on"
         if off

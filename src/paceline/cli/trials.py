@@ -1,4 +1,4 @@
-"""``paceline trials``: needs neither JAX nor Keras."""
+"""``paceline trials`` and ``best``: need neither JAX nor Keras."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from paceline.cli import arguments, studies
 from paceline.cli import output as terminal
 from paceline.cli.options import Json, Storage, StudyName
-from paceline.errors import UsageError
+from paceline.errors import StudyError, UsageError
 from paceline.report import formats
 
 if TYPE_CHECKING:
@@ -135,3 +135,37 @@ def _under_way(study: StudyView, trials: Sequence[Trial]) -> list[str]:
 def _failures(trials: Sequence[Trial]) -> list[str]:
     whys = ((trial, trial.error if trial.state == "failed" else trial.rejected) for trial in trials)
     return [f"trial {trial.number} {trial.state}: {why}" for trial, why in whys if why]
+
+
+@terminal.exit_codes()
+def best(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:
+    """Print a study's best configuration, or the front of several objectives."""
+    from paceline.report import summary
+    from paceline.study.trials import best_record, front_record
+
+    view = studies.open_study(study, storage)
+    found = best_trial(view, storage)
+    if view.several:
+        front = [front_record(trial, view.objectives) for trial in view.trials.front]
+        if as_json:
+            terminal.print_json(front)
+        else:
+            terminal.print_result(summary.front_text(front, view.objectives))
+        return
+    record = best_record(found, view.trials.ties)
+    if as_json:
+        terminal.print_json(record)
+        return
+    terminal.print_result(summary.best_text(record, studies.objective(view.meta)))
+
+
+def best_trial(study: StudyView, storage: str | None) -> Trial:
+    """Return the best trial, or one of the front; the storage is for the error's advice."""
+    best = study.best
+    if best is None:
+        resume = studies.command("resume", study.name, storage)
+        some = any(trial.value is not None and trial.violates for trial in study.trials)
+        lacks = "a value that violates no constraint" if some else "been validated for an epoch yet"
+        n = formats.count(len(study.trials), "trial")
+        raise StudyError(f"study {study.name!r}: none of {n} has {lacks}; go on with: {resume}")
+    return best

@@ -19,8 +19,14 @@ import jax
 import keras
 import numpy as np
 
-from paceline.data.arrays import NotArrays, beyond, class_weights, device_dtype
-from paceline.data.refused import refuse_masked, refuse_text
+from paceline.data.arrays import (
+    NotArrays,
+    beyond,
+    class_weights,
+    device_dtype,
+    refuse_masked,
+    refuse_text,
+)
 from paceline.errors import DataError
 
 #: Bytes from which on an array is shared by copies of the data set that holds it.
@@ -31,19 +37,12 @@ _EPOCH_CALLS = ("on_epoch_begin", "on_epoch_end")
 
 @dataclass(frozen=True)
 class EpochBatches:
-    """Which batches of which pass an epoch has: as with ``fit``, never batches of two passes.
+    """Which batches of which pass an epoch has: as with ``fit``, never batches of two passes."""
 
-    Attributes:
-        n_batches: Batches of a pass; None: a pass never ends.
-        steps: ``steps_per_epoch``; None: an epoch is a pass.
-        once: The data can be read once only (a generator): no pass begins again.
-        changes: The data may change from epoch to epoch.
-    """
-
-    n_batches: int | None
-    steps: int | None = None
-    once: bool = False
-    changes: bool = False
+    n_batches: int | None  # of a pass; None: a pass never ends
+    steps: int | None = None  # ``steps_per_epoch``; None: an epoch is a pass
+    once: bool = False  # whether the data can be read once only (a generator)
+    changes: bool = False  # whether the data may change from epoch to epoch
 
     @property
     def period(self) -> int | None:
@@ -53,14 +52,9 @@ class EpochBatches:
         return None if self.n_batches is None else math.ceil(self.n_batches / self.steps)
 
     def of(self, epoch: int) -> tuple[int, int, int]:
-        """Which batches an epoch has.
+        """The pass of an epoch and its first batch in that pass, and its number of batches.
 
-        Args:
-            epoch: Number of the epoch, from 0.
-
-        Returns:
-            The pass that the epoch belongs to and its first batch in that pass, both from 0, and
-            its number of batches.
+        Epochs, passes and batches are counted from 0.
         """
         if self.steps is None:
             assert self.n_batches is not None
@@ -73,12 +67,7 @@ class EpochBatches:
         return number, first, min(self.steps, self.n_batches - first)
 
     def meet(self, epoch: int, other: int) -> bool:
-        """Whether two trials read the same batches next.
-
-        Args:
-            epoch: Epochs that one of them has trained.
-            other: Epochs that the other one has trained.
-        """
+        """Whether two trials that have trained so many epochs read the same batches next."""
         if self.period is None or self.changes:
             return epoch == other
         return (epoch - other) % self.period == 0
@@ -97,20 +86,13 @@ def is_read_once(x: Any) -> bool:
 def batches_of(x: Any, kind: str, weights: Mapping[int, float] | None, what: str) -> Iterator[Any]:
     """One pass of batches, or the rest of it, as nests of NumPy arrays [examples, ...].
 
-    Arrays have the dtype that they have on the device; those of integers beyond 32 bits have 64.
+    They are ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``; with ``weights`` (class -> weight)
+    each has sample weights, float[examples]. Arrays have the dtype that they have on the device;
+    those of integers beyond 32 bits have 64. ``kind`` and ``what``, names of the data set's class
+    and of the argument, are for messages.
 
-    Args:
-        x: The data set.
-        kind: Name of its class, for messages.
-        weights: Class -> weight; each batch then has sample weights, float[examples].
-        what: Name of the argument, for messages.
-
-    Yields:
-        Batches ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
-
-    Raises:
-        DataError: A batch cannot be read, or has no arrays of examples; the message has its number.
-        NotArrays: A batch holds values that are no numbers.
+    Raises NotArrays where a batch holds values that are no numbers; DataError with the number of a
+    batch that cannot be read, or has no arrays of examples.
     """
     batches = _passes(x)
     for number in itertools.count(1):
@@ -273,11 +255,8 @@ def copied(x: Any, epoch: int = 0) -> Any:
     """A copy of a PyDataset that changes at the ends of epochs; other data sets as they are.
 
     Large arrays are shared by all copies, and can only be read; so is what cannot be copied, such
-    as an open file.
-
-    Args:
-        x: The data set, as before the first epoch.
-        epoch: Epochs that are over for the copy.
+    as an open file. ``epoch``: epochs that are over for the copy of ``x``, which is as before the
+    first one.
     """
     if not changes(x):
         return x
@@ -312,17 +291,12 @@ def _nothing() -> None:
 
 
 class RecordingIterator:
-    """An iterator that keeps the batches it has yielded, so that they can be read again.
-
-    Attributes:
-        items: The batches that were kept.
-        keeps: Whether it goes on to keep batches.
-    """
+    """An iterator that keeps the batches it has yielded, so that they can be read again."""
 
     def __init__(self, batches: Iterator[Any]) -> None:
         self._batches = batches
         self.items: list[Any] = []
-        self.keeps = True
+        self.keeps = True  # whether it goes on to keep batches
 
     def __iter__(self) -> Iterator[Any]:
         return self

@@ -13,24 +13,20 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import jax
 import keras
 import numpy as np
 
-from paceline.data.refused import refuse_masked, refuse_text
 from paceline.errors import DataError, UsageError
 
 
 class NotArrays(Exception):
-    """The data are no nest of arrays: only Keras' ``fit`` can read them.
+    """The data are no nest of arrays: only Keras' ``fit`` can read them."""
 
-    Attributes:
-        unread: Where batches of a generator have been read: a generator that yields these batches
-            again, and then the others. None otherwise.
-    """
-
+    #: Where batches of a generator have been read: a generator that yields these again, and then
+    #: the others.
     unread: Any = None
 
 
@@ -44,32 +40,20 @@ _MOST_DENSE = 2**30
 
 @dataclass(frozen=True, eq=False)
 class ArrayData:
-    """A data set in host memory.
+    """A data set in host memory."""
 
-    Attributes:
-        inputs: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, nests of NumPy arrays [N, ...],
-            floats in Keras' floatx.
-        n: N.
-        wrapped: Whether a step is given ``(x,)`` where x is all there is, as by data sets that
-            yield it; else x itself, as by ``fit(x)``.
-        wide: The arrays, by leaf number, that are floats on the device, since they hold integers
-            beyond 32 bits.
-    """
-
+    # ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, nests of NumPy arrays [N, ...], floats in
+    # Keras' floatx.
     inputs: tuple[Any, ...]
-    n: int
+    n: int  # N
+    # Whether a step is given ``(x,)`` where x is all there is, as by data sets that yield it; else
+    # x itself, as by ``fit(x)``.
     wrapped: bool = False
+    # The arrays, by leaf number, that are floats on the device: their integers have over 32 bits.
     wide: Mapping[int, Wide] = field(default_factory=dict)
 
     def batch_shapes(self, size: int) -> Any:
-        """Shapes and dtypes of a batch ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
-
-        Args:
-            size: B.
-
-        Returns:
-            A nest of [size, ...].
-        """
+        """Shapes and dtypes of a batch of ``size`` examples, a nest of [size, ...]."""
         return jax.tree.map(
             lambda a, dtype: jax.ShapeDtypeStruct((size, *a.shape[1:]), dtype),
             self.inputs,
@@ -81,15 +65,11 @@ class ArrayData:
         return step_form(self.batch_shapes(size), wrapped=self.wrapped)
 
     def on_device(self, *, there: dict[int, Any] | None = None, sharding: Any = None) -> Any:
-        """Sends the whole data set to the device; uint8 images stay uint8.
+        """The nest ``inputs`` with device arrays [N, ...]; uint8 images stay uint8.
 
-        Args:
-            there: Arrays that are on the device already, by the ``id`` of the array on the host:
-                they are not sent again. Arrays that are sent now are added.
-            sharding: Devices that the data go to; None: the default device.
-
-        Returns:
-            The nest ``inputs`` with device arrays [N, ...].
+        ``there``: arrays that are on the device already, by the ``id`` of the array on the host,
+        which are not sent again; those that are sent now are added. ``sharding``: the devices that
+        the data go to; None: the default one.
         """
         there = {} if there is None else there
 
@@ -153,18 +133,13 @@ def prepare(
 ) -> ArrayData:
     """Arrays as Keras' ``fit`` would read them.
 
-    Args:
-        x: An array [N, ...], or a list, tuple or dict of arrays (pandas objects are taken by their
-            values).
-        y: Targets, an array [N, ...] or a nest of arrays; None where x is all there is.
-        sample_weight: One weight per example, [N], or one array per output.
-        class_weight: Class index -> weight; for a single target of integer or one-hot classes.
-        allow_nan: Accept NaN and infinity in x and y (models that mask them).
-        what: Name of the data in errors.
+    ``x`` and ``y`` are arrays [N, ...] or nests of them; pandas objects are taken by their values.
+    ``sample_weight``: one weight per example, [N], or one array per output. ``class_weight``:
+    class index -> weight, for a single target of integer or one-hot classes. ``allow_nan``: whether
+    NaN and infinity are accepted (models that mask them). ``what``: name of the data in errors.
 
-    Raises:
-        NotArrays: x is a dataset, a generator or another thing without arrays.
-        DataError: Lengths differ, the data are empty, or numbers are not finite.
+    Raises NotArrays where x is a dataset, a generator or another thing without arrays; DataError
+    where lengths differ, the data are empty, or numbers are not finite.
     """
     given = (x, y, sample_weight)
     x = _arrays(x, "x", what)
@@ -203,19 +178,7 @@ def prepare(
 
 
 def split(data: ArrayData, fraction: float) -> tuple[ArrayData, ArrayData]:
-    """Splits off the last examples as validation data, as Keras does.
-
-    Args:
-        data: N examples.
-        fraction: Share of the examples to validate on, between 0 and 1.
-
-    Returns:
-        The training data and the validation data.
-
-    Raises:
-        UsageError: The fraction is not inside (0, 1).
-        DataError: One part would be empty.
-    """
+    """The training data, and as validation data the last ``fraction`` of them, as in Keras."""
     if not isinstance(fraction, (int, float, np.number)) or not 0 < fraction < 1:
         raise UsageError(f"validation_split: {fraction!r} is not between 0 and 1.")
     at = math.floor(data.n * (1.0 - fraction))
@@ -246,9 +209,7 @@ def beyond(array: Any) -> int | None:
 def find_wide(parts: tuple[Any, ...], given: tuple[Any, ...] = ()) -> dict[int, Wide]:
     """The arrays of ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)`` that JAX would wrap around.
 
-    Args:
-        parts: Nests of arrays.
-        given: The same as the user gave them, for the names of columns.
+    ``given`` are the same as the user gave them, for the names of columns.
     """
     values = [beyond(array) for array in jax.tree.leaves(parts)]
     found: dict[int, Wide] = {}
@@ -272,11 +233,7 @@ def find_wide(parts: tuple[Any, ...], given: tuple[Any, ...] = ()) -> dict[int, 
 
 
 def shapes_to_json(batch: Any) -> Any:
-    """A batch's shapes and dtypes as JSON values, in which tuples and lists differ.
-
-    Args:
-        batch: A nest of things with ``shape`` and ``dtype``.
-    """
+    """The shapes and dtypes of a nest as JSON values, in which tuples and lists differ."""
     if isinstance(batch, Mapping):
         return {"dict": {key: shapes_to_json(value) for key, value in batch.items()}}
     if isinstance(batch, (list, tuple)):
@@ -297,13 +254,8 @@ def shapes_from_json(value: Any) -> Any:
 def epoch_order(seed: int, epoch: int, n: int, shuffle: bool) -> np.ndarray:
     """The order of one trial's examples in one epoch: i32[N].
 
-    It follows from the trial's seed alone, so it is the same in every slot and every pack.
-
-    Args:
-        seed: The trial's seed.
-        epoch: Number of the epoch, from 0.
-        n: N.
-        shuffle: False: the order of the data.
+    It follows from the trial's seed and the epoch (from 0) alone, so it is the same in every slot
+    and every pack.
     """
     if not shuffle:
         return np.arange(n, dtype=np.int32)
@@ -368,8 +320,7 @@ def is_sparse(value: Any) -> bool:
 def _dense(value: Any, name: str) -> np.ndarray:
     """A sparse matrix as an array, in Keras' floatx where it holds floats.
 
-    Raises:
-        NotArrays: It would be too large; ``fit`` reads sparse batches.
+    Raises NotArrays where it would be too large: ``fit`` reads sparse batches.
     """
     dtype = np.dtype(keras.config.floatx()) if value.dtype.kind == "f" else value.dtype
     nbytes = math.prod(value.shape) * dtype.itemsize
@@ -390,8 +341,7 @@ def _values(value: Any) -> np.ndarray:
 def _mapped(array: np.memmap, name: str) -> np.memmap:
     """An array in a file, unchanged: a copy might be larger than memory.
 
-    Raises:
-        NotArrays: It would have to be copied, because its dtype is another one on the device.
+    Raises NotArrays where it had to be copied, because its dtype is another one on the device.
     """
     if array.dtype.kind == "f" and device_dtype(array) != np.dtype(keras.config.floatx()):
         floatx = keras.config.floatx()
@@ -433,6 +383,36 @@ def _common_length(inputs: tuple[Any, ...], what: str) -> int:
     return n
 
 
+def refuse_text(where: str, dtype: Any, *, labels: bool = False) -> None:
+    """Refuses text and objects where nothing can train on them: as labels, and under JAX.
+
+    Under JAX, where ``fit`` would fail in every trial, it always raises DataError; elsewhere for
+    labels, which must be numbers on every backend. ``where``: name of the data in the message.
+    """
+    if labels:
+        raise DataError(
+            f"{where} holds text or objects ({dtype}); number the classes from 0, for instance "
+            "with np.unique(y, return_inverse=True)[1]."
+        )
+    if keras.backend.backend() == "jax":
+        raise DataError(
+            f"{where} holds text or objects ({dtype}), and JAX has numbers only; make numbers of "
+            "them before the search, by scikit-learn's TfidfVectorizer (docs/guides/data.md) or, "
+            "with TensorFlow, Keras' TextVectorization, or set KERAS_BACKEND=tensorflow."
+        )
+
+
+def refuse_masked(where: str) -> NoReturn:
+    """Refuses an array of ``np.ma`` with places left out: what lies there would be trained on.
+
+    ``where``: name of the data in the message.
+    """
+    raise DataError(
+        f"{where} is a masked array, and Keras knows no masks of data; fill it (x.filled(0)), or "
+        "drop those rows."
+    )
+
+
 def _check_finite(name: str, part: Any, what: str) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(part):
         # A file may be larger than memory: it is read as it is trained on, and not before.
@@ -455,12 +435,8 @@ def _check_finite(name: str, part: Any, what: str) -> None:
 def class_weights(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
     """One weight per example, as Keras makes them of class weights: float[N].
 
-    Args:
-        y: Targets, classes [N] or [N, ..., 1], or one-hot rows [N, classes].
-        class_weight: Class -> weight; the weight of other classes is 1.
-
-    Raises:
-        DataError: There is not exactly one array of targets, or a class is no column of them.
+    ``y``: targets, classes [N] or [N, ..., 1], or one-hot rows [N, classes]. ``class_weight``:
+    class -> weight; the weight of other classes is 1.
     """
     if not isinstance(y, np.ndarray):
         raise DataError(

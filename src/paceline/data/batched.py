@@ -48,36 +48,24 @@ _SIZES = 2
 
 @dataclass(eq=False)
 class BatchedDataset:
-    """A data set that comes in batches, after ``inspect_dataset`` has read it once.
+    """A data set that comes in batches, after ``inspect_dataset`` has read it once."""
 
-    Attributes:
-        kind: Name of its class, for messages.
-        batch_size: B.
-        rest: R.
-        shapes: Shapes and dtypes of a full batch, a nest of [B, ...], as a step sees it.
-        epochs: Batches of a pass and of an epoch.
-        shuffles: Whether Keras' ``fit`` draws the order of the batches (a PyDataset that ends).
-        sample: The first batch.
-        labels: Two examples whose targets are the smallest and the largest ones met, for checks;
-            None where batches are not ``(x, y)``.
-        wrapped: As ``ArrayData.wrapped``.
-        counted: Whether only the first reading told how many batches a pass has.
-    """
-
-    kind: str
-    batch_size: int
-    rest: int
-    shapes: Any
-    epochs: EpochBatches
-    shuffles: bool
-    sample: ArrayData
+    kind: str  # name of its class, for messages
+    batch_size: int  # B
+    rest: int  # R
+    shapes: Any  # and dtypes of a full batch, a nest of [B, ...], as a step sees it
+    epochs: EpochBatches  # batches of a pass and of an epoch
+    shuffles: bool  # whether ``fit`` draws the order of the batches (a PyDataset that ends)
+    sample: ArrayData  # the first batch
+    # Two examples with the smallest and the largest targets met, for checks; None where batches
+    # are not ``(x, y)``.
     labels: ArrayData | None
     _open: Callable[[Any], Iterator[Any]]
     _x: Any  # the data set that is read
     _given: Any  # the same as before the first epoch
     _own: Iterator[Any] | None = field(default=None)  # the one pass of data that are read once
-    wrapped: bool = True
-    counted: bool = False
+    wrapped: bool = True  # as ``ArrayData.wrapped``
+    counted: bool = False  # whether only the first reading told how many batches a pass has
 
     @property
     def wide(self) -> Mapping[int, Wide]:
@@ -85,11 +73,7 @@ class BatchedDataset:
         return self.sample.wide
 
     def as_sent(self, batch: Any, number: int) -> Any:
-        """A batch that was read as the device is given it.
-
-        Raises:
-            DataError: It holds integers beyond 32 bits where no batch did at first.
-        """
+        """A batch that was read as the device is given it."""
         return as_floats(batch, self.wide, f"x: batch {number} of the {self.kind}")
 
     @property
@@ -129,11 +113,7 @@ class BatchedDataset:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def read(self) -> Iterator[Any]:
-        """A new pass of batches, nests of NumPy arrays [B or R, ...]; of a generator, the rest.
-
-        Raises:
-            DataError, NotArrays: While it is iterated over, as ``adapters.batches_of``.
-        """
+        """A new pass of batches, nests of NumPy arrays [B or R, ...]; of a generator, the rest."""
         if not self.epochs.once:
             return self._open(self._x)
         if self._own is None:
@@ -164,32 +144,22 @@ def inspect_dataset(
     class_weight: Mapping[int, float] | None = None,
     *,
     allow_nan: bool = False,
-    what: str = "x",
 ) -> BatchedDataset:
     """Reads a data set for the first time, and learns what batches it has.
 
     A data set that ends is read to its end, an endless one for two epochs. A generator is read for
-    one epoch, whose batches are held, since they cannot be read again.
+    one epoch, whose batches are held, since they cannot be read again. ``steps`` is
+    ``steps_per_epoch``, ``class_weight`` class -> weight.
 
-    Args:
-        x: The data set.
-        steps: ``steps_per_epoch``.
-        class_weight: Class -> weight.
-        allow_nan: Accept NaN and infinity.
-        what: Name of the argument, for messages.
-
-    Raises:
-        NotArrays: Packs cannot read the data set; the message says why.
-        UsageError: The data set never ends and ``steps`` is None, or it takes no class weights.
-        DataError: The data set is empty, or cannot be read.
+    Raises NotArrays where packs cannot read the data set, with the reason; else UsageError and
+    DataError.
     """
     kind, once, length = type(x).__name__, is_read_once(x), length_of(x)
     endless = once or length == math.inf
     if endless and steps is None:
-        argument = "steps_per_epoch" if what == "x" else "validation_steps"
         more = ": it is a generator, which Keras reads on from epoch to epoch" if once else ""
         raise UsageError(
-            f"{argument}: say how many batches are an epoch; {what} is a {kind} that does not say "
+            f"steps_per_epoch: say how many batches are an epoch; x is a {kind} that does not say "
             f"where it ends{more}."
         )
     weights = None if class_weight is None else dict(class_weight)
@@ -200,9 +170,9 @@ def inspect_dataset(
         )
 
     def opened(x: Any) -> Iterator[Any]:
-        return batches_of(x, kind, weights, what)
+        return batches_of(x, kind, weights, "x")
 
-    stats = _BatchStats(kind, what, allow_nan)
+    stats = _BatchStats(kind, "x", allow_nan)
     given = x
     x = RecordingIterator(x) if once else copied(x)
     held: list[Any] = []
@@ -229,16 +199,16 @@ def inspect_dataset(
         if "read-only" not in str(error):
             raise
         raise DataError(
-            f"{what}: the {kind} changes a large array in place, which packs of trials share: "
+            f"x: the {kind} changes a large array in place, which packs of trials share: "
             f"{error}. Have it make another array, or change an order of the examples."
         ) from error
     if isinstance(x, RecordingIterator):
         x.items, x.keeps = [], False
     if not stats.n_batches:
-        raise DataError(f"{what}: the {kind} holds no batches.")
+        raise DataError(f"x: the {kind} holds no batches.")
     if once and stats.n_batches < (steps or 0) and len(held) * stats.bytes <= _PEEKED:
         raise DataError(
-            f"{what}: the {kind} ended after {stats.n_batches} batches, and steps_per_epoch is "
+            f"x: the {kind} ended after {stats.n_batches} batches, and steps_per_epoch is "
             f"{steps}; let it go on, or give fewer steps."
         )
     return BatchedDataset(
@@ -259,21 +229,11 @@ def inspect_dataset(
 
 
 def read_all(x: Any, steps: int | None, *, allow_nan: bool, what: str) -> tuple[ArrayData, int]:
-    """Reads validation data once, and keeps all of them as arrays.
+    """Reads validation data once: all of them as arrays, and B.
 
-    Args:
-        x: The data set.
-        steps: ``validation_steps``; None: to its end.
-        allow_nan: Accept NaN and infinity.
-        what: Name of the argument, for messages.
-
-    Returns:
-        The data, and B.
-
-    Raises:
-        NotArrays: A batch is unlike the others, or a smaller one is not the last.
-        UsageError: The data set never ends and ``steps`` is None.
-        DataError: The data set is empty, or cannot be read.
+    ``steps`` is ``validation_steps``; None: to the end. ``what`` is the argument's name in
+    messages. Raises NotArrays where a batch is unlike the others, or a smaller one is not the last;
+    else UsageError and DataError.
     """
     kind = type(x).__name__
     if (is_read_once(x) or length_of(x) == math.inf) and steps is None:

@@ -33,20 +33,14 @@ GivenOrder = Callable[[int], np.ndarray]
 
 @dataclass(frozen=True)
 class Chunk:
-    """Examples on the device, and the order in which a program trains on them.
+    """Examples on the device, and the order in which a program trains on them."""
 
-    Attributes:
-        data: A nest of arrays [C, ...] on the device; all N examples of resident data.
-        order: i32[S, C], each slot's order of the examples of this chunk. The examples of the
-            smaller batch stand at the end of each row.
-        steps: Number of full batches.
-        rest: Examples of the smaller batch that follows them; 0: no smaller batch follows.
-    """
-
-    data: Any
+    data: Any  # a nest of arrays [C, ...] on the device; all N examples of resident data
+    # i32[S, C], each slot's order of the examples of this chunk. The examples of the smaller batch
+    # stand at the end of each row.
     order: np.ndarray
-    steps: int
-    rest: int = 0
+    steps: int  # full batches
+    rest: int = 0  # examples of the smaller batch that follows them; 0: none follows
 
 
 class EpochData(Protocol):
@@ -64,8 +58,8 @@ class EpochData(Protocol):
     def seek(self, epoch: int) -> None:
         """Goes to the place in the data where an epoch (from 0) begins.
 
-        Raises:
-            DataError: The data set ended early, or has a batch of another shape.
+        As ``chunks``, it raises DataError where a data set ended early, or has a batch of another
+        shape.
         """
         ...
 
@@ -75,42 +69,27 @@ class EpochData(Protocol):
         """The order of one slot's examples in an epoch: i32[examples of the epoch].
 
         Where the data come in batches, the numbers are those of batches: i32[batches of the epoch].
-
-        Args:
-            seed: The trial's seed.
-            epoch: Number of the epoch, from 0.
-            shuffle: False: the order of the data; "batch": random within each batch.
-            given: Decides the order in place of the seed, of resident data; data that are sent in
-                chunks cannot follow it, and ignore it.
+        ``seed`` is the trial's. ``shuffle``: False: the order of the data; "batch": random within
+        each batch. ``given`` decides the order of resident data in place of the seed; data that
+        are sent in chunks cannot follow it, and ignore it.
         """
         ...
 
     def chunks(self, order: np.ndarray) -> Iterator[Chunk]:
         """The epoch that ``seek`` went to, chunk by chunk.
 
-        Args:
-            order: i32[S, examples (or batches) of the epoch]: the slots' orders, from ``order``.
-
-        Raises:
-            DataError: The data set ended early, or has a batch of another shape.
+        ``order``: i32[S, examples (or batches) of the epoch]: the slots' orders, from ``order``.
         """
         ...
 
 
 @dataclass(frozen=True)
 class ResidentArrays:
-    """Training data that lie on the device as a whole: an epoch is one chunk.
+    """Training data that lie on the device as a whole: an epoch is one chunk."""
 
-    Attributes:
-        arrays: The data on the device, a nest of arrays [examples, ...].
-        n: N; fewer than the examples of ``arrays`` where slots train on folds.
-        batch_size: B.
-        epochs: Which batches an epoch has.
-    """
-
-    arrays: Any
-    n: int
-    batch_size: int
+    arrays: Any  # a nest of arrays [examples, ...] on the device
+    n: int  # N; fewer than the examples of ``arrays`` where slots train on folds
+    batch_size: int  # B
     epochs: EpochBatches
 
     def seek(self, epoch: int) -> None:
@@ -132,11 +111,7 @@ class ResidentArrays:
         return epoch_order(seed, number, self.n, bool(shuffle))[start:stop]
 
     def chunks(self, order: np.ndarray) -> Iterator[Chunk]:
-        """One chunk.
-
-        Args:
-            order: i32[S, at most the examples of the longest epoch].
-        """
+        """One chunk."""
         # Programs are compiled for the longest epoch, the first one; a shorter order is filled up.
         width = min(self.n, self.epochs.of(0)[2] * self.batch_size)
         steps, rest = divmod(order.shape[1], self.batch_size)
@@ -145,23 +120,14 @@ class ResidentArrays:
 
 @dataclass(frozen=True)
 class ChunkedArrays:
-    """Arrays in host memory that go to the device in chunks.
-
-    Attributes:
-        source: The data.
-        size: C.
-        batch_size: B.
-        n: N.
-        epochs: Which batches an epoch has.
-        sharding: Devices that a chunk goes to; None: the default one.
-    """
+    """Arrays in host memory that go to the device in chunks."""
 
     source: ArrayData
-    size: int
-    batch_size: int
-    n: int
+    size: int  # C
+    batch_size: int  # B
+    n: int  # N
     epochs: EpochBatches
-    sharding: Any = None
+    sharding: Any = None  # the devices that a chunk goes to; None: the default one
 
     def seek(self, epoch: int) -> None:
         """Does nothing: the numbers of an epoch's examples say where it begins."""
@@ -180,9 +146,7 @@ class ChunkedArrays:
     def chunks(self, order: np.ndarray) -> Iterator[Chunk]:
         """One epoch; a chunk is sent when asked for, while the device trains on the one before.
 
-        Args:
-            order: i32[S, examples of the epoch], from ``order``. The examples of an epoch lie side
-                by side in the data.
+        The examples of an epoch lie side by side in the data.
         """
         first, n = int(order[0].min()), order.shape[1]
         data = self._send(first)
@@ -226,15 +190,7 @@ def _fill_up(order: np.ndarray, rest: int, width: int) -> np.ndarray:
 
 
 def chunked_order(seed: int, epoch: int, n: int, shuffle: bool, size: int) -> np.ndarray:
-    """The order of one trial's examples in one epoch: i32[N], random within chunks.
-
-    Args:
-        seed: The trial's seed.
-        epoch: Number of the epoch, from 0.
-        n: N.
-        shuffle: False: the order of the data.
-        size: C.
-    """
+    """The order of one trial's examples in one epoch: i32[N], random within chunks of ``size``."""
     if not shuffle:
         return epoch_order(seed, epoch, n, shuffle)
     rng = np.random.default_rng([seed, epoch])
@@ -249,12 +205,7 @@ class ChunkedBatches:
     All slots of a pack are at the same place of the data. Without shuffling they read the same
     batches in the same order; where Keras would draw the order of a PyDataset's batches, each slot
     has an order of its own within a chunk. A data set that changes from epoch to epoch begins anew
-    in each pack, with a copy of its own.
-
-    Args:
-        source: The data set.
-        size: C.
-        sharding: Devices that a chunk goes to; None: the default one.
+    in each pack, with a copy of its own. ``size`` is C; ``sharding`` as of ``ChunkedArrays``.
     """
 
     def __init__(self, source: BatchedDataset, size: int, sharding: Any = None) -> None:
@@ -288,11 +239,7 @@ class ChunkedBatches:
         return numbers
 
     def seek(self, epoch: int) -> None:
-        """Goes to where an epoch begins: reads on from here, or anew from the first batch.
-
-        Raises:
-            DataError: The data set ended early, or has a batch of another shape.
-        """
+        """Goes to where an epoch begins: reads on from here, or anew from the first batch."""
         _, first, _ = self.epochs.of(epoch)
         if self.epochs.changes:
             self._turn_to(epoch)
@@ -314,14 +261,7 @@ class ChunkedBatches:
         self._ended = epoch
 
     def chunks(self, order: np.ndarray) -> Iterator[Chunk]:
-        """The epoch that ``seek`` went to, chunk by chunk.
-
-        Args:
-            order: i32[S, batches of the epoch], from ``order``.
-
-        Raises:
-            DataError: The data set ended early, or has a batch of another shape.
-        """
+        """The epoch that ``seek`` went to, chunk by chunk."""
         self.source.begin_epoch()
         count, done = order.shape[1], 0
         while done < count:

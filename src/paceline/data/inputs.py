@@ -1,8 +1,8 @@
 """The data of a call of ``search``, read for one trial: arrays, data sets, or functions of hp.
 
 ``DataArguments`` are the user's arguments, ``DataReader`` reads them once for each set of values
-that functions of hp ask for, ``LoadedData`` are what it read, and ``TrialInputs`` are all that one
-trial trains with beside its model.
+that functions of hp ask for (``RecordingHP`` notes these), ``LoadedData`` are what it read, and
+``TrialInputs`` are all that one trial trains with beside its model.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import jax
 import keras
 import numpy as np
 
@@ -28,22 +29,18 @@ if TYPE_CHECKING:
 
 #: Arguments of ``search`` that decide which data a trial has; each may be a function of hp.
 OF_DATA = ("x", "y", "sample_weight", "validation_data", "steps_per_epoch", "validation_steps")
+#: Attributes of hp that show all values.
+_SHOW_ALL = frozenset(
+    "hparams values parameters space to_storage get_config is_active copy".split()
+)
 
 
 @dataclass(frozen=True)
 class DataArguments:
     """The arguments of ``search`` about data, as the user gave them.
 
-    Attributes:
-        x, y, sample_weight, class_weight, validation_data, validation_split: As in ``model.fit``;
-            any of ``OF_DATA``, and ``class_weight``, may be a function of hp.
-        steps_per_epoch, validation_steps, batch_size: As in ``model.fit``; numbers or functions.
-        folds: Number of folds, or None.
-        allow_nan: Accept NaN and infinity in the data.
-        seed: The study's seed, for the draw of folds.
-        packs: Whether the executor trains packs; False: Keras' ``fit`` reads data sets itself.
-        preprocessing: What the first model does to samples (``data/preprocessed.py``); None where
-            it is no task of KerasHub.
+    Those without a comment are as in ``model.fit``; any of ``OF_DATA``, ``class_weight`` and
+    ``batch_size`` may be a function of hp.
     """
 
     x: Any
@@ -55,48 +52,34 @@ class DataArguments:
     steps_per_epoch: Any
     validation_steps: Any
     batch_size: Any
-    folds: int | None
-    allow_nan: bool
-    seed: int
-    packs: bool
+    folds: int | None  # their number; None without
+    allow_nan: bool  # whether NaN and infinity are accepted
+    seed: int  # the study's, for the draw of folds
+    packs: bool  # whether the executor trains packs; else Keras' ``fit`` reads data sets itself
+    # What the first model does to samples (``data/preprocessed.py``); None where it is no task of
+    # KerasHub.
     preprocessing: Any = None
 
 
 @dataclass
 class LoadedData:
-    """The data of all trials that have one set of values for the functions of hp.
+    """The data of all trials that have one set of values for the functions of hp."""
 
-    Attributes:
-        data: Training data; None: only ``fit`` can read them.
-        validation: Validation data, or None.
-        sample: The first batch of data that are no arrays, where it could be read.
-        validation_sample: The same of validation data that only ``fit`` reads.
-        preprocessed: Whether a task's preprocessor has made ``data`` of what ``fit`` is given.
-        fit: The data as ``model.fit`` takes them, by name of argument.
-        batched: Whether ``fit`` is told the batch size; False: the data set has its own.
-        validation_batch_size: Batch size of validation data that come in batches, else None.
-        steps_per_epoch, validation_steps: Numbers, no longer functions; or None.
-        why_fit: Why packs cannot read the data; None: they can.
-        folds: The folds of the data; empty without folds.
-        folds_text: A sentence about the folds for the user.
-        key: The names and values that the functions of hp asked for, as text.
-        parts: Number of examples -> the first so many validation data.
-    """
-
-    data: ArrayData | BatchedDataset | None
+    data: ArrayData | BatchedDataset | None  # to train on; None: only ``fit`` can read them
     validation: ArrayData | None
-    sample: ArrayData | None
-    fit: dict[str, Any]
-    batched: bool
-    validation_batch_size: int | None
-    steps_per_epoch: int | None
+    sample: ArrayData | None  # the first batch of data that are no arrays, where it could be read
+    fit: dict[str, Any]  # the data as ``model.fit`` takes them, by name of argument
+    batched: bool  # whether ``fit`` is told the batch size; else the data set has its own
+    validation_batch_size: int | None  # of validation data that come in batches
+    steps_per_epoch: int | None  # as the next one a number, no longer a function
     validation_steps: int | None
-    why_fit: str | None = None
+    why_fit: str | None = None  # why packs cannot read the data; None: they can
     folds: tuple[Fold, ...] = ()
-    folds_text: str | None = None
-    key: str = ""
-    parts: dict[int, ArrayData] = field(default_factory=dict)
-    validation_sample: ArrayData | None = None
+    folds_text: str | None = None  # a sentence about the folds for the user
+    key: str = ""  # the names and values that the functions of hp asked for
+    parts: dict[int, ArrayData] = field(default_factory=dict)  # n -> the first n validation data
+    validation_sample: ArrayData | None = None  # as ``sample``, where only ``fit`` reads them
+    # Whether a task's preprocessor has made ``data`` of what ``fit`` is given.
     preprocessed: bool = False
 
     def validation_part(self, n: int) -> ArrayData | None:
@@ -110,36 +93,20 @@ class LoadedData:
 
 @dataclass(frozen=True, eq=False)
 class TrialInputs:
-    """All that one trial trains with beside its model: data, batch sizes, steps, class weights.
+    """All that one trial trains with beside its model: data, batch sizes, steps, class weights."""
 
-    Attributes:
-        data: Training data, the same object in all trials that share them; None: only ``fit`` can
-            read them.
-        validation: Validation data, or None.
-        batch_size: Examples per training step.
-        validation_batch_size: Examples per validation step.
-        steps_per_epoch: Batches of an epoch; None: all batches of the data.
-        first_epoch: ``initial_epoch``: number of the first epoch, from 0.
-        class_weight: float[classes], the weight of each class, where a function of hp decides it;
-            else None.
-        key: Text that tells these data from others of the search; empty where no data depend on
-            hp.
-        fit: Arguments of ``model.fit`` that only this trial has, by name.
-        why_fit: Why packs cannot read the data; None: they can.
-        preprocessed: Whether the data are what the model's own ``fit`` would make of the user's.
-    """
-
+    # To train on, the same object in all trials that share them; None: only ``fit`` can read them.
     data: ArrayData | BatchedDataset | None
     validation: ArrayData | None
-    batch_size: int
+    batch_size: int  # examples of a training step
     validation_batch_size: int
-    steps_per_epoch: int | None = None
-    first_epoch: int = 0
-    class_weight: np.ndarray | None = None
-    key: str = ""
-    fit: Mapping[str, Any] = field(default_factory=dict)
-    why_fit: str | None = None
-    preprocessed: bool = False
+    steps_per_epoch: int | None = None  # batches of an epoch; None: all batches of the data
+    first_epoch: int = 0  # ``initial_epoch``: number of the first epoch, from 0
+    class_weight: np.ndarray | None = None  # float[classes], where a function of hp decides it
+    key: str = ""  # tells these data from others of the search; empty where none depend on hp
+    fit: Mapping[str, Any] = field(default_factory=dict)  # arguments that only this trial has
+    why_fit: str | None = None  # why packs cannot read the data; None: they can
+    preprocessed: bool = False  # whether the data are what the model's own ``fit`` would make
 
     @property
     def group_key(self) -> str:
@@ -153,17 +120,13 @@ class TrialInputs:
 
 
 class DataReader:
-    """Reads the data of a search, once for each set of values that functions of hp ask for.
-
-    Args:
-        given: The user's arguments.
-    """
+    """Reads the data of a search, once for each set of values that functions of hp ask for."""
 
     def __init__(self, given: DataArguments) -> None:
         self._given = given
         self._functions = [n for n in OF_DATA if is_function(getattr(given, n))]
         self._known: dict[str, LoadedData] = {}
-        self._returned: Any = None  # ``ReturnedArrays``, once functions of hp were called
+        self._returned = ReturnedArrays()
 
     def apart(self) -> tuple[dict[str, Any], DataReader]:
         """The functions of hp by argument, and a reader without them, to be sent elsewhere.
@@ -198,22 +161,14 @@ class DataReader:
     def read(self, hp: Any, model: Any = None) -> LoadedData:
         """The data of a trial; the same object for all trials with the same values.
 
-        Args:
-            hp: The trial's hyperparameters, for the arguments that are functions.
-            model: The trial's model, which may preprocess them; None: as the first model does.
-
-        Raises:
-            UsageError: An argument has a value that is not allowed, or does not suit the others.
-            DataError: Nothing can train on these data.
+        ``hp`` is for the arguments that are functions. ``model`` may preprocess the data; None: as
+        the first model does. Raises UsageError and DataError.
         """
         values, key = {name: getattr(self._given, name) for name in OF_DATA}, ""
         if self._functions:
-            from paceline.data.recording import RecordingHP, ReturnedArrays
-
             asked = RecordingHP(hp)
             made = {name: values[name](asked) for name in self._functions}
             values, key = values | made, asked.key
-            self._returned = self._returned or ReturnedArrays()
         first = preprocessing = self._given.preprocessing
         if first is not None and model is not None:
             from paceline.data.preprocessed import preprocessing_of
@@ -222,11 +177,77 @@ class DataReader:
             own = "" if preprocessing is None else preprocessing.key
             key += "" if own == first.key else f" preprocessed {own}"
         if key not in self._known:
-            if self._returned is not None:
-                self._returned.add([values[name] for name in self._functions])
+            self._returned.add([values[name] for name in self._functions])
             given = replace(self._given, preprocessing=preprocessing)
             self._known[key] = _read(given, values, key)
         return self._known[key]
+
+
+class RecordingHP:
+    """An hp that records which values a function asks for."""
+
+    def __init__(self, hp: Any) -> None:
+        self._hp = hp
+        self._asked: list[tuple[str, Any]] = []  # in order: scopes may have the same names
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._hp, name)
+        if name in _SHOW_ALL:
+            self._asked.append((name, sorted(self._hp.hparams.items())))
+        if name not in ("Int", "Float", "Choice", "Boolean", "Fixed", "get"):
+            return found
+
+        def noted(label: str, *args: Any, **kwargs: Any) -> Any:
+            value = found(label, *args, **kwargs)
+            self._asked.append((label, value))
+            return value
+
+        return noted
+
+    def __getitem__(self, name: str) -> Any:
+        return self.get(name)
+
+    def __contains__(self, name: str) -> bool:
+        found = name in self._hp
+        self._asked.append((name, found))
+        return found
+
+    @property
+    def key(self) -> str:
+        """What was asked for, with the answers, as text; empty: nothing was."""
+        return repr(self._asked) if self._asked else ""
+
+
+class ReturnedArrays:
+    """The arrays that functions of hp have returned, and what was in them then."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[np.ndarray, bytes]] = []
+
+    def add(self, values: Any) -> None:
+        """Notes what functions return now.
+
+        Raises DataError where they return memory that they returned before with other contents:
+        earlier trials would train on the later data.
+        """
+        new = [leaf for leaf in jax.tree.leaves(values) if isinstance(leaf, np.ndarray)]
+        for array, before in self._known:
+            shared = any(np.may_share_memory(array, leaf) for leaf in new)
+            if shared and _sample(array) != before:
+                raise DataError(
+                    "search: a function of hp returns an array that it returned before for other "
+                    "values, with other numbers in it; return a new array, as by x.copy(), and "
+                    "begin the study anew: trials of the other values may have seen these numbers."
+                )
+        self._known += [(leaf, _sample(leaf)) for leaf in new]
+
+
+def _sample(array: np.ndarray) -> bytes:
+    """The bytes of up to 64 rows, evenly spread; enough to see that an array was filled anew."""
+    if not array.ndim or not len(array) or array.dtype.hasobject:
+        return b""
+    rows = np.linspace(0, len(array) - 1, min(len(array), 64)).astype(int)
+    return np.ascontiguousarray(array[rows]).tobytes()
 
 
 def is_function(value: Any) -> bool:
@@ -242,15 +263,13 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
     validation_steps = _steps(values, "validation_steps")
     if given.folds is not None and (is_data_set(x) or validation_steps):
         what = f"x is a {type(x).__name__}" if is_data_set(x) else "validation_steps was given"
-        raise UsageError(
-            f"folds: {what}, and folds are parts of arrays; pass arrays, or validation_data "
-            "without folds."
-        )
+        raise _no_folds(what)
     validation = values["validation_data"]
     if (fixed := _fixed(given.class_weight)) is not None:
         check_class_weight(fixed)
     if is_data_set(x):
-        _check_data_set(x, {**values, **_plain(given)})
+        own = {"validation_split": given.validation_split or None, "batch_size": given.batch_size}
+        _check_data_set(x, {**values, **own})
     loaded = LoadedData(
         None, None, None, {}, not is_data_set(x), None, steps, validation_steps, key=key
     )
@@ -274,10 +293,7 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
     except NotArrays as reason:
         x, y, weight, validation = (values[name] for name in OF_DATA[:4])
         if given.folds is not None:
-            raise UsageError(
-                f"folds: {reason}, and folds are parts of arrays; pass arrays, or validation_data "
-                "without folds."
-            ) from None
+            raise _no_folds(reason) from None
         loaded.sample = loaded.data if isinstance(loaded.data, ArrayData) else None
         loaded.data = loaded.validation = None
         loaded.why_fit = f"{reason}, and packs need arrays or batches of them, all alike"
@@ -306,12 +322,15 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
     return loaded
 
 
-def _check_nests(x: Any, y: Any, sample_weight: Any) -> None:
-    """Refuses what not even ``fit`` reads, such as a number.
+def _no_folds(why: object) -> UsageError:
+    return UsageError(
+        f"folds: {why}, and folds are parts of arrays; pass arrays, or validation_data without "
+        "folds."
+    )
 
-    Raises:
-        UsageError: A part is no array and no nest of arrays.
-    """
+
+def _check_nests(x: Any, y: Any, sample_weight: Any) -> None:
+    """Refuses what not even ``fit`` reads, such as a number."""
     for name, part in (("x", x), ("y", y), ("sample_weight", sample_weight)):
         if part is None or isinstance(part, (list, tuple, Mapping)) or hasattr(part, "shape"):
             continue
@@ -325,8 +344,7 @@ def _check_nests(x: Any, y: Any, sample_weight: Any) -> None:
 def _preprocess(given: DataArguments, values: Mapping[str, Any]) -> Samples | None:
     """Runs a task's preprocessor over the user's samples; None: the model is no task of KerasHub.
 
-    Raises:
-        NotArrays: That cannot be done once for all trials.
+    Raises NotArrays where that cannot be done once for all trials.
     """
     preprocessing = given.preprocessing
     if preprocessing is None:
@@ -351,11 +369,6 @@ def _divide(loaded: LoadedData, given: DataArguments, data: ArrayData) -> None:
         loaded.validation = data
     weights = _fixed(given.class_weight)
     if weights is not None:  # after the split: Keras gives validation data no class weights
-        if len(data.inputs) > 2:
-            raise DataError(
-                "class_weight and sample_weight were both given; Keras takes one of them: multiply "
-                "the class weights into sample_weight."
-            )
         weighed = prepare(*data.inputs, class_weight=weights, allow_nan=given.allow_nan)
         data = replace(weighed, wide=data.wide)
     loaded.data = data
@@ -418,19 +431,8 @@ def _fixed(class_weight: Any) -> Mapping[int, float] | None:
     return None if is_function(class_weight) else class_weight
 
 
-def _plain(given: DataArguments) -> dict[str, Any]:
-    return {
-        "validation_split": given.validation_split or None,
-        "batch_size": given.batch_size,
-    }
-
-
 def _check_data_set(x: Any, others: Mapping[str, Any]) -> None:
-    """Refuses arguments whose values the data set itself holds.
-
-    Raises:
-        UsageError: One of them was given, or x can be read only once and has no end.
-    """
+    """Refuses arguments whose values the data set itself holds, and data read once without end."""
     for name in ("y", "sample_weight", "validation_split", "batch_size"):
         if others[name] is not None:
             raise UsageError(f"{name}: x is a {type(x).__name__}, which holds this; leave it out.")
@@ -442,11 +444,7 @@ def _check_data_set(x: Any, others: Mapping[str, Any]) -> None:
 
 
 def _parts_of(validation: Any) -> Any:
-    """Validation data as ``(x, y)`` or ``(x, y, sample_weight)``; as in Keras, x may come alone.
-
-    Raises:
-        UsageError: They are no data, such as the path of a file.
-    """
+    """Validation data as ``(x, y)`` or ``(x, y, sample_weight)``; as in Keras, x may come alone."""
     if isinstance(validation, (tuple, list)):
         return validation
     if isinstance(validation, Mapping) or hasattr(validation, "shape"):
@@ -467,11 +465,7 @@ def _unpack(validation: Any) -> tuple[Any, Any, Any]:
 
 
 def _first_batch(x: Any, what: str = "x") -> tuple[ArrayData | None, Any]:
-    """The first batch (None: it is no nest of arrays), and x, which yields that batch again.
-
-    Raises:
-        DataError: There is no batch, or it cannot be read.
-    """
+    """The first batch (None: it is no nest of arrays), and x, which yields that batch again."""
     try:
         if isinstance(x, keras.utils.PyDataset):
             batch = x[0]

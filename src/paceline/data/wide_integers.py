@@ -20,13 +20,7 @@ from paceline.errors import DataError
 
 
 def error_of(wide: Wide, what: str, why: str | None = None) -> DataError:
-    """The error where an integer cannot be sent as a float.
-
-    Args:
-        wide: The integer.
-        what: Name of the data.
-        why: Why it cannot; None: the model does not cast it.
-    """
+    """The error where an integer cannot be sent as a float: ``why``; None: no model casts it."""
     where, value = wide
     return DataError(
         f"{what}: {where} holds {value:,}, which needs more than the 32 bits that JAX keeps of an "
@@ -46,16 +40,7 @@ def widest(one: Mapping[int, Wide], other: Mapping[int, Wide]) -> dict[int, Wide
 
 
 def as_floats(batch: Any, wide: Iterable[int], what: str) -> Any:
-    """A batch whose wide arrays are floats.
-
-    Args:
-        batch: A nest of arrays.
-        wide: Leaf numbers of the arrays to cast.
-        what: Name of the data in the error.
-
-    Raises:
-        DataError: Another array is wide, too.
-    """
+    """A nest of arrays whose wide ones, by leaf number, are floats; no other one may be wide."""
     leaves, nest = jax.tree.flatten(batch)
     for number in wide:
         leaves[number] = leaves[number].astype(FLOAT)
@@ -68,8 +53,7 @@ def as_floats(batch: Any, wide: Iterable[int], what: str) -> Any:
 def as_model_casts(x: Any, model: Any) -> Any:
     """Features as ``predict`` of a model may be given them, wide arrays as floats.
 
-    Raises:
-        DataError: There are such, and it is not known that the model casts them.
+    Raises DataError where there are such, and it is not known that the model casts them.
     """
     wide = find_wide((x,))
     inputs = keras.tree.flatten(getattr(model, "inputs", None) or [])

@@ -14,8 +14,8 @@ import numpy as np
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import OtherModels
 from paceline.executor.grouping import Group, TrialGrouper
-from paceline.executor.restored import Arrays, Facts, state_like
-from paceline.executor.snapshot import PausedStates
+from paceline.executor.paused import PausedStates
+from paceline.executor.snapshot import Arrays, state_like
 from paceline.program.initial_weights import as_built
 from paceline.program.trace import State, build_state, weighed_shapes
 
@@ -26,10 +26,10 @@ Compose = Callable[[State, State], State]
 class TrialCopies:
     """Begins trials as copies of paused ones."""
 
-    def __init__(self, grouper: TrialGrouper, paused: PausedStates) -> None:
+    def __init__(self, grouper: TrialGrouper[Group], paused: PausedStates) -> None:
         self._grouper, self._paused = grouper, paused
 
-    def begin(self, number: int, source: int, compose: Compose) -> list[Facts] | None:
+    def begin(self, number: int, source: int, compose: Compose) -> list[Any] | None:
         """Begins a trial that has just been submitted where the paused trial ``source`` waits.
 
         ``source`` stays as it is; ``compose`` chooses the variables. Returns what
@@ -37,25 +37,26 @@ class TrialCopies:
         the trial does not wait, or its variables have other shapes: then it begins anew. Raises
         KeyError if the source is not paused.
         """
-        for group in self._grouper.groups:
-            trial = group.waiting(number)
-            if trial is None or trial.state is None:
-                continue
-            other = self._paused.trial(source)
-            chosen = compose(trial.state, self._paused.state_of(source))
-            state = state_like(trial.shapes(group.state), chosen.lists())
-            if state is None:
-                return None
-            trial.state, trial.epoch = state, other.epoch
-            if trial.driver is None or other.driver is None:
-                return []
-            arrays: Arrays = {}
-            facts = other.driver.saved("copy", arrays)
-            # Callbacks may change arrays of theirs in place, and both trials train on.
-            own_arrays = {name: np.array(array) for name, array in arrays.items()}
-            trial.driver.restore("copy", facts, own_arrays)
-            return facts["callbacks"]
-        return None
+        waiting = self._grouper.find_waiting(number)
+        if waiting is None:
+            return None
+        group, trial = waiting
+        if trial.state is None:
+            return None
+        other = self._paused.trial(source)
+        chosen = compose(trial.state, self._paused.state_of(source))
+        state = state_like(trial.shapes(group.state), chosen.lists())
+        if state is None:
+            return None
+        trial.state, trial.epoch = state, other.epoch
+        if trial.driver is None or other.driver is None:
+            return []
+        arrays: Arrays = {}
+        facts = other.driver.saved("copy", arrays)
+        # Callbacks may change arrays of theirs in place, and both trials train on.
+        own_arrays = {name: np.array(array) for name, array in arrays.items()}
+        trial.driver.restore("copy", facts, own_arrays)
+        return facts["callbacks"]
 
     def probe(self, model: Any, setting: TrialInputs) -> tuple[Group, State]:
         """The group of trials like a model that is not to be trained, and that model's variables.

@@ -16,8 +16,8 @@ import numpy as np
 from paceline.executor.model_builder import Tails, TracedModel
 from paceline.program import jax_compat as jv
 from paceline.program.canonical import Constant
-from paceline.program.constant_laws import Steps
-from paceline.program.model_structure import ModelStructure
+from paceline.program.laws.constant_laws import Steps
+from paceline.program.laws.model_structure import ModelStructure
 from paceline.program.padding.axes import Axis, NotPaddable
 from paceline.program.padding.widths import (
     Embedding,

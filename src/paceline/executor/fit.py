@@ -23,6 +23,7 @@ from paceline.executor.base import (
     Weights,
     settled,
 )
+from paceline.executor.facts import FitFacts
 from paceline.executor.fit_state import Arrays, FitState
 from paceline.executor.tf_replicas import Replicas, find
 from paceline.executor.wide_integers import checked
@@ -68,7 +69,7 @@ class FitExecutor:
         folds = [replace(job, number=job.number + i, folds=(f,)) for i, f in enumerate(job.folds)]
         self._queue.extend(reversed(folds or [job]))  # the first member last: tuner/members.py
 
-    def snapshot(self, arrays: Arrays, jobs: Container[int]) -> dict[str, Any] | None:
+    def snapshot(self, arrays: Arrays, jobs: Container[int]) -> FitFacts | None:
         """The training under way as it was after its last epoch; None where there is none.
 
         Its arrays are added to ``arrays`` by name. ``jobs`` are the numbers of jobs under way.
@@ -77,18 +78,13 @@ class FitExecutor:
         if state is None or state.epoch == 0 or state.number not in jobs:
             return None
         facts = state.capture(arrays)
-        self._losses.say(facts["callbacks"])
+        self._losses.say(facts.callbacks)
         return facts
 
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    def restore(self, facts: FitFacts, arrays: Mapping[str, np.ndarray]) -> None:
         """Has a submitted job train on from where ``snapshot`` was taken."""
         own = {name: array for name, array in arrays.items() if name.startswith("fit.")}
-        self._state = FitState(facts["job"], facts, own)
-
-    @property
-    def _resumable(self) -> bool:
-        """Whether a snapshot determines how a training continues; with a data set it may not."""
-        return self._batched
+        self._state = FitState(facts.job, facts, own)
 
     def drop(self, number: int) -> None:
         """Forgets a trial whose turn has not come; does nothing if there is none."""
@@ -148,7 +144,8 @@ class FitExecutor:
         state = self._state
         if state is None or state.number != job.number:
             state = FitState(job.number)
-        self._state = state if self._resumable else None
+        # With a data set, a snapshot may not determine how a training continues.
+        self._state = state if self._batched else None
         first = job.first_epoch
         if "x" in arguments:
             arguments["x"] = copied(arguments["x"], state.epoch)

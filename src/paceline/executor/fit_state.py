@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from paceline.executor.facts import FitFacts
 from paceline.pack.callbacks.random_states import RandomStates
 from paceline.pack.callbacks.state import CallbackState, attributes_of, callback_state, resumed
 from paceline.program.files import get_parts, put_parts
@@ -32,20 +33,20 @@ class FitState(keras.callbacks.Callback):
     def __init__(
         self,
         number: int,
-        before: Mapping[str, Any] | None = None,
+        before: FitFacts | None = None,
         arrays: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         super().__init__()
         self.number, self._before, self._arrays = number, before, dict(arrays or {})
         # Epochs trained, including those before it was captured.
-        self.epoch = 0 if before is None else int(before["epoch"])
+        self.epoch = 0 if before is None else before.epoch
         self._own: Sequence[Any] = ()
         self._begun_with: list[dict[str, Any]] = []
         self._beginning = contextlib.ExitStack()
         self._random = RandomStates.now()
         self._record = keras.callbacks.History()  # the turn of the model's own comes later
         self._record.on_train_begin()
-        self._frozen: tuple[dict[str, Any], Arrays] | None = None
+        self._frozen: tuple[FitFacts, Arrays] | None = None
 
     def among(self, own: Sequence[Any]) -> list[Any]:
         """The user's callbacks, and this module's before and after them, in the order of calls."""
@@ -55,8 +56,8 @@ class FitState(keras.callbacks.Callback):
     def open(self) -> None:
         """Prepares the state of the user's callbacks, whose ``on_train_begin`` comes next."""
         if self._before is not None:
-            facts = {"callbacks": self._before.get("callbacks", [])}
-            self._beginning.enter_context(resumed(self._own, CallbackState(facts, self._arrays)))
+            state = CallbackState({"callbacks": self._before.callbacks}, self._arrays)
+            self._beginning.enter_context(resumed(self._own, state))
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Puts back what callbacks held, and the variables, which exist from here on.
@@ -87,14 +88,14 @@ class FitState(keras.callbacks.Callback):
         """Puts the history and the random states back, before the user's ``on_epoch_begin``."""
         if self._before is None:
             return
-        facts = {"callbacks": self._before.get("history", [])}
-        with resumed([self._record], CallbackState(facts, self._arrays)):
+        state = CallbackState({"callbacks": self._before.history}, self._arrays)
+        with resumed([self._record], state):
             pass
         assert self.model is not None
         history = self.model.history
         history.epoch = list(self._record.epoch)
         history.history = {name: list(values) for name, values in self._record.history.items()}
-        RandomStates.decoded(self._before["random"], _NAME, self._arrays).put_back()
+        RandomStates.decoded(self._before.random, _NAME, self._arrays).put_back()
         self._before = None
         self._arrays.clear()
 
@@ -111,11 +112,11 @@ class FitState(keras.callbacks.Callback):
         arrays: Arrays = {}
         self._frozen = self.capture(arrays), arrays
 
-    def capture(self, arrays: Arrays) -> dict[str, Any]:
-        """The state after the last epoch, as JSON values; the variables are added to ``arrays``."""
+    def capture(self, arrays: Arrays) -> FitFacts:
+        """The state after the last epoch; the variables are added to ``arrays``."""
         if self._before is not None:  # it has not trained since it was restored
             arrays.update(self._arrays)
-            return dict(self._before)
+            return self._before
         if self._frozen is not None:
             arrays.update(self._frozen[1])
             return self._frozen[0]
@@ -123,13 +124,10 @@ class FitState(keras.callbacks.Callback):
         values = [[np.array(keras.ops.convert_to_numpy(v)) for v in p] for p in self._parts()]
         put_parts(_NAME, values, arrays)
         record = [self._record]
-        return {
-            "job": self.number,
-            "epoch": self.epoch,
-            "random": self._random.encoded(_NAME, arrays),
-            "history": callback_state(record, f"{_NAME}.history", arrays, attributes_of(record)),
-            "callbacks": callback_state(self._own, f"{_NAME}.callbacks", arrays, self._begun_with),
-        }
+        history: Any = callback_state(record, f"{_NAME}.history", arrays, attributes_of(record))
+        own: Any = callback_state(self._own, f"{_NAME}.callbacks", arrays, self._begun_with)
+        random = self._random.encoded(_NAME, arrays)
+        return FitFacts(self.number, self.epoch, random, history, own)
 
     def _parts(self) -> list[list[Any]]:
         model = self.model

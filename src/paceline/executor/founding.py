@@ -18,16 +18,6 @@ from typing import Any
 
 import jax
 
-from paceline.executor.bands import (
-    MARGIN,
-    PADDED,
-    Bands,
-    WorkByWidths,
-    choose_bands,
-    spread,
-    structures_met,
-    within,
-)
 from paceline.executor.base import LEAST_TRIALS, OtherModels
 from paceline.executor.family import (
     Family,
@@ -37,8 +27,19 @@ from paceline.executor.family import (
     operations_of,
 )
 from paceline.executor.model_builder import Tails, TracedModel
+from paceline.executor.sharing_costs import (
+    MARGIN,
+    PADDED,
+    Bands,
+    WorkByWidths,
+    choose_bands,
+    sharing_pays,
+    spread,
+    structures_met,
+    within,
+)
 from paceline.pack.plan.base import has_loops, step_flops
-from paceline.program.model_structure import ModelStructure, structure_of
+from paceline.program.laws.model_structure import ModelStructure, structure_of
 from paceline.program.padding.axes import NotPaddable
 from paceline.program.variants.layout import Layout, lay_out
 from paceline.program.variants.step import Variants, elementwise_work
@@ -351,8 +352,6 @@ class Founding:
         return jax.default_backend() != "cpu"
 
     def _sharing_pays(self, flops: float, elements: float, saved: float) -> bool:
-        from paceline.executor.accelerator_costs import sharing_pays  # no CPU needs it
-
         steps = self.steps * self.widths.epochs
         return sharing_pays(
             flops=flops, elements=elements, steps=steps, structures=saved, trials=LEAST_TRIALS

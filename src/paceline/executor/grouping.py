@@ -8,14 +8,16 @@ become inputs of it. A model that consists of Keras' own classes need not be tra
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Job, Notes, OtherModels, SearchData
+from paceline.executor.facts import ProgramFacts
 from paceline.executor.model_builder import (
     SmallerBatches,
     alike_key,
@@ -27,24 +29,24 @@ from paceline.executor.model_builder import (
     with_variables,
     workload_of,
 )
-from paceline.executor.plan_choice import PlanChoice, RestoredProgram
 from paceline.executor.width_families import WidthFamilies
 from paceline.pack.callbacks.driver import CallbackDriver
 from paceline.pack.callbacks.model_variables import why_not_beside
 from paceline.pack.callbacks.packable import why_not_packed
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan, Workload
-from paceline.program import constant_laws, trace
+from paceline.program import trace
 from paceline.program.canonical import Canonical, Constant, Unpackable
-from paceline.program.model_structure import ModelStructure
+from paceline.program.laws import constant_laws
+from paceline.program.laws.model_structure import ModelStructure
 from paceline.program.padding.widths import Embedding
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State, Step
 
 
 @dataclass
-class Group:
-    """Trials of one program: those that wait for a slot, and the packs that train the others."""
+class TrialGroup(ABC):
+    """Trials of one program: what they have in common, and those that wait to be trained."""
 
     name: str  # short fingerprint, for people
     work: Workload  # the data that an epoch goes over
@@ -58,18 +60,23 @@ class Group:
     n_trials: int = 0  # taken in so far
     example: int | None = None  # number of the first of these trials
     queue: deque[SlotTrial] = field(default_factory=deque)  # without a slot, the next one first
-    program: CompiledPlan | None = None  # that its packs run; None before the first is compiled
-    # How the program was compiled before the search stopped; None where nothing is known, and once
-    # the program has been compiled again.
-    restored_program: RestoredProgram | None = None
-    asked_round: int = 0  # when its program was asked for
-    # At most one for each lane, while there are trials; in a stream all that have trials.
-    packs: list[Pack] = field(default_factory=list)
-    most_slots: int | None = None  # of a pack, as the memory allows; None while that is not known
-    # Ways to train it that are tried out; None where there is no choice.
-    plan_choice: PlanChoice | None = None
-    # Being compiled in the background, to replace ``program``.
-    next_program: CompiledPlan | None = None
+    #: Whether trials train on other machines.
+    away: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def live(self) -> list[SlotTrial]:
+        """The trials that train."""
+
+    @property
+    @abstractmethod
+    def has_program(self) -> bool:
+        """Whether its program is compiled, or asked for."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is settled how its program is compiled."""
+        return self.has_program
 
     @property
     def roles(self) -> list[StepTemplate]:
@@ -78,8 +85,8 @@ class Group:
 
     @property
     def n_live(self) -> int:
-        """Number of trials in slots."""
-        return sum(len(pack.live) for pack in self.packs)
+        """Number of trials that train."""
+        return len(self.live)
 
     def add_constants(
         self,
@@ -106,19 +113,12 @@ class Group:
 
     @property
     def trials(self) -> list[SlotTrial]:
-        """Trials that wait for a slot, in order, and then those in slots."""
-        return [*self.queue, *(trial for pack in self.packs for trial in pack.live)]
+        """Trials that wait, in order, and then those that train."""
+        return [*self.queue, *self.live]
 
     def waiting(self, number: int) -> SlotTrial | None:
-        """The trial of that number if it waits for a slot, else None."""
+        """The trial of that number if it waits, else None."""
         return next((trial for trial in self.queue if trial.number == number), None)
-
-    def pack_of(self, number: int) -> Pack | None:
-        """The pack in which a trial has a slot; None if the trial has none."""
-        for pack in self.packs:
-            if any(trial.number == number for trial in pack.live):
-                return pack
-        return None
 
     @property
     def nbytes(self) -> int:
@@ -133,14 +133,51 @@ class Group:
         return bool(self.queue) or self.n_live > 0
 
 
+@dataclass
+class Group(TrialGroup):
+    """A group whose trials train in packs of this process."""
+
+    program: CompiledPlan | None = None  # that its packs run; None before the first is compiled
+    # How the program was compiled before the search stopped; None where nothing is known, and once
+    # the program has been compiled again.
+    restored_program: ProgramFacts | None = None
+    asked_round: int = 0  # when its program was asked for
+    # At most one for each lane, while there are trials; in a stream all that have trials.
+    packs: list[Pack] = field(default_factory=list)
+    most_slots: int | None = None  # of a pack, as the memory allows; None while that is not known
+    # Ways to train it that are tried out, a ``PlanChoice``; None where there is no choice.
+    plan_choice: Any = None
+    # Being compiled in the background, to replace ``program``.
+    next_program: CompiledPlan | None = None
+
+    @property
+    def live(self) -> list[SlotTrial]:
+        """The trials in slots."""
+        return [trial for pack in self.packs for trial in pack.live]
+
+    @property
+    def has_program(self) -> bool:
+        """Whether its program is compiled, or asked for."""
+        return self.program is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its program is compiled, or will be as it was before the search stopped."""
+        return self.has_program or self.restored_program is not None
+
+
 def program_of(group: Group) -> CompiledPlan:
     """The program of a group that has one."""
     assert group.program is not None
     return group.program
 
 
+#: The kind of group that an executor trains.
+G = TypeVar("G", bound=TrialGroup)
+
+
 @dataclass(eq=False, repr=False)
-class TrialGrouper:
+class TrialGrouper(Generic[G]):
     """Sorts trials into groups."""
 
     data: SearchData
@@ -148,7 +185,7 @@ class TrialGrouper:
     chunk_bytes: float | None = None
     # Tells why trials of several widths do not share a program.
     notes: Notes = field(default_factory=Notes)
-    away: bool = field(default=False, kw_only=True)  # whether trials train on other machines
+    kind: Any = field(default=Group, kw_only=True)  # class of the groups; decides ``G``
     founders: list[int] = field(init=False, default_factory=list)  # see ``WidthFamilies``
     # None until a trial asks for one.
     families: WidthFamilies | None = field(init=False, default=None)
@@ -156,7 +193,7 @@ class TrialGrouper:
     _waiting: Any = field(init=False, default=None)
     # Structure and one of its groups, by key -> how its trials ride in the group's program.
     _embeddings: dict[tuple[Any, ...], Embedding] = field(init=False, default_factory=dict)
-    _by_key: dict[tuple[Any, ...], Group] = field(init=False, default_factory=dict)
+    _by_key: dict[tuple[Any, ...], G] = field(init=False, default_factory=dict)
     _smaller: SmallerBatches = field(init=False, default_factory=SmallerBatches)
     _predictor: constant_laws.ConstantPredictor = field(
         init=False, default_factory=constant_laws.ConstantPredictor
@@ -170,7 +207,7 @@ class TrialGrouper:
     _optimizer_starts: dict[str, list[Any] | None] = field(init=False, default_factory=dict)
 
     @property
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[G]:
         """All groups that have had a trial, in the order in which the groups were met."""
         return [group for group in self._by_key.values() if group.n_trials]
 
@@ -184,13 +221,18 @@ class TrialGrouper:
         """Number of trials that have been traced and have no slot."""
         return sum(len(group.queue) for group in self.groups)
 
-    def reorder(self, groups: Sequence[Group]) -> None:
+    def find_waiting(self, number: int) -> tuple[G, SlotTrial] | None:
+        """The trial of that number, with its group; None if it does not wait."""
+        found = ((group, group.waiting(number)) for group in self.groups)
+        return next(((group, trial) for group, trial in found if trial is not None), None)
+
+    def reorder(self, groups: Sequence[G]) -> None:
         """Puts these groups first, in this order."""
         first = {id(group): at for at, group in enumerate(groups)}
         items = sorted(self._by_key.items(), key=lambda pair: first.get(id(pair[1]), len(first)))
         self._by_key = dict(items)
 
-    def add(self, job: Job) -> Group:
+    def add(self, job: Job) -> G:
         """Queues a trial in its group, whose name becomes the job's program.
 
         Raises Unpackable if the step cannot be traced, or cannot be shared, or a callback acts
@@ -202,7 +244,7 @@ class TrialGrouper:
         trace.check_packable(job.model, preprocessed=setting.preprocessed)
         if job.callbacks is not None:
             made = job.make_callbacks()[0]
-            if why := why_not_packed(made) or why_not_beside(made, job.model, away=self.away):
+            if why := why_not_packed(made) or why_not_beside(made, job.model, away=self.kind.away):
                 raise Unpackable(why)
         structure = stock_structure(job.model, setting, self.data.fold)
         known = None if structure is None else (job, setting, structure)
@@ -213,7 +255,7 @@ class TrialGrouper:
 
     def pretrace(
         self, model: Any, setting: TrialInputs | int, widths: OtherModels | None = None
-    ) -> Group | None:
+    ) -> G | None:
         """Traces a model that is not to be trained, to learn how the constants of its kind follow.
 
         A number as ``setting`` is a batch size, on the executor's data. ``widths`` are given where
@@ -236,14 +278,14 @@ class TrialGrouper:
             self._learn(family, key, numbers, steps)
         return self._by_key[key]
 
-    def by_itself(self, model: Any, setting: TrialInputs) -> Group:
+    def by_itself(self, model: Any, setting: TrialInputs) -> G:
         """The group of a model that rides in no other program; arguments as of ``pretrace``."""
         trace.check_packable(model, preprocessed=setting.preprocessed)
         key, steps, *_ = self._steps(model, setting, None, None)
         self._by_key[key].add_constants(*steps)
         return self._by_key[key]
 
-    def _recognise(self, job: Job, setting: TrialInputs, structure: ModelStructure) -> Group | None:
+    def _recognise(self, job: Job, setting: TrialInputs, structure: ModelStructure) -> G | None:
         """Queues a trial whose constants follow from its structure; None: it must be traced."""
         found = self._predictor.predict(
             alike_key(structure, setting, job.widths), structure.numbers
@@ -264,7 +306,7 @@ class TrialGrouper:
             state = trace.build_state(job.model, shapes)
         return self._queue(key, job, state, steps, embedding)
 
-    def _foresee(self, job: Job, setting: TrialInputs, structure: ModelStructure) -> Group | None:
+    def _foresee(self, job: Job, setting: TrialInputs, structure: ModelStructure) -> G | None:
         """Queues a trial that follows from others of its family; None: it must be traced."""
         if self.families is None or job.widths is None:
             return None
@@ -283,7 +325,7 @@ class TrialGrouper:
         _queue_job(group, job, state, ride.constants, ride.embedding)
         return group
 
-    def _trace(self, job: Job, setting: TrialInputs, structure: ModelStructure | None) -> Group:
+    def _trace(self, job: Job, setting: TrialInputs, structure: ModelStructure | None) -> G:
         """Traces a trial's steps and queues the trial."""
         key, steps, state, embedding = self._steps(job.model, setting, structure, job.widths)
         group = self._queue(key, job, state, steps, embedding)
@@ -298,7 +340,7 @@ class TrialGrouper:
         state: State,
         steps: Sequence[Sequence[Constant]],
         embedding: Embedding | None,
-    ) -> Group:
+    ) -> G:
         """Queues a trial with those of its steps, or where these have been joined with others."""
         found = self._waiting and self._waiting.ride_of(key, self._by_key[key])
         if found is not None:
@@ -341,7 +383,7 @@ class TrialGrouper:
             kept = [] if lawless else [constant_laws.StoredLaws.of(each) for each in shelf]
             constant_laws.store_laws(file, kept)
 
-    def _laws_file(self, family: tuple[str, int, int], group: Group) -> str:
+    def _laws_file(self, family: tuple[str, int, int], group: G) -> str:
         name, work = family[0], group.work
         shapes = [work.train.batch_shapes(work.batch_size), work.rest]
         if work.validation is not None:
@@ -386,7 +428,8 @@ class TrialGrouper:
                 shapes, small = traced.state, tails()
             else:
                 shapes, small = ride.family, ride.small
-            self._by_key[key] = new_group(key, shapes, traced.state.metrics, work, steps, small)
+            metrics = traced.state.metrics
+            self._by_key[key] = new_group(self.kind, key, shapes, metrics, work, steps, small)
         elif group.n_seen == 1 and structure is None and ride is None:
             # The second trial's smaller batch is traced too: its constants must follow the full
             # one's. In Keras' own classes no number mixes a hyperparameter with the batch size.
@@ -398,17 +441,18 @@ class TrialGrouper:
 
 
 def new_group(
+    kind: type[G],
     key: tuple[Any, ...],
     state: State,
     metrics: list[Any],
     work: Workload,
     steps: tuple[Step, Step | None],
     tails: tuple[Step | None, Step | None],
-) -> Group:
+) -> G:
     """A group without trials; the smaller batches have ``tails``."""
     (train, test), (train_tail, test_tail) = steps, tails
     flags: list[Canonical] = [s.canonical for s in (train, test) if s is not None]
-    return Group(
+    return kind(
         name=f"{key[0][:6]}{(key[1] or '')[:4]}",
         work=work,
         train=StepTemplate(train, train_tail),
@@ -421,7 +465,7 @@ def new_group(
 
 
 def _queue_job(
-    group: Group,
+    group: TrialGroup,
     job: Job,
     state: State,
     steps: Sequence[Sequence[Constant]],
@@ -445,7 +489,7 @@ def _queue_job(
     group.queue.extend(reversed(trials))
 
 
-def _driver(group: Group, job: Job, member: int) -> CallbackDriver | None:
+def _driver(group: TrialGroup, job: Job, member: int) -> CallbackDriver | None:
     """The callbacks of a member of a job, each member with a model of its own to look at."""
     if not job.made:
         return None

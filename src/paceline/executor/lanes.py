@@ -21,9 +21,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from paceline.executor.base import Failed, PackTimeout, Report
+from paceline.executor.base import EpochLimit, Failed, PackTimeout, Report
 from paceline.executor.grouping import Group, TrialGrouper
 from paceline.executor.planner import Planner
 from paceline.executor.reporting import (
@@ -114,15 +114,24 @@ class _PackRun:
 
 
 @dataclass(eq=False, repr=False)
-class PackStream:
-    """Forms packs as trials come, and trains each to its end."""
+class PackTrainer:
+    """What packs are trained with, in a stream or in rounds."""
 
-    grouper: TrialGrouper
+    grouper: TrialGrouper[Group]
     planner: Planner
     slots: SlotAllocator
     lanes: LaneThreads
     reporter: EpochReporter
     demand: Demand
+    timings: ExecutorTimings  # is told what was trained, as is ``timeline``
+    timeline: SlotTimeline
+    limit: EpochLimit
+
+
+@dataclass(eq=False, repr=False)
+class PackStream(PackTrainer):
+    """Forms packs as trials come, and trains each to its end."""
+
     _runs: list[_PackRun] = field(init=False, default_factory=list)
     # Programs whose packs fit into the memory, by id: whether twice as many do, too.
     _fitting: dict[int, bool] = field(init=False, default_factory=dict)
@@ -145,7 +154,7 @@ class PackStream:
         return sorted(found, key=lambda pair: pair[1].live[0].number)
 
     @property
-    def state(self) -> str | None:
+    def state(self) -> Literal["on", "over"] | None:
         """For a checkpoint: "on" or "over"; None where rounds go on."""
         if self._leaves:
             return None
@@ -251,18 +260,14 @@ class PackStream:
         report: Report,
         meanwhile: Callable[[], bool],
         failed: Failed,
-        spent: tuple[ExecutorTimings, SlotTimeline],
-        limit: float | None,
         hurried: Callable[[], bool],
     ) -> None:
         """Trains for about a second, or an epoch where that takes longer; see ``Executor.advance``.
 
-        ``spent`` is told what was trained. An epoch may take ``limit`` seconds; None: as long as it
-        needs. ``hurried`` says whether the packs are to stop after this epoch. Raises PackTimeout
-        if packs have not ended their epoch within the limit, and what a pack's training raised
-        where it concerns all trials.
+        ``hurried`` says whether the packs are to stop after this epoch. Raises PackTimeout if packs
+        have not ended their epoch within the limit, and what a pack's training raised where it
+        concerns all trials.
         """
-        timings, timeline = spent
         began = time.perf_counter()
         trained: list[tuple[int, PackEpoch]] = []  # not yet in the timings
         broken: list[_PackRun] = []
@@ -279,7 +284,7 @@ class PackStream:
                 if self.demand.all_asked:
                     self.form_rest()
                 if not self._stop.is_set():
-                    self._begin(timeline, failed)
+                    self._begin(failed)
                 took = self._taken_in()
                 now = time.perf_counter()
                 if took or not self._runs:  # what a compiler takes is not training
@@ -288,11 +293,11 @@ class PackStream:
                     wall += share
                     trained.append((len(run.pack.slots), epoch.trained))
                     if len(trained) >= self.planner.lanes:
-                        timings.add_epochs(wall, trained, self.planner.lanes)
+                        self.timings.add_epochs(wall, trained, self.planner.lanes)
                         wall, trained = 0.0, []
                     self._seconds = min(self._seconds, sum(vars(epoch.trained[1]).values()))
                     self.reporter.report_held(run.group, run.pack, epoch, report, run.leaving)
-                    timeline.end_round([run.pack], set(epoch.trained[0]))
+                    self.timeline.end_round([run.pack], set(epoch.trained[0]))
                 broken += self._end_runs()
                 if took:
                     self._end_if_long()
@@ -303,13 +308,13 @@ class PackStream:
                     self._stop.set()
                 if not worked and not took:
                     self._news.wait(PAUSE)
-                if limit is not None:
+                if self.limit.seconds is not None:
                     training = [run for run in self._runs if run.began and not run.future.done()]
-                    check_hung([run.pack for run in training], limit)
+                    check_hung([run.pack for run in training], self.limit.seconds)
         finally:
             self._stop.set()
             sys.setswitchinterval(switch)
-            timings.add_epochs(wall, trained, self.planner.lanes)
+            self.timings.add_epochs(wall, trained, self.planner.lanes)
         for run in broken:
             self._handle(run, failed)
 
@@ -342,7 +347,7 @@ class PackStream:
         """Whether no pack trains, and some wait for a program to be compiled."""
         return not self._runs and any(not p.program.ready() for _, p in self._packs)
 
-    def _begin(self, timeline: SlotTimeline, failed: Failed) -> None:
+    def _begin(self, failed: Failed) -> None:
         """Hands packs whose program is compiled to the lanes, a few more than train at once."""
         lanes = self.planner.lanes
         there = {id(run.pack) for run in self._runs}
@@ -368,7 +373,7 @@ class PackStream:
             self._runs.append(run)
             begun = True
         if begun:
-            timeline.begin_round((run.group, run.pack) for run in self._runs)
+            self.timeline.begin_round((run.group, run.pack) for run in self._runs)
 
     def _run(self, run: _PackRun) -> None:
         """Trains a pack until a trial ends, or the packs are to stop; called in a lane."""

@@ -8,11 +8,9 @@ executable.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
-from paceline.data.inputs import TrialInputs
 from paceline.executor.base import (
     EpochLimit,
     Failed,
@@ -20,47 +18,48 @@ from paceline.executor.base import (
     Notes,
     PackOptions,
     PackTimeout,
-    Parts,
     Report,
     SearchData,
 )
+from paceline.executor.facts import GroupFacts, PackFacts, RoundFacts
 from paceline.executor.grouping import Group, TrialGrouper
 from paceline.executor.lanes import LaneThreads, PackStream
 from paceline.executor.memory import DeviceData, search_chunk_bytes
 from paceline.executor.planner import Planner
-from paceline.executor.process import Dropped
+from paceline.executor.protocol import PackExecutor
 from paceline.executor.reporting import (
-    CompiledStep,
     EpochReporter,
     ExecutorTimings,
     SlotTimeline,
     compiled_steps,
 )
-from paceline.executor.restored import Arrays, Example, Facts, found_again, state_like
 from paceline.executor.rounds import PackRounds
-from paceline.executor.slots import Demand, RoundBegin, SlotAllocator
-from paceline.executor.snapshot import PackSnapshots, PausedStates
+from paceline.executor.slots import Demand, SlotAllocator
+from paceline.executor.snapshot import Arrays, JobState, group_facts, job_state, state_like
 from paceline.pack.callbacks.driver import abandon
+from paceline.pack.pack import Pack, SlotTrial
+from paceline.pack.slot_rows import on_host
 from paceline.program import keras_private
 from paceline.program.compile import drop_waiting
-from paceline.program.initial_weights import as_built
 from paceline.program.trace import State
+from paceline.records import Compiled
 
 if TYPE_CHECKING:
     from paceline.executor.copies import TrialCopies
-    from paceline.executor.protocol import WorkerView
 
 #: Seconds that ``close`` waits for epochs to end when a search is given up.
 _PATIENCE = 5.0
 
 
-class LocalExecutor:
+class LocalExecutor(PackExecutor[Group]):
     """Trains trials in packs.
 
     ``in_order``: whether trials come as a grid is walked: what the first trials have in common the
     next need not have. Raises UsageError if there are not as many devices as asked for, or if the
     data that must be on the device do not fit.
     """
+
+    timeline: SlotTimeline
 
     def __init__(
         self,
@@ -72,28 +71,21 @@ class LocalExecutor:
         in_order: bool = False,
     ) -> None:
         self._limit = limit = EpochLimit() if limit is None else limit
-        self._notes = notes = Notes(note)
+        notes = Notes(note)
         self._planner = Planner(options, notes)
         chunk_bytes = search_chunk_bytes(data)
         if chunk_bytes is not None:
             self._planner.lanes = 1  # each lane would read the data for itself
-        self._grouper = TrialGrouper(data, chunk_bytes, notes)
+        grouper: TrialGrouper[Group] = TrialGrouper(data, chunk_bytes, notes)
+        super().__init__(grouper, Demand(self._planner, grouper, in_order=in_order), notes)
         self._device_data = DeviceData(notes)
         self._lanes = LaneThreads(self._planner.lanes)
         self._patience = _PATIENCE
-        self._paused = PausedStates()
         self._slots = SlotAllocator(self._planner, self._device_data, data, notes, limit)
         self._reporter = EpochReporter(notes, self._paused, self._device_data)
-        self._snapshots = PackSnapshots(
-            self._grouper, self._planner, self._slots, self._paused, notes
-        )
-        self._dropped = Dropped()
-        self.demand = Demand(self._planner, self._grouper, in_order=in_order)
-        self.timings, self.timeline = ExecutorTimings(), SlotTimeline()
-        self.lockstep = self._resubmitting = self.steady = self.hurried = False
-        self.judged = True  # of no account here, where jobs wait for the answer to each epoch
-        parts = self._grouper, self._planner, self._slots, self._lanes, self._reporter
-        self._parts = *parts, self.demand
+        self.timings, self.timeline, self.workers = ExecutorTimings(), SlotTimeline(), ()
+        trained = self._planner, self._slots, self._lanes, self._reporter, self.demand
+        self._parts = self._grouper, *trained, self.timings, self.timeline, limit
         self._stream: PackStream | None = None
         self._rounds: PackRounds | None = None
 
@@ -115,24 +107,20 @@ class LocalExecutor:
     # -- taking trials in ------------------------------------------------------------------------
 
     def submit(self, job: Job) -> None:
-        """Traces a trial's steps and queues it with the trials that share its program."""
-        began = time.perf_counter()
+        """See ``PackExecutor``; what is known well enough by now begins to compile."""
         if not self._resubmitting and self.streaming and self._stream is not None:
             self._stream.form()
         self._planner.check_batch(job.batch_size)
-        self.demand.expect_members(max(1, len(job.folds)))
-        with as_built(job.model):
-            group = self._grouper.add(job)
+        super().submit(job)
+        if not self._resubmitting:
+            self._compile_early()
+
+    def _take_in(self, job: Job, group: Group) -> None:
         if not job.model.jit_compile and keras_private.supports_jit(job.model):
             self._notes.tell_once(
                 "jit_compile=False: packs are compiled all the same; executor='fit' trains the "
                 "steps as they are written"
             )
-        job.model = None
-        self._dropped.add(group.nbytes)
-        self.timings.seconds.trace += time.perf_counter() - began
-        if not self._resubmitting:
-            self._compile_early()
 
     @property
     def streaming(self) -> bool:
@@ -148,9 +136,9 @@ class LocalExecutor:
         """Starts to compile what is known well enough, while the next trials are built."""
         demand, planner = self.demand, self._planner
         for group in self._grouper.groups:
-            if group.program is not None or group.restored_program is not None or not group.queue:
+            if group.is_settled or not group.queue:
                 continue  # a group that is restored goes on with the program that it had
-            if demand.by_time and planner.is_ahead(self._grouper.groups):
+            if planner.is_ahead(self._grouper.groups, by_time=demand.by_time):
                 return
             if demand.is_sure(group):
                 planner.compile(group, max(demand.expected, len(group.queue)), demand.expected)
@@ -158,57 +146,48 @@ class LocalExecutor:
                 group.asked_round = 0 if self._rounds is None else self._rounds.number
                 planner.compile(group, *demand.of_known(group))
 
-    @contextmanager
-    def resubmitting(self, facts: Facts, example: Example) -> Iterator[None]:
-        """Trials submitted in this context are put back by ``restore`` afterwards.
-
-        So nothing is compiled for them yet: the snapshot says which program they had.
-        """
-        found_again(self._grouper, facts, example)
-        self._resubmitting = True
-        try:
-            yield
-        finally:
-            self._resubmitting = False
-
-    def start_from(self, number: int, epoch: int, parts: Parts) -> bool:
-        """Begins a trial that has just been submitted after an epoch that was trained before."""
-        for group in self._grouper.groups:
-            trial = group.waiting(number)
-            if trial is not None:
-                state = state_like(trial.shapes(group.state), parts)
-                if state is not None:
-                    trial.state, trial.epoch = state, epoch
-                return state is not None
-        return False
-
-    def pretrace(self, model: Any, setting: TrialInputs) -> Group | None:
-        """Traces a model that is not to be trained; its group, or None if nothing can be learnt."""
-        began = time.perf_counter()
-        group = self._grouper.pretrace(model, setting)
-        self.timings.seconds.trace += time.perf_counter() - began
-        return group
+    def begin_from(self, number: int, state: JobState) -> bool:
+        """See ``PackExecutor``."""
+        found = self._grouper.find_waiting(number)
+        return found is not None and _begin(*found, state)
 
     def resume(self, number: int) -> None:
-        """Queues a paused trial first; it trains on from the epoch where it was paused."""
+        """See ``PackExecutor``."""
         trial, group = self._paused.take(number)
         group.queue.appendleft(trial)
 
     def drop(self, number: int) -> None:
-        """Forgets a trial that is paused or waits for a slot; does nothing if there is none."""
+        """See ``PackExecutor``."""
         paused = self._paused.drop(number)
-        dropped = [] if paused is None else [paused]
-        for group in self._grouper.groups:
-            trial = group.waiting(number)
-            if trial is not None:
-                group.queue.remove(trial)
-                dropped.append(trial)
-        for trial in dropped:
+        if paused is not None:
+            abandon(paused.driver)
+        found = self._grouper.find_waiting(number)
+        if found is not None:
+            group, trial = found
+            group.queue.remove(trial)
             abandon(trial.driver)
+
+    def _in_slot(self, number: int) -> tuple[Group, Pack, SlotTrial] | None:
+        """The trial of that number, with its group and pack; None if it is in no slot."""
+        for group in self._grouper.groups:
+            for pack in group.packs:
+                for trial in pack.live:
+                    if trial.number == number:
+                        return group, pack, trial
+        return None
 
     def in_slot(self, number: int) -> bool:
         """Whether a trial is in a slot."""
-        return any(group.pack_of(number) is not None for group in self._grouper.groups)
+        return self._in_slot(number) is not None
+
+    def withdraw(self, number: int) -> None:
+        """See ``PackExecutor``."""
+        self.drop(number)
+        found = self._in_slot(number)
+        if found is not None:
+            _, pack, trial = found
+            pack.evict(number)
+            abandon(trial.driver)
 
     def join_waiting(self) -> None:
         """Has trials of several widths that wait share programs where that is proved and pays.
@@ -226,68 +205,13 @@ class LocalExecutor:
 
         Raises KeyError if the trial is neither in a slot nor waiting for one.
         """
-        for group in self._grouper.groups:
-            trial, pack = group.waiting(number), group.pack_of(number)
-            if trial is not None:
-                trial.state = state
-                return
-            if pack is not None:
-                pack.replace(number, state)
-                return
-        raise KeyError(number)
-
-    def withdraw(self, number: int) -> None:
-        """Forgets a trial that is paused, waits for a slot, or is in one."""
-        self.drop(number)
-        for group in self._grouper.groups:
-            pack = group.pack_of(number)
-            if pack is not None:
-                (trial,) = (each for each in pack.live if each.number == number)
-                pack.evict(number)
-                abandon(trial.driver)
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of the variables of all trials that are in slots or paused."""
-        groups = self._grouper.groups
-        return self._paused.nbytes + sum(group.n_live * group.nbytes for group in groups)
-
-    def snapshot(self, arrays: Arrays, lasting: dict[str, Arrays]) -> Facts:
-        """All trials under way, as JSON values."""
-        return {**self._snapshots.capture(arrays, lasting), **self._asking}
-
-    def states(self) -> dict[int, tuple[int, State]]:
-        """Epoch and variables of the trials that ``start_from`` can continue in another process."""
-        return self._snapshots.states()
-
-    def programs_snapshot(self) -> Facts:
-        """As ``snapshot``, without the trials; they would begin again."""
-        return {**self._snapshots.capture_programs(), **self._asking}
-
-    @property
-    def _asking(self) -> Facts:
-        demand, rounds = self.demand, self._rounds
-        begun = rounds.begun if rounds is not None and rounds.compiling else None
-        # A round that waits for a compiler comes again.
-        number = 0 if rounds is None else rounds.number - (begun is not None)
-        known = [] if begun is None else [sorted(begun.numbers), begun.all_asked]
-        asking = [demand.family, demand.expected, demand.unasked, number, *known]
-        stream = None if self._stream is None else self._stream.state
-        return {"asking": asking, **({} if stream is None else {"stream": stream})}
-
-    def restore(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
-        """Puts trials that have been submitted back to where they were."""
-        lost = self._snapshots.restore_trials(facts, arrays, example)
-        demand = self.demand
-        demand.family, demand.expected, demand.unasked, number, *begun = facts["asking"]
-        self.steady &= facts.get("stream") is not None
-        if self.streaming and self._stream is not None:
-            self._stream.over = facts["stream"] == "over"
-        elif number:
-            rounds = self._rounds_now()
-            rounds.number = number
-            rounds.begun = RoundBegin(frozenset(begun[0]), bool(begun[1])) if begun else None
-        return lost
+        waiting, there = self._grouper.find_waiting(number), self._in_slot(number)
+        if waiting is not None:
+            waiting[1].state = state
+        elif there is not None:
+            there[1].replace(number, state)
+        else:
+            raise KeyError(number)
 
     @property
     def copies(self) -> TrialCopies:
@@ -301,15 +225,93 @@ class LocalExecutor:
         """Trials that train at once, at most."""
         return self._planner.max_slots(self._grouper.groups)
 
-    @property
-    def busy(self) -> bool:
-        """Whether any trial is waiting or training."""
-        return any(group.active for group in self._grouper.groups)
+    # -- trials between two epochs -----------------------------------------------------------------
 
     @property
-    def waiting(self) -> int:
-        """Number of trials that have been traced and have no slot."""
-        return self._grouper.waiting
+    def state_bytes(self) -> int:
+        """Bytes of the variables of all trials that are in slots or paused."""
+        groups = self._grouper.groups
+        return self._paused.nbytes + sum(group.n_live * group.nbytes for group in groups)
+
+    @property
+    def _device(self) -> list[Any]:
+        return self._planner.signature
+
+    def _facts(self, groups: list[GroupFacts]) -> PackFacts:
+        facts, rounds = super()._facts(groups), self._rounds
+        facts.stream = None if self._stream is None else self._stream.state
+        if rounds is not None:
+            begun = rounds.begun if rounds.compiling else None
+            # A round that waits for a compiler comes again.
+            facts.rounds = RoundFacts(rounds.number - (begun is not None), begun)
+        return facts
+
+    def _group_facts(self, group: Group) -> GroupFacts:
+        return group_facts(
+            group, self._planner.facts(group), met=group.asked_round, most_slots=group.most_slots
+        )
+
+    def _states(self, group: Group) -> dict[int, JobState]:
+        paused = {trial.number: _state(trial, None) for trial in self._paused.of(group)}
+        return {**self._states_of(group), **paused}
+
+    def _states_of(self, group: Group, only: Container[int] | None = None) -> dict[int, JobState]:
+        """The trials that wait or are in slots; ``only`` has the numbers that count; None: all."""
+
+        def counts(trial: SlotTrial) -> bool:
+            return only is None or trial.number in only
+
+        found = [(trial, trial.state) for trial in group.queue if counts(trial)]
+        for pack in group.packs:
+            if any(map(counts, pack.live)):
+                states = pack.states()
+                found += [(t, states[t.number]) for t in pack.live if counts(t)]
+        return {trial.number: _state(trial, state) for trial, state in found}
+
+    def _add_places(self, facts: GroupFacts, group: Group) -> None:
+        facts.packs = [[trial and trial.number for trial in pack.slots] for pack in group.packs]
+        facts.queue = [trial.number for trial in group.queue]
+        facts.parked = [trial.number for trial in self._paused.of(group)]
+
+    def _put_back(
+        self, group: Group, was: GroupFacts, device: list[Any], arrays: Arrays
+    ) -> list[int]:
+        group.most_slots, group.asked_round = was.most_slots, was.met
+        lost = [trial.number for trial in group.queue if not _go_on(group, trial, was, arrays)]
+        trials = {trial.number: trial for trial in group.queue}
+        group.queue.clear()
+        for number in was.parked:
+            if number in trials and number not in lost:
+                self._paused.put(trials.pop(number), group)
+        if was.program is not None and self._planner.compiles_alike(device):
+            group.restored_program = was.program
+            if trials:
+                self._planner.compile_again(group)
+                self._fill_slots(group, was.packs, trials)
+        # A file from elsewhere may name a trial twice.
+        waiting = list(dict.fromkeys(n for n in was.queue if n in trials))
+        group.queue.extend(trials[n] for n in trials if n not in waiting)
+        group.queue.extend(trials[n] for n in waiting)
+        return lost
+
+    def _fill_slots(
+        self, group: Group, packs: list[list[int | None]], trials: dict[int, SlotTrial]
+    ) -> None:
+        """Puts trials into the slots that they had, and removes them from ``trials``."""
+        for numbers in packs:
+            pack = self._slots.new_pack(group)
+            group.packs.append(pack)
+            for slot, number in enumerate(numbers):
+                if number in trials:
+                    pack.admit(trials.pop(number), slot)
+
+    def _restored(self, packs: PackFacts) -> None:
+        self.steady &= packs.stream is not None
+        if self.streaming and self._stream is not None:
+            self._stream.over = packs.stream == "over"
+        elif packs.rounds is not None and packs.rounds.number:
+            rounds = self._rounds_now()
+            rounds.number, rounds.begun = packs.rounds.number, packs.rounds.begun
 
     # -- training ----------------------------------------------------------------------------------
 
@@ -320,36 +322,26 @@ class LocalExecutor:
         PackTimeout if packs have not ended their epoch within the limit: then the executor cannot
         train any more.
         """
-        spent = self.timings, self.timeline
         try:
             if self.streaming and self._stream is not None:
-                seconds = self._limit.seconds
-                self._stream.train(report, meanwhile, failed, spent, seconds, lambda: self.hurried)
+                self._stream.train(report, meanwhile, failed, lambda: self.hurried)
             else:
-                lockstep = self.lockstep
-                self._rounds_now().train(report, meanwhile, failed, spent, lockstep=lockstep)
+                self._rounds_now().train(report, meanwhile, failed, lockstep=self.lockstep)
         except PackTimeout:
             self._patience = 0.0  # the thread that waits for the epoch will never end
             raise
 
     def _rounds_now(self) -> PackRounds:
         if self._rounds is None:
-            self._rounds = PackRounds(*self._parts, self._paused, self._limit)
+            self._rounds = PackRounds(*self._parts, self._paused)
         return self._rounds
 
     # -- what was spent ----------------------------------------------------------------------------
 
-    def program_counts(self) -> dict[str, int]:
-        """Numbers of programs."""
+    def _steps_made(self) -> dict[str, int]:
         roles = self._planner.compiled_roles()
         cached = sum(all(e.from_cache for e in role) for role in roles)
-        families, groups = self._grouper.families, len(self._grouper.groups)
-        return {
-            "distinct": groups,
-            "structures": groups + (0 if families is None else families.saved),
-            "compiled": len(roles) - cached,
-            "from_cache": cached,
-        }
+        return {"compiled": len(roles) - cached, "from_cache": cached}
 
     def compile_seconds(self) -> float:
         """Seconds spent lowering and compiling, in all threads together."""
@@ -370,12 +362,7 @@ class LocalExecutor:
             if pack.live
         ]
 
-    @property
-    def workers(self) -> Sequence[WorkerView]:
-        """No machine but this one."""
-        return []
-
-    def compiled_steps(self) -> list[CompiledStep]:
+    def compiled_steps(self) -> dict[int, Compiled]:
         """The steps that were compiled, or found in the cache, in the order they were asked for."""
         return compiled_steps(self._planner.programs, self._grouper.groups)
 
@@ -392,3 +379,44 @@ class LocalExecutor:
             group.queue.clear()
         self._device_data.clear()
         self._paused.close()
+
+
+def _state(trial: SlotTrial, state: State | None) -> JobState:
+    """A trial between two epochs, with its variables; None: they are held elsewhere."""
+    # A trial that has trained no epoch begins again from its seed, so its state is not needed.
+    parts = [] if state is None or not trial.epoch else on_host(state).lists()
+    if trial.driver is None:
+        return JobState(trial.epoch, parts, known=trial.known)
+    if not trial.epoch:
+        return JobState(0, parts, known=trial.known, logs=trial.driver.logs)
+    arrays: Arrays = {}
+    callbacks = trial.driver.saved(f"callbacks.{trial.number}", arrays)
+    return JobState(trial.epoch, parts, callbacks, arrays, trial.known)
+
+
+def _begin(group: Group, trial: SlotTrial, job: JobState) -> bool:
+    """Has a trial that waits go on from a state; False if its variables are others."""
+    state = state_like(trial.shapes(group.state), job.parts)
+    if state is None:
+        return False
+    trial.state, trial.epoch, trial.known = state, job.epoch, job.known
+    if trial.driver is not None and job.callbacks is not None:
+        trial.driver.restore(f"callbacks.{trial.number}", job.callbacks, job.arrays)
+    return True
+
+
+def _go_on(group: Group, trial: SlotTrial, was: GroupFacts, arrays: Arrays) -> bool:
+    """Has a trial go on as a snapshot has it; False if its state is lost."""
+    number = trial.number
+    if number not in was.epochs:
+        return True  # it had another program, which has become this one: it begins again
+    job = job_state(number, trial.shapes(group.state), was, arrays)
+    if job is not None:
+        return _begin(group, trial, job)
+    known = was.epochs[number]
+    if was.held.get(number, known):
+        return False
+    trial.known = known
+    if trial.driver is not None:
+        trial.driver.take_back_logs(was.logs.get(number, {}))
+    return True

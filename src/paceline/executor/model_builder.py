@@ -26,7 +26,7 @@ from paceline.pack.plan import Workload
 from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
 from paceline.program.initial_weights import noted_build, shared_variables
-from paceline.program.model_structure import ModelStructure, structure_of
+from paceline.program.laws.model_structure import ModelStructure, structure_of
 from paceline.program.trace import State, Step
 from paceline.search_space import HyperParameters
 
@@ -404,7 +404,7 @@ class SmallerBatches:
 
 def _tails_like(whole: Tails, part: Tails, own: Tails) -> Tails | None:
     """As ``step_like``, of both steps."""
-    from paceline.program.smaller_batch import step_like  # for searches over widths alone
+    from paceline.program.laws.smaller_batch import step_like  # for searches over widths alone
 
     found: list[Step | None] = [None, None]
     for i, (first, small, full) in enumerate(zip(whole, part, own, strict=True)):

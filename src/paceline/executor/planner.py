@@ -1,23 +1,32 @@
 """Chooses plan, slots and devices of each group, and compiles the group's programs.
 
-Rules choose first. Where a search is long enough, other candidates are tried out (plan_choice.py).
+What is fastest depends on the model, the device and the versions. Rules choose at first. Where a
+search is long enough to repay it, other candidates are compiled in the background, and each trains
+the search's own trials for a few epochs. The fastest candidate trains the rest. The answer is kept
+on disk beside the compiled programs, so that the next search of this model begins with it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import math
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import jaxlib.version
 
 from paceline.executor.base import LEAST_TRIALS, Notes, PackOptions
-from paceline.executor.grouping import Group, program_of
-from paceline.executor.plan_choice import Candidate, PlanChoice, RestoredProgram, key_of, remembered
+from paceline.executor.facts import ProgramFacts
+from paceline.executor.grouping import Group, TrialGroup, program_of
 from paceline.pack.mesh import MeshLayout, lay_out, local_devices
 from paceline.pack.plan import CompiledPlan, MappedProgram, SequentialProgram, StackedProgram
 from paceline.pack.plan.base import effort_for, gains_from_stacking
+from paceline.program.compilation_cache import DiskCache, source_digest
 from paceline.program.compile import Effort, Executable
 
 #: Slots of a stacked pack when the user says "auto". On two cores throughput is flat from 8 slots
@@ -27,6 +36,114 @@ AUTO_SLOTS = {"cpu": 8, "gpu": 32, "tpu": 32}
 _COMPILERS = 2
 #: Most lanes on a CPU: more packs than these compete for memory bandwidth.
 _CPU_LANES = 8
+#: In place of the devices, in snapshots of an executor whose programs other machines compile.
+ELSEWHERE = ["elsewhere"]
+
+_DISK = DiskCache("plans", kept=500)
+#: Epochs of full packs that a candidate is timed for; the fastest counts. The first epoch after a
+#: change does not count.
+_EPOCHS = 2
+#: A candidate must be faster by this factor to replace the first one, since timings scatter.
+_GAIN = 1.1
+#: Trying out all candidates may cost one second for every so many seconds of training left.
+_REPAYS = 20.0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to train a program's trials."""
+
+    plan: str  # "stacked", "mapped" or "sequential"
+    slots: int  # of a pack
+
+    def __str__(self) -> str:
+        return f"{self.plan} with {self.slots} slots" if self.slots > 1 else self.plan
+
+
+@dataclass
+class PlanChoice:
+    """The candidates of one group, and the seconds that their epochs take."""
+
+    candidates: Sequence[Candidate]  # what may be tried; the first is what the rules choose
+    key: str  # name of the answer on disk
+    settled: Candidate | None = None  # the answer; None while candidates are tried
+    _seconds: dict[Candidate, list[float]] = field(default_factory=dict)  # of a trial's epoch
+
+    def note(self, candidate: Candidate, n_trials: int, seconds: float) -> None:
+        """Adds the seconds that an epoch of ``n_trials`` trials took, all slots taken."""
+        self._seconds.setdefault(candidate, []).append(seconds / n_trials)
+
+    def timed(self, candidate: Candidate) -> bool:
+        """Whether enough epochs of a candidate were timed; two are enough if it is hopeless."""
+        n = len(self._seconds.get(candidate, ()))
+        others = [self.cost(other) for other in self._seconds if other != candidate]
+        hopeless = n > 1 and self.cost(candidate) > 2 * min(others, default=float("inf"))
+        return n > _EPOCHS or hopeless
+
+    def rule_out(self, candidate: Candidate) -> None:
+        """Counts a candidate that cannot be compiled as infinitely slow."""
+        self._seconds[candidate] = [float("inf")] * (_EPOCHS + 1)
+
+    def cost(self, candidate: Candidate) -> float:
+        """Seconds of one trial's epoch with a candidate; infinity if it was not timed."""
+        return min(self._seconds.get(candidate, ())[1:], default=float("inf"))
+
+    def to_try(self, now: Candidate, trial_epochs: int, compile_seconds: float) -> Candidate | None:
+        """The next candidate to try, or None.
+
+        None while the present candidate, ``now``, is not timed yet, when all have been tried, and
+        where too little training is left: all trials together have ``trial_epochs``, and compiling
+        a program of the group took ``compile_seconds``.
+        """
+        left = [c for c in self.candidates if c not in self._seconds]
+        if self.settled or not left or not self.timed(now):
+            return None
+        best = min(self.cost(c) for c in self._seconds)
+        # Each try costs a compile, and some epochs that are assumed to be three times slower.
+        price = len(left) * compile_seconds + 3 * (_EPOCHS + 1) * best * sum(c.slots for c in left)
+        return left[0] if trial_epochs * best > _REPAYS * price else None
+
+    def may_pay(self, seconds: float, compile_seconds: float) -> bool:
+        """Whether a candidate may be worth a try where so many ``seconds`` of training are left."""
+        n_others = 0 if self.settled else len(self.candidates) - 1
+        return n_others > 0 and seconds > _REPAYS * n_others * compile_seconds
+
+    def settle(self, now: Candidate) -> Candidate:
+        """Settles for the fastest candidate, or for ``now`` if none was timed.
+
+        The answer is kept for later searches if several candidates were timed.
+        """
+        first = self.candidates[0]
+        best = min(self._seconds, key=self.cost, default=now)
+        if first in self._seconds and self.cost(best) * _GAIN > self.cost(first):
+            best = first
+        self.settled = best
+        if len(self._seconds) > 1 and self.cost(best) < float("inf"):
+            _DISK.write(f"{self.key}.json", json.dumps([best.plan, best.slots]).encode())
+        return best
+
+
+def remembered(key: str, plans: Sequence[str]) -> Candidate | None:
+    """The answer of an earlier search; None if there is none, or its plan is not in ``plans``."""
+    body = _DISK.read(f"{key}.json")
+    try:
+        plan, slots = json.loads(body or b"null")
+        candidate = Candidate(str(plan), int(slots))
+    except (TypeError, ValueError):
+        return None
+    return candidate if candidate.plan in plans and 1 <= candidate.slots <= 4096 else None
+
+
+def key_of(fingerprint: str, batch_size: int, lanes: int, devices: Sequence[object]) -> str:
+    """A digest of everything that decides which plan is fastest.
+
+    ``fingerprint`` is of the group's training step; ``lanes`` packs train at once. Of the devices,
+    the kinds count.
+    """
+    kinds = [getattr(device, "device_kind", "") for device in devices]
+    parts = (source_digest(), jax.__version__, jaxlib.version.__version__, fingerprint)
+    text = "\0".join((*parts, f"{batch_size} {lanes} {kinds}"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Planner:
@@ -89,11 +206,14 @@ class Planner:
             return 1
         return self._pack_slots
 
-    def is_ahead(self, groups: list[Group]) -> bool:
-        """Whether as many programs wait for their turn to train as can train, or be compiled."""
-        asked = [g for g in groups if g.program is not None or g.restored_program is not None]
-        waiting = sum(group.active and not group.n_live for group in asked)
-        return waiting >= max(_COMPILERS, self.lanes)
+    def is_ahead(self, groups: list[Group], *, by_time: bool) -> bool:
+        """Whether no other program is to be compiled now.
+
+        Where time may end the search (``by_time``), what is compiled and never trained is lost. So
+        there as many programs wait for their turn as can train, or be compiled at once.
+        """
+        waiting = sum(g.is_settled and g.active and not g.n_live for g in groups)
+        return by_time and waiting >= max(_COMPILERS, self.lanes)
 
     # -- compiling ---------------------------------------------------------------------------------
 
@@ -109,7 +229,7 @@ class Planner:
             role.settle(group.n_seen)
         group.next_program = None
         if before is None:
-            candidate = self._first(group, n_trials)
+            candidate = self.usual(group, n_trials)
         else:
             candidate = Candidate(before.plan, before.n_slots)
         effort = None if before is None else before.effort
@@ -122,15 +242,30 @@ class Planner:
         """Compiles a group's program as ``group.restored_program`` says it was before."""
         restored = group.restored_program
         assert restored is not None
-        candidate = restored.candidate
-        first = self._first(group, candidate.slots)  # this also sets ``group.plan_choice``
-        program = self._make(
-            group, candidate, candidate.slots, 0, effort=restored.effort, restored=restored
-        )
+        candidate = Candidate(restored.plan, restored.slots)
+        first = self.usual(group, candidate.slots)  # this also sets ``group.plan_choice``
+        effort = Effort(restored.quick)
+        program = self._make(group, candidate, candidate.slots, 0, effort=effort, restored=restored)
         if group.plan_choice is not None and first != candidate:
             group.plan_choice = None
         group.restored_program = None
         self._set_program(group, program)
+
+    def facts(self, group: Group) -> ProgramFacts | None:
+        """How a group's program is compiled, for a snapshot; None: it is to be chosen again."""
+        program = group.program
+        if program is None:  # perhaps no trial has needed it since it was restored
+            return group.restored_program
+        if trying(group):
+            return None
+        layout = layout_of(program)
+        shape = None if layout is None else (layout.trial, layout.data)
+        return ProgramFacts(program.plan, program.n_slots, int(program.effort), shape)
+
+    def compiles_alike(self, device: list[Any]) -> bool:
+        """Whether a program is compiled here as in a snapshot with such devices."""
+        one = len(self.devices) == 1
+        return device == self.signature or (device == ELSEWHERE and one)
 
     def _set_program(self, group: Group, program: CompiledPlan) -> None:
         group.program = program
@@ -144,7 +279,7 @@ class Planner:
         expected: int,
         before: CompiledPlan | None = None,
         effort: Effort | None = None,
-        restored: RestoredProgram | None = None,
+        restored: ProgramFacts | None = None,
     ) -> CompiledPlan:
         """Starts to compile a program; ``before`` is one whose executables may be taken over."""
         parts = (group.train, group.test, group.state, group.work)
@@ -169,7 +304,7 @@ class Planner:
         return program
 
     def _layout(
-        self, group: Group, n_trials: int, restored: RestoredProgram | None
+        self, group: Group, n_trials: int, restored: ProgramFacts | None
     ) -> MeshLayout | None:
         if restored is None:
             return self._lay_out(group, n_trials)
@@ -206,11 +341,7 @@ class Planner:
     # -- choosing ----------------------------------------------------------------------------------
 
     def usual(self, group: Group, n_trials: int) -> Candidate:
-        """Plan and slots with which a group of so many trials begins."""
-        return self._first(group, n_trials)
-
-    def _first(self, group: Group, n_trials: int) -> Candidate:
-        """How a group begins: as an earlier search found best, else as the rules say.
+        """How a group of so many trials begins: as an earlier search found best, else by rules.
 
         Also sets ``group.plan_choice`` to what may be tried out.
         """
@@ -296,7 +427,8 @@ class Planner:
         All trials of ``group``, the only one, together have ``trial_epochs`` left. An epoch of a
         pack takes ``epoch_seconds``. ``all_asked``: whether no more trials are to come.
         """
-        now, choice = group.program, group.plan_choice
+        choice: PlanChoice | None = group.plan_choice
+        now = group.program
         if now is None or not now.ready() or not self.chooses_slots:
             return False
         left = trial_epochs / (now.n_slots * self.lanes) * epoch_seconds
@@ -321,7 +453,8 @@ class Planner:
         The group's packs have just trained an epoch, and all its trials together have
         ``trial_epochs`` left. So many trials are ``expected`` in the search.
         """
-        choice, now = group.plan_choice, group.program
+        choice: PlanChoice | None = group.plan_choice
+        now = group.program
         if choice is None or now is None or choice.settled or group.next_program is not None:
             return
         candidate = Candidate(now.plan, now.n_slots)
@@ -401,7 +534,7 @@ class Planner:
         return list(unique.values())
 
 
-def effort_of(group: Group, n_slots: int, waves: float) -> Effort:
+def effort_of(group: TrialGroup, n_slots: int, waves: float) -> Effort:
     """How well a group's program is compiled, whose ``n_slots`` will be filled ``waves`` times."""
     epochs = max((trial.epochs - trial.epoch for trial in group.trials), default=1)
     steps = waves * epochs * max(1, group.work.steps)
@@ -411,7 +544,8 @@ def effort_of(group: Group, n_slots: int, waves: float) -> Effort:
 
 def trying(group: Group) -> bool:
     """Whether a group's program is being tried out, and is not what the rules chose."""
-    choice, now = group.plan_choice, group.program
+    choice: PlanChoice | None = group.plan_choice
+    now = group.program
     if choice is None or now is None or choice.settled is not None:
         return False
     return Candidate(now.plan, now.n_slots) != choice.candidates[0]

@@ -26,10 +26,11 @@ from paceline.executor.base import (
 )
 from paceline.executor.grouping import Group
 from paceline.executor.memory import DeviceData
-from paceline.executor.snapshot import PausedStates
+from paceline.executor.paused import PausedStates
 from paceline.pack.callbacks.driver import CallbackDriver, abandon
 from paceline.pack.pack import EpochTimes, Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan
+from paceline.records import Compiled, PackMade, SlotStay
 
 #: One epoch of a pack: job number -> logs, and the seconds that the epoch took.
 PackEpoch = tuple[dict[int, dict[str, float]], EpochTimes]
@@ -271,70 +272,33 @@ class ExecutorTimings:
         return self._busy_epochs / self._slot_epochs if self._slot_epochs else None
 
 
-@dataclass
-class JobStay:
-    """A job was in a slot. Moments are those of ``time.perf_counter``."""
+def compiled_steps(
+    programs: Iterable[CompiledPlan], groups: Iterable[Group]
+) -> dict[int, Compiled]:
+    """The steps of programs in order, each by a number that tells it from all other steps.
 
-    job: int  # its number
-    pack: int  # packs are numbered as they are first seen
-    slot: int  # its number in the pack
-    program: str  # short fingerprint of the pack's program
-    plan: str  # the pack's
-    began: float  # when the first epoch in the slot began
-    ended: float  # when the last one ended
-    epochs: int = 0  # that the job has trained in the slot
-    counts: bool = True  # whether it belongs to the record
-    worker: str | None = None  # the machine of the pack; None: this one
-
-
-@dataclass(frozen=True)
-class SeenPack:
-    """A pack: its number, its slots, and when it was first seen."""
-
-    pack: int
-    slots: int
-    program: str
-    plan: str
-    began: float
-
-
-@dataclass(frozen=True)
-class CompiledStep:
-    """A step that was compiled."""
-
-    key: int  # tells it from all other steps of the executor
-    program: str | None  # short fingerprint of its program; None where no trial is of it any more
-    plan: str
-    slots: int  # that it trains
-    began: float  # by ``time.perf_counter``, as if it had been done in one go
-    ended: float
-    from_cache: bool  # whether it came from the cache
-
-
-def compiled_steps(programs: Iterable[CompiledPlan], groups: Iterable[Group]) -> list[CompiledStep]:
-    """The steps of programs, each once and in order; those that failed to compile are left out."""
+    Those that failed to compile are left out.
+    """
     names = {id(p): g.name for g in groups for p in (g.program, g.next_program) if p is not None}
-    found: dict[int, CompiledStep] = {}
+    found: dict[int, Compiled] = {}
     for program in programs:
         if not program.ready():
             continue
         with contextlib.suppress(Exception):  # XLA raises many kinds
             for executable in (each for role in program.roles() for each in role):
-                began = executable.ended - executable.seconds
-                found[id(executable)] = CompiledStep(
-                    id(executable),
+                found[id(executable)] = Compiled(
+                    executable.ended - executable.seconds,
+                    executable.ended,
                     names.get(id(program)),
                     program.plan,
                     program.n_slots,
-                    began,
-                    executable.ended,
                     executable.from_cache,
                 )
-    return list(found.values())
+    return found
 
 
 class SlotTimeline:
-    """Stays of jobs in slots, until they are taken out for the record."""
+    """Stays of jobs in slots, until they are taken out for the record; ``trial`` is the job."""
 
     #: Stays that wait to be taken out, at most: where nobody takes them, they do not pile up.
     MOST = 10_000
@@ -342,9 +306,10 @@ class SlotTimeline:
     def __init__(self) -> None:
         self._numbers: weakref.WeakKeyDictionary[Pack, int] = weakref.WeakKeyDictionary()
         self._n_packs = 0
-        self._open: dict[tuple[int, int], tuple[SlotTrial, JobStay]] = {}  # by pack and slot
-        self._ended: list[JobStay] = []
-        self._packs: list[SeenPack] = []
+        # By pack and slot; no stay where it does not belong to the record.
+        self._open: dict[tuple[int, int], tuple[SlotTrial, SlotStay | None]] = {}
+        self._ended: list[SlotStay] = []
+        self._packs: list[PackMade] = []
 
     def begin_round(self, packs: Iterable[tuple[Group, Pack]]) -> None:
         """Note the jobs in slots, before a round trains them."""
@@ -361,7 +326,7 @@ class SlotTimeline:
                     continue
                 if held is not None:
                     self._end(held[1])
-                stay = JobStay(trial.number, number, slot, group.name, plan, now, now)
+                stay = SlotStay(trial.number, number, slot, now, now, 0, group.name, plan)
                 self._open[number, slot] = trial, stay
         for key in [key for key in self._open if key not in there]:
             self._end(self._open.pop(key)[1])
@@ -371,17 +336,17 @@ class SlotTimeline:
         now = time.perf_counter()
         numbers = {self._numbers[pack] for pack in packs}
         for (number, _), (_, stay) in self._open.items():
-            if number in numbers:
+            if stay is not None and number in numbers:
                 stay.ended = now
-                stay.epochs += stay.job in trained
+                stay.epochs += stay.trial in trained
 
     def forget(self, jobs: Container[int]) -> None:
         """Leave jobs that are in slots now out of the record: their numbers are others' now."""
-        for _, stay in self._open.values():
-            if stay.job in jobs:
-                stay.counts = False
+        for key, (trial, stay) in self._open.items():
+            if stay is not None and stay.trial in jobs:
+                self._open[key] = trial, None
 
-    def take(self, *, all_ended: bool = False) -> tuple[list[JobStay], list[SeenPack]]:
+    def take(self, *, all_ended: bool = False) -> tuple[list[SlotStay], list[PackMade]]:
         """Takes out the stays that are over, and the packs that are new since the last time.
 
         ``all_ended``: whether the stays that are not over count as over now: the search ends.
@@ -394,8 +359,8 @@ class SlotTimeline:
         packs, self._packs = self._packs, []
         return ended, packs
 
-    def _end(self, stay: JobStay) -> None:
-        if stay.counts and stay.epochs and len(self._ended) < self.MOST:
+    def _end(self, stay: SlotStay | None) -> None:
+        if stay is not None and stay.epochs and len(self._ended) < self.MOST:
             self._ended.append(stay)
 
     def _number_of(self, group: Group, pack: Pack, now: float) -> int:
@@ -403,6 +368,6 @@ class SlotTimeline:
             self._numbers[pack] = self._n_packs
             self._n_packs += 1
             if len(self._packs) < self.MOST:
-                n_slots, plan = len(pack.slots), pack.program.plan
-                self._packs.append(SeenPack(self._numbers[pack], n_slots, group.name, plan, now))
+                made = len(pack.slots), now, group.name, pack.program.plan
+                self._packs.append(PackMade(self._numbers[pack], *made))
         return self._numbers[pack]

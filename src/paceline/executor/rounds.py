@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 
-from paceline.executor.base import EpochLimit, Failed, LateAnswer, Report, settled
-from paceline.executor.grouping import Group, TrialGrouper, program_of
-from paceline.executor.lanes import PAUSE, LaneThreads, check_hung, lacks_input
-from paceline.executor.plan_choice import Candidate
-from paceline.executor.planner import Planner
-from paceline.executor.reporting import EpochReporter, ExecutorTimings, PackEpoch, SlotTimeline
-from paceline.executor.slots import Demand, RoundBegin, SlotAllocator
-from paceline.executor.snapshot import PausedStates
+from paceline.executor.base import Failed, LateAnswer, Report, settled
+from paceline.executor.facts import RoundBegin
+from paceline.executor.grouping import Group, program_of
+from paceline.executor.lanes import PAUSE, LaneThreads, PackTrainer, check_hung, lacks_input
+from paceline.executor.paused import PausedStates
+from paceline.executor.planner import Candidate
+from paceline.executor.reporting import PackEpoch
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan
 
@@ -87,17 +86,10 @@ class EpochRound:
 
 
 @dataclass(eq=False, repr=False)
-class PackRounds:
+class PackRounds(PackTrainer):
     """Trains all packs whose turn it is, an epoch at a time."""
 
-    grouper: TrialGrouper
-    planner: Planner
-    slots: SlotAllocator
-    lanes: LaneThreads
-    reporter: EpochReporter
-    demand: Demand
     paused: PausedStates
-    limit: EpochLimit
     number: int = field(init=False, default=0)  # rounds so far
     # The beginning of the round that waits for a compiler; None: none does.
     begun: RoundBegin | None = field(init=False, default=None)
@@ -105,25 +97,21 @@ class PackRounds:
     compiling: bool = field(init=False, default=False)
 
     def train(
-        self,
-        report: Report,
-        meanwhile: Callable[[], bool],
-        failed: Failed,
-        spent: tuple[ExecutorTimings, SlotTimeline],
-        *,
-        lockstep: bool,
+        self, report: Report, meanwhile: Callable[[], bool], failed: Failed, *, lockstep: bool
     ) -> None:
         """Trains one epoch of every pack whose turn it is; see ``Executor.advance``.
 
-        ``spent`` is told what was trained; ``lockstep`` is as of ``PackExecutor``. Raises
-        UsageError if the user's number of slots does not fit into the device's memory, PackTimeout
-        if packs have not ended their epoch within the limit, and what ``report`` raised.
+        ``lockstep`` is as of ``PackExecutor``. Raises UsageError if the user's number of slots does
+        not fit into the device's memory, PackTimeout if packs have not ended their epoch within the
+        limit, and what ``report`` raised.
         """
-        timings, timeline = spent
         active = [group for group in self.grouper.groups if group.active]
         again = self.begun if lockstep else None  # it was broken off while it waited
-        active = active if again is None else [group for group in active if again.has(group)]
-        self.begun = begun = again or RoundBegin.of(active, self.demand.all_asked)
+        if again is not None:
+            had = again.numbers
+            active = [group for group in active if any(t.number in had for t in group.trials)]
+        there = frozenset(trial.number for group in active for trial in group.trials)
+        self.begun = begun = again or RoundBegin(there, self.demand.all_asked)
         self.number += 1
         self._compile(active, widens=again is None)
         active = [group for group in active if group.program is not None]
@@ -137,11 +125,11 @@ class PackRounds:
         filled = [(group, self.slots.refill(group, all_asked, only)) for group in ready]
         packs = [(group, pack) for group, found in filled for pack in found]
         packs = [(group, pack) for group, pack in packs if self.reporter.begin_epoch(pack, failed)]
-        timeline.begin_round(packs)
+        self.timeline.begin_round(packs)
         now = EpochRound(packs, self.lanes)
         now.run(meanwhile, self.limit.seconds, lockstep=lockstep)
-        timings.add_round(now.wall, now.packs, now.trained)
-        timeline.end_round(now.packs, {job for results, _ in now.trained for job in results})
+        self.timings.add_round(now.wall, now.packs, now.trained)
+        self.timeline.end_round(now.packs, {job for results, _ in now.trained for job in results})
         n_full = now.n_full(self.planner.lanes)
         tight = self._report_round(now, report, failed)
         for group in tight:
@@ -154,20 +142,15 @@ class PackRounds:
                 self.reporter.end_group(group)
 
     def _compile(self, groups: Sequence[Group], *, widens: bool) -> None:
-        """Compiles groups that have no program and, where it widens, those that lack an input.
-
-        Where time may end the search, a program waits until fewer others wait for their turn: what
-        is compiled and never trained is lost.
-        """
+        """Compiles groups that have no program and, where it widens, those that lack an input."""
         for group in groups:
             if group.program is None and group.restored_program is not None:
                 self.planner.compile_again(group)
-            if group.program is None and self.demand.by_time:
-                if self.planner.is_ahead(self.grouper.groups):
+            if group.program is None:
+                if self.planner.is_ahead(self.grouper.groups, by_time=self.demand.by_time):
                     continue
+                group.asked_round = self.number
             if group.program is None or (widens and lacks_input(group)):
-                if group.program is None:
-                    group.asked_round = self.number
                 self.planner.compile(group, *self.demand.of_program(group))
 
     def _report_round(self, now: EpochRound, report: Report, failed: Failed) -> list[Group]:

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
 from paceline.errors import DataError, UsageError
 from paceline.executor.base import EpochLimit, Failed, Notes, SearchData
-from paceline.executor.grouping import Group, TrialGrouper, program_of
+from paceline.executor.grouping import Group, TrialGroup, TrialGrouper, program_of
 from paceline.executor.memory import DeviceData, is_out_of_memory, size_text
 from paceline.executor.planner import Planner, layout_of
 from paceline.pack.callbacks.driver import abandon
 from paceline.pack.pack import Pack, SlotTrial
+
+if TYPE_CHECKING:
+    from paceline.executor.remote.machines import Machines
 
 #: Rounds for which the groups in slots train on while another group's program is compiled. After
 #: them the program is waited for.
@@ -220,60 +223,12 @@ class SlotAllocator:
         )
 
 
-@dataclass(frozen=True)
-class RoundBegin:
-    """What was there when a round began.
-
-    Whether a compiler is waited for depends on the cache. So in lockstep, trials that are asked for
-    meanwhile count from the next round on, as they do where there is nothing to wait for. A round
-    that is broken off while it waits comes again with the trials that it had.
-    """
-
-    numbers: frozenset[int]  # of the trials that waited for a slot or were in one
-    all_asked: bool  # whether no more were to come
-
-    @classmethod
-    def of(cls, groups: list[Group], all_asked: bool) -> RoundBegin:
-        """A round with the trials of these groups."""
-        return cls(frozenset(t.number for group in groups for t in group.trials), all_asked)
-
-    def has(self, group: Group) -> bool:
-        """Whether a group has a trial of the round."""
-        return any(trial.number in self.numbers for trial in group.trials)
-
-
-class CountsSlots(Protocol):
-    """Knows how many trials train at once: the planner, or several machines' executors."""
-
-    def slots_now(self, groups: list[Group]) -> int:
-        """Trials that can train at once now; no more need to be ready."""
-        ...
-
-
-class TakesTrials(Protocol):
-    """Trains trials as they come, without rounds."""
-
-    @property
-    def hungry(self) -> bool:
-        """Whether nothing can train until more trials are there."""
-        ...
-
-    @property
-    def room(self) -> bool:
-        """Whether one more trial is worth building now."""
-        ...
-
-    def ended(self) -> bool:
-        """Whether what is left is to be trained in rounds."""
-        ...
-
-
 @dataclass(eq=False, repr=False)
 class Demand:
     """How many trials an executor wants to have ready; the search says what is still to come."""
 
-    planner: CountsSlots
-    grouper: TrialGrouper
+    planner: Planner | Machines  # counts slots
+    grouper: TrialGrouper[Any]
     # Whether trials come as a grid is walked: what the first trials have in common the next need
     # not have.
     in_order: bool = field(default=False, kw_only=True)
@@ -292,19 +247,20 @@ class Demand:
     by_time: bool = field(init=False, default=False)
     # Of the trials still to come, the number of those that have not been taken in.
     unasked: int = field(init=False, default=0)
-    # What trains trials as they come, and knows how many it wants; None: rounds do.
-    stream: TakesTrials | None = field(init=False, default=None)
+    # The ``PackStream`` that trains trials as they come, and knows how many it wants; None: rounds
+    # train.
+    stream: Any = field(init=False, default=None)
 
     def expect_members(self, n_members: int) -> None:
         """Counts a trial with so many members that is about to be taken in."""
         self.unasked = max(0, self.expected - self.grouper.waiting - n_members)
 
-    def is_sure(self, group: Group) -> bool:
+    def is_sure(self, group: TrialGroup) -> bool:
         """Whether all trials to come share a group's program, as far as one can tell early on."""
         alike = self.uniform or (group.n_trials >= _SURE and not self.in_order)
         return group.n_seen >= _SURE and alike and len(self.grouper.groups) == 1
 
-    def is_known(self, group: Group, *, alone: bool) -> bool:
+    def is_known(self, group: TrialGroup, *, alone: bool) -> bool:
         """Whether a group among several is compiled while further trials are still being built.
 
         Its trials have shown which constants differ. Where trials train one by one (``alone``: its
@@ -316,7 +272,7 @@ class Demand:
         # has to make the same programs to find them in the cache.
         return several and (alone or group.n_trials >= enough)
 
-    def of_known(self, group: Group) -> tuple[int, int]:
+    def of_known(self, group: TrialGroup) -> tuple[int, int]:
         """As ``of_program``, while most trials are still to be built.
 
         Of what is to come, as large a part is of new programs as of the trials so far are the only
@@ -329,7 +285,7 @@ class Demand:
         share = len(group.queue) + int(to_come * met * group.n_trials / sum(counts))
         return max(len(group.queue), 1 << (share.bit_length() - 1)), share
 
-    def of_program(self, group: Group) -> tuple[int, int]:
+    def of_program(self, group: TrialGroup) -> tuple[int, int]:
         """Trials that a group's program will train, and its share of all that are to come."""
         n_trials = max(len(group.queue), min(self.family, self.expected))
         # Trials to come are as likely to be of any program that was met: a search over structures
@@ -355,7 +311,7 @@ class Demand:
         if len(groups) > 1:
             return FURTHER
         # Where trials come in order, look for a second program before the first is compiled.
-        begins = self.in_order and any(group.program is None for group in groups)
+        begins = self.in_order and any(not group.has_program for group in groups)
         return 2 if begins else 1
 
     @property
@@ -373,10 +329,7 @@ class Demand:
     @property
     def uncompiled(self) -> bool:
         """Whether a program is about to be compiled for the trials that wait for it."""
-        return any(
-            group.active and group.program is None and group.restored_program is None
-            for group in self.grouper.groups
-        )
+        return any(group.active and not group.is_settled for group in self.grouper.groups)
 
     def ahead(self, steady: bool) -> int:
         """Number of trials to prepare while the next epoch trains, to fill free slots at once.
@@ -391,7 +344,7 @@ class Demand:
         left = min((trial.epochs - trial.epoch for trial in trials), default=1) if steady else 1
         return max(0, -(-missing // max(1, left)))
 
-    def epochs_left(self, group: Group) -> int:
+    def epochs_left(self, group: TrialGroup) -> int:
         """Epochs that a group has to train if all trials still to come belong to it."""
         trials = group.trials
         left = sum(trial.epochs - trial.epoch for trial in trials)

@@ -17,13 +17,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import keras
+import msgspec
 import numpy as np
 
 from paceline.executor.base import Answer, EpochReport, Executor, Job, JobSpec
+from paceline.executor.facts import PackFacts
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import random_state_kept
 from paceline.executor.protocol import PackExecutor
-from paceline.executor.restored import Arrays
+from paceline.executor.snapshot import Arrays
 from paceline.search_space import HyperParameters
 
 #: x f32[N, 6], y i64[N]: examples whose class shows in the features.
@@ -431,9 +433,10 @@ class PackExecutorContract(ExecutorContract):
             histories = self.train(executor, answer, rounds=1)
             while 0 not in histories:
                 self.train(executor, answer, histories, rounds=1)
-            facts = executor.snapshot(arrays, lasting)
+            facts = msgspec.to_builtins(executor.snapshot(arrays, lasting), str_keys=True)
         for more in lasting.values():
             arrays |= more
+        facts = msgspec.convert(facts, PackFacts, str_keys=True)  # as a file is read
         with self.opened() as executor:
             with executor.resubmitting(facts, nobody):
                 for number in (0, 1, 2):
@@ -479,6 +482,6 @@ class PackExecutorContract(ExecutorContract):
             assert 0 < (executor.timings.busy_share or 0) <= 1
             assert executor.waiting == 0 and executor.slots_now() == []
             stays, packs = executor.timeline.take(all_ended=True)
-        assert {stay.job for stay in stays} <= {0, 1}
+        assert {stay.trial for stay in stays} <= {0, 1}
         assert {stay.pack for stay in stays} <= {pack.pack for pack in packs}
         assert len(histories) == 2

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from paceline.executor.bands import MARGIN, PADDED
 from paceline.executor.family import Family, Ride, family_of, operations_of
 from paceline.executor.founding import in_structures, unknown_cost
 from paceline.executor.grouping import Group, new_group
 from paceline.executor.model_builder import Tails, TracedModel, key_of
+from paceline.executor.sharing_costs import MARGIN, PADDED
 from paceline.pack.pack import SlotTrial
 from paceline.pack.plan.base import step_flops
 from paceline.program.canonical import Constant, Unpackable
@@ -83,7 +83,8 @@ class WaitingWidths:
             return []
         first = found.get(largest) or next(iter(found.values()))
         key = key_of(first.full, largest[2:])
-        joined = new_group(key, first.family, whole.metrics, whole.work, first.full, first.small)
+        parts = whole.metrics, whole.work, first.full, first.small
+        joined = new_group(Group, key, first.family, *parts)
         trials = [(trial, found[key]) for key in found for trial in groups[key].queue]
         trials.sort(key=lambda pair: pair[0].number)
         constants = [ride.riding(_constants(trial)) for trial, ride in trials]

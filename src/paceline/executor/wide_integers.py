@@ -34,16 +34,9 @@ def check_casts(
 ) -> None:
     """Checks that the steps of a model cast the wide arrays of their data at once.
 
-    Args:
-        model: A compiled model with all its variables.
-        train: Training data; None: they are not looked at.
-        size: Examples of a batch.
-        validation: Validation data, or None.
-        validation_size: Examples of a batch to validate on.
-        table: As of ``trace.trace_train``.
-
-    Raises:
-        DataError: They do not, or cannot be traced.
+    The model is compiled and has all its variables. ``size`` and ``validation_size`` are examples
+    of a batch; ``table`` is as of ``trace.trace_train``. Raises DataError if the steps do not, or
+    cannot be traced.
     """
     steps = partial(trace.trace_train, class_weight=table), trace.trace_test
     sizes, names = (size, validation_size), ("training data", "validation data")
@@ -61,8 +54,7 @@ def check_casts(
 def cast_for(models: Iterable[Any], data: ArrayData) -> ArrayData:
     """Validation data as ``evaluate`` and ``predict`` of models take them, without wide arrays.
 
-    Raises:
-        DataError: A model does not cast the wide arrays at once.
+    Raises DataError if a model does not cast the wide arrays at once.
     """
     if not data.wide:
         return data
@@ -75,13 +67,9 @@ def cast_for(models: Iterable[Any], data: ArrayData) -> ArrayData:
 def _first_that_is_not_cast(
     model: Any, steps: Iterable[Callable[..., Step]], shapes: Sequence[Any], wide: Iterable[int]
 ) -> int | None:
-    """The number of the first array that steps do not cast at once; None: they cast all.
+    """The number of the first of the ``wide`` arrays that steps do not cast at once; None: all are.
 
-    Args:
-        model: A compiled model with all its variables.
-        steps: ``trace.trace_train``, ``trace.trace_test``.
-        shapes: Shapes and dtypes of a batch, with integers and with floats.
-        wide: Numbers of the arrays.
+    ``shapes`` are those of a batch, with dtypes: with integers, and with floats.
     """
     parts = model.trainable_variables, model.non_trainable_variables
     parts = *parts, model.optimizer.variables, model.metrics_variables

@@ -2,7 +2,7 @@
 
 The first trial of its kind founds a family (``founding.py``). Each later trial is traced at its own
 widths, and a walk over the traces proves that it may ride; or its steps follow from those of the
-trials that were traced (``program/width_laws.py``).
+trials that were traced (``program/laws/width_laws.py``).
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from paceline.executor.bands import Bands, tops_of
 from paceline.executor.base import Notes, OtherModels
 from paceline.executor.family import Family, Ride, operations_of
 from paceline.executor.founding import Founding
 from paceline.executor.model_builder import Tails, TracedModel
 from paceline.executor.process import random_state_kept
+from paceline.executor.sharing_costs import Bands, tops_of
 from paceline.program.initial_weights import changes_kept
-from paceline.program.model_structure import ModelStructure
+from paceline.program.laws.model_structure import ModelStructure
+from paceline.program.laws.width_laws import WidthLaws
 from paceline.program.padding.axes import NotPaddable
 from paceline.program.trace import State
-from paceline.program.width_laws import WidthLaws
 
 
 class WidthFamilies:

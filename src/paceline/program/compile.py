@@ -104,14 +104,11 @@ def compile_in_background(
 ) -> Future[Executable]:
     """Lowers here (tracing depends on the caller's context), compiles in another thread.
 
-    Args:
-        function: Pure function of arrays.
-        shapes: Its arguments, as shapes and dtypes.
-        donate: Positions of arguments whose memory may be reused.
-        effort: How well: on a CPU half of the time goes into LLVM's higher optimisation levels,
-            which make a step a little faster (docs/decisions/0003). A function that donates nothing
-            updates nothing in place.
-        key: From ``program_key``, to find the lowered program on disk; None: never on disk.
+    ``shapes`` are those of the arguments, with dtypes; ``donate`` are positions of arguments whose
+    memory may be reused. ``effort`` is how well to compile: on a CPU half of the time goes into
+    LLVM's higher optimisation levels, which make a step a little faster (docs/decisions/0003). A
+    function that donates nothing updates nothing in place. ``key`` is from ``program_key``, to find
+    the lowered program on disk; None: never on disk.
     """
     global _pool, _listening
     start = time.perf_counter()

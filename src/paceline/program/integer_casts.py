@@ -20,12 +20,9 @@ _MOVES = frozenset("reshape squeeze expand_dims broadcast_in_dim transpose slice
 
 
 def casts_at_once(whole: Step, floats: Step, index: int) -> bool:
-    """Whether floats in place of integers leave a step as it is.
+    """Whether floats in place of integers leave a step as it is: ``whole`` becomes ``floats``.
 
-    Args:
-        whole: The step on integers.
-        floats: The same step on floats.
-        index: The place of the integers among the inputs of the step; below 0 from the end.
+    ``index`` is the place of the integers among the inputs of the step; below 0 from the end.
     """
     jaxprs = whole.closed.jaxpr, floats.closed.jaxpr
     (cast, returned), (used, _) = (_first_uses(each, {each.invars[index]}) for each in jaxprs)

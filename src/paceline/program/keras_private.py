@@ -431,8 +431,7 @@ _adapter_before: Any = None
 def batches_through(function: Callable[[Any], Any]) -> Iterator[None]:
     """A block in which this thread's ``fit`` and ``evaluate`` on JAX take batches from a function.
 
-    Args:
-        function: Is given a batch of NumPy arrays before JAX is, and returns one.
+    It is given a batch of NumPy arrays before JAX is, and returns one.
     """
     before = getattr(_here, "function", None)
     with _adapter_patch.applied():

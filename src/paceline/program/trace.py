@@ -196,14 +196,9 @@ def quick_state(
 ) -> State | None:
     """The state of a stock model whose structure is known, without tracing its forward pass.
 
-    None where its shapes are not those of ``like``.
-
-    Args:
-        model: A compiled, built model of stock classes.
-        like: Shapes and dtypes of the state of a model of the same structure; None: they are not
-            compared.
-        metrics: That model's metric variables as they were at first.
-        start: From ``optimizer_start`` of that model.
+    None where its shapes are not those of ``like``, the state of a model of the same structure;
+    without ``like`` they are not compared. ``metrics`` are that model's metric variables as they
+    were at first, ``start`` is its ``optimizer_start``.
     """
     if start is None:
         model.optimizer.build(model.trainable_variables)
@@ -236,16 +231,12 @@ def trace_train(
     As in ``fit``, the model's variables are empty meanwhile: the step is given their values. If it
     reads a variable itself, Keras raises, and its value now must not become a constant of the step.
 
-    Args:
-        model: A compiled, built model.
-        state: Its variables, or their shapes and dtypes.
-        batch: Shapes and dtypes of a batch, as ``fit`` hands it to the step.
-        class_weight: float[classes], becomes a constant of the step, which weighs each example of
-            ``(x, y)`` by its class as Keras does.
+    ``state`` are its variables, or their shapes and dtypes; ``batch`` has the shapes and dtypes of
+    a batch, as ``fit`` hands it to the step. ``class_weight``, float[classes], becomes a constant
+    of the step, which weighs each example of ``(x, y)`` by its class as Keras does.
 
-    Raises:
-        Unpackable: The step has side effects, changes the shape of its state, or reports something
-            else than numbers.
+    Raises Unpackable where the step has side effects, changes the shape of its state, or reports
+    something else than numbers.
     """
     own = type(model).train_step is not keras.Model.train_step
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 #: Columns of a line of text at most, because longer lines are harder to read.
@@ -15,6 +16,7 @@ READABLE = 100
 COUNTED = ("params", "bytes", "flops")
 #: Decimals of a number in a column at most; beyond, all are written with powers of ten.
 _MOST_DECIMALS = 8
+_NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
 
 
 def objective(name: str, value: float | None) -> str:
@@ -117,6 +119,28 @@ def repeated(numbers: Sequence[int]) -> str:
     return ", ".join(f"{number}" + (f" x {n}" if n > 1 else "") for number, n in counts.items())
 
 
+def kind_of(reason: str) -> str:
+    """Return a reason without what differs between trials: numbers, and hyperparameters."""
+    return _NUMBER.sub("#", reason.partition("\n")[0].partition(", with {")[0])[:200]
+
+
+def grouped(reasons: Iterable[str]) -> dict[str, int]:
+    """Return the last reason of each kind -> how many are of that kind, the most frequent first."""
+    found: dict[str, tuple[str, int]] = {}
+    for reason in reasons:
+        key = kind_of(reason)
+        found[key] = reason, found.get(key, ("", 0))[1] + 1
+    return dict(sorted(found.values(), key=lambda pair: -pair[1]))
+
+
+def count_reasons(reasons: Iterable[str]) -> list[str]:
+    """Return texts such as ``12 by params 310,442 > 200,000 (the last one)``."""
+    return [
+        f"{count:,} by {reason}{' (the last one)' if count > 1 and _NUMBER.search(reason) else ''}"
+        for reason, count in grouped(reasons).items()
+    ]
+
+
 def rate(value: float | None) -> str:
     """Return trial-epochs per second in three digits, without decimals from 100 on."""
     if value is None or not math.isfinite(value):
@@ -216,22 +240,22 @@ def reached(state: str, epochs: int, best_epoch: int | None) -> str:
     return text + ends.get(state, "")
 
 
-def strict(value: Any) -> Any:
+def strict(value: Any, digits: int = 17) -> Any:
     """Return ``value`` in the types of JSON; a number that is not finite becomes None.
 
     NumPy scalars become Python numbers, tuples and sets become lists, and any other object becomes
-    its text.
+    its text. Numbers have so many digits; 17 are all that they have.
     """
     if isinstance(value, Mapping):
-        return {str(key): strict(item) for key, item in value.items()}
+        return {str(key): strict(item, digits) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [strict(item) for item in value]
+        return [strict(item, digits) for item in value]
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:  # a NumPy scalar
-        return strict(value.item())
+        return strict(value.item(), digits)
     return str(value)
 
 

@@ -17,14 +17,15 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.trial import FrozenTrial
 
 from paceline.report import formats
+from paceline.report.static import log_ticks
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 #: The largest of positive values by the smallest one, from which on they have a log axis.
 _WIDE = 1000.0
-#: Labels of a log axis at most, and at least where the values allow it.
-_MOST_TICKS, _LEAST_TICKS = 7, 3
+#: Numbers to choose from that are all labels of an axis, at most.
+_MOST_MARKS = 8
 #: Characters of a label at most.
 _LABEL = 20
 #: The colours of the first and the last trial of a slice; seen on white and on black.
@@ -72,7 +73,7 @@ def axis_of(name: str, trials: Iterable[FrozenTrial]) -> HparamAxis:
     few = [_numbers_of(each) for each in known]
     marks = {number for numbers in few for number in numbers} if all(few) else set()
     kind = "log" if _is_log(list(values.values()), known) else "linear"
-    if len(marks) > _MOST_TICKS + 1 or (kind == "log" and min(marks, default=1) <= 0):
+    if len(marks) > _MOST_MARKS or (kind == "log" and min(marks, default=1) <= 0):
         marks = set()
     return HparamAxis(name, kind, values, marks=tuple(sorted(marks)))
 
@@ -83,7 +84,7 @@ def _numbers_of(distribution: BaseDistribution) -> Sequence[float]:
         case CategoricalDistribution(choices=choices):
             return [choice for choice in choices if _is_number(choice)]
         case IntDistribution(low=low, high=high, step=step, log=False):
-            return range(low, high + 1, step)[: _MOST_TICKS + 2]
+            return range(low, high + 1, step)[: _MOST_MARKS + 1]
     return ()
 
 
@@ -125,6 +126,12 @@ def _key(value: Any) -> tuple[type, str]:
     return type(value), repr(value)
 
 
+def hover_text(hparams: Mapping[str, Any], *lines: str) -> str:
+    """Return what a figure says of a trial under the pointer: lines, and its hyperparameters."""
+    shown = [f"{name} {formats.hparam(value)}" for name, value in list(hparams.items())[:20]]
+    return "<br>".join(html.escape(line[:120]) for line in (*lines, *shown))
+
+
 def _labels(values: Iterable[Any]) -> dict[tuple[type, str], str]:
     """Return the label of each choice by ``_key``; no two are alike.
 
@@ -153,28 +160,6 @@ def _ends(value: Any) -> str:
     text = _text(value)
     half = (_LABEL - 3) // 2
     return html.escape(f"{text[:half]}...{text[-half:]}") if len(text) >= _LABEL else _quoted(value)
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Return the values that are labelled on a log axis from ``low`` to ``high``, both positive.
-
-    Powers of ten where there are enough of them; else also their double and fivefold, and within
-    less than that the round values of a linear axis.
-    """
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    room = (low * (1 - 1e-9), high * (1 + 1e-9))  # 0.1 as a power of ten may be 0.1 but for a bit
-    for factors in ((1,), (1, 2, 5)):
-        found = [float(f"{f}e{power}") for power in range(first, last + 1) for f in factors]
-        found = [tick for tick in found if room[0] <= tick <= room[1]]
-        if len(found) >= _LEAST_TICKS:
-            return found[:: -(-len(found) // _MOST_TICKS)]
-    if low == high:
-        return [low]
-    rough = (high - low) / _LEAST_TICKS
-    unit = 10.0 ** math.floor(math.log10(rough))
-    step = max((f * unit for f in (1, 2, 5) if f * unit <= rough), default=unit)
-    count = range(math.ceil(low / step), math.floor(high / step) + 1)
-    return [float(f"{i * step:.12g}") for i in count] or [low, high]
 
 
 def slice_figure(axes: Sequence[HparamAxis], values: Mapping[int, float], objective: str) -> Figure:

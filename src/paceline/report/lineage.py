@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paceline.report import formats
+from paceline.report.hparam_figures import hover_text
 from paceline.study.lineage import Stretch, line_of
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
@@ -67,7 +68,7 @@ def lineage_figure(table: TrialTable, metric: str, number: int) -> Figure:
         line={"width": 2.5, "color": _LINE},
     )
     begun = [stretch for stretch in line if stretch.first > 1]
-    joins = [(s.trial, s.first - 1, _value(s.trial, metric, s.first - 1)) for s in begun]
+    joins = [(s.trial, s.first - 1, value_in(s.trial, metric, s.first - 1)) for s in begun]
     figure.add_scatter(
         x=[epoch for _, epoch, _ in joins],
         y=[value for _, _, value in joins],
@@ -83,36 +84,25 @@ def lineage_figure(table: TrialTable, metric: str, number: int) -> Figure:
     return figure
 
 
-def line_rows(line: Sequence[Stretch], metric: str) -> tuple[list[str], list[list[Any]]]:
-    """Return the head and the rows of a table: the trials of a line, the oldest first."""
-    names = list(dict.fromkeys(name for each in line for name in each.trial.hparams))
-    columns = [
-        [each.trial.number for each in line],
-        [f"{each.first} to {each.last}" for each in line],
-        formats.metrics([_value(each.trial, metric, each.last) for each in line]),
-        *(formats.hparam_column([each.trial.hparams.get(name) for each in line]) for name in names),
-    ]
-    return ["trial", "epochs", metric, *names], [list(row) for row in zip(*columns, strict=True)]
-
-
 def _own_part(trial: Trial, metric: str) -> Iterator[tuple[int, float | None]]:
     """Give epoch and value of what a trial trained itself, from where it was copied."""
     began = max(1, trial.continued_at or 0)
     for epoch in range(began, trial.epochs + 1):
-        yield epoch, _value(trial, metric, epoch)
+        yield epoch, value_in(trial, metric, epoch)
 
 
 def _stretch(stretch: Stretch, metric: str) -> Iterator[tuple[Trial, int, float | None]]:
     for epoch in range(stretch.first, stretch.last + 1):
-        yield stretch.trial, epoch, _value(stretch.trial, metric, epoch)
+        yield stretch.trial, epoch, value_in(stretch.trial, metric, epoch)
 
 
-def _value(trial: Trial, metric: str, epoch: int) -> float | None:
+def value_in(trial: Trial, metric: str, epoch: int) -> float | None:
+    """Return a metric of a trial in an epoch, from 1; None where there is none."""
     values = trial.history.get(metric, ())
     return values[epoch - 1] if 0 < epoch <= len(values) else None
 
 
 def _hover(trial: Trial, epoch: int, value: float | None) -> str:
-    hparams = [f"{name} {formats.hparam(value)}" for name, value in trial.hparams.items()]
-    lines = [f"trial {trial.number}, epoch {epoch}: {formats.metric(value)}", *hparams[:20]]
-    return "<br>".join(html.escape(line[:120]) for line in lines)
+    return hover_text(
+        trial.hparams, f"trial {trial.number}, epoch {epoch}: {formats.metric(value)}"
+    )

@@ -56,11 +56,16 @@ def interrupted(stop: KeyboardInterrupt, summary: Mapping[str, Any] | None) -> K
 
 def in_ipython() -> bool:
     """Whether IPython runs this code, in a notebook or a terminal."""
+    return _shell() is not None
+
+
+def _shell() -> Any:
+    """What IPython runs this code in; None elsewhere. IPython is not imported for it."""
+    ipython: Any = sys.modules.get("IPython")
     try:
-        ipython = sys.modules.get("IPython")
-        return ipython is not None and ipython.get_ipython() is not None
+        return None if ipython is None else ipython.get_ipython()
     except Exception:  # some other module that is called IPython
-        return False
+        return None
 
 
 class NotebookScreen(LineScreen):
@@ -169,14 +174,9 @@ def _hparams(row: TrialRow) -> str:
 
 
 def notebook_display() -> Callable[..., Any] | None:
-    """Return IPython's ``display`` inside a notebook, else None. IPython is not imported for it."""
-    ipython = sys.modules.get("IPython")
-    display = sys.modules.get("IPython.display")
-    try:
-        shell = ipython.get_ipython() if ipython is not None else None
-        # A notebook's shell has a kernel; IPython in a terminal has none.
-        if display is not None and getattr(shell, "kernel", None) is not None:
-            return display.display
-    except Exception:  # some other module that is called IPython
-        pass
-    return None
+    """Return IPython's ``display`` inside a notebook, else None."""
+    display: Any = sys.modules.get("IPython.display")
+    # A notebook's shell has a kernel; IPython in a terminal has none.
+    if display is None or getattr(_shell(), "kernel", None) is None:
+        return None
+    return getattr(display, "display", None)

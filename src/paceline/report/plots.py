@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import StudyError, UsageError
 from paceline.report import formats
-from paceline.report.hparam_figures import HparamAxis, axis_of, parallel_figure, slice_figure
+from paceline.report.hparam_figures import (
+    HparamAxis,
+    axis_of,
+    hover_text,
+    parallel_figure,
+    slice_figure,
+)
 from paceline.report.html.subject import ReportSubject
 from paceline.report.slots import slots_figure
 from paceline.study.timeline import read_timelines
@@ -318,12 +324,8 @@ def front_figure(
 
 def _of_trial(trial: Trial, objectives: Sequence[str]) -> str:
     values = zip(objectives, trial.values, strict=True)
-    lines = [
-        f"trial {trial.number}",
-        *(f"{name} {formats.objective(name, value)}" for name, value in values),
-        *(f"{name} {formats.hparam(value)}" for name, value in list(trial.hparams.items())[:20]),
-    ]
-    return "<br>".join(html.escape(line[:120]) for line in lines)
+    said = [f"{name} {formats.objective(name, value)}" for name, value in values]
+    return hover_text(trial.hparams, f"trial {trial.number}", *said)
 
 
 def curves_figure(table: TrialTable, metric: str, trials: list[Trial]) -> Figure:

@@ -1,9 +1,30 @@
-"""The record that a running search gives to the live view, a few times a second at most."""
+"""The state of a running search: for its live view, and in a file for other processes.
+
+The live view is given a ``Progress``, a few times a second at most. The file is written only while
+somebody looks: whoever looks touches ``WATCHED`` every few seconds, and the search writes ``LIVE``
+once a second as long as that was done lately. So the two processes need no connection.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import time
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from paceline.records import Count
+from paceline.study.storage.schema import UNREADABLE
+
+#: The files of a watched search, in the folder of its study.
+WATCHED, LIVE = ".watched", "live.json"
+#: Seconds for which a look counts.
+LATELY = 10.0
+#: Bytes of a state that is read at most.
+_MOST_LIVE = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -29,20 +50,13 @@ class TrialRow:
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """One worker of a search on a cluster.
-
-    Attributes:
-        name: Its name.
-        device: Its device in words, and the machine.
-        busy, slots: Trials that it trains, and that it can train at once.
-        rate: Trial-epochs per second since it came; None before the first one.
-    """
+    """One worker of a search on a cluster."""
 
     name: str
-    device: str
-    busy: int
-    slots: int
-    rate: float | None
+    device: str  # in words, and the machine
+    busy: int  # trials that it trains
+    slots: int  # trials that it can train at once
+    rate: float | None  # trial-epochs per second since it came; None before the first one
 
 
 @dataclass(frozen=True)
@@ -119,3 +133,53 @@ class Progress:
         if self.phase == "building":
             return f"building and tracing trial {self.n_running + 1}"
         return self.phase
+
+
+class LiveSlot(Struct):
+    """A trial in a slot."""
+
+    trial: Count
+    epoch: Count
+    epochs: Count
+    value: float | None = None  # JSON has null for NaN and infinities
+
+
+class LivePack(Struct):
+    """A pack; None in ``slots`` stands for a free slot."""
+
+    program: str
+    plan: str
+    slots: Annotated[list[LiveSlot | None], Meta(max_length=4096)] = []
+
+
+class LiveState(Struct):
+    """A search at one moment, as the file has it."""
+
+    at: float  # Unix time
+    progress: Progress  # without its tables: ``rows`` and ``workers``
+    packs: Annotated[list[LivePack], Meta(max_length=1024)] = []
+    notes: Annotated[list[str], Meta(max_length=100)] = []
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the search runs, as far as one can tell."""
+        return self.progress.phase != "done" and time.time() - self.at < LATELY
+
+
+def watch(folder: Path) -> None:
+    """Ask the searches of a study to write what they do; nothing happens where there is none."""
+    with contextlib.suppress(OSError):
+        if folder.is_dir():
+            (folder / WATCHED).touch()
+
+
+def read_live(folder: Path) -> LiveState | None:
+    """Return the last state that was written; None where there is none, or one of a stranger."""
+    path = folder / LIVE
+    try:
+        if not path.is_file():  # a pipe in its place would be waited for
+            return None
+        with path.open("rb") as file:
+            return msgspec.json.decode(file.read(_MOST_LIVE), type=LiveState)
+    except (OSError, *UNREADABLE):
+        return None

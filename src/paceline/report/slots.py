@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from paceline.records import SlotStay
 from paceline.report import formats
-from paceline.study.timeline import SearchTimeline, SlotStay
+from paceline.study.timeline import SearchTimeline
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

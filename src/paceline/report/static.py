@@ -1,9 +1,9 @@
 """A Plotly figure as a picture, for places where no script runs.
 
 A saved notebook that nobody trusts, a page that ``nbconvert`` has made of it, a preview: they show
-pictures, and nothing that a script would have drawn. The picture has what the figures of this
-library are made of: lines, points, bars, images and parallel coordinates, on linear, log and
-category axes. Anything else of Plotly's is left out.
+pictures, and nothing that a script would have drawn. So does the page of ``paceline bench``. The
+picture has what the figures of this library are made of: lines, points, bars, images and parallel
+coordinates, on linear, log and category axes. Anything else of Plotly's is left out.
 
 Notation
     Pixels are those of the picture, (0, 0) at its upper left corner.
@@ -21,16 +21,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.report import formats
-from paceline.report.hparam_figures import log_ticks
 from paceline.search_space.html import thin
 
-_WIDTH, _HEIGHT = 760, 420
-#: Left, right, top and bottom of the area that is drawn in.
-_EDGES = (70, 24, 64, 56)
 #: Colours that Plotly gives to traces that name none.
 _COLOURS = ("#636efa", "#ef553b", "#00a878", "#ab63fa", "#ffa15a", "#19b3d3", "#d6568a", "#7a9a2e")
+#: How a line is broken, by Plotly's name.
+_DASHES = {"dot": "2 3", "dash": "7 4", "dashdot": "9 3 2 3", "longdash": "12 4"}
+_DASHES["longdashdot"] = "12 4 2 4"
+#: Corners of a marker, in its radii, by Plotly's name; any other marker is a circle.
+_CORNERS = {
+    "square": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
+    "diamond": ((0, -1.4), (1.4, 0), (0, 1.4), (-1.4, 0)),
+    "triangle-up": ((0, -1.3), (1.2, 0.9), (-1.2, 0.9)),
+}
 #: Names in the legend at most, and points of a line.
 _MOST_NAMES, _MOST_POINTS = 6, 150
+#: Labels of an axis at most, and at least where the values allow it.
+_MOST_TICKS, _LEAST_TICKS = 7, 3
+#: Pixels from one line of text to the next.
+_LINE = 15
 _TEXT = 'font-family="system-ui, DejaVu Sans, sans-serif" font-size="12" fill="#1b1f24"'
 
 
@@ -55,33 +64,48 @@ def _decoded(value: Any) -> Any:
     return value
 
 
+class _Paper:
+    """The picture's size, and the edges of the area in it that is drawn in."""
+
+    def __init__(self, figure: Mapping[str, Any]) -> None:
+        layout, data = figure["layout"], figure["data"]
+        self.width, self.height = layout.get("width") or 760, layout.get("height") or 420
+        self.title = _title(layout)
+        named = [t for t in data if t.get("name") and t.get("showlegend", True) is not False]
+        self.named = named if len(named) > 1 else []  # the traces of the legend
+        ends = any("text" in trace.get("mode", "") for trace in data)
+        self.left, self.right = 70, self.width - (74 if ends else 24)
+        self.top, self.bottom = 64 if self.title or self.named else 14, self.height - 56
+
+
 def picture(figure: Mapping[str, Any]) -> str:
     """Return a figure, as ``as_dict`` returns it, as SVG."""
+    layout, data, paper = figure["layout"], figure["data"], _Paper(figure)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" '
-        f'viewBox="0 0 {_WIDTH} {_HEIGHT}"><rect width="100%" height="100%" fill="#ffffff"/>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{paper.width}" height="{paper.height}" '
+        f'viewBox="0 0 {paper.width} {paper.height}"><rect width="100%" height="100%" '
+        f'fill="{_safe(layout.get("paper_bgcolor") or "#ffffff")}"/>'
     ]
-    layout, data = figure["layout"], figure["data"]
-    parts.append(_text(_WIDTH / 2, 22, _title(layout), size=14))
+    parts.append(_text(paper.width / 2, 22, paper.title, size=14))
     if any(trace["type"] == "parcoords" for trace in data):
-        parts += [part for trace in data for part in _parallel(trace)]
+        parts += [part for trace in data for part in _parallel(paper, trace)]
     else:
-        named = [t for t in data if t.get("name") and t.get("showlegend", True) is not False]
-        parts += _legend(named) if len(named) > 1 else []
+        parts += _legend(paper)
         panels = dict.fromkeys((t.get("xaxis", "x"), t.get("yaxis", "y")) for t in data)
         for x, y in panels:
             here = [(t.get("xaxis", "x"), t.get("yaxis", "y")) for t in data]
             inside = [(i, t) for i, t in enumerate(data) if here[i] == (x, y)]
-            parts += _panel(layout, inside, x, y)
+            parts += _panel(paper, layout, inside, x, y)
     return "".join([*parts, "</svg>"])
 
 
 def picture_html(figure: Mapping[str, Any]) -> str:
     """Return the picture as HTML that a notebook shows without trusting it."""
+    paper = _Paper(figure)
     data = base64.b64encode(picture(figure).encode()).decode()
-    alt = html.escape(_plain(_title(figure["layout"])) or "figure")
+    alt = html.escape(_plain(paper.title) or "figure")
     return (
-        f'<img alt="{alt}" style="max-width: 100%" width="{_WIDTH}" '
+        f'<img alt="{alt}" style="max-width: 100%" width="{paper.width}" '
         f'src="data:image/svg+xml;base64,{data}">'
     )
 
@@ -124,7 +148,11 @@ class _Axis:
         if self.kind == "category" and values is None:
             values = texts = list(self.categories)
         elif values is None:
-            values = _round_values(self.kind, min(self.low, self.high), max(self.low, self.high))
+            low, high = sorted((self.low, self.high))
+            if self.kind == "log":
+                values = log_ticks(10.0**low, 10.0**high)
+            else:
+                values = round_ticks(low, high, whole=self.settings.get("tickformat") == "d")
         if texts is None:
             percent = "%" in str(self.settings.get("tickformat", ""))
             texts = [f"{value:.0%}" if percent else f"{value:.6g}" for value in values]
@@ -135,13 +163,33 @@ class _Axis:
                     yield place, str(text)
 
 
-def _round_values(kind: str, low: float, high: float) -> list[float]:
-    if kind == "log":
-        return log_ticks(10.0**low, 10.0**high)
-    rough = (high - low) / 5 or 1.0
+def round_ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
+    """Return round values from ``low`` to ``high``, the same step apart; if ``whole``, whole ones.
+
+    The step is 1, 2 or 5 times a power of ten, and the widest of which there are enough.
+    """
+    rough = (high - low) / _LEAST_TICKS or 1.0
     unit = 10.0 ** math.floor(math.log10(rough))
-    step = min((f * unit for f in (1, 2, 5, 10)), key=lambda each: abs(each - rough))
-    return [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    step = max((f * unit for f in (1, 2, 5) if f * unit <= rough), default=unit)
+    step = max(1.0, step) if whole else step
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return the values that are labelled on a log axis from ``low`` to ``high``, both positive.
+
+    Powers of ten where there are enough of them; else also their double and fivefold, and within
+    less than that the round values of a linear axis.
+    """
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    room = (low * (1 - 1e-9), high * (1 + 1e-9))  # 0.1 as a power of ten may be 0.1 but for a bit
+    for factors in ((1,), (1, 2, 5)):
+        found = [float(f"{f}e{power}") for power in range(first, last + 1) for f in factors]
+        found = [tick for tick in found if room[0] <= tick <= room[1]]
+        if len(found) >= _LEAST_TICKS:
+            return found[:: -(-len(found) // _MOST_TICKS)]
+    return [low] if low == high else round_ticks(low, high) or [low, high]
 
 
 def _axis(
@@ -160,6 +208,7 @@ def _axis(
         if kind == "log":
             known = [math.log10(value) for value in known if value > 0]
         low, high = min(known, default=0.0), max(known, default=1.0)
+        bars = bars or settings.get("rangemode") == "tozero"
         low = min(0.0, low) if bars else low
         room = 0.04 * ((high - low) or abs(high) or 1.0)
         low, high = low - (0.0 if bars and low == 0 else room), high + room
@@ -174,23 +223,26 @@ def _axis(
 
 
 def _panel(
-    layout: Mapping[str, Any], traces: Sequence[tuple[int, Mapping[str, Any]]], x: str, y: str
+    paper: _Paper,
+    layout: Mapping[str, Any],
+    traces: Sequence[tuple[int, Mapping[str, Any]]],
+    x: str,
+    y: str,
 ) -> Iterator[str]:
-    left, right, top, bottom = _EDGES
     along, up = (f"{name[0]}axis{name[1:]}" for name in (x, y))
     xs = [v for _, t in traces for v in _values(t, "x")]
     ys = [v for _, t in traces for v in _values(t, "y")]
     bars = any(trace["type"] == "bar" for _, trace in traces)
-    across = _axis(layout.get(along, {}), xs, left, _WIDTH - right, bars=bars)
-    height = _axis(layout.get(up, {}), ys, _HEIGHT - bottom, top, bars=False)
+    across = _axis(layout.get(along, {}), xs, paper.left, paper.right, bars=bars)
+    height = _axis(layout.get(up, {}), ys, paper.bottom, paper.top, bars=False)
     for place, text in across.ticks():
         yield _line(place, height.first, place, height.last)
-        yield _text(place, _HEIGHT - bottom + 18, text)
+        yield _text(place, paper.bottom + 18, text)
     for place, text in height.ticks():
         yield _line(across.first, place, across.last, place)
-        if across.first < left + 1 or not layout.get(up, {}).get("matches"):
+        if across.first < paper.left + 1 or not layout.get(up, {}).get("matches"):
             yield _text(across.first - 6, place + 4, text, anchor="end")
-    yield _text((across.first + across.last) / 2, _HEIGHT - 12, _title(across.settings))
+    yield _text((across.first + across.last) / 2, paper.height - 12, _title(across.settings))
     if text := _title(height.settings):
         middle = (height.first + height.last) / 2
         turned = f'<g transform="translate({across.first - 52:.0f} {middle:.0f}) rotate(-90)">'
@@ -205,6 +257,7 @@ def _panel(
         else:
             parts, before = _scatter(trace, across, height, colour, before)
             yield from parts
+    yield from _end_labels(traces, across, height)
 
 
 def _values(trace: Mapping[str, Any], letter: str) -> list[Any]:
@@ -236,23 +289,56 @@ def _scatter(
     width = (trace.get("line") or {}).get("width", 2)
     if "lines" in mode and width:
         stepped = (trace.get("line") or {}).get("shape") == "hv"
+        dashes = _DASHES.get(str((trace.get("line") or {}).get("dash")))
+        broken = f' stroke-dasharray="{dashes}"' if dashes else ""
         for piece in _pieces(pixels, joined=bool(trace.get("connectgaps"))):
             points = _stairs(piece) if stepped else piece
             text = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
             parts.append(
-                f'<polyline points="{text}" fill="none" stroke="{colour}" stroke-width="{width}"/>'
+                f'<polyline points="{text}" fill="none" stroke="{colour}" stroke-width="{width}"'
+                f"{broken}/>"
             )
     if "markers" in mode:
         marker = trace.get("marker") or {}
         size = marker.get("size", 6)
         radius = (size if isinstance(size, int | float) else 6) / 2
         each = _point_colours(marker, len(pixels), colour)
-        hollow = "open" in str(marker.get("symbol", ""))
-        for (x, y), own in zip(pixels, each, strict=True):
+        marks = list(zip(pixels, each, strict=True))
+        for (x, y), own in thin(marks, marker.get("maxdisplayed") or len(marks)):
             if x is not None and y is not None:
-                fill = f'fill="none" stroke="{own}"' if hollow else f'fill="{own}"'
-                parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" {fill}/>')
+                parts.append(_marker(str(marker.get("symbol", "")), x, y, radius, own))
     return parts, known
+
+
+def _marker(symbol: str, x: float, y: float, radius: float, colour: str) -> str:
+    fill = f'fill="none" stroke="{colour}"' if "open" in symbol else f'fill="{colour}"'
+    if symbol not in _CORNERS:
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" {fill}/>'
+    points = " ".join(f"{x + radius * a:.1f},{y + radius * b:.1f}" for a, b in _CORNERS[symbol])
+    return f'<polygon points="{points}" {fill}/>'
+
+
+def _end_labels(
+    traces: Sequence[tuple[int, Mapping[str, Any]]], across: _Axis, height: _Axis
+) -> Iterator[str]:
+    """The texts of lines at the right of their last points, moved apart to be readable."""
+    ends: list[tuple[float, float, str]] = []
+    for _, trace in traces:
+        if "text" in trace.get("mode", "") and trace.get("x"):
+            x, y = across.place(trace["x"][-1]), height.place(trace["y"][-1])
+            if x is not None and y is not None:
+                ends.append((y, x, trace["text"][-1]))
+    ends.sort()
+    places: list[float] = []
+    for y, _, _ in ends:
+        places.append(max(y, places[-1] + _LINE) if places else y)
+    lowest = height.first
+    for i in reversed(range(len(places))):
+        places[i] = min(places[i], lowest)
+        lowest = places[i] - _LINE
+    for (y, x, text), place in zip(ends, places, strict=True):
+        yield _line(x, y, across.last + 9, place)
+        yield _text(across.last + 12, place + 4, text, anchor="start")
 
 
 def _pieces(
@@ -316,16 +402,15 @@ def _cells(trace: Mapping[str, Any], across: _Axis, height: _Axis) -> Iterator[s
             at = end
 
 
-def _parallel(trace: Mapping[str, Any]) -> Iterator[str]:
-    left, right, top, bottom = _EDGES
-    top += 16
+def _parallel(paper: _Paper, trace: Mapping[str, Any]) -> Iterator[str]:
+    left, top = paper.left, paper.top + 16
     dimensions, line = trace["dimensions"], trace.get("line") or {}
-    step = (_WIDTH - left - right - 30) / max(1, len(dimensions) - 1)
+    step = (paper.right - left - 30) / max(1, len(dimensions) - 1)
     axes = []
     for dimension in dimensions:
         settings = {"range": dimension["range"]} if dimension.get("range") else {}
         settings |= {n: dimension[n] for n in ("tickvals", "ticktext") if n in dimension}
-        made = _axis(settings, dimension["values"], _HEIGHT - bottom, top, bars=False)
+        made = _axis(settings, dimension["values"], paper.bottom, top, bars=False)
         axes.append(made)
     colours = _point_colours(line, len(dimensions[0]["values"]), _COLOURS[0])
     for i, colour in enumerate(colours):
@@ -354,7 +439,9 @@ def _colour(trace: Mapping[str, Any], place: int) -> str:
 
 
 def _safe(colour: str) -> str:
-    return colour if re.fullmatch(r"#[0-9a-fA-F]{3,8}|[a-zA-Z]+", colour) else "#57606a"
+    """A colour, or the CSS variable of a page that has it; grey for anything else."""
+    named = r"#[0-9a-fA-F]{3,8}|[a-zA-Z]+|rgba?\([\d., %]+\)|var\(--\w+\)"
+    return colour if re.fullmatch(named, colour) else "#57606a"
 
 
 def _point_colours(marker: Mapping[str, Any], n: int, other: str) -> list[str]:
@@ -388,15 +475,15 @@ def _mixed(one: str, other: str, share: float) -> str:
     return "#" + "".join(f"{round(a + share * (b - a)):02x}" for a, b in pairs)
 
 
-def _legend(named: Sequence[Mapping[str, Any]]) -> list[str]:
-    shown, parts = list(enumerate(named))[:_MOST_NAMES], []
-    x = float(_EDGES[0])
+def _legend(paper: _Paper) -> list[str]:
+    shown, parts = list(enumerate(paper.named))[:_MOST_NAMES], []
+    x = float(paper.left)
     for i, trace in shown:
         text = _plain(trace["name"])[:32]
         parts.append(f'<rect x="{x}" y="38" width="14" height="6" fill="{_colour(trace, i)}"/>')
         parts.append(_text(x + 18, 46, text, anchor="start"))
         x += 34 + 7 * len(text)
-        if x > _WIDTH - 60:
+        if x > paper.width - 60:
             break
     return parts
 

@@ -1,11 +1,11 @@
-"""Trials as JSON records, as CSV, and as a table for the terminal."""
+"""Trials as JSON records, as CSV, as a DataFrame, and as a table for the terminal."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Collection, Iterable, Sequence, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -14,6 +14,9 @@ from rich.text import Text
 
 from paceline.report import formats
 from paceline.study.trial import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FIXED_COLUMNS = (
     *("number", "state", "value", "best_epoch"),
@@ -27,6 +30,19 @@ CONTINUES = "continues"
 WORKER = "worker"
 #: A further column if some trial has failed or was rejected: the reason.
 ERROR = "error"
+#: The key in a table's ``attrs`` under which it says what its columns hold.
+HPARAMS = "hparams"
+# The dtypes of numeric columns; pandas chooses the dtype of text, which differs between versions.
+_DTYPES = {
+    "number": "int64",
+    "value": "float64",
+    "spread": "float64",
+    "best_epoch": "Int64",
+    "epochs": "int64",
+    "seconds": "float64",
+    "seed": "int64",
+    "continues": "Int64",
+}
 
 
 def trial_record(trial: Trial, objectives: Sequence[str] = ()) -> dict[str, Any]:
@@ -127,6 +143,50 @@ def objective_value(trial: Trial, place: int) -> float | None:
     return trial.value if place == 0 else None
 
 
+def results_frame(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> pd.DataFrame:
+    """Return a table with one row per trial.
+
+    Returns:
+        Columns value, or one for each of several objectives; with repeats or folds spread; one
+        column for each hyperparameter; number, state, best_epoch (that of the value), epochs,
+        seconds, seed, program and plan; if some trial goes on with another one also continues (the
+        number of that one); with a cluster also worker; if some trial has failed, was rejected or
+        was stopped by hand also error. A hyperparameter with the name of another column, or
+        ``value``, has the column ``hp.NAME``. A value that a trial lacks is missing in its row.
+        ``attrs["hparams"]`` has the hyperparameter of each column, None of the other columns.
+    """
+    import pandas as pd
+
+    fixed = columns(trials, objectives)
+    hparams = hparam_columns(trials, objectives)
+    dtypes = {**_DTYPES, **dict.fromkeys(objectives, "float64")}
+    frame = pd.DataFrame(
+        {
+            name: pd.Series(values, dtype=dtypes.get(name) if name in fixed else _dtype(values))
+            for name, values in values_by_column(trials, objectives).items()
+        }
+    )
+    frame.attrs[HPARAMS] = {
+        **dict.fromkeys(fixed),
+        **{column: name for name, column in hparams.items()},
+    }
+    return frame
+
+
+def _dtype(values: Sequence[Any]) -> str | None:
+    """The dtype in which integers and booleans stay what they are if some values are missing."""
+    there = [value for value in values if value is not None]
+    kinds = {type(value) for value in there}
+    whole = len(there) == len(values)
+    if kinds == {bool}:
+        return "bool" if whole else "boolean"
+    if kinds == {int}:
+        return "int64" if whole else "Int64"
+    if kinds <= {int, float} and kinds:
+        return "float64"
+    return None  # pandas infers the dtype of text
+
+
 def to_csv(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> str:
     """Return CSV with the columns of ``Tuner.results()``; a value that a trial lacks is empty."""
     found = values_by_column(trials, objectives)
@@ -171,45 +231,34 @@ def render(table: Table, width: int | None) -> str:
 def _build(
     trials: Sequence[Trial], marked: Set[int], names: list[str] | None, objectives: Sequence[str]
 ) -> Table:
+    numbers = [trial.number for trial in trials]
+    cells: list[tuple[str, Sequence[str]]] = [
+        ("trial", [f"{'* ' if number in marked else ''}{number}" for number in numbers]),
+        ("state", [trial.state for trial in trials]),
+    ]
+    for i, name in enumerate(objectives or ["value"]):
+        values = [objective_value(trial, i) for trial in trials]
+        cells.append((name, formats.objectives(name, values)))
+    if any(trial.members for trial in trials):
+        cells.append((SPREAD, formats.metrics([trial.spread for trial in trials])))
+    cells.append(("epoch", [_epochs(trial) for trial in trials]))
+    cells.append(("time", formats.seconds_column([trial.seconds or None for trial in trials])))
+    of = [trial.continues for trial in trials]
+    if any(number is not None for number in of):
+        cells.append((CONTINUES, ["" if number is None else str(number) for number in of]))
+    hparams = [trial.hparams for trial in trials]
+    if names is not None:
+        named = hparam_columns(trials, objectives)
+        cells += [(named[name], formats.hparam_cells(hparams, name, "-")) for name in names]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("trial", justify="right", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    first = columns(trials, objectives)
-    spread, copies = SPREAD in first, any(trial.continues is not None for trial in trials)
-    head = [*(objectives or ["value"]), *([SPREAD] if spread else []), "epoch", "time"]
-    for column in (*head, *([CONTINUES] if copies else [])):
-        table.add_column(Text(column), justify="right", no_wrap=True)
+    for i, (head, _) in enumerate(cells):
+        table.add_column(Text(head), justify="left" if i == 1 else "right", no_wrap=True)
     if names is None:
         table.add_column("hparams", overflow="fold")
-    else:
-        for column in hparam_columns(trials, objectives).values():
-            table.add_column(Text(column), justify="right", no_wrap=True)
-    hparams = [trial.hparams for trial in trials]
-    cells = [
-        [f"{'* ' if trial.number in marked else ''}{trial.number}" for trial in trials],
-        [trial.state for trial in trials],
-        *(
-            formats.objectives(name, [objective_value(trial, i) for trial in trials])
-            for i, name in enumerate(objectives or ["value"])
-        ),
-        *([formats.metrics([trial.spread for trial in trials])] if spread else []),
-        [_epochs(trial) for trial in trials],
-        formats.seconds_column([trial.seconds or None for trial in trials]),
-        *([[_continued(trial) for trial in trials]] if copies else []),
-        *(
-            [[formats.hparams(values) for values in hparams]]
-            if names is None
-            else [formats.hparam_cells(hparams, name, "-") for name in names]
-        ),
-    ]
-    for row in zip(*cells, strict=True):
+        cells.append(("hparams", [formats.hparams(values) for values in hparams]))
+    for row in zip(*(column for _, column in cells), strict=True):
         table.add_row(*map(Text, row))
     return table
-
-
-def _continued(trial: Trial) -> str:
-    """The trial that a trial continues: ``3``."""
-    return "" if trial.continues is None else str(trial.continues)
 
 
 def _epochs(trial: Trial) -> str:

@@ -42,16 +42,10 @@ def distribution_of(
 
     A bound that the step does not reach is pulled in here, because Optuna would warn of it.
 
-    Args:
-        where: The declaration as messages name it: ``hp.Int("units")``.
-        low: Lower bound, included; None for a choice. Two ints make an Int, else it is a Float.
-        high: Upper bound, included; None for a choice.
-        step: Distance between values; their ratio where sampling is not linear; None: no grid.
-        sampling: linear, log or reverse_log.
-        choices: Values of a Choice or Boolean; None for numbers.
-
-    Raises:
-        SpaceError: A step so small that its values cannot be told apart or listed.
+    ``where``: the declaration as messages name it, ``hp.Int("units")``. Bounds are included, and
+    None for a choice; two ints make an Int, else it is a Float. ``step``: the distance between
+    values, their ratio where ``sampling`` is not linear; None: no grid. Raises SpaceError for a
+    step so small that its values cannot be told apart or listed.
     """
     if choices is not None:
         return CategoricalDistribution(tuple(dict.fromkeys(choices)))

@@ -17,17 +17,15 @@ from optuna.trial import FrozenTrial
 from paceline.errors import SpaceError
 from paceline.search_space import HyperParameters
 from paceline.study import trial_codec
-from paceline.study.draft import Draft
 from paceline.study.metadata import RestoredStudy, StudyMetadata
-from paceline.study.outside import OutsideWatch
-from paceline.study.proposer import Proposer
-from paceline.study.samplers.samplers import resolve_sampler
-from paceline.study.searcher import SearchStrategy
+from paceline.study.proposer import Draft, Proposer
+from paceline.study.samplers.samplers import SearchStrategy, resolve_sampler
+from paceline.study.sharing.peers import StudyPeers
+from paceline.study.sharing.watch import StudyWatch
 from paceline.study.storage.events import EpochReported, TrialAnnotated, TrialFinished
 from paceline.study.storage.write_behind import WriteBehind
 from paceline.study.trial import INTERRUPTED, UNDER_WAY, Trial, TrialState
-from paceline.study.trials import TrialTable, expected_by_time
-from paceline.study.workers.shared_study import StudyPeers
+from paceline.study.trials import TrialTable, counts, expected_by_time
 
 T = TypeVar("T")
 
@@ -93,11 +91,11 @@ class TrialAsker:
 
     def count_trial(self, trial: Trial) -> None:
         """Count a trial that is new here."""
-        self.n_counted += _counts(trial)
+        self.n_counted += counts(trial)
 
     def recount_trials(self) -> None:
         """Count all trials again, since other workers have changed some."""
-        self.n_counted = sum(map(_counts, self._trials))
+        self.n_counted = sum(map(counts, self._trials))
 
     def propose(
         self, run: Callable[[HyperParameters, Draft], T]
@@ -179,10 +177,6 @@ class TrialAsker:
         self._adaptive = self._proposer.adaptive
 
 
-def _counts(trial: Trial) -> bool:
-    return trial.error != INTERRUPTED and trial.continues is None and trial.rejected is None
-
-
 class TrialUpdates:
     """Reports, ends, pauses and annotates the trials of a study."""
 
@@ -195,16 +189,15 @@ class TrialUpdates:
         peers: StudyPeers,
         restored: RestoredStudy,
         metadata: StudyMetadata,
-        outside: OutsideWatch,
+        watch: StudyWatch,
     ) -> None:
         self._trials, self._asker, self._proposer = trials, asker, proposer
-        self._writer, self._peers, self._outside = writer, peers, outside
+        self._writer, self._peers, self._watch = writer, peers, watch
         self._restored, self._metadata = restored, metadata
         self._left_running: list[int] = []
         for stored in restored.trials:
-            trial = trial_codec.from_frozen(stored)
+            trial = trial_codec.from_frozen(stored, maximize=trials.sign < 0)
             if trial is not None:
-                trial_codec.note_best_so_far(trial, stored, trials.sign < 0)
                 self._take_over(trial, stored)
         if restored.resumed is not None:
             for number, was in restored.resumed["open"].items():
@@ -292,9 +285,8 @@ class TrialUpdates:
             trial.violates = trial.violates or any(amount > 0 for amount in amounts)
             end = trial_codec.end_of(trial, other, n)
             told = TrialFinished(number, state, *end, noted=noted)
-            self._outside.end(told)
+            self._watch.end(told)
             self._writer.record(told)
-        self._peers.release(number)
         return state
 
     def end_as_told(self, stored: FrozenTrial) -> Trial:
@@ -317,16 +309,6 @@ class TrialUpdates:
         by_others = f"another program told it {trial.state}"
         trial.error = reason if isinstance(reason, str) else by_others
         self._proposer.tell(number, stored.state, self._losses(trial))
-        self._peers.release(number)
-        return trial
-
-    def learn_others(self, stored: FrozenTrial) -> Trial | None:
-        """Learn of a trial of another program, which runs or has ended, and return it."""
-        trial = trial_codec.from_frozen(stored)
-        if trial is not None:
-            trial_codec.note_best_so_far(trial, stored, self._trials.sign < 0)
-            self._trials.add(trial)
-            self._proposer.learn_peer_trial(stored, self._trials.signs)
         return trial
 
     def pause(self, number: int) -> None:
@@ -403,7 +385,7 @@ class TrialUpdates:
         """Add a trial that the study had before."""
         self._trials.add(trial)
         if trial.state == "running" and not trial_codec.is_ours(stored.user_attrs):
-            return  # another program trains it, or ``OutsideWatch`` takes it
+            return  # another program trains it, or ``StudyWatch`` takes it
         if trial.state == "running" and self._restored.resumed is None:
             if self._peers.shared:
                 return  # another worker trains it, or ``StudyPeers.sync`` takes it over

@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from paceline.program.files import write_atomically
-from paceline.study.storage.schema import UNREADABLE, Count, Real
+from paceline.records import Count, Real
+from paceline.study.storage.schema import UNREADABLE
 
 #: The file, in the folder of a study.
 _FILE = "ensemble.json"

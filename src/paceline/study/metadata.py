@@ -22,9 +22,8 @@ from optuna.trial import TrialState as OptunaState
 from paceline.errors import StudyError
 from paceline.search_space import Space
 from paceline.study import trial_codec
-from paceline.study.objective import Direction
-from paceline.study.storage.schema import UNREADABLE, StudyMeta
-from paceline.study.storage.schema_errors import why
+from paceline.study.objectives import Direction
+from paceline.study.storage.schema import UNREADABLE, StudyMeta, why
 from paceline.study.trial import INTERRUPTED, Trial, TrialState
 
 # The attribute of an Optuna study that holds what only Paceline knows of it.
@@ -85,7 +84,8 @@ def check_meta(meta: Any) -> None:
     try:
         _space_of(meta)
     except _NO_SPACE as error:
-        raise ValueError(f"the stored space cannot be read ({_said(error)})") from None
+        said = f"the stored space cannot be read ({type(error).__name__}: {error})"
+        raise ValueError(said) from None
 
 
 def stored_space(name: str, meta: Mapping[str, Any]) -> Space:
@@ -106,8 +106,8 @@ def stored_space(name: str, meta: Mapping[str, Any]) -> Space:
         return _space_of(meta)
     except _NO_SPACE as error:
         raise StudyError(
-            f'study "{name}": the stored space cannot be read ({_said(error)}); choose another '
-            "study name."
+            f'study "{name}": the stored space cannot be read ({type(error).__name__}: {error}); '
+            "choose another study name."
         ) from error
 
 
@@ -122,10 +122,6 @@ def _space_of(meta: Mapping[str, Any]) -> Space:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # Optuna would change bounds that do not fit their step
         return Space.from_json(meta.get("space", []))
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 class StudyMetadata:
@@ -149,8 +145,7 @@ class StudyMetadata:
     def write(self, meta: Mapping[str, Any]) -> None:
         """Replace the attribute's contents; what this object holds beside them is added.
 
-        Raises:
-            StudyError: No reader would take the contents; nothing has changed.
+        StudyError where no reader would take the contents; nothing has changed then.
         """
         space = self.space.to_json()
         self._n_parameters = len(space)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from paceline.errors import PacelineError, StorageError, StudyError
 from paceline.study.metadata import check_name
+from paceline.study.sharing.heartbeat import MISSED, Heartbeats, is_held, seconds_between
+from paceline.study.sharing.worker import WORKERS
 from paceline.study.storage.folder import BEST, JOURNAL, aside_of, check_storage_text, study_lock
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.view import StudyView
-from paceline.study.workers.heartbeat import MISSED, Heartbeats, is_held, seconds_between
-from paceline.study.workers.worker import WORKERS
 
 #: What a study's folder holds at least one of.
 _OURS = (JOURNAL, ".lock", BEST, "checkpoints", "trials", WORKERS)

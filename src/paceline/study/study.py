@@ -3,7 +3,7 @@
 A trial is kept three times, each for one purpose: as the ``Trial`` that users see (``trials.py``),
 in the study in memory that samplers learn from (``samplers/in_memory_study.py``), and in the
 storage, which a thread writes (``storage/write_behind.py``). ``accept`` and the methods of
-``TrialUpdates`` do not wait for the storage; ``open``, ``persist``, ``state`` and ``close`` do.
+``TrialUpdates`` do not wait for the storage; opening, ``persist``, ``state`` and ``close`` do.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ from paceline.errors import PacelineError
 from paceline.search_space import HyperParameters
 from paceline.study import trial_codec
 from paceline.study.ask_tell import TrialAsker, TrialUpdates
-from paceline.study.draft import Draft
-from paceline.study.metadata import RestoredStudy, StoredStudy, StudyMetadata, check_name
-from paceline.study.objective import Direction
-from paceline.study.outside import OutsideWatch
-from paceline.study.proposer import Proposer
+from paceline.study.metadata import RestoredStudy, StudyMetadata, check_name
+from paceline.study.objectives import Direction
+from paceline.study.proposer import Draft, Proposer
 from paceline.study.samplers.learnt import (
     LearntStudy,
     names_others,
@@ -37,9 +35,17 @@ from paceline.study.samplers.learnt import (
     read_learnt,
     stored_learnt,
 )
-from paceline.study.samplers.samplers import resolve_sampler, strategy_of
+from paceline.study.samplers.samplers import Searcher, resolve_sampler, strategy_of
 from paceline.study.samplers.values import check_seed
-from paceline.study.searcher import Searcher
+from paceline.study.sharing.peers import (
+    ClaimLost,
+    PeerChanges,
+    StudyPeers,
+    join_and_load,
+    sampling_seed,
+)
+from paceline.study.sharing.watch import StudyWatch
+from paceline.study.sharing.worker import Worker
 from paceline.study.storage.events import StudyDescribed, TrialTaken
 from paceline.study.storage.folder import (
     check_folder,
@@ -52,14 +58,6 @@ from paceline.study.storage.storage import StudyStorage
 from paceline.study.storage.write_behind import LOGGED, WriteBehind
 from paceline.study.trial import UNDER_WAY, Trial
 from paceline.study.trials import TrialTable
-from paceline.study.workers.shared_study import (
-    ClaimLost,
-    PeerChanges,
-    StudyPeers,
-    join_and_load,
-    sampling_seed,
-)
-from paceline.study.workers.worker import Worker
 
 
 class Study:
@@ -67,74 +65,6 @@ class Study:
 
     def __init__(
         self,
-        name: str,
-        store: StudyStorage,
-        stored: StoredStudy | None,
-        writer: WriteBehind,
-        outside: OutsideWatch,
-        *,
-        direction: Direction | Sequence[Direction] | None,
-        sampler: str | BaseSampler,
-        seed: int,
-        n_trials: int | None,
-        note: Callable[[str], None],
-        resumed: Mapping[str, Any] | None = None,
-        worker: Worker | None = None,
-    ) -> None:
-        """Make a study of what a storage holds; use ``Study.open``."""
-        self.name, self.writer, self.outside = name, writer, outside
-        self._store = store
-        self.exists = stored is not None  # in the storage, when it was opened
-        self._restored = restored = RestoredStudy(stored, resumed)
-        self.resumed = restored.resumed is not None  # it continues from a snapshot
-        # Every search that begins has a session of its own; one that is resumed keeps its session.
-        session = secrets.token_hex(8) if worker is None else worker.token
-        if self.resumed and stored is not None:
-            session = stored.meta["session"]
-        self.trials = TrialTable(name)
-        if stored is not None:
-            self.trials.set_direction(*stored.directions)
-        if direction is not None:
-            named = (direction,) if isinstance(direction, str) else direction
-            self.trials.set_direction(*named)
-        self.metadata = StudyMetadata(name, stored, session)
-        self._worker, self._seed = worker, check_seed(seed)
-        self._learnt: Sequence[LearntStudy] = ()
-        self.strategy = strategy_of(sampler)
-        sampling = sampling_seed(self._seed, worker)
-        self.proposer = Proposer(
-            resolve_sampler(sampler, sampling),
-            sampling,
-            self.metadata.space,
-            restored,
-            self.trials.signs,
-            note,
-        )
-        # A ``Searcher`` decides alone what is tried.
-        outside.runs_waiting = not isinstance(sampler, Searcher)
-        if outside.runs_waiting:
-            self.proposer.take_waiting = outside.take_waiting
-            self.proposer.refuse_waiting = outside.refuse
-        self.peers = StudyPeers(store, name, worker, self.trials, self.proposer, writer)
-        self.asker = TrialAsker(
-            sampler, self.strategy, self.proposer, self.trials, self.peers, n_trials
-        )
-        self.updates = TrialUpdates(
-            self.trials,
-            self.asker,
-            self.proposer,
-            writer,
-            self.peers,
-            restored,
-            self.metadata,
-            outside,
-        )
-        # The writer's thread keeps the writer alive, so it ends with the study.
-        weakref.finalize(self, _close_quietly, writer)
-
-    @classmethod
-    def open(
-        cls,
         name: str,
         *,
         storage: str | BaseStorage | None = None,
@@ -147,8 +77,8 @@ class Study:
         worker: Worker | None = None,
         is_left: Callable[[FrozenTrial], bool] | None = None,
         note: Callable[[str], None] = LOGGED,
-    ) -> Study:
-        """Return a study with what is stored of it; writes nothing.
+    ) -> None:
+        """Open a study with what is stored of it; writes nothing.
 
         Args:
             name: The study's name, also that of its folder.
@@ -180,8 +110,13 @@ class Study:
         check_storage_text(storage)
         check_folder(Path(directory) / name)
         store = StudyStorage.of(storage, name, Path(directory))
-        outside = OutsideWatch(store)
-        writer = WriteBehind(store, note=note, owner=worker, look=worker and outside.look)
+        watch = StudyWatch(store)
+        writer = WriteBehind(
+            store,
+            note=note,
+            still_mine=worker and worker.still_mine,
+            look=worker and watch.look,
+        )
         with writer.stopwatch.running():
             resumed, stored = join_and_load(worker, store, name, writer, resumed, is_left)
             others = store.names() if storage is None and stored is None else []
@@ -190,20 +125,55 @@ class Study:
             if stored is None and worker is not None:
                 check_unowned(Path(directory) / name, storage)
             check_pickles(name, stored.trials if stored is not None else ())
-            return cls(
-                name,
-                store,
-                stored,
-                writer,
-                outside,
-                direction=direction,
-                sampler=sampler,
-                seed=seed,
-                n_trials=n_trials,
-                note=note,
-                resumed=resumed,
-                worker=worker,
+            self.name, self.writer, self.watch = name, writer, watch
+            self._store = store
+            self.exists = stored is not None  # in the storage, when it was opened
+            self._restored = restored = RestoredStudy(stored, resumed)
+            self.resumed = restored.resumed is not None  # it continues from a snapshot
+            # Every search that begins has a session of its own; one that is resumed keeps it.
+            session = secrets.token_hex(8) if worker is None else worker.token
+            if self.resumed and stored is not None:
+                session = stored.meta["session"]
+            self.trials = TrialTable(name)
+            if stored is not None:
+                self.trials.set_direction(*stored.directions)
+            if direction is not None:
+                named = (direction,) if isinstance(direction, str) else direction
+                self.trials.set_direction(*named)
+            self.metadata = StudyMetadata(name, stored, session)
+            self._worker, self._seed = worker, check_seed(seed)
+            self._learnt: Sequence[LearntStudy] = ()
+            self.strategy = strategy_of(sampler)
+            sampling = sampling_seed(self._seed, worker)
+            self.proposer = Proposer(
+                resolve_sampler(sampler, sampling),
+                sampling,
+                self.metadata.space,
+                restored,
+                self.trials.signs,
+                note,
             )
+            # A ``Searcher`` decides alone what is tried.
+            watch.runs_waiting = not isinstance(sampler, Searcher)
+            if watch.runs_waiting:
+                self.proposer.take_waiting = watch.take_waiting
+                self.proposer.refuse_waiting = watch.refuse
+            self.peers = StudyPeers(store, name, worker, self.trials, self.proposer, writer, watch)
+            self.asker = TrialAsker(
+                sampler, self.strategy, self.proposer, self.trials, self.peers, n_trials
+            )
+            self.updates = TrialUpdates(
+                self.trials,
+                self.asker,
+                self.proposer,
+                writer,
+                self.peers,
+                restored,
+                self.metadata,
+                watch,
+            )
+            # The writer's thread keeps the writer alive, so it ends with the study.
+            weakref.finalize(self, _close_quietly, writer)
 
     @property
     def seed(self) -> int:
@@ -246,7 +216,7 @@ class Study:
                 values,
                 {name: parameters[name].distribution for name in values},
                 draw=None if self.asker.draws_alone else draft.draw,
-                owner=self.peers.token,
+                owner=None if self._worker is None else self._worker.token,
                 attributes={
                     **trial_codec.constraint_attributes(draft.constraints),
                     **self.proposer.sampled.study.noted(draft.sampled_number),
@@ -254,7 +224,6 @@ class Study:
             )
             if draft.waited:
                 self.writer.record(TrialTaken(draft.number, stored))
-                self.peers.own(draft.number)
             elif self.peers.shared:
                 number = self.peers.claim(stored, self.asker.n_trials_with(n_may_begin))
                 if number is None:
@@ -268,7 +237,8 @@ class Study:
                     draft.number = trial.number = number
         self.proposer.accept(draft, stored, hp.hparams)
         if not self._restored.ended_before(trial.number):
-            self.outside.began(trial.number, confirmed=not self.writer.unnumbered)
+            confirmed = self.peers.shared or not self.writer.unnumbered
+            self.watch.began(trial.number, confirmed=confirmed)
         self.trials.add(trial)
         self.asker.count_trial(trial)
         # Another process that reads the study finds its space there.
@@ -331,7 +301,7 @@ class Study:
                 self.updates.restart(now)
                 trial.state = "running"
         if not self.writer.unnumbered:
-            self.outside.renumber(moved)
+            self.watch.renumber(moved)
         return moved
 
     def sync_workers(self) -> PeerChanges | None:
@@ -385,8 +355,7 @@ class Study:
         self.updates.fail_left_running()
         self.writer.start(self.name)
         if self._worker is not None:
-            gone = self._worker.heartbeats.gone
-            self.outside.begin(self.writer.study_id, self._worker.token, self._restored, gone)
+            self.watch.begin(self.writer.study_id, self._worker, self._restored)
 
     def _with_sampler_of(
         self, theirs: Mapping[str, Any], meta: Mapping[str, Any]

@@ -1,28 +1,24 @@
-"""What a search did when, and what it does now, in files beside its study.
+"""What a search did when, in files beside its study.
 
 The storage of a study holds its trials. These files hold what only reports show: which trial was in
 which slot when, when programs were compiled, and what took the time. A study without these files,
 or with damaged ones, is whole. Each search has a file of its own, with a line for each fact.
 
-What a search does at this moment is written only while somebody looks: whoever looks touches
-``WATCHED`` every few seconds, and the search writes ``LIVE`` once a second as long as that was done
-lately. So the two processes need no connection.
-
 Notation
-    Times in records are seconds since the search began; ``SearchBegun.at`` is Unix time.
+    Moments are in seconds since the search began; ``SearchBegun.at`` is Unix time.
 """
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from paceline.study.storage.schema import UNREADABLE, Count, Scalar, Text
+from paceline.records import Compiled, Count, Moment, PackMade, SlotStay, Text
+from paceline.study.storage.schema import UNREADABLE
 
 #: The folder of these files, in the folder of a study.
 TIMELINE = "timeline"
@@ -33,9 +29,6 @@ _MOST_READ = 64_000_000
 #: How their names end.
 SUFFIX = ".jsonl"
 
-#: Seconds of a search: 300 years are enough.
-Moment = Annotated[float, Meta(ge=0, le=1e10)]
-
 
 class SearchBegun(Struct, tag_field="kind", tag="search"):
     """A search began; the first line of each file."""
@@ -43,41 +36,6 @@ class SearchBegun(Struct, tag_field="kind", tag="search"):
     at: Moment
     format: Count = FORMAT
     devices: Text = None
-
-
-class SlotStay(Struct, tag_field="kind", tag="stay"):
-    """A trial was in a slot of a pack. A trial that was paused, or moved, has several stays."""
-
-    trial: Count
-    pack: Count
-    slot: Count
-    began: Moment
-    ended: Moment
-    epochs: Count = 0
-    program: Text = None
-    plan: Text = None
-    worker: Text = None  # of a cluster; None: the machine that searched
-
-
-class PackMade(Struct, tag_field="kind", tag="pack"):
-    """A pack was made, with so many slots."""
-
-    pack: Count
-    slots: Count
-    began: Moment
-    program: Text = None
-    plan: Text = None
-
-
-class Compiled(Struct, tag_field="kind", tag="compile"):
-    """A step was lowered and compiled, or found in the cache."""
-
-    began: Moment
-    ended: Moment
-    program: Text = None
-    plan: Text = None
-    slots: Count = 0
-    from_cache: bool = False
 
 
 class Forecast(Struct, tag_field="kind", tag="forecast"):
@@ -179,81 +137,3 @@ def _timeline_of(
     if timeline is not None:
         timeline.cut = cut or timeline.spent is None or not timeline.spent.finished
     return timeline
-
-
-# -- what a search does now ----------------------------------------------------------------
-
-WATCHED, LIVE = ".watched", "live.json"
-#: Seconds for which a look counts.
-LATELY = 10.0
-#: Bytes of a state that is read at most.
-_MOST_LIVE = 4_000_000
-
-#: A number that JSON can hold; None for NaN and infinities.
-Number = float | None
-
-
-class LiveSlot(Struct):
-    """A trial in a slot."""
-
-    trial: Count
-    epoch: Count
-    epochs: Count
-    value: Number = None
-
-
-class LivePack(Struct):
-    """A pack; None in ``slots`` stands for a free slot."""
-
-    program: str
-    plan: str
-    slots: Annotated[list[LiveSlot | None], Meta(max_length=4096)] = []
-
-
-class LiveState(Struct):
-    """A search at one moment.
-
-    ``at`` is Unix time. ``phase`` is that of the progress; "done" once the search has ended.
-    ``n_front`` counts the trials on the front of several objectives; the best is the one by the
-    first.
-    """
-
-    at: float
-    phase: str
-    complete: Count = 0
-    pruned: Count = 0
-    failed: Count = 0
-    rejected: Count = 0
-    running: Count = 0
-    n_trials: Count | None = None
-    rate: Number = None
-    seconds: float = 0.0
-    seconds_left: Number = None
-    busy: Number = None
-    devices: Text = None
-    objective: str = "value"
-    best_number: Count | None = None
-    best_value: Number = None
-    best_hparams: dict[str, Scalar] = {}
-    n_front: Count | None = None
-    packs: Annotated[list[LivePack], Meta(max_length=1024)] = []
-    notes: Annotated[list[str], Meta(max_length=100)] = []
-
-
-def watch(folder: Path) -> None:
-    """Ask the searches of a study to write what they do; nothing happens where there is none."""
-    with contextlib.suppress(OSError):
-        if folder.is_dir():
-            (folder / WATCHED).touch()
-
-
-def read_live(folder: Path) -> LiveState | None:
-    """Return the last state that was written; None where there is none, or one of a stranger."""
-    path = folder / LIVE
-    try:
-        if not path.is_file():  # a pipe in its place would be waited for
-            return None
-        with path.open("rb") as file:
-            return msgspec.json.decode(file.read(_MOST_LIVE), type=LiveState)
-    except (OSError, *UNREADABLE):
-        return None

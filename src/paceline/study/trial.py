@@ -1,12 +1,20 @@
-"""A trial as users see it: a plain record, the same before and after a restart."""
+"""A trial as users see it: a plain record, the same before and after a restart.
+
+A field says beside its type how it is stored: ``trial_codec`` and ``storage.schema`` go by that.
+"""
+
+# ruff: noqa: RUF009 - ``_stored`` makes a field of a dataclass
 
 from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta
+
+from paceline.records import BatchShape, Count, Real, Scalar, Text
 from paceline.search_space import html
 
 TrialState = Literal["complete", "pruned", "rejected", "failed", "running", "paused"]
@@ -16,6 +24,24 @@ UNDER_WAY = ("running", "paused")
 
 #: The error of a trial that was running when its process ended.
 INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class StoredField:
+    """How a field of a trial is stored, under its own name."""
+
+    kind: Any  # its type there; msgspec checks what is read
+    default: Any
+    # Where it is: in attributes of the trial as it has "begun" or "ended", or in checkpoints of a
+    # search that has the trial "open".
+    forms: str
+
+
+def _stored(kind: Any, default: Any, forms: str) -> Any:
+    metadata = {"stored": StoredField(kind, default, forms)}
+    if isinstance(default, dict | list):
+        return field(default_factory=type(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass
@@ -64,26 +90,26 @@ class Trial:
 
     number: int
     state: TrialState = "running"
-    value: float | None = None
-    hparams: dict[str, Any] = field(default_factory=dict)
-    epochs: int = 0
-    seed: int = 0
-    seconds: float = 0.0
-    program: str | None = None
-    plan: str | None = None
-    not_packed: str | None = None
-    worker: str | None = None
-    history: dict[str, list[float]] = field(default_factory=dict)
-    error: str | None = None
-    best_epoch: int | None = None
-    members: list[list[float]] = field(default_factory=list)
-    continues: int | None = None
-    continued_at: int | None = None
-    rejected: str | None = None
-    enqueued: bool = False
+    value: float | None = _stored(Real | None, None, "open")
+    hparams: dict[str, Any] = _stored(dict[str, Scalar], {}, "begun open")
+    epochs: int = _stored(Count, 0, "open ended")
+    seed: int = _stored(Annotated[int, Meta(ge=0, le=2**63 - 1)], 0, "begun open")
+    seconds: float = _stored(Real, 0.0, "open ended")
+    program: str | None = _stored(Text, None, "open ended")
+    plan: str | None = _stored(Text, None, "open ended")
+    not_packed: str | None = _stored(Text, None, "open ended")
+    worker: str | None = _stored(Text, None, "open ended")
+    history: dict[str, list[float]] = _stored(dict[str, list[Real]], {}, "open ended")
+    error: str | None = _stored(Text, None, "ended")
+    best_epoch: int | None = _stored(Count | None, None, "open ended")
+    members: list[list[float]] = _stored(list[list[Real]], [], "open ended")
+    continues: int | None = _stored(Count | None, None, "begun open ended")
+    continued_at: int | None = _stored(Count | None, None, "begun open ended")
+    rejected: str | None = _stored(Text, None, "begun ended")
+    enqueued: bool = _stored(bool, False, "begun")
     values: list[float] = field(default_factory=list)
-    costs: dict[str, Any] = field(default_factory=dict)
-    batch: Any = None
+    costs: dict[str, Any] = _stored(dict[str, float | str], {}, "ended")
+    batch: Any = _stored(BatchShape | None, None, "open ended")
     violates: bool = False
     by_others: bool = False
     reported: dict[int, float] = field(default_factory=dict)
@@ -129,3 +155,10 @@ class Trial:
         if curves:
             parts.append(html.table(("metric", "curve", *places), curves))
         return html.block(f"trial {self.number}", *parts)
+
+
+#: The fields that are stored under their names. The value is stored so only while no end of the
+#: trial tells it.
+STORED: dict[str, StoredField] = {
+    each.name: each.metadata["stored"] for each in fields(Trial) if each.metadata
+}

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
 
 import msgspec
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    distribution_to_json,
-)
+from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
-from paceline.study.storage.events import (
-    EpochReported,
-    Record,
-    StudyDescribed,
-    TrialAnnotated,
-    TrialCreated,
-    TrialFinished,
-)
-from paceline.study.storage.schema import UNREADABLE, TrialAttributes
-from paceline.study.storage.schema_errors import shown, why
-from paceline.study.trial import Trial, TrialState
+from paceline.records import NOT_FINITE
+from paceline.study.storage.schema import UNREADABLE, TrialAttributes, why
+from paceline.study.trial import STORED, Trial, TrialState
 
 OPTUNA_STATES: dict[str, OptunaState] = {
     "complete": OptunaState.COMPLETE,
@@ -46,22 +33,19 @@ _STATES: dict[OptunaState, TrialState] = {
 #: Attributes of a stored trial beside the user's: the token of the worker that trains it, and a
 #: mark that its worker has withdrawn it, since an earlier trial has the same configuration.
 OWNER, WITHDRAWN = "paceline:owner", "paceline:withdrawn"
-# Fields of a Trial that are attributes of the stored one, beside hparams, history and value.
-_ATTRIBUTES = (
-    "seed",
-    "epochs",
-    "seconds",
-    "program",
-    "plan",
-    "not_packed",
-    "worker",
-    "error",
-    "best_epoch",
-    "continues",
-    "continued_at",
-    "rejected",
-    "batch",
+
+
+def _holds_real(kind: Any) -> bool:
+    return kind == NOT_FINITE or any(map(_holds_real, get_args(kind)))
+
+
+# Fields of a trial, by the forms in which they are stored.
+_BEGUN, _OPEN, _ENDED = (
+    [name for name, stored in STORED.items() if form in stored.forms]
+    for form in ("begun", "open", "ended")
 )
+# Those with floats, which may be NaN or infinite.
+_REAL = {name for name, stored in STORED.items() if _holds_real(stored.kind)}
 #: Whether Optuna reads each constraint of a trial from an attribute of its own, as from 5.0 on.
 NAMED = hasattr(optuna.Trial, "set_constraint")
 #: The end of the attribute in which Optuna's NSGA samplers note the generation of a trial.
@@ -153,17 +137,9 @@ def to_frozen(
     ``owner`` the token of the worker that trains it, and ``attributes`` are system attributes: its
     constraints, and what its sampler noted.
     """
-    attrs: dict[str, Any] = {"hparams": plain(trial.hparams), "seed": trial.seed}
+    attrs = plain({"hparams": {}, **_attributes(trial, _BEGUN)})
     if draw is not None:
         attrs["draw"] = draw
-    if trial.continues is not None:
-        attrs["continues"] = trial.continues
-    if trial.continued_at is not None:
-        attrs["continued_at"] = trial.continued_at
-    if trial.rejected is not None:
-        attrs["rejected"] = trial.rejected
-    if trial.enqueued:
-        attrs["enqueued"] = True
     return create_trial(
         state=OptunaState.RUNNING,
         params=dict(values),
@@ -185,11 +161,18 @@ def identity(trial: FrozenTrial) -> str:
     return f"{owner_of(trial)} {attrs.get('seed')} {attrs.get('continues')} {attrs.get('hparams')}"
 
 
+def _attributes(trial: Trial, names: Sequence[str]) -> dict[str, Any]:
+    """Return fields by name, without those that are None, False, or empty lists and dicts."""
+    found = {name: getattr(trial, name) for name in names}
+    known = {name for name, v in found.items() if isinstance(v, str | int | float)}
+    return {name: v for name, v in found.items() if v or (name in known and v is not False)}
+
+
 def set_fields(trial: Trial, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Set fields of a trial by name, and return those attributes that are no fields."""
     other: dict[str, Any] = {}
     for name, value in attrs.items():
-        if name in _ATTRIBUTES or name in ("history", "costs"):
+        if name in _ENDED:
             setattr(trial, name, value)
         else:
             other[name] = value
@@ -203,14 +186,9 @@ def end_of(
 
     ``other`` are attributes that are no fields of it, ``n`` the objectives of its study.
     """
-    attrs: dict[str, Any] = {
-        name: getattr(trial, name) for name in _ATTRIBUTES if name not in ("seed", *other)
-    }
-    attrs |= {"history": trial.history, **other}
+    attrs = {"history": {}, **_attributes(trial, _ENDED), **other}
     if trial.members:
-        attrs |= {"members": trial.members, "spread": trial.spread}
-    if trial.costs:
-        attrs["costs"] = trial.costs
+        attrs["spread"] = trial.spread
     values = trial.values or ([] if trial.value is None else [trial.value])
     # To Optuna, a failed trial has no value, and a trial has a value for each objective or none.
     if trial.state == "failed" or len(values) != n:
@@ -250,48 +228,36 @@ def _known_attributes(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
     return attrs
 
 
-def from_frozen(stored: FrozenTrial) -> Trial | None:
+def from_frozen(stored: FrozenTrial, *, maximize: bool | None = None) -> Trial | None:
     """Return a stored trial as users see it; None for one that waits to be run or is withdrawn.
 
     A trial that another program stored has its parameters as hparams, and what it reported in place
-    of a history.
+    of a history. Where the direction is given, a trial under way has its best epoch so far, and the
+    value then, of what it has reported.
     """
     state = _STATES.get(stored.state)
     if state is None or WITHDRAWN in stored.system_attrs:
         return None
     attrs = _known_attributes(stored.user_attrs)
     values = list(map(float, stored.values or ()))
-    value = values[0] if values else attrs.get("value")
     trial = Trial(
         stored.number,
         state,
-        value=None if value is None else float(value),
-        hparams=dict(attrs.get("hparams", stored.params)),
+        hparams=dict(stored.params),
         epochs=len(stored.intermediate_values),
-        history={
-            name: list(map(float, column)) for name, column in attrs.get("history", {}).items()
-        },
-        members=[list(map(float, epoch)) for epoch in attrs.get("members", [])],
         values=values if len(values) > 1 else [],
-        costs=dict(attrs.get("costs", {})),
         violates=bool(violation_of(stored)),
         by_others=not is_ours(attrs),
         reported={} if "history" in attrs else dict(sorted(stored.intermediate_values.items())),
-        enqueued=attrs.get("enqueued", False),
     )
-    for name in _ATTRIBUTES:
-        if name in attrs:
-            setattr(trial, name, attrs[name])
+    _set_stored(trial, attrs, STORED)
+    if values:
+        trial.value = values[0]
     if trial.state == "pruned" and trial.rejected is not None:
         trial.state = "rejected"
+    if maximize is not None and trial.state == "running" and trial.value is None:
+        trial.best_epoch, trial.value = best_so_far(stored, maximize) or (trial.best_epoch, None)
     return trial
-
-
-def note_best_so_far(trial: Trial, stored: FrozenTrial, maximize: bool) -> None:
-    """Give a trial under way its best epoch and the value then, of what it has reported."""
-    best = best_so_far(stored, maximize) if trial.state == "running" else None
-    if best is not None and trial.value is None:
-        trial.best_epoch, trial.value = best
 
 
 def best_so_far(stored: FrozenTrial, maximize: bool) -> tuple[int, float] | None:
@@ -311,67 +277,32 @@ def to_json(trial: Trial, *, afresh: bool) -> dict[str, Any]:
     """
     if afresh:
         trial = Trial(trial.number, hparams=trial.hparams, seed=trial.seed)
-    left_out = ("error", "rejected")  # of trials that have ended
-    fields = {name: getattr(trial, name) for name in _ATTRIBUTES if name not in left_out}
-    fields |= {"state": trial.state, "value": trial.value, "history": trial.history}
-    return plain({**fields, "members": trial.members, "hparams": trial.hparams})
+    return plain({"state": trial.state, **{name: getattr(trial, name) for name in _OPEN}})
 
 
 def update_from_json(trial: Trial, was: Mapping[str, Any]) -> None:
     """Restore a trial that is under way again from ``to_json``."""
-    set_fields(trial, {name: was[name] for name in _ATTRIBUTES if name in was})
     trial.state = was["state"]
-    trial.value = None if was["value"] is None else float(was["value"])
-    trial.history = {name: [float(v) for v in column] for name, column in was["history"].items()}
-    trial.members = [[float(value) for value in epoch] for epoch in was["members"]]
+    _set_stored(trial, was, [name for name in _OPEN if name != "hparams"])
 
 
-def journal_fields(trial: FrozenTrial) -> dict[str, Any]:
-    """Return a trial as Optuna's line of a journal tells it that begins a trial."""
-    several = trial.values is not None and len(trial.values) > 1
-    fields = {
-        "state": int(trial.state),
-        "value": None if several else trial.value,
-        "values": trial.values if several else None,
-        "datetime_start": utc_text(trial.datetime_start),
-        "distributions": {
-            name: distribution_to_json(kind) for name, kind in trial.distributions.items()
-        },
-        "params": {
-            name: trial.distributions[name].to_internal_repr(value)
-            for name, value in trial.params.items()
-        },
-        "user_attrs": trial.user_attrs,
-        "system_attrs": trial.system_attrs,
-        "intermediate_values": trial.intermediate_values,
-    }
-    if trial.datetime_complete is not None:
-        fields["datetime_complete"] = utc_text(trial.datetime_complete)
-    return fields
+def _set_stored(trial: Trial, attrs: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Set those fields of these names that there are among attributes."""
+    for name in names:
+        if name in attrs:
+            value = attrs[name]
+            if name in _REAL:
+                value = _numbers(value)
+            setattr(trial, name, dict(value) if isinstance(value, dict) else value)
 
 
-def external_value(kind: BaseDistribution, stored: float) -> Any:
-    """Return a parameter's value of the number that stands for it in a journal.
-
-    Raises ValueError where the number stands for no value of the distribution.
-    """
-    n = len(kind.choices) if isinstance(kind, CategoricalDistribution) else math.inf
-    if not (0 if n < math.inf else -math.inf) <= stored < n:  # false for NaN
-        raise ValueError(f"the value {stored!r} is none of {shown(str(kind))}")
-    return kind.to_external_repr(stored)
-
-
-def local_time(text: str | None) -> datetime | None:
-    """Return a stored time as Optuna shows it: without a zone, by this machine's clock."""
-    if text is None:
-        return None
-    # Through a timestamp it takes a third of the time of ``astimezone``.
-    return datetime.fromtimestamp(datetime.fromisoformat(text).timestamp())
-
-
-def utc_text(time: datetime | None) -> str | None:
-    """Return a time by this machine's clock as it is stored."""
-    return None if time is None else time.astimezone(UTC).isoformat(timespec="microseconds")
+def _numbers(stored: Any) -> Any:
+    """Return numbers of which ``plain`` has made texts, in lists and by name."""
+    if isinstance(stored, dict):
+        return {name: _numbers(each) for name, each in stored.items()}
+    if isinstance(stored, list):
+        return list(map(_numbers if stored and isinstance(stored[0], list) else float, stored))
+    return None if stored is None else float(stored)
 
 
 def plain(value: Any) -> Any:
@@ -387,53 +318,3 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):  # NumPy's scalars and arrays
         return plain(value.tolist())
     return str(value)
-
-
-def folded(batch: list[Record]) -> list[Record]:
-    """Return a batch in which each new trial's later records are part of its first one.
-
-    A slow storage (SQLite syncs the disk for every call) gets large batches, in which many trials
-    begin and end: each of them then takes one call instead of some twenty.
-    """
-    new: dict[int, FrozenTrial] = {}
-    others: list[Record] = []
-    for record in batch:
-        if isinstance(record, TrialCreated):
-            new[record.number] = record.template
-        if isinstance(record, TrialCreated | StudyDescribed) or record.number not in new:
-            others.append(record)
-            continue
-        template = new[record.number]
-        match record:
-            case EpochReported(_, epoch, value):
-                template.intermediate_values[epoch] = value
-            case TrialAnnotated(_, attrs):
-                template.user_attrs = {**template.user_attrs, **attrs}
-            case TrialFinished(_, state, values, attrs, when, noted):
-                template.user_attrs = {**template.user_attrs, **attrs}
-                template.system_attrs = {**template.system_attrs, **noted}
-                template.state, template.values = OPTUNA_STATES[state], values
-                template.datetime_complete = when
-    return others
-
-
-def best_record(trial: Trial, ties: Sequence[int] = ()) -> dict[str, Any]:
-    """Return the best trial as summaries have it: with repeats or folds also its spread.
-
-    ``ties`` are the numbers of other trials with the same value.
-    """
-    return {
-        "number": trial.number,
-        "state": trial.state,
-        "value": trial.value,
-        "hparams": trial.hparams,
-        "epochs": trial.epochs,
-        "best_epoch": trial.best_epoch,
-        **({"spread": trial.spread} if trial.members else {}),
-        **({"ties": list(ties)} if ties else {}),
-    }
-
-
-def front_record(trial: Trial, objectives: Sequence[str]) -> dict[str, Any]:
-    """Return a complete trial of the front as summaries have it: ``best_record`` and its values."""
-    return {**best_record(trial), "values": dict(zip(objectives, trial.values, strict=True))}

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import overload
+from typing import Any, overload
 
 from paceline.errors import StudyError
 from paceline.study.front import front_of
-from paceline.study.objective import Direction, is_better
-from paceline.study.trial import UNDER_WAY, Trial
+from paceline.study.objectives import Direction, is_better
+from paceline.study.trial import INTERRUPTED, UNDER_WAY, Trial
 
 #: Trials to reckon with at the beginning of a search that time ends.
 _FIRST = 24
 
 
 class TrialTable(Sequence[Trial]):
-    """The trials of a study, in the order of their numbers, those still running included.
-
-    Args:
-        study: Name of the study, for messages.
-
-    Attributes:
-        directions: Whether values are to maximize or minimize, one for each objective; empty while
-            that is not known.
-    """
+    """The trials of a study, in the order of their numbers, those still running included."""
 
     def __init__(self, study: str) -> None:
         self._study = study
+        # Of each objective; empty while that is not known.
         self.directions: tuple[Direction, ...] = ()
         self._trials: dict[int, Trial] = {}
 
@@ -44,11 +37,7 @@ class TrialTable(Sequence[Trial]):
         return self._trials.get(number)
 
     def by_number(self, number: int) -> Trial:
-        """Return one trial.
-
-        Raises:
-            StudyError: There is none of this number.
-        """
+        """Return one trial; StudyError where there is none of this number."""
         if number not in self._trials:
             last = f"the last is {max(self._trials)}" if self._trials else "it has none yet"
             raise StudyError(f'study "{self._study}" has no trial {number!r}: {last}.')
@@ -154,16 +143,6 @@ class TrialTable(Sequence[Trial]):
         same = (trial.best_epoch, trial.value) == (source.best_epoch, source.value)
         return source if same else None
 
-    def with_model_of(self, trial: Trial) -> list[Trial]:
-        """Return the trials whose model is that of a trial: itself, and those of one best epoch."""
-        first = self._first_of_model(trial)
-        return [trial, *(t for t in self if t is not trial and self._first_of_model(t) is first)]
-
-    def _first_of_model(self, trial: Trial) -> Trial:
-        while (source := self.repeated_by(trial)) is not None:
-            trial = source
-        return trial
-
     def _first(self, trials: Iterable[Trial]) -> Trial | None:
         """Return the trial with the best value; running searches ask for it ten times a second."""
         there = ((t.value, t.number) for t in trials if t.value is not None)
@@ -176,13 +155,9 @@ class TrialTable(Sequence[Trial]):
         return self._trials[min((sign * value, number) for value, number in numbers)[1]]
 
     def set_direction(self, *directions: Direction) -> None:
-        """Say whether high or low values are good.
+        """Say whether high or low values of each objective are good.
 
-        Args:
-            *directions: One for each objective.
-
-        Raises:
-            StudyError: The study is searched in another direction, or for other objectives.
+        Raises StudyError where the study is searched in another direction, or for other objectives.
         """
         if self.directions not in ((), directions):
             n = len(self.directions)
@@ -245,6 +220,15 @@ def expected_by_time(n_begun: int) -> int:
     return max(_FIRST, 2 * n_begun)
 
 
+def counts(trial: Trial) -> bool:
+    """Whether a trial counts for ``n_trials``.
+
+    A trial that its process left when it died does not, nor one that continues another trial, nor a
+    rejected one.
+    """
+    return trial.error != INTERRUPTED and trial.continues is None and trial.rejected is None
+
+
 def note_logs(history: dict[str, list[float]], epoch: int, logs: Mapping[str, float]) -> None:
     """Note the logs of an epoch, from 1, in a history; those of later epochs are dropped."""
     for name in dict.fromkeys([*history, *logs]):
@@ -287,3 +271,25 @@ def trials_to_continue(
 def rank(value: float, direction: Direction) -> float:
     """Return a key that sorts values, the best first."""
     return -value if direction == "maximize" else value
+
+
+def best_record(trial: Trial, ties: Sequence[int] = ()) -> dict[str, Any]:
+    """Return the best trial as summaries have it: with repeats or folds also its spread.
+
+    ``ties`` are the numbers of other trials with the same value.
+    """
+    return {
+        "number": trial.number,
+        "state": trial.state,
+        "value": trial.value,
+        "hparams": trial.hparams,
+        "epochs": trial.epochs,
+        "best_epoch": trial.best_epoch,
+        **({"spread": trial.spread} if trial.members else {}),
+        **({"ties": list(ties)} if ties else {}),
+    }
+
+
+def front_record(trial: Trial, objectives: Sequence[str]) -> dict[str, Any]:
+    """Return a complete trial of the front as summaries have it: ``best_record`` and its values."""
+    return {**best_record(trial), "values": dict(zip(objectives, trial.values, strict=True))}

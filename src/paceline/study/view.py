@@ -14,7 +14,9 @@ from paceline.errors import StorageError, StudyError
 from paceline.study import trial_codec
 from paceline.study.metadata import META, StoredStudy, check_name, stored_space
 from paceline.study.objectives import objective_names
-from paceline.study.outside import BEAT, asks_to_pause
+from paceline.study.sharing.heartbeat import BEAT, is_searched
+from paceline.study.sharing.requests import asks_to_pause
+from paceline.study.sharing.worker import WORKERS
 from paceline.study.storage.folder import (
     check_folder,
     check_pickles,
@@ -27,8 +29,6 @@ from paceline.study.storage.journal_storage import JournalReplay
 from paceline.study.storage.storage import StudyStorage, uncollected
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable, rank
-from paceline.study.workers.heartbeat import is_searched
-from paceline.study.workers.worker import WORKERS
 
 # How lines of a journal begin that are about trials.
 _OF_TRIALS = tuple(b'{"op_code":%d,' % operation for operation in range(4, 10))
@@ -100,11 +100,9 @@ class StudyView:
         table.set_direction(*self._stored.directions)
         with uncollected():
             for frozen in self._stored.trials:
-                trial = trial_codec.from_frozen(frozen)
-                if trial is None:
-                    continue
-                trial_codec.note_best_so_far(trial, frozen, table.sign < 0)
-                table.add(trial)
+                trial = trial_codec.from_frozen(frozen, maximize=table.sign < 0)
+                if trial is not None:
+                    table.add(trial)
         return table
 
     @property
@@ -126,9 +124,8 @@ class StudyView:
         numbers = [(value, t) for value, t in there if value is not None and not math.isnan(value)]
         numbers.sort(key=lambda pair: rank(pair[0], direction))
         for _, frozen in numbers:
-            trial = trial_codec.from_frozen(frozen)
+            trial = trial_codec.from_frozen(frozen, maximize=maximize)
             if trial is not None and TrialTable.may_be_best(trial):
-                trial_codec.note_best_so_far(trial, frozen, maximize)
                 return trial
         return None
 
@@ -139,11 +136,8 @@ class StudyView:
         """Read a study, and write nothing; None where there is none of this name.
 
         ``storage`` is ``journal:PATH``, an Optuna URL, or None for the journal in ``directory``,
-        the folder of the studies.
-
-        Raises:
-            StudyError: An impossible name, or a study that this version cannot read.
-            StorageError: The storage cannot be opened or read.
+        the folder of the studies. Raises StudyError for an impossible name, or a study that this
+        version cannot read, and StorageError where the storage cannot be opened or read.
         """
         check_name(name)
         check_storage_text(storage)

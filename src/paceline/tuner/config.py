@@ -11,7 +11,7 @@ from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal
 from paceline.executor.remote.cluster import Cluster
 from paceline.report.progress import Progress
-from paceline.study.workers.worker import Worker
+from paceline.study.sharing.worker import Worker
 from paceline.tuner.checkpoint.files import SavePolicy
 from paceline.tuner.constraints import Constraints
 from paceline.tuner.timeouts import WhenStuck

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from paceline.errors import ConstraintError, TrialRejected, UsageError
-from paceline.report.rejections import count_reasons
-from paceline.study.searcher import SearchStrategy
+from paceline.report.formats import count_reasons
+from paceline.study.samplers.samplers import SearchStrategy
 
 #: What bounds may be put on -> how it is counted in a built model.
 _COUNTS: dict[str, Callable[[Any], int]] = {

@@ -13,8 +13,8 @@ from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal
 from paceline.executor.protocol import PackExecutor
 from paceline.report.progress import Progress
-from paceline.study.objective import Objective
-from paceline.study.pruners.pruners import Pruner
+from paceline.study.objectives import Objective
+from paceline.study.pruners.base import Pruner
 from paceline.study.study import Study
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.checkpoint.best_models import TrainedModels

@@ -46,7 +46,7 @@ class TrialCosts:
     builder: ModelBuilder
     models: TrainedModels
     packs: LocalExecutor | None
-    _known: dict[int, dict[str, Any]] = field(init=False, default_factory=dict)
+    # Trials that have trained and wait for a measurement, in the order of their ends.
     _due: list[int] = field(init=False, default_factory=list)
 
     def check(self, hp: HyperParameters) -> None:
@@ -92,44 +92,38 @@ class TrialCosts:
         }
         return {name: int(count[name]()) for name in wanted}
 
-    def begin(self, number: int, costs: Mapping[str, float]) -> None:
-        """Notes what is known of the model of a trial that begins."""
-        self._known[number] = dict(costs)
+    def must_wait(self, number: int, known: Mapping[str, Any]) -> bool:
+        """Whether a trial that has trained all its epochs ends after its latency is measured.
 
-    def of(self, number: int) -> dict[str, Any]:
-        """What is known of a trial's model."""
-        return dict(self._known.get(number, {}))
-
-    def forget(self, number: int) -> None:
-        """Forgets a trial that has ended, or is no longer this search's."""
-        self._known.pop(number, None)
-        if number in self._due:
-            self._due.remove(number)
-
-    def must_wait(self, number: int) -> bool:
-        """Whether a trial that has trained all its epochs ends after its latency is measured."""
-        if "latency" not in self.names or "latency" in self._known.get(number, {}):
+        ``known`` is what is known of its model.
+        """
+        if "latency" not in self.names or "latency" in known:
             return False
         if number not in self._due:
             self._due.append(number)
         return True
+
+    def forget(self, number: int) -> None:
+        """Forgets a trial that has ended, or is no longer this search's."""
+        if number in self._due:
+            self._due.remove(number)
 
     def take_due(self) -> list[int]:
         """The trials that have trained since the last call, and wait for a measurement."""
         due, self._due = self._due, []
         return due
 
-    def measure(self, trial: Trial, known: Mapping[str, Any]) -> None:
+    def measure(self, trial: Trial, known: Mapping[str, Any]) -> dict[str, Any]:
         """Measures the latency of a trial's trained model, unless it was measured before.
 
         ``known`` is what an earlier process has stored of the same trial. Raises whatever the
         user's build or the model's call raises.
         """
         found = {name: known[name] for name in known if name.startswith("latency")}
-        if "latency" not in found:
-            self._wait_for_compilers()
-            found = self._measured(trial)
-        self._known.setdefault(trial.number, {}).update(found)
+        if "latency" in found:
+            return found
+        self._wait_for_compilers()
+        return self._measured(trial)
 
     def _measured(self, trial: Trial) -> dict[str, Any]:
         from paceline.program.initial_weights import changes_kept, values_kept
@@ -140,8 +134,8 @@ class TrialCosts:
             stack.enter_context(changes_kept())
             model = self.models.rebuild(trial)
             stack.enter_context(values_kept(model))
-            if held is not None:
-                apply_weights(model, held[2])
+            if held is not None and held.arrays is not None:
+                apply_weights(model, held.arrays)
             return self._latency(trial, model)
 
     def _latency(self, trial: Trial, model: Any) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from paceline.program.keras_private import all_layers
 from paceline.program.trace import each_number, flat_logs
 from paceline.report import formats
 from paceline.study.ensemble_record import EnsembleRecord
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
 from paceline.study.trial_codec import plain
 
 #: Examples in a step of predictions, and of the measurements that select.

@@ -5,8 +5,8 @@ logs, the shapes of a batch, and whether the model takes the data.
 
 ``trace_ends_of_space`` has two more models traced, so that fewer of the trials need tracing. The
 constants of a program follow laws between the values that were traced
-(``program/constant_laws.py``), and trials drawn at random would widen that range again and again.
-Models at both ends of the space show the whole range at once. That is worth it where every
+(``program/laws/constant_laws.py``), and trials drawn at random would widen that range again and
+again. Models at both ends of the space show the whole range at once. That is worth it where every
 hyperparameter is a continuous number, so that all trials share one structure.
 """
 
@@ -41,7 +41,7 @@ from paceline.executor.protocol import PackExecutor
 from paceline.executor.wide_integers import check_casts
 from paceline.program import keras_private, trace
 from paceline.search_space import HyperParameters, Parameter
-from paceline.study.objective import Objective, resolve_objective
+from paceline.study.objectives import Objective, resolve_objective
 from paceline.study.samplers.values import value_at
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.constraints import REJECTED_IN_A_ROW, Constraints, rejections_text
@@ -268,7 +268,8 @@ def _refusal(model: Any, batch: Any, validation: Any, wrapped: bool) -> Exceptio
 def data_of(inputs: TrialInputs, arguments: SearchArguments) -> ArrayData | None:
     """Arrays like the training data of a trial: all of it, or the first batch; None for none."""
     if inputs.data is None:
-        return arguments.sample
+        data = arguments.loaded.data
+        return data if isinstance(data, ArrayData) else arguments.loaded.sample
     return inputs.data.sample if isinstance(inputs.data, BatchedDataset) else inputs.data
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from paceline.errors import SpaceError, UsageError
-from paceline.report import results, tables
+from paceline.report import tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,7 +68,7 @@ def _rows(frame: Any) -> list[dict[str, Any]]:
 def _hparams_of(frame: Any) -> dict[Any, str]:
     """Column -> the hyperparameter whose values it holds, without the other columns."""
     names = {name: str(name) for name in frame.columns}
-    known = getattr(frame, "attrs", {}).get(results.HPARAMS)
+    known = getattr(frame, "attrs", {}).get(tables.HPARAMS)
     if isinstance(known, Mapping):
         found = {name: known.get(text, text) for name, text in names.items()}
         return {name: text for name, text in found.items() if text is not None}

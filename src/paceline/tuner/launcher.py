@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -21,16 +21,18 @@ from paceline.executor.protocol import PackExecutor
 from paceline.program.canonical import Unpackable
 from paceline.program.trace import refusal
 from paceline.search_space import HyperParameters
-from paceline.study.draft import BuildFailed, Draft
+from paceline.study.proposer import BuildFailed, Draft
+from paceline.study.sharing.peers import ClaimLost
 from paceline.study.trial import Trial
-from paceline.study.workers.shared_study import ClaimLost
 from paceline.tuner.checkpoint.trial_variables import HandedOverTrial, note_batch
 from paceline.tuner.constraints import Constraints
 from paceline.tuner.context import SearchContext
 from paceline.tuner.first_build import make_variables
 from paceline.tuner.members import BuiltTrial, jobs_of, other_models
+from paceline.tuner.peers import PeerWatcher
 from paceline.tuner.progress import ProgressReporter
-from paceline.tuner.trial_events import PeerWatcher, TrialEvents
+from paceline.tuner.running_trials import RunningTrial
+from paceline.tuner.trial_events import TrialEvents
 
 
 class TrialLauncher:
@@ -67,8 +69,7 @@ class TrialLauncher:
             number = self._study.accept(draft, hp, self.n_may_begin)
         except ClaimLost:
             return True
-        self.begin(number, built.epochs)
-        self.submit(number, draft.seed, hp.hparams, built)
+        self.start(number, draft.seed, hp.hparams, built)
         return True
 
     def continue_next(self) -> None:
@@ -98,11 +99,9 @@ class TrialLauncher:
             if self._study.peers.waits:
                 self.to_continue.appendleft(source.number)
             return
-        self.begin(number, built.epochs, extra=True)
-        self.submit(number, draft.seed, hp.hparams, built)
-        running = self._trials.running.get(number)
+        running = self.start(number, draft.seed, hp.hparams, built, extra=True)
         if running is None:
-            return  # it has failed
+            return
         packed = running.not_packed is None and self._packs is not None
         if parts is None or not packed or self._members.size > 1:
             why = f"trial {number} goes on with trial {source.number} by training it from its first"
@@ -117,7 +116,7 @@ class TrialLauncher:
     def to_come(self) -> int | None:
         """Trials still to be asked for; None where only time or the space is a limit."""
         limit = self._arguments.n_trials
-        waiting = self._study.outside.n_waiting  # which run whatever the limit is
+        waiting = self._study.watch.n_waiting  # which run whatever the limit is
         n_left = None if limit is None else max(waiting, limit - self._trials.n_counted)
         limits = [n for n in (n_left, self.n_may_begin) if n is not None]
         return self._strategy.n_to_come(min(limits, default=None))
@@ -136,24 +135,23 @@ class TrialLauncher:
         extra = trial.continues is not None
         try:
             if trial.rejected is not None:
-                self.begin(number, 0)
+                self._trials.begin(number, 0)
                 self._events.rejected(number, TrialRejected(trial.rejected))
                 return 0
             built = self._build_again(trial)
         except Exception as error:
-            self.begin(number, 0, extra=extra)
+            self._trials.begin(number, 0, extra=extra)
             self._events.build_failed(number, error)
             return 0
-        self.begin(number, built.epochs, extra=extra)
-        self.submit(number, trial.seed, trial.hparams, built)
+        running = self.start(number, trial.seed, trial.hparams, built, extra=extra)
         handoff = self._context.handoff
         left = None if handoff is None else handoff.take(trial)
-        return 0 if left is None else self._take_up(number, left)
+        return 0 if running is None or left is None else self._take_up(number, running, left)
 
-    def _take_up(self, number: int, left: HandedOverTrial) -> int:
+    def _take_up(self, number: int, running: RunningTrial, left: HandedOverTrial) -> int:
         """Puts a trial that has been submitted to where its worker left it."""
-        running, packs = self._trials.running.get(number), self._packs
-        if running is None or running.not_packed is not None or packs is None:
+        packs = self._packs
+        if running.not_packed is not None or packs is None:
             return 0
         if self._members.size > 1 or left.epoch >= running.epochs:
             return 0
@@ -161,9 +159,9 @@ class TrialLauncher:
             return 0
         self._study.updates.copy_epochs(number, left.history, left.epoch)
         running.epoch, running.seconds = left.epoch, left.seconds
-        if left.best is not None:
-            epoch, value, weights = left.best
-            self._context.models.best.offer(number, epoch, value, lambda: weights)
+        if (held := left.best) is not None and held.arrays is not None:
+            best = self._context.models.best
+            best.offer(number, held.epoch, held.value, lambda: held.arrays)
         return left.epoch
 
     def resubmit(self, number: int) -> None:
@@ -174,7 +172,7 @@ class TrialLauncher:
         except Exception as error:
             self._events.build_failed(number, error)
             return
-        self.submit(number, trial.seed, trial.hparams, built._replace(epochs=epochs))
+        self._submit(number, trial.seed, trial.hparams, built._replace(epochs=epochs))
 
     def example(self, job: int) -> tuple[Any, TrialInputs, OtherModels | None] | None:
         """What shows the program of a trial that has ended; see ``restored.Example``."""
@@ -185,11 +183,6 @@ class TrialLauncher:
         except Exception:  # the program that it would have shown is compiled when it is needed
             return None
         return built.model, built.inputs, widths
-
-    def begin(self, number: int, epochs: int, *, extra: bool = False) -> None:
-        """Expects reports of a trial; ``extra`` where it continues another one."""
-        self._trials.begin(number, epochs, extra=extra)
-        self._members.begin(number, epochs)
 
     def begin_failed(self, failed: BuildFailed, *, extra: bool = False) -> None:
         """Begins a trial whose build has raised, so that the study has it as a failed one."""
@@ -205,7 +198,7 @@ class TrialLauncher:
                 draft.constraints = constraints.amounts_of(rejected)
         with suppress(ClaimLost):
             number = self._study.accept(draft, failed.hp)
-            self.begin(number, 0, extra=extra)
+            self._trials.begin(number, 0, extra=extra)
             if rejected is not None:
                 self._events.rejected(number, rejected)
                 if draft.values:  # of the user, or of a search that was interrupted
@@ -241,7 +234,8 @@ class TrialLauncher:
             check_labels(model, inputs.data, "training data")
         costs = {}
         if self._context.costs is not None:
-            costs = self._context.costs.of_build(model, inputs, self._again(hp, draft))
+            again = partial(self._build_at, draft.number, hp.hparams, draft.seed)
+            costs = self._context.costs.of_build(model, inputs, again)
         return BuiltTrial(model, epochs, inputs, tuple(hp.parameters.values()), costs)
 
     def _allowed(
@@ -253,43 +247,51 @@ class TrialLauncher:
         inputs: TrialInputs,
     ) -> Any:
         """The trial's model, if it satisfies the constraints; raises TrialRejected if not."""
-        again = None
-        if not model.built:
+        built = model.built
+        if not built:
             # The variables of the trial's model are made when it is traced, from random numbers
             # that nothing else may draw: those of another model are counted.
-            again = self._again(hp, draft)
             make_variables(model, inputs, self._arguments)
         draft.constraints = constraints.check(model, hp.hparams)
-        return model if again is None else again()
+        return model if built else self._build_at(draft.number, hp.hparams, draft.seed)
 
-    def _again(self, hp: HyperParameters, draft: Draft | Trial) -> Callable[[], Any]:
-        """A function that builds the model of a trial once more."""
-        hp_again = self._strategy.hp_again(draft.number, hp.hparams)
-        return partial(self._context.builder, hp_again, draft.seed)
-
-    def _rebuilder(self, number: int, hparams: dict[str, Any]) -> Callable[[int], Any]:
-        """A function that builds the model of a trial once more, from a seed."""
-        builder, strategy = self._context.builder, self._strategy
-        return lambda seed: builder(strategy.hp_again(number, hparams), seed)
+    def _build_at(self, number: int, hparams: Mapping[str, Any], seed: int) -> Any:
+        """Builds the model of a trial once more."""
+        return self._context.builder(self._strategy.hp_again(number, hparams), seed)
 
     def other_models(
         self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial
     ) -> OtherModels | None:
         """Builds models like a trial's; None where it is to have a program of its own."""
-        context, strategy = self._context, self._strategy
         return other_models(
-            lambda values: context.builder(strategy.hp_again(number, values), seed),
+            lambda values: self._build_at(number, values, seed),
             hparams,
             built,
-            context.widths,
-            context.family_trials,
+            self._context.widths,
+            self._context.family_trials,
             number * self._members.size,
         )
 
-    def submit(self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial) -> None:
+    def start(
+        self,
+        number: int,
+        seed: int,
+        hparams: dict[str, Any],
+        built: BuiltTrial,
+        *,
+        extra: bool = False,
+    ) -> RunningTrial | None:
+        """Begins a trial, and hands it to an executor; None if it fails at once.
+
+        ``extra``: it continues another trial.
+        """
+        self._trials.begin(number, built.epochs, extra=extra)
+        self._submit(number, seed, hparams, built)
+        return self._trials.running.get(number)
+
+    def _submit(self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial) -> None:
         """Hands a trial that has begun to an executor; one that cannot be traced fails."""
-        if self._context.costs is not None:
-            self._context.costs.begin(number, built.costs)
+        self._trials.running[number].costs = dict(built.costs)
         note_batch(self._study, number, built.model, built.inputs)
         stuck = self._timeout.known_stuck(number)
         if stuck is not None:
@@ -307,7 +309,7 @@ class TrialLauncher:
     ) -> None:
         """Submits a trial to the executor that can train it."""
         began = time.perf_counter()
-        rebuild = self._rebuilder(number, hparams)
+        rebuild = partial(self._build_at, number, hparams)
         widths = self.other_models(number, seed, hparams, built)
         jobs = jobs_of(number, seed, built, self._arguments, rebuild, hparams, widths=widths)
         self.seconds += time.perf_counter() - began
@@ -332,7 +334,6 @@ class TrialLauncher:
                 packs.demand.expected = min(packs.demand.expected, size * most)
         else:
             packs.demand.expected = size * most if most else packs.max_slots
-        packs.demand.by_time = self._asker.by_time
         packs.demand.family = size * self._proposer.families.wave
         try:
             for job in jobs:
@@ -369,7 +370,7 @@ class TrialPrefetch:
         progress: ProgressReporter,
     ) -> None:
         self._asker, self._proposer = context.study.asker, context.study.proposer
-        self._study_peers, self._outside = context.study.peers, context.study.outside
+        self._study_peers, self._watch = context.study.peers, context.study.watch
         self._arguments, self._packs, self._fit = context.arguments, context.packs, context.fit
         self._trials, self._timeout = context.trials, context.timeout
         self._pruned = context.pruner is not None
@@ -454,7 +455,7 @@ class TrialPrefetch:
             return True
         if (self._may_begin if self._training else self._launcher.n_may_begin) == 0:
             return True
-        if self._launcher.to_continue or self._outside.n_waiting:
+        if self._launcher.to_continue or self._watch.n_waiting:
             return False
         if self._launcher.over or self._proposer.exhausted:
             return True

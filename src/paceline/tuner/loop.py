@@ -16,12 +16,13 @@ from paceline.search_space import HyperParameters
 from paceline.study.pruners.pbt import PopulationPruner
 from paceline.tuner.context import SearchContext
 from paceline.tuner.launcher import TrialLauncher, TrialPrefetch
+from paceline.tuner.peers import PeerWatcher
 from paceline.tuner.progress import ProgressReporter, SearchStopped
 from paceline.tuner.recording import LiveWriter, TimelineRecorder
 from paceline.tuner.search_state import SearchCheckpointer
 from paceline.tuner.stopping import SearchEnd
 from paceline.tuner.timeouts import shielded
-from paceline.tuner.trial_events import PeerWatcher, PrunerVerdicts, TrialEvents
+from paceline.tuner.trial_events import PrunerVerdicts, TrialEvents
 
 if TYPE_CHECKING:
     from paceline.tuner.population import Population
@@ -62,6 +63,7 @@ class SearchLoop:
         )
         if self._packs is not None:
             self._packs.steady = _is_steady(context)
+            self._packs.demand.by_time = context.arguments.timeout is not None
         self._population: Population | None = None
         if isinstance(context.pruner, PopulationPruner):
             from paceline.tuner.population import Population  # plain searches need none of it
@@ -121,8 +123,7 @@ class SearchLoop:
         """One round: asks for trials, trains for an epoch; False at the end of the search."""
         self._context.models.save_if_due(self._context.notes)
         self._study.writer.check_storage()
-        if self._events.several is not None:
-            self._events.several.measure_due()
+        self._events.measure_due()
         self._peers.look()
         if self._peers.paused:
             self._pause()
@@ -343,9 +344,9 @@ class EpochReports:
         if number not in self._trials.running:
             return "stop"
         if self._members.size == 1:
-            return self._members.receive(report, self)
+            return self._members.receive(report, self.of_trial)
         value = self._value_of(report.logs)
-        member = self._members.name_of(report.number, len(self._context.arguments.folds))
+        member = self._members.name_of(report.number, self._context.arguments.folds or 0)
         error = self._not_finite(
             report, value, self._study.trials.by_number(number).hparams, member
         )
@@ -353,7 +354,7 @@ class EpochReports:
             self._events.training_failed(number, error)
             return "stop"
         self._strategy.on_member_result(number, value, report.weights)
-        answer = self._members.receive(report, self)
+        answer = self._members.receive(report, self.of_trial)
         if number in self._trials.running and self._must_leave(report):
             return "stop"
         return answer

@@ -13,11 +13,11 @@ that the first member is rarely ahead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,40 +31,14 @@ from paceline.executor.base import (
     OtherModels,
     Weights,
 )
+from paceline.executor.fit import FitExecutor
+from paceline.executor.protocol import PackExecutor
 from paceline.pack.callbacks.per_trial import CallbackFactory
-from paceline.program.files import get_parts, put_parts
 from paceline.search_space import HyperParameters
 from paceline.search_space.parameter import Parameter
 from paceline.study.trials import expected_by_time
 from paceline.tuner.arguments import SearchArguments
-
-
-class DropsJobs(Protocol):
-    """An executor that can forget jobs."""
-
-    def drop(self, number: int) -> None:
-        """Forgets a job that does not train now."""
-        ...
-
-
-class PausesJobs(DropsJobs, Protocol):
-    """An executor that can also pause jobs."""
-
-    def resume(self, number: int) -> None:
-        """Trains a paused job on."""
-        ...
-
-    def in_slot(self, number: int) -> bool:
-        """Whether a job is in a slot."""
-        ...
-
-
-class HandlesReports(Protocol):
-    """Handles the reports of whole trials."""
-
-    def of_trial(self, report: EpochReport) -> Answer:
-        """Handles an epoch of a trial, and says what becomes of the trial."""
-        ...
+from paceline.tuner.running_trials import RunningTrials, TrialMembers
 
 
 class BuiltTrial(NamedTuple):
@@ -104,7 +78,7 @@ def jobs_of(
     jobs = [
         job_of(
             JobSpec(
-                number=number * arguments.n_members + repeat * max(1, len(arguments.folds)),
+                number=number * arguments.n_members + repeat * (arguments.folds or 1),
                 trial=number,
                 seed=seed,
                 epochs=built.epochs,
@@ -136,7 +110,7 @@ def job_of(
         callbacks = partial(
             _callbacks_of, arguments.callbacks, spec.hparams, files, arguments.n_members
         )
-    folds = arguments.folds
+    folds = arguments.loaded.folds
     return Job(
         number=spec.number,
         seed=own,
@@ -200,144 +174,21 @@ def _callbacks_of(
     return callbacks.of(files.format(trial=trial), HyperParameters(values=hparams), model)
 
 
-class TrialMembers:
-    """The ``size`` members of one trial, by the numbers of their jobs."""
-
-    def __init__(self, number: int, size: int, epochs: int) -> None:
-        self.number, self.epochs = number, epochs
-        self.jobs = range(number * size, (number + 1) * size)  # the first member's first
-        self.complete = 0  # epochs that all members have reported
-        self.trained = dict.fromkeys(self.jobs, 0)  # job -> epochs it has reported
-        self.waiting: set[int] = set()  # jobs paused until the others have caught up
-        self.verdict: Answer = "continue"  # to the last epoch that all have reported
-        # Job -> the latest value of each of its logs; not every epoch validates.
-        self.latest: dict[int, dict[str, float]] = {}
-        self.ended: set[int] = set()  # jobs that train no further
-        self._reports: dict[int, dict[int, Mapping[str, float]]] = {}  # epoch -> job -> logs
-        self._held: Weights | None = None  # what ``_fetch`` returns, once it is copied
-        self._seconds = 0.0
-        self._wall = dict.fromkeys(self.jobs, 0.0)  # since the trial's last epoch
-        self._fetch: Callable[[], Weights] | None = None  # the first member's latest weights
-
-    def add(self, report: EpochReport) -> None:
-        """Takes in an epoch of a member."""
-        job, epoch = report.number, report.epoch
-        self.trained[job] = epoch
-        self._seconds += report.seconds
-        self._wall[job] += report.wall
-        self._reports.setdefault(epoch, {})[job] = report.logs
-        self.latest[job] = {**self.latest.get(job, {}), **report.logs}
-        if report.last:
-            self.ended.add(job)
-        if job == self.jobs[0]:
-            self._fetch, self._held = report.weights, None
-            if report.last and epoch < self.epochs:
-                self.hold()  # its pack drops the weights, and other members may train on
-
-    def due(self, report: EpochReport) -> EpochReport | None:
-        """The trial's next epoch, once all members have trained it or ended before it; else None.
-
-        Its logs are means over the members; plan and program are those of ``report``, the last one.
-        """
-        epoch = self.complete + 1
-        logs = self._reports.get(epoch, {})
-        if not logs:
-            return None
-        # A member that a callback has stopped counts with the last value of each log.
-        logs = {job: self.latest[job] for job in self.ended} | logs
-        logs_of_all = [logs[job] for job in self.jobs if job in logs]
-        if len(logs_of_all) < len(self.jobs):
-            return None
-        del self._reports[epoch]
-        assert self._fetch is not None
-        self.complete, seconds, self._seconds = epoch, self._seconds, 0.0
-        wall, self._wall = max(self._wall.values()), dict.fromkeys(self.jobs, 0.0)
-        return EpochReport(
-            number=self.number,
-            epoch=epoch,
-            logs=_mean(logs_of_all),
-            seconds=seconds,
-            program=report.program,
-            plan=report.plan,
-            weights=self._fetch,
-            members=logs_of_all,
-            wall=wall,
-            worker=report.worker,
-            last=len(self.ended) == len(self.jobs) and not self._reports,
-        )
-
-    def hold(self) -> None:
-        """Copies the first member's weights, for when the other members have caught up."""
-        assert self._fetch is not None
-        self._hold(self._fetch())
-
-    def _hold(self, weights: Weights) -> None:
-        self._held, self._fetch = weights, lambda: weights
-
-    def snapshot(self, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-        """How far each member is, as JSON values; weights that are held go into ``arrays``."""
-        sizes = None
-        if self._held is not None:
-            sizes = put_parts(f"team.{self.number}", self._held, arrays)
-        return {
-            "complete": self.complete,
-            "trained": list(self.trained.items()),
-            "waiting": sorted(self.waiting),
-            "verdict": self.verdict,
-            "reports": [
-                [epoch, job, dict(logs)]
-                for epoch, found in self._reports.items()
-                for job, logs in found.items()
-            ],
-            "latest": list(self.latest.items()),
-            "ended": sorted(self.ended),
-            "seconds": self._seconds,
-            "wall": list(self._wall.items()),
-            "held": sizes,
-        }
-
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Puts the members back to where they were when ``snapshot`` was called."""
-        self.complete, self.verdict = facts["complete"], facts["verdict"]
-        self.trained, self.waiting = dict(facts["trained"]), set(facts["waiting"])
-        for epoch, job, logs in facts["reports"]:
-            self._reports.setdefault(epoch, {})[job] = logs
-        self.ended, self.latest = set(facts["ended"]), dict(facts["latest"])
-        self._seconds, self._wall = facts["seconds"], dict(facts["wall"])
-        if facts["held"] is not None:
-            trainable, fixed = get_parts(f"team.{self.number}", facts["held"], arrays)
-            self._hold((trainable, fixed))
-
-
 @dataclass(eq=False, repr=False)
 class MemberReports:
     """Makes reports of trials from the reports of their members."""
 
     size: int  # members of each trial; with 1, reports and answers pass through unchanged
     together: bool  # whether members wait for each other after every epoch, for a pruner's verdict
-    packs: PausesJobs | None  # trains members side by side
-    fit: DropsJobs  # trains the others one after another: there no member can wait for another
-    _trials: dict[int, TrialMembers] = field(init=False, default_factory=dict)
-
-    def begin(self, number: int, epochs: int) -> TrialMembers:
-        """Expects reports of the members of a trial."""
-        self._trials[number] = TrialMembers(number, self.size, epochs)
-        return self._trials[number]
+    packs: PackExecutor | None  # trains members side by side
+    fit: FitExecutor  # trains the others one after another: there no member can wait for another
+    trials: RunningTrials
+    # Trial -> fetches the weights of its first member, which has reported and has no answer yet.
+    _fetch: dict[int, Callable[[], Weights]] = field(init=False, default_factory=dict)
 
     def jobs_of(self, number: int) -> range:
         """The numbers of a trial's jobs, the first member's first."""
         return range(number * self.size, (number + 1) * self.size)
-
-    def snapshot(self, numbers: Iterable[int], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-        """How far members of trials are, as JSON values and arrays; empty with one member each."""
-        if self.size == 1:
-            return {}
-        return {str(number): self._trials[number].snapshot(arrays) for number in numbers}
-
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Puts the members of trials that have begun back to where they were."""
-        for number, was in facts.items():
-            self._trials[int(number)].restore(was, arrays)
 
     def trial_of(self, job: int) -> int:
         """The number of the trial that a job is a member of."""
@@ -353,42 +204,78 @@ class MemberReports:
 
     def trained(self, job: int) -> int:
         """Epochs that a job of a running trial has reported."""
-        return self._trials[self.trial_of(job)].trained[job]
+        running = self.trials.running[self.trial_of(job)]
+        return running.epoch if running.members is None else running.members.trained.get(job, 0)
 
     def is_first(self, job: int) -> bool:
         """Whether a job is its trial's first member, which executors begin with last."""
         return job % self.size == 0
 
-    def receive(self, report: EpochReport, handler: HandlesReports) -> LateAnswer:
-        """Handles the report of a job; ``handler`` that of the trial, once all members have it.
+    def receive(self, report: EpochReport, of_trial: Callable[[EpochReport], Answer]) -> LateAnswer:
+        """Handles the report of a job; ``of_trial`` that of its trial, once all members have it.
 
         The answer may be a function that returns it, to be called when the round has all reports.
         """
         number = self.trial_of(report.number)
-        members = self._trials.get(number)
-        if members is None:
+        running = self.trials.get(number)
+        if running is None:
             return "stop"  # another member has failed
         if self.size == 1:
-            members.trained[report.number] = report.epoch
-            return handler.of_trial(report)
+            return of_trial(report)
+        if running.members is None:
+            running.members = TrialMembers()
+        members = running.members
         members.add(report)
-        while (mean := members.due(report)) is not None:
-            members.verdict = handler.of_trial(mean)
+        if self.is_first(report.number):
+            self._fetch[number], members.held = report.weights, None
+            if report.last and report.epoch < running.epochs:
+                # Its pack drops the weights, and the other members may train on.
+                members.held = self._fetch.pop(number)()
+        while (mean := self._mean(number, members, report)) is not None:
+            members.verdict = of_trial(mean)
             if members.verdict != "continue":
                 break
             self._catch_up(members)
         return lambda: self._answer(number, report)
 
+    def _mean(self, number: int, members: TrialMembers, report: EpochReport) -> EpochReport | None:
+        """The trial's next epoch, once all members have trained it or ended before it; else None.
+
+        Its logs are means over the members; plan and program are those of ``report``, the last one.
+        """
+        logs = members.due(self.jobs_of(number))
+        if logs is None:
+            return None
+        members.complete += 1
+        del members.reports[members.complete]
+        seconds, members.seconds = members.seconds, 0.0
+        wall, members.wall = max(members.wall.values(), default=0.0), {}
+        held = members.held
+        names = [name for name in logs[0] if all(name in each for each in logs)]
+        return replace(
+            report,
+            number=number,
+            epoch=members.complete,
+            logs={name: sum(each[name] for each in logs) / len(logs) for name in names},
+            seconds=seconds,
+            weights=self._fetch[number] if held is None else lambda: held,
+            members=logs,
+            state=None,
+            wall=wall,
+            last=len(members.ended) == self.size and not members.reports,
+        )
+
     def resume(self, number: int) -> None:
         """Trains all members of a paused trial on."""
-        members = self._trials[number]
+        members = self.trials.running[number].members or TrialMembers()
         members.verdict = "continue"
-        members.waiting.update(job for job in members.jobs if job not in members.ended)
+        members.waiting.update(job for job in self.jobs_of(number) if job not in members.ended)
         self._catch_up(members)
 
     def end(self, number: int) -> None:
         """Forgets a trial that has ended: its members that train stop when they report."""
-        for job in self._trials.pop(number).jobs:
+        self._fetch.pop(number, None)
+        for job in self.jobs_of(number):
             self.fit.drop(job)
             if self.packs is not None:
                 self.packs.drop(job)
@@ -400,36 +287,31 @@ class MemberReports:
     def withdraw(self, number: int) -> None:
         """Takes a trial's jobs back from the packs, because ``fit`` will train them."""
         if self.packs is not None:
-            for job in self._trials[number].jobs:
+            for job in self.jobs_of(number):
                 self.packs.drop(job)
 
     def _catch_up(self, members: TrialMembers) -> None:
         assert self.packs is not None or not members.waiting
-        for job in sorted(
-            members.waiting
-        ):  # each goes to the front of the queue: the first trains last
+        # Each goes to the front of the queue: the first trains last.
+        for job in sorted(members.waiting):
             if self.packs is not None:
                 self.packs.resume(job)
         members.waiting.clear()
 
     def _answer(self, number: int, report: EpochReport) -> Answer:
-        members = self._trials.get(number)
-        if members is None:
+        running, first = self.trials.get(number), self.is_first(report.number)
+        fetch = self._fetch.pop(number, None) if first else None
+        if running is None:
             return "stop"
+        members, packed = running.members, report.plan != "fit"
+        assert members is not None
         if report.epoch <= members.complete or members.verdict == "stop":
             return "stop" if report.last else members.verdict
-        first, packed = self.is_first(report.number), report.plan != "fit"
         if not packed or not (first or self.together):
             return "continue"
-        if first:
-            members.hold()
-        if report.last or report.epoch >= members.epochs:
+        if fetch is not None:
+            members.held = fetch()
+        if report.last or report.epoch >= running.epochs:
             return "stop"
         members.waiting.add(report.number)
         return "pause"
-
-
-def _mean(members: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """The mean of every log that all members have."""
-    names = [name for name in members[0] if all(name in logs for logs in members)]
-    return {name: sum(logs[name] for logs in members) / len(members) for name in names}

@@ -14,7 +14,7 @@ from paceline.executor.remote.host import HostOptions
 from paceline.executor.remote.messages import KeptWeights
 from paceline.pack.mesh import check_mesh
 from paceline.program.numbers import number_settings
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
 from paceline.study.samplers.samplers import strategy_of
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.checkpoint.best_models import TrainedModels

@@ -17,11 +17,11 @@ from paceline.errors import StorageError, TrialRejected, UsageError
 from paceline.executor.grouping import Group
 from paceline.executor.local import LocalExecutor
 from paceline.search_space import HyperParameters, Parameter
-from paceline.study.draft import BuildFailed, Draft
+from paceline.study.proposer import BuildFailed, Draft
 from paceline.study.pruners.exploration import copy_seed, exploration_rng, explored
 from paceline.study.pruners.pbt import Exchange, PopulationPruner
+from paceline.study.sharing.peers import ClaimLost
 from paceline.study.trial import UNDER_WAY, Trial
-from paceline.study.workers.shared_study import ClaimLost
 from paceline.tuner.context import SearchContext
 from paceline.tuner.effects import Effect, Effects
 from paceline.tuner.launcher import TrialLauncher
@@ -146,7 +146,7 @@ class Population:
         n_trials = self._context.arguments.n_trials
         if stopping is None or n_trials is None:
             return
-        n_new = max(study.outside.n_waiting, n_trials - self._trials.n_counted, 0)
+        n_new = max(study.watch.n_waiting, n_trials - self._trials.n_counted, 0)
         under_way = UNDER_WAY if study.resumed else ()
         open_trials = [trial for trial in study.trials if trial.state in under_way]
         stopping.check_population(n_new, [t for t in open_trials if t.continues is not None])
@@ -243,9 +243,7 @@ class Population:
                         "the population waits for; see that it answers, then resume the search."
                     ) from None
                 time.sleep(1.0)
-        self._launcher.begin(number, built.epochs, extra=True)
-        self._launcher.submit(number, draft.seed, hp.hparams, built)
-        if number in self._trials.running:
+        if self._launcher.start(number, draft.seed, hp.hparams, built, extra=True) is not None:
             self._take_over(number, source, exchange.epoch, built.model)
 
     def _copy_builder(self, source: Trial) -> Callable[[HyperParameters, Draft], BuiltTrial]:
@@ -341,7 +339,6 @@ class Population:
                 )
         self._study.updates.copy_epochs(number, source.history, epoch)
         running.epoch, running.seconds = epoch, paused.seconds
-        held = self._context.models.best.held(source.number)
-        if held is not None:
-            at, value, weights = held
-            self._context.models.best.offer(number, at, value, lambda: weights)
+        best = self._context.models.best
+        if (held := best.held(source.number)) is not None:
+            best.offer(number, held.epoch, held.value, lambda: held.arrays)

@@ -15,11 +15,11 @@ from paceline.executor.reporting import ExecutorTimings, Seconds
 from paceline.program.keras_backend import reason
 from paceline.report import formats
 from paceline.report.forecast import Pace, pace_of, rounds_left
+from paceline.report.formats import grouped
 from paceline.report.progress import Progress, TrialRow, WorkerRow
-from paceline.report.rejections import grouped
 from paceline.search_space import html
 from paceline.study.trial import Trial
-from paceline.study.trial_codec import best_record, front_record
+from paceline.study.trials import best_record, front_record
 from paceline.tuner.context import SearchContext
 from paceline.tuner.stopping import SearchEnd
 

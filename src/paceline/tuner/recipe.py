@@ -12,11 +12,11 @@ from paceline.data.inputs import OF_DATA
 from paceline.executor.base import Job, JobSpec, SearchData
 from paceline.executor.model_builder import ModelBuilder
 from paceline.search_space import HyperParameters
-from paceline.tuner.arguments import SearchArguments
+from paceline.tuner.arguments import ARGUMENTS, SearchArguments
 from paceline.tuner.members import BuiltTrial, job_of, other_models
 
 #: Arguments of ``search`` that may be functions of hp, beside those of the data.
-_NUMBERS = ("epochs", "batch_size", "initial_epoch", "validation_batch_size", "class_weight")
+_NUMBERS = (*(name for name, spec in ARGUMENTS.items() if spec.by_hp), "class_weight")
 
 
 @dataclass(frozen=True)

@@ -8,28 +8,21 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from paceline.program.files import write_atomically
-from paceline.report.progress import Progress
+from paceline.records import SlotStay
+from paceline.report.progress import LATELY, LIVE, WATCHED, LivePack, LiveSlot, LiveState, Progress
 from paceline.study.timeline import (
-    LATELY,
-    LIVE,
     SUFFIX,
     TIMELINE,
-    WATCHED,
-    Compiled,
     Forecast,
-    LivePack,
-    LiveSlot,
-    LiveState,
-    PackMade,
     SearchBegun,
-    SlotStay,
     Spent,
     TimelineRecord,
 )
@@ -112,23 +105,13 @@ class TimelineRecorder:
             return
         stays, packs = self._packs.timeline.take(all_ended=all_ended)
         for made in packs:
-            began = self._moment(made.began)
-            self._records.append(PackMade(made.pack, made.slots, began, made.program, made.plan))
+            made.began = self._moment(made.began)
+            self._records.append(made)
         for stay in stays:
-            trial = self._study.trials.get(self._members.trial_of(stay.job))
+            trial = self._study.trials.get(self._members.trial_of(stay.trial))
             if trial is not None:
-                record = SlotStay(
-                    trial.number,
-                    stay.pack,
-                    stay.slot,
-                    self._moment(stay.began),
-                    self._moment(stay.ended),
-                    stay.epochs,
-                    stay.program,
-                    stay.plan,
-                    stay.worker,
-                )
-                self._stays.append((trial, record))
+                stay.began, stay.ended = self._moment(stay.began), self._moment(stay.ended)
+                self._stays.append((trial, stay))
 
     @property
     def due(self) -> bool:
@@ -166,13 +149,11 @@ class TimelineRecorder:
             self._stays.clear()
             return
         if self._packs is not None:
-            for step in self._packs.compiled_steps():
-                if step.key not in self._known:
-                    self._known.add(step.key)
+            for key, step in self._packs.compiled_steps().items():
+                if key not in self._known:
+                    self._known.add(key)
                     began, ended = self._moment(step.began), self._moment(step.ended)
-                    self._records.append(
-                        Compiled(began, ended, step.program, step.plan, step.slots, step.from_cache)
-                    )
+                    self._records.append(msgspec.structs.replace(step, began=began, ended=ended))
         for trial, stay in self._stays:
             stay.trial = trial.number
         records = [*self._records, *(stay for _, stay in self._stays)]
@@ -199,7 +180,7 @@ class TimelineRecorder:
 def is_watched(folder: Path) -> bool:
     """Whether somebody has looked lately."""
     try:
-        return time.time() - os.stat(folder / WATCHED).st_mtime < LATELY
+        return time.time() - (folder / WATCHED).stat().st_mtime < LATELY
     except OSError:
         return False
 
@@ -208,14 +189,6 @@ def write_live(folder: Path, state: LiveState) -> None:
     """Replace what is there; a disk that cannot be written costs the view, and not the search."""
     with contextlib.suppress(OSError):
         write_atomically(folder / LIVE, msgspec.json.encode(state))
-
-
-class HasProgress(Protocol):
-    """A search that says how far it is."""
-
-    def progress(self, phase: str) -> Progress:
-        """The search at this moment."""
-        ...
 
 
 class LiveWriter:
@@ -243,36 +216,14 @@ class LiveWriter:
     def write(self, progress: Progress) -> None:
         """Writes the search at this moment."""
         self._written = True
-        write_live(self._folder, self._state(progress))
+        packs = [] if progress.phase == "done" else self._live_packs()
+        shown = replace(progress, rows=(), workers=())
+        write_live(self._folder, LiveState(time.time(), shown, packs, list(self._notes)))
 
-    def finish(self, search: HasProgress) -> None:
+    def finish(self, progress: Callable[[str], Progress]) -> None:
         """Writes that the search has ended, if anything was written."""
         if self._written:
-            write_live(self._folder, self._state(search.progress("done")))
-
-    def _state(self, progress: Progress) -> LiveState:
-        return LiveState(
-            at=time.time(),
-            phase=progress.phase,
-            complete=progress.n_complete,
-            pruned=progress.n_pruned,
-            failed=progress.n_failed,
-            rejected=progress.n_rejected,
-            running=progress.n_running,
-            n_trials=progress.n_trials,
-            rate=_finite(progress.rate),
-            seconds=progress.seconds,
-            seconds_left=_finite(progress.seconds_left),
-            busy=_finite(progress.busy),
-            devices=progress.devices,
-            objective=progress.objective,
-            best_number=progress.best_number,
-            best_value=_finite(progress.best_value),
-            best_hparams=dict(progress.best_hparams),
-            n_front=progress.n_front if progress.others else None,
-            packs=[] if progress.phase == "done" else self._live_packs(),
-            notes=list(self._notes),
-        )
+            self.write(progress("done"))
 
     def _live_packs(self) -> list[LivePack]:
         if self._packs is None:
@@ -289,8 +240,4 @@ class LiveWriter:
         running, trial = self._trials.running.get(number), self._study.trials.get(number)
         if running is None or trial is None:
             return None
-        return LiveSlot(number, trial.epochs, running.epochs, _finite(trial.value))
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+        return LiveSlot(number, trial.epochs, running.epochs, trial.value)

@@ -17,35 +17,13 @@ from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal
 from paceline.program.canonical import Unpackable
-from paceline.report.summary import STOPPING_RULES
 from paceline.search_space import HyperParameters
 from paceline.study.lineage import Stretch
 from paceline.study.trial import Trial
 from paceline.study.trials import note_logs
-from paceline.tuner.arguments import SearchArguments
+from paceline.tuner.arguments import ARGUMENTS, SearchArguments
 from paceline.tuner.members import BuiltTrial, MemberReports, jobs_of
-
-#: Arguments of a search that are of use here, and their values when they are not given.
-_NONE_GIVEN: dict[str, Any] = {
-    "validation_data": None,
-    "validation_split": 0.0,
-    "batch_size": None,
-    "n_trials": 1,
-    "timeout": None,
-    "shuffle": True,
-    "class_weight": None,
-    "sample_weight": None,
-    "validation_batch_size": None,
-    "initial_epoch": 0,
-    "steps_per_epoch": None,
-    "validation_steps": None,
-    "validation_freq": 1,
-    "allow_nan": False,
-    "repeats": 1,
-    "folds": None,
-    "needs_end": False,
-}
-
+from paceline.tuner.running_trials import RunningTrials
 
 #: Other trials of a search whose models are traced before one is trained again.
 _SHOWN = 4
@@ -93,29 +71,31 @@ class Reproduction:
 
 def arguments_again(
     stored: Mapping[str, Any], given: Mapping[str, Any], n_epochs: int, x: Any
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments to train one trial with, as it was: those of ``search``, others of ``fit``.
+) -> dict[str, Any]:
+    """The arguments of ``search`` to train one trial with, as it was, without x and y.
 
     ``stored`` are the arguments of the search, as far as the study remembers them: no functions of
     hp, which must be given again. ``given`` come first. ``n_epochs`` are recorded of the trial. A
     data set ``x`` has its own batches.
     """
-    for name in ("batch_size", "initial_epoch"):
-        by_hp = name in stored and stored[name] is None and not is_data_set(x)
-        if by_hp and name not in given:
+    for name, spec in ARGUMENTS.items():
+        by_hp = spec.by_hp and name in stored and stored[name] is None and not is_data_set(x)
+        if by_hp and name not in ("epochs", *given):
             raise UsageError(
                 f"{name}: it was a function of hp in the search, and a study keeps no functions; "
                 f"give {name}= as the search had it, None where it had none."
             )
-    others = {**{name: value for name, value in stored.items() if value is not None}, **given}
-    if "callbacks" not in given:
-        others.pop("callbacks", None)  # the study remembers their names alone
-    for name in ("epochs", "n_trials", "timeout", "trial_timeout", "verbose", *STOPPING_RULES):
-        others.pop(name, None)
-    known = {name: others.pop(name, value) for name, value in _NONE_GIVEN.items()}
-    before = known["initial_epoch"]
-    known["epochs"] = n_epochs + (0 if callable(before) else int(before or 0))
-    return known, others
+    found = {name: value for name, value in stored.items() if value is not None}
+    found.pop("callbacks", None)  # the study remembers their names alone
+    # Those that are not in the key of a checkpoint say when a search ends, not how a trial trains.
+    found = {
+        name: value
+        for name, value in {**found, **given}.items()
+        if name != "verbose" and (name not in ARGUMENTS or ARGUMENTS[name].key)
+    }
+    before = found.get("initial_epoch")
+    found["epochs"] = n_epochs + (0 if callable(before) else int(before or 0))
+    return found
 
 
 def train_again(
@@ -144,7 +124,10 @@ def train_again(
             f"the weights of trial {line[0].trial.continues}, which the study no longer has, so it "
             "cannot be trained again."
         )
-    packs = _packs(arguments) if trial.plan != "fit" else None
+    data = arguments.pack_data if trial.plan != "fit" else None
+    packs = None
+    if data is not None:
+        packs = LocalExecutor(data, PackOptions(slots=1, plan="sequential"))
     replay = _LineReplay(builder, arguments, packs, line[-1].last)
     replay.show(each.hparams for each in beside if each.number != trial.number)
     try:
@@ -169,8 +152,9 @@ class _LineReplay:
     ) -> None:
         self._builder, self._arguments = builder, arguments
         self._packs, self._epochs = packs, epochs
-        self._fit = FitExecutor(arguments.fit, batched=arguments.batched)
-        self._members = MemberReports(arguments.n_members, False, packs, self._fit)
+        self._fit = FitExecutor(arguments.fit, batched=arguments.loaded.batched)
+        self._trials = RunningTrials(())
+        self._members = MemberReports(arguments.n_members, False, packs, self._fit, self._trials)
         self._until = 0  # the epoch after which the present trial waits, or ends
         self.plan = "none"
         self.history: dict[str, list[float]] = {}
@@ -189,7 +173,7 @@ class _LineReplay:
         """Trains the epochs that one trial has of the line, as a copy of ``source`` or anew."""
         trial, packs = stretch.trial, self._packs
         self._until = stretch.last
-        self._members.begin(trial.number, self._epochs)
+        self._trials.begin(trial.number, self._epochs)
         model, jobs = self._jobs(trial)
         try:
             if packs is None:
@@ -212,7 +196,7 @@ class _LineReplay:
             raise BuildError(f"trial {trial.number} failed this time: {error}") from error
 
         def receive(report: EpochReport) -> LateAnswer:
-            return self._members.receive(report, self)
+            return self._members.receive(report, self.of_trial)
 
         while packs is not None and packs.busy:
             StopSignal.of_process().check()  # one that Python has dropped
@@ -258,33 +242,3 @@ class _LineReplay:
                 f"{source.number}, which it continues; was build(hp) changed?"
             )
         packs.drop(source.number)
-
-
-def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is not as it was when a study was searched last, a sentence each.
-
-    ``before`` is the study's metadata. ``now`` has digests of ``data`` and ``validation``,
-    ``numerics``, ``versions`` with what the compiler was given, and names of ``callbacks``.
-    """
-    found = []
-    callbacks = (before.get("search") or {}).get("callbacks")
-    if callbacks != now["callbacks"]:
-        names = callbacks if isinstance(callbacks, str) else ", ".join(callbacks or ["none"])
-        found.append(f"the search had other callbacks ({names}); pass callbacks= as it had them")
-    for name, what in (("data", "the data"), ("validation", "the validation data")):
-        if before.get(name) not in (None, now[name]):
-            found.append(f"{what} are not those that the study was searched with")
-    if before.get("numerics") not in (None, now["numerics"]):
-        found.append(f"models compute in {now['numerics']}, and did not when it was searched last")
-    then = {**(before.get("versions") or {}), **(before.get("compiled_with") or {})}
-    for name, version in now["versions"].items():
-        if then.get(name, version) != version:
-            found.append(f"{name} is {version}, it was {then[name]}")
-    return tuple(found)
-
-
-def _packs(arguments: SearchArguments) -> LocalExecutor | None:
-    data = arguments.pack_data
-    if data is None:
-        return None
-    return LocalExecutor(data, PackOptions(slots=1, plan="sequential"))

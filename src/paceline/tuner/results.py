@@ -12,11 +12,10 @@ from paceline.data.folds import Fold
 from paceline.errors import PacelineError, StudyError, UsageError
 from paceline.report import formats
 from paceline.report.notebook import tuner_html, tuner_text
-from paceline.report.results import results_frame
-from paceline.report.tables import column_names, hparam_names
+from paceline.report.tables import column_names, hparam_names, results_frame
 from paceline.search_space.html import HistoryTable, HparamsTable
 from paceline.study.lineage import Stretch, line_of, schedule_of
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
 from paceline.study.study import Study
 from paceline.study.trial import Trial
 from paceline.study.trials import TrialTable
@@ -36,11 +35,7 @@ if TYPE_CHECKING:
 
 
 class StudyResults:
-    """What a ``Tuner`` tells of its study, which is opened when something is first asked.
-
-    Args:
-        config: The tuner's.
-    """
+    """What a ``Tuner`` tells of its study, which is opened when something is first asked."""
 
     def __init__(self, config: TunerConfig) -> None:
         self.name = config.study
@@ -141,7 +136,16 @@ class StudyResults:
             UsageError: ``rank`` is no whole number from 1.
         """
         whole_number(rank, "rank")
-        return self._ranked_model(rank) if number is None else self._model_of(number)
+        if number is None:
+            return self._model(self._ranked_trial(rank), rank)
+        trial, trials = self.trial(number), self._require_study().trials
+        if trials.several and trial not in trials.front:
+            numbers = ", ".join(str(each.number) for each in trials.front) or "none"
+            raise StudyError(
+                f"study: trial {number} of {self.name!r} is not on the front, so its model is not "
+                f"kept; on the front: {numbers}."
+            )
+        return self._model(trial)
 
     def best_models(self, n: int) -> list[Any]:
         """The models of the ``n`` best trials, the best first, as ``best_model`` makes them.
@@ -155,7 +159,7 @@ class StudyResults:
         """
         whole_number(n, "n")
         self._ranked_trial(n)
-        return [self._ranked_model(rank) for rank in range(1, n + 1)]
+        return [self._model(self._ranked_trial(rank), rank) for rank in range(1, n + 1)]
 
     def ensemble(self, k: int = 5, *, validation_data: Any = None) -> Any:
         """One model that returns the mean prediction of several trials' models.
@@ -212,19 +216,8 @@ class StudyResults:
             self._tell(f"the report will not tell of this ensemble: {error}")
         return model
 
-    def _model_of(self, number: int) -> Any:
-        trial, trials = self.trial(number), self._require_study().trials
-        if trials.several and trial not in trials.front:
-            numbers = ", ".join(str(each.number) for each in trials.front) or "none"
-            raise StudyError(
-                f"study: trial {number} of {self.name!r} is not on the front, so its model is not "
-                f"kept; on the front: {numbers}."
-            )
-        assert self._models is not None
-        return self._models.model(trial, self._tell)
-
-    def _ranked_model(self, rank: int) -> Any:
-        trial = self._ranked_trial(rank)
+    def _model(self, trial: Trial, rank: int = 1) -> Any:
+        self._require_study()
         assert self._models is not None
         return self._models.model(trial, self._tell, rank=rank)
 
@@ -381,7 +374,7 @@ class StudyResults:
             StorageError: The storage cannot be read.
             UsageError: The file cannot be written, or is there and no report.
         """
-        from paceline.report.html.writing import check_path, write_report
+        from paceline.report.html.page import check_path, write_report
 
         target = check_path(path)
         other = None
@@ -434,7 +427,7 @@ class StudyResults:
     def _require_study(self) -> Study:
         if self._study is None:
             config = self._config
-            study = Study.open(self.name, storage=config.storage, directory=config.directory)
+            study = Study(self.name, storage=config.storage, directory=config.directory)
             if not study.exists:
                 raise StudyError(f"study: there is no study {self.name!r} yet; run search first.")
             self._study = study

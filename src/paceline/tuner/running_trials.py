@@ -6,10 +6,14 @@ Also when a search gives up: too many of its trials fail, or are rejected before
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
 
 from paceline.errors import BuildError, ConstraintError, PacelineError, TrialRejected
+from paceline.executor.base import Answer, EpochReport, Weights
+from paceline.study.storage.schema import Count
 from paceline.study.trial import INTERRUPTED, UNDER_WAY, Trial, TrialState
 from paceline.tuner.constraints import rejections_text
 
@@ -17,12 +21,49 @@ from paceline.tuner.constraints import rejections_text
 IN_A_ROW = 5
 
 
-@dataclass
-class RunningTrial:
+class TrialMembers(Struct):
+    """How far the members of a trial are, by the numbers of their jobs."""
+
+    complete: Count = 0  # epochs that all members have reported
+    trained: dict[Count, Count] = {}  # job -> epochs it has reported
+    waiting: set[Count] = set()  # jobs paused until the others have caught up
+    ended: set[Count] = set()  # jobs that train no further
+    verdict: Answer = "continue"  # to the last epoch that all have reported
+    # Epoch -> job -> logs, of epochs that not all have reported.
+    reports: dict[Count, dict[Count, dict[str, float]]] = {}
+    # Job -> the latest value of each of its logs; not every epoch validates.
+    latest: dict[Count, dict[str, float]] = {}
+    seconds: float = 0.0  # since the trial's last epoch, as the next field
+    wall: dict[Count, float] = {}
+    held: Weights | None = None  # the first member's, while it waits for the others
+
+    def add(self, report: EpochReport) -> None:
+        """Takes in an epoch of a member."""
+        job, epoch = report.number, report.epoch
+        self.trained[job] = epoch
+        self.seconds += report.seconds
+        self.wall[job] = self.wall.get(job, 0.0) + report.wall
+        self.reports.setdefault(epoch, {})[job] = report.logs
+        self.latest[job] = {**self.latest.get(job, {}), **report.logs}
+        if report.last:
+            self.ended.add(job)
+
+    def due(self, jobs: Sequence[int]) -> list[dict[str, float]] | None:
+        """The logs of all ``jobs`` in the trial's next epoch; None if some have not reported it."""
+        logs = self.reports.get(self.complete + 1, {})
+        if not logs:
+            return None
+        # A member that a callback has stopped counts with the last value of each log.
+        logs = {job: self.latest[job] for job in self.ended} | logs
+        found = [logs[job] for job in jobs if job in logs]
+        return found if len(found) == len(jobs) else None
+
+
+class RunningTrial(Struct):
     """A trial that runs or is paused."""
 
-    epochs: int  # to train
-    epoch: int = 0  # epochs trained
+    epochs: Count  # to train
+    epoch: Count = 0  # epochs trained
     seconds: float = 0.0  # the trial's share of the seconds that its packs took
     # Of its pack: stacked, mapped or sequential; or fit; None before an epoch.
     plan: str | None = None
@@ -31,6 +72,10 @@ class RunningTrial:
     not_packed: str | None = None  # why it trains in ``fit``; None in a pack
     worker: str | None = None  # the machine of a cluster that trained its last epoch
     wall: float = 0.0  # seconds on the clock of its epochs, its neighbours in the pack included
+    members: TrialMembers | None = None  # None with one member, and before the first has reported
+    costs: dict[
+        str, Any
+    ] = {}  # of its model, as ``Trial.costs`` has them; where objectives need them
 
 
 class RunningTrials:
@@ -42,14 +87,18 @@ class RunningTrials:
     def __init__(self, past: Iterable[Trial]) -> None:
         self.running: dict[int, RunningTrial] = {}  # trains, or waits for a slot
         self.paused: dict[int, RunningTrial] = {}  # waits for the pruner's verdict
-        trials = [trial for trial in past if has_ended(trial)]
-        self.ended = Counter(trial.state for trial in trials)  # earlier sessions included
+        self.ended: Counter[TrialState] = Counter()  # earlier sessions included
         # Trials of all sessions that continue others: they do not count for ``n_trials``.
-        self.n_extra = sum(trial.continues is not None for trial in trials)
+        self.n_extra = 0
         # Of all trials in this search; and their shares of their packs' seconds, in this process.
         self.trial_epochs, self.trial_seconds = 0, 0.0
         self.n_begun = 0  # in this search
         self.n_theirs = 0  # trials of the study that other workers train
+        self.share(past, 0)
+
+    def get(self, number: int) -> RunningTrial | None:
+        """A trial that runs or is paused; None if none of this number does."""
+        return self.running.get(number) or self.paused.get(number)
 
     @property
     def n_counted(self) -> int:
@@ -76,14 +125,13 @@ class RunningTrials:
         """Makes a paused trial a running one."""
         self.running[number] = self.paused.pop(number)
 
-    def end(self, number: int, state: TrialState) -> RunningTrial:
-        """Removes a running trial, counts it among the ended ones, and returns it."""
+    def count_end(self, state: TrialState) -> None:
+        """Counts a trial that has ended."""
         self.ended[state] += 1
         self.n_begun -= state == "rejected"  # it says nothing of how long trials train
-        return self.running.pop(number)
 
     def forget(self, number: int) -> bool:
-        """Removes a trial that another worker has taken over; returns whether it was here."""
+        """Removes a trial that has ended or is others' now; returns whether it was here."""
         was = self.running.pop(number, None) or self.paused.pop(number, None)
         return was is not None
 
@@ -113,11 +161,6 @@ class RunningTrials:
         return max(0, n_trials - self.n_counted), usual
 
 
-def counts(trial: Trial) -> bool:
-    """Whether a trial of an earlier session counts for ``n_trials``."""
-    return has_ended(trial) and trial.continues is None and trial.rejected is None
-
-
 def has_ended(trial: Trial) -> bool:
     """Whether a trial of an earlier session has ended, and not only its process."""
     return trial.error != INTERRUPTED and trial.state not in UNDER_WAY
@@ -137,10 +180,6 @@ class FailureLimit:
         self._last_rejected: TrialRejected | None = None
         self.succeeded = 0  # trials that were complete or pruned
         self.cause: BaseException | None = None  # the error for which no more trials are asked for
-
-    def resume(self, succeeded: int) -> None:
-        """Goes on with a search that has had so many complete or pruned trials."""
-        self.succeeded = succeeded
 
     def began(self) -> None:
         """A trial was built and traced."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from paceline.report import formats
 from paceline.search_space import HyperParameters
 from paceline.search_space.parameter import one_value_apart
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
 from paceline.study.pruners.pbt import PBT
 from paceline.study.samplers.auto import SamplerChoice, SearchOutline, choose_sampler, is_name
 from paceline.study.storage.storage import StudyStorage

@@ -4,37 +4,40 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import PacelineError, StorageError, StudyError, TrialTimeoutError, UsageError
-from paceline.executor.base import EpochLimit, PackOptions
+from paceline.executor.base import LEAST_TRIALS, EpochLimit, PackOptions
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.protocol import PackExecutor
 from paceline.executor.remote.cluster import Cluster
 from paceline.program.files import as_shown
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
+from paceline.study.pruners.base import Pruner
 from paceline.study.pruners.pbt import PBT
-from paceline.study.pruners.pruners import Pruner, make_pruner, pruner_text
+from paceline.study.pruners.pruners import make_pruner, pruner_text
 from paceline.study.samplers.samplers import note_on_state, strategy_of
 from paceline.study.storage.folder import check_folder
+from paceline.study.storage.schema import UNREADABLE
 from paceline.study.study import Study
 from paceline.study.trial import UNDER_WAY
-from paceline.study.trials import trials_to_continue
-from paceline.tuner import provenance
+from paceline.study.trials import counts, trials_to_continue
+from paceline.tuner import comparison, provenance
 from paceline.tuner.arguments import SearchArguments
 from paceline.tuner.checkpoint.best_models import TrainedModels, find_saved
-from paceline.tuner.checkpoint.files import Snapshot
+from paceline.tuner.checkpoint.files import Snapshot, unreadable
 from paceline.tuner.checkpoint.trial_variables import TrialHandoff
 from paceline.tuner.config import Listeners, TunerConfig, WorkerFolder
 from paceline.tuner.context import SearchContext
 from paceline.tuner.first_build import FirstBuild, trace_ends_of_space
 from paceline.tuner.loop import SearchLoop
 from paceline.tuner.members import MemberReports
-from paceline.tuner.running_trials import RunningTrials, counts, has_ended
+from paceline.tuner.running_trials import RunningTrials, has_ended
+from paceline.tuner.search_state import SearchFacts
 from paceline.tuner.stopping import StoppingCheck
 from paceline.tuner.timeouts import SearchTimeout, StuckTrials, TrialTimeout
 from paceline.tuner.trackers.base import TrackedStudy
@@ -67,21 +70,6 @@ def executor_of(executor: Any, mesh: Any, sampler: Any) -> tuple[str, Cluster | 
     return executor, None
 
 
-def sampler_settled(
-    config: TunerConfig,
-    arguments: SearchArguments,
-    first_build: FirstBuild,
-    objective: Objective | Objectives,
-    note: Callable[[str], None],
-) -> TunerConfig:
-    """The arguments of a tuner, with the sampler that "auto" stands for; see ``sampler_choice``."""
-    if config.sampler != "auto":
-        return config
-    from paceline.tuner.sampler_choice import with_chosen_sampler  # seldom needed
-
-    return with_chosen_sampler(config, arguments, first_build, objective, note)
-
-
 class SearchRun:
     """One call of ``Tuner.search``, whose arguments are checked and whose first model is built."""
 
@@ -107,7 +95,7 @@ class SearchRun:
         if self._worker is not None:
             key = self._policy.key
             self._handoff = TrialHandoff(config.folder, key, self._note, own=folder.path)
-        self._snapshot: Snapshot | None = None
+        self._snapshot: Snapshot[SearchFacts] | None = None
         self.summary: dict[str, Any] = {}  # what ``paceline search --json`` prints, once it has run
 
     def _note(self, text: str) -> None:
@@ -120,15 +108,15 @@ class SearchRun:
         config, objective = self._config, self._objective
         check_folder(config.folder)
         resumable = strategy_of(config.sampler).resumable
-        snapshot = self._policy.load(self._note) if resumable else None
-        self.study = study = Study.open(
+        snapshot = self._policy.load(SearchFacts, self._note) if resumable else None
+        self.study = study = Study(
             config.study,
             storage=config.storage,
             directory=config.directory,
             direction=objective.direction if self._several is None else self._several.directions,
             sampler=config.sampler,
             seed=config.seed,
-            resumed=None if snapshot is None else snapshot.facts["study"],
+            resumed=None if snapshot is None else snapshot.facts.study,
             worker=self._worker,
             is_left=None if self._handoff is None else self._handoff.has,
             note=self._note,
@@ -160,7 +148,7 @@ class SearchRun:
             config.precision,
             study_folder=config.folder,
         )
-        if snapshot is not None and not study.resumed and snapshot.facts["trials"]:
+        if snapshot is not None and not study.resumed and snapshot.facts.trials:
             self._note(
                 "the checkpoint of this study is not used: the storage holds other trials than it "
                 "was taken with; those that were under way are tried again"
@@ -203,32 +191,24 @@ class SearchRun:
             context.stop.check()  # nothing has been written yet
             stack.enter_context(context.stop.deferred(self._note))
             before = study.metadata.meta if study.trials else {}
-            build = provenance.code(config.builder.code_digest)
             if before:
-                now = config.constraints.to_json() if config.constraints else {}
                 if self._arguments.continue_best:
-                    provenance.check_alike(before, self._arguments)
-                provenance.compare(study.name, before, self._arguments, build, now, self._note)
-            batch, origin = self._first_build.batch, config.origin
-            meta = provenance.meta(
-                provenance.decisive(config),
-                self._arguments,
-                self._several or self._objective,
-                batch,
-                origin,
-            )
-            kept = {"build": before.get("build") or build}
-            kept["family_trials"] = self._family_trials
-            kept["eras"] = provenance.eras(before, self._arguments, len(study.trials))
+                    comparison.check_alike(before, self._arguments)
+                comparison.compare(before, config, self._arguments, self._note)
+            objective, batch = self._several or self._objective, self._first_build.batch
+            meta = provenance.study_meta(config, self._arguments, objective, batch)
+            meta["build"] = before.get("build") or provenance.code(config.builder.code_digest)
+            meta["family_trials"] = self._family_trials
+            meta["eras"] = provenance.eras(before, self._arguments, len(study.trials))
             if config.sampler_reason is not None:
-                kept["sampler_reason"] = config.sampler_reason
-            study.persist({**meta, **kept})
+                meta["sampler_reason"] = config.sampler_reason
+            study.persist(meta)
             self.models.forget_failed()
             if context.trackers is not None:
                 context.trackers.begin(self._tracked())
             stack.callback(self._finish, search, began)
             stack.callback(study.close)
-            stack.callback(lambda: None if search.stuck else self._save())
+            stack.callback(lambda: None if search.stuck else self.models.save(self._note))
             self._continue_best(search)
             if self._snapshot is not None:
                 # A search that failed before its first trial has left nothing to go on with.
@@ -240,7 +220,7 @@ class SearchRun:
                     )
                 self._resume(search, self._snapshot)
             search.run()
-            unsaved = self._save()
+            unsaved = self.models.save(self._note)
             study.updates.show_ends()
             study.close()
             if unsaved is not None:
@@ -263,14 +243,19 @@ class SearchRun:
             arguments.trial_timeout, stuck_trials, study, self._listeners.stuck
         )
         packs = self._make_packs(stack, stuck_trials)
-        fit = FitExecutor(arguments.fit, batched=arguments.batched, note=self._note)
+        fit = FitExecutor(arguments.fit, batched=arguments.loaded.batched, note=self._note)
         if packs is not None:
             limit = arguments.n_trials
             if study.strategy.resumable and (limit is None or limit > n_ended):
+                config, first = self._config, self._first_build.hp
                 with suppress(TrialTimeoutError):  # the trials will take too long too, and say so
-                    trial_timeout.build(lambda: self._pretrace(packs))
+                    trial_timeout.build(
+                        lambda: trace_ends_of_space(
+                            packs, config.builder, arguments, first, config.seed
+                        )
+                    )
             study.proposer.families.fill(max(1, packs.max_slots // arguments.n_members))
-        track, trials = self._config.track, RunningTrials(study.trials)
+        track, trials, rules = self._config.track, RunningTrials(study.trials), arguments.stopping
         return SearchContext(
             study=study,
             arguments=arguments,
@@ -285,12 +270,14 @@ class SearchRun:
             fit=fit,
             pruner=pruner,
             trials=trials,
-            members=MemberReports(arguments.n_members, pruner is not None, packs, fit),
+            members=MemberReports(arguments.n_members, pruner is not None, packs, fit, trials),
             models=self.models,
             trackers=TrackerThreads(track, study, self._note) if track else None,
             timeout=SearchTimeout(arguments.timeout),
             trial_timeout=trial_timeout,
-            stopping=self._stopping(trials),
+            stopping=None
+            if rules is None
+            else StoppingCheck(rules, study.trials, trials, self._objective, self._epochs),
             policy=self._policy if study.strategy.resumable else None,
             handoff=self._handoff,
             stop=self._listeners.stop,
@@ -300,12 +287,6 @@ class SearchRun:
             began=began,
             progress=self._listeners.progress,
         )
-
-    def _stopping(self, trials: RunningTrials) -> StoppingCheck | None:
-        rules = self._arguments.stopping
-        if rules is None:
-            return None
-        return StoppingCheck(rules, self.study.trials, trials, self._objective, self._epochs)
 
     @property
     def _epochs(self) -> int | None:
@@ -334,10 +315,6 @@ class SearchRun:
             self.study.peers.shared,
         )
 
-    def _pretrace(self, packs: PackExecutor) -> None:
-        config, arguments = self._config, self._arguments
-        trace_ends_of_space(packs, config.builder, arguments, self._first_build.hp, config.seed)
-
     def _continue_best(self, search: SearchLoop) -> None:
         """Trains the best trials longer, where the call asks for it."""
         best, wanted = self._arguments.continue_best, self._epochs
@@ -353,18 +330,14 @@ class SearchRun:
                 f"complete, or they have {wanted or 'as many'} epochs already; give more epochs"
             )
 
-    def _resume(self, search: SearchLoop, snapshot: Snapshot) -> None:
+    def _resume(self, search: SearchLoop, snapshot: Snapshot[SearchFacts]) -> None:
         try:
             search.checkpointer.resume(snapshot)
         except PacelineError:  # SpaceError is a ValueError, too
             raise
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise StudyError(
-                f"study {self.study.name!r}: its last checkpoint does not hold what this version "
-                f"of Paceline writes ({type(error).__name__}: {error}); go on with the version "
-                f"that wrote it, or remove {as_shown(self._config.folder / 'checkpoints')}: then "
-                "the trials that were under way begin again, and what has ended stays."
-            ) from error
+        except (ArithmeticError, AttributeError, LookupError, TypeError, *UNREADABLE) as error:
+            study, why = f"study {self.study.name!r}", f"{type(error).__name__}: {error}"
+            raise unreadable(study, why, self._config.folder / "checkpoints") from error
 
     def _settle(self) -> tuple[int, int]:
         """Works out the number of trials that the study shall have.
@@ -375,9 +348,8 @@ class SearchRun:
         under_way = UNDER_WAY if study.resumed else ()
         is_open = [trial for trial in study.trials if trial.state in under_way]
         n_open = sum(trial.continues is None for trial in is_open)
-        n_done = n_open + sum(map(counts, study.trials))
-        facts = self._snapshot.facts if self._snapshot is not None else {}
-        wanted, before = facts.get("limit", (None, None))
+        n_done = n_open + sum(counts(trial) for trial in study.trials if has_ended(trial))
+        wanted, before = (None, None) if self._snapshot is None else self._snapshot.facts.limit
         if isinstance(wanted, str) and arguments.wanted == wanted:
             # The same call goes on: it adds no more.
             arguments = replace(arguments, n_trials=before)
@@ -392,8 +364,8 @@ class SearchRun:
                 f"study {study.name!r} already has its {limit} trials; n_trials='+N' (--trials +N) "
                 "adds N"
             )
-        if arguments.folds_text is not None:
-            self._note(arguments.folds_text)
+        if arguments.loaded.folds_text is not None:
+            self._note(arguments.loaded.folds_text)
         return n_done, n_open
 
     def _make_pruner(self) -> Pruner | None:
@@ -421,8 +393,12 @@ class SearchRun:
     @property
     def _family_trials(self) -> int:
         """As ``SearchContext`` has it: a study that goes on keeps its own."""
-        before = self.study.metadata.meta if self.study.trials else None
-        return provenance.family_trials(before, self._arguments, self.study.strategy)
+        study, arguments = self.study, self._arguments
+        if study.trials:
+            return int(study.metadata.meta.get("family_trials", LEAST_TRIALS))
+        if arguments.timeout is not None:
+            return 0
+        return study.strategy.n_to_come(arguments.n_trials) or LEAST_TRIALS
 
     def _make_packs(self, stack: ExitStack, stuck_trials: StuckTrials) -> PackExecutor | None:
         """The executor of packs, closed with ``stack``; None when no trial can be packed."""
@@ -447,9 +423,6 @@ class SearchRun:
             packs.check_batch(arguments.inputs_for(self._first_build.hp).batch_size)
         return packs
 
-    def _save(self) -> str | None:
-        return self.models.save(self._note)
-
     def _finish(self, search: SearchLoop, began: float) -> None:
         self.summary = search.summary(time.perf_counter() - began)
         search.timeline.finish(self.summary, finished=search.done)
@@ -459,6 +432,6 @@ class SearchRun:
                 lambda trial: find_saved(*of_study, trial.number, trial.value),
                 hurried=not search.done,
             )
-        search.live.finish(search)
+        search.live.finish(search.progress)
         if self._listeners.progress is not None:
             self._listeners.progress(search.progress("done"))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import StudyError, UsageError
-from paceline.study.objective import named_objective
+from paceline.study.objectives import named_objective
 from paceline.study.pruners.pbt import PBT
 from paceline.study.samplers.samplers import check_several
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from paceline.study.objectives import Objectives
     from paceline.tuner.arguments import SearchArguments
     from paceline.tuner.config import TunerConfig
-    from paceline.tuner.stopping import StoppingRules
 
 _ONE = "give one objective"
 
@@ -53,7 +52,7 @@ def check_tuner(objective: Sequence[Any], config: TunerConfig) -> Any:
 
 def check_search(arguments: SearchArguments, objective: Sequence[Any]) -> None:
     """Refuses arguments of ``search`` that mean nothing with several objectives."""
-    check_rules(arguments.stopping, arguments.continue_best or None)
+    check_rules(vars(arguments))
     # The values of a trial are those of one epoch, the best of the first objective.
     if (freq := arguments.validation_freq) == 1:
         return
@@ -67,19 +66,14 @@ def check_search(arguments: SearchArguments, objective: Sequence[Any]) -> None:
         )
 
 
-def check_rules(rules: StoppingRules | None, continue_best: int | None = None) -> None:
-    """Refuses rules that go by the best trial."""
-    given = {
-        "target": None if rules is None else rules.target,
-        "stop_after": None if rules is None else rules.stop_after,
-        "continue_best": continue_best,
-    }
-    for name, value in given.items():
-        if value is not None:
+def check_rules(arguments: Mapping[str, Any]) -> None:
+    """Refuses arguments of ``search`` that go by the best trial."""
+    for name in ("target", "stop_after", "continue_best"):
+        if arguments[name] is not None:
             raise UsageError(
-                f"{name}: {value} is about the best trial, and with several objectives there is no "
-                f"best one; leave it out, or {_ONE}. n_trials, timeout and max_epochs_total end a "
-                "search."
+                f"{name}: {arguments[name]} is about the best trial, and with several objectives "
+                f"there is no best one; leave it out, or {_ONE}. n_trials, timeout and "
+                "max_epochs_total end a search."
             )
 
 

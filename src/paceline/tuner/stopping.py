@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from paceline.errors import UsageError
 from paceline.report import formats
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
 from paceline.study.trial import UNDER_WAY, Trial
 from paceline.study.trials import TrialTable
 from paceline.tuner.running_trials import RunningTrials, has_ended
@@ -29,9 +29,17 @@ class StoppingRules:
     stop_after: int | None = None  # trials in a row, by number, that may end without a better value
     max_epochs_total: int | None = None  # of all trials of the study
 
-    def to_meta(self) -> dict[str, Any]:
-        """The rules that there are, as JSON values."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+    def check(self, epochs: Any, initial_epoch: Any = 0, continue_best: int | None = None) -> None:
+        """Refuses rules that cannot work with other arguments of ``search``."""
+        if self.max_epochs_total is None:
+            return
+        _check_total(self.max_epochs_total, epochs, initial_epoch)
+        if continue_best:  # a trial whose last variables are not kept trains from its first epoch
+            raise UsageError(
+                f"continue_best: the best {continue_best} may have to train their first epochs "
+                f"again, and max_epochs_total is {self.max_epochs_total:,}; leave max_epochs_total "
+                "out (on the command line --max-epochs-total none), and use timeout."
+            )
 
     def check_population(self) -> None:
         """Refuses a population where a rule counts trials that end one after another."""
@@ -43,31 +51,14 @@ class StoppingRules:
             )
 
 
-def check_rules(
-    target: Any,
-    stop_after: Any,
-    max_epochs_total: Any,
-    epochs: Any,
-    initial_epoch: Any = 0,
-    continue_best: int | None = None,
-) -> StoppingRules:
-    """Checks the rules as the user gave them to ``search``; None: no such rule."""
-    if target is not None:
-        is_number = isinstance(target, (int, float, np.number)) and not isinstance(target, bool)
-        if not is_number or not math.isfinite(target):
-            raise UsageError(
-                f"target: {target!r} is no number; give a value of the objective, such as 0.98."
-            )
-        target = float(target)
-    if max_epochs_total is not None:
-        _check_total(max_epochs_total, epochs, initial_epoch)
-        if continue_best:  # a trial whose last variables are not kept trains from its first epoch
-            raise UsageError(
-                f"continue_best: the best {continue_best} may have to train their first epochs "
-                f"again, and max_epochs_total is {max_epochs_total:,}; leave max_epochs_total out "
-                "(on the command line --max-epochs-total none), and use timeout."
-            )
-    return StoppingRules(target, stop_after, max_epochs_total)
+def check_target(value: Any, name: str) -> float:
+    """Checks ``target``."""
+    is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value):
+        raise UsageError(
+            f"{name}: {value!r} is no number; give a value of the objective, such as 0.98."
+        )
+    return float(value)
 
 
 def _check_total(total: int, epochs: Any, first: Any) -> None:
@@ -155,7 +146,7 @@ class StoppingCheck:
             return None
         self._look()
         planned = self._ended_epochs + self._under_way(planned=True)
-        assert self.epochs is not None  # ``check_rules`` refuses a total where they depend on hp
+        assert self.epochs is not None  # ``check`` of the rules refuses a function of hp
         return max(0, self.rules.max_epochs_total - planned) // self.epochs
 
     @property

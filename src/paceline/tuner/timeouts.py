@@ -37,10 +37,11 @@ T = TypeVar("T")
 WhenStuck = Callable[[str, bool], None]
 
 
-def check_seconds(value: Any, name: str) -> None:
-    """Checks a time that a user gave; None is no limit."""
-    if value is not None and (isinstance(value, (bool, str)) or not value > 0):
+def check_seconds(value: Any, name: str) -> float:
+    """Checks a time that a user gave."""
+    if isinstance(value, (bool, str)) or not value > 0:
         raise UsageError(f"{name}: {value!r} is not a number of seconds above 0.")
+    return float(value)
 
 
 class SearchTimeout:

@@ -1,26 +1,23 @@
-"""What happens to the trials of a search: they begin, are paused, complete, are pruned, or fail.
-
-Also what other workers and programs do: whose trials are taken over, which of its own have ended.
-"""
+"""What happens to the trials of a search: they begin, are paused, complete, are pruned, or fail."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial
 
-from paceline.errors import StorageError, TrialRejected
+from paceline.errors import ObjectiveError, TrialRejected
 from paceline.executor.base import Answer, EpochReport
 from paceline.program.trace import State
 from paceline.study.trial import Trial, TrialState
-from paceline.study.workers.shared_study import PeerChanges
 from paceline.tuner.constraints import REJECTED_IN_A_ROW
 from paceline.tuner.context import SearchContext
 from paceline.tuner.running_trials import IN_A_ROW, FailureLimit, describe
+
+if TYPE_CHECKING:
+    from paceline.study.objectives import Objectives
 
 
 class TrialEvents:
@@ -33,11 +30,7 @@ class TrialEvents:
         self._study, self._trials, self._members = context.study, context.trials, context.members
         self._models, self._pruner, self._notes = context.models, context.pruner, context.notes
         self._trackers, self._strategy = context.trackers, context.study.strategy
-        self.several = None  # ends complete trials, where there are several objectives
-        if context.objectives is not None:
-            from paceline.tuner.objective_values import SeveralValues
-
-            self.several = SeveralValues(context, context.objectives, self)
+        self._objectives, self._costs = context.objectives, context.costs
         self.failures = FailureLimit(
             math.inf if self._strategy.limits_failures else IN_A_ROW,
             # What is allowed of a grid may come behind any number of others.
@@ -59,12 +52,14 @@ class TrialEvents:
         self._end(number, "rejected", rejected=str(why))
 
     def completed(self, number: int, fetch: Callable[[], State] | None = None) -> None:
-        """A trial has trained all its epochs.
+        """A trial has trained all its epochs; with a latency to measure it ends after that.
 
         ``fetch`` returns its variables, for a search that trains it longer; None without a pack.
         """
-        if self.several is not None:
-            self.several.completed(number)
+        if self._objectives is not None:
+            known = self._trials.running[number].costs
+            if self._costs is None or not self._costs.must_wait(number, known):
+                self._complete_with_values(number, self._objectives)
             return
         self.failures.ended_well()
         try:
@@ -78,30 +73,45 @@ class TrialEvents:
             values = self._models.last_variables
             values.offer(number, trial.epochs, trial.value, lambda: fetch().lists())
 
-    def completed_with(self, number: int, values: Sequence[float], **attrs: Any) -> None:
-        """A trial is complete, with values of several objectives."""
+    def measure_due(self) -> None:
+        """Measures the trials that wait for it, and ends them; between two rounds."""
+        if self._objectives is None or self._costs is None:
+            return
+        for number in self._costs.take_due():
+            running = self._trials.running.get(number)
+            if running is None:
+                continue
+            known = self._study.updates.costs_before(number)
+            try:
+                running.costs |= self._costs.measure(self._study.trials.by_number(number), known)
+            except Exception as error:  # the user's build or layers may raise anything
+                self.training_failed(number, error)
+            else:
+                self._complete_with_values(number, self._objectives)
+
+    def _complete_with_values(self, number: int, objectives: Objectives) -> None:
+        """A trial is complete, with the values of all objectives at the best epoch of the first."""
+        trial, values = self._study.trials.by_number(number), []
+        costs = dict(self._trials.running[number].costs)
+        if trial.best_epoch is not None:
+            try:
+                values = objectives.values(trial.history, trial.best_epoch, costs)
+            except ObjectiveError as error:
+                self.training_failed(number, error)
+                return
         self.failures.ended_well()
-        self._end(number, "complete", values, **attrs)
-        self._models.best.complete(number)
+        self._end(number, "complete", values, **({"costs": costs} if costs else {}))
 
     def told(self, stored: FrozenTrial) -> None:
         """Another program has ended a trial in the storage, where that end stands."""
         number = stored.number
         before = self._study.trials.by_number(number).state
         trial = self._study.updates.end_as_told(stored)
-        if not self._trials.forget(number):  # it has ended here a moment later, otherwise
+        if self.leave(number, trial):
+            self._tell(trial)
+        else:  # it has ended here a moment later
             self._trials.ended[before] -= 1
-        else:
-            self._members.end(number)
-            if self._pruner is not None:
-                self._pruner.end_trial(trial)
-            self._strategy.on_trial_complete(trial)
-            self._log(trial)
         self._trials.ended[trial.state] += 1
-        if self._study.trials.may_be_best(trial):
-            self._models.best.complete(number)
-        else:
-            self._models.best.forget(number)
         self._notes(f"trial {number} ends here, {trial.state}: {trial.error}")
 
     def build_failed(self, number: int, error: BaseException) -> None:
@@ -132,21 +142,34 @@ class TrialEvents:
             **attrs,
         }
         state = self._study.updates.finish(number, state, values=values, attrs=facts)
-        self._trials.end(number, state)
-        self._members.end(number)
+        self._trials.count_end(state)
         trial = self._study.trials.by_number(number)
-        if not self._study.trials.may_be_best(trial):
-            self._models.best.forget(number)
-        elif state == "pruned":
+        self.leave(number, trial)
+        self._tell(trial)
+
+    def leave(self, number: int, ended: Trial | None = None) -> bool:
+        """Drops all that this search holds of a trial; returns whether it ran here or was paused.
+
+        ``ended`` is the trial as it has ended: its model may be one of the best. None: it is
+        another worker's now, or begins again.
+        """
+        was_here = self._trials.forget(number)
+        if was_here:
+            self._members.end(number)
+            if self._costs is not None:
+                self._costs.forget(number)
+        if ended is not None and self._study.trials.may_be_best(ended):
             self._models.best.complete(number)
+        else:
+            self._models.best.forget(number)
+        return was_here
+
+    def _tell(self, trial: Trial) -> None:
+        """Tells the pruner, the strategy and the trackers, in this order, of a trial's end."""
         if self._pruner is not None:
             self._pruner.end_trial(trial)
         self._strategy.on_trial_complete(trial)
-        if state != "rejected":
-            self._log(trial)
-
-    def _log(self, trial: Trial) -> None:
-        if self._trackers is not None:
+        if self._trackers is not None and trial.state != "rejected":
             self._trackers.log_trial(trial)
 
 
@@ -205,172 +228,3 @@ class PrunerVerdicts:
             self._trials.unpause(number)
             self._study.updates.unpause(number)
             self._members.resume(number)
-
-
-class AdoptsTrials(Protocol):
-    """What can train trials on that another worker has left: the launcher."""
-
-    def adopt(self, number: int) -> int:
-        """Begins such a trial; returns the epoch after which it goes on."""
-        ...
-
-
-class PeerWatcher:
-    """Sees what other workers of a study have done, and takes over trials of those that die."""
-
-    #: Seconds between two looks.
-    EVERY = 0.5
-    #: The number of trials left from which on every ask looks first, so that workers do not begin
-    #: more trials than the study lacks.
-    LAST = 16
-
-    def __init__(
-        self,
-        context: SearchContext,
-        launcher: AdoptsTrials,
-        events: TrialEvents,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._context, self._launcher, self._sleep = context, launcher, sleep
-        self._events, self._outside = events, context.study.outside
-        self._study, self._peers = context.study, context.study.peers
-        self._trials, self._pruner = context.trials, context.pruner
-        self._next, self._waits = 0.0, False
-        self._took = False  # whether trials were taken over since ``wait`` last returned False
-        self._to_begin: list[int] = []  # trials under way that have got another number
-        self.stopped_by: str | None = None  # the program that asked the search to stop, in words
-
-    def look(self, n_left: int | None = None) -> None:
-        """Takes in what the other workers did, unless that was done less than ``EVERY`` ago.
-
-        ``n_left`` is the number of trials that the study still lacks; None where there is no total.
-        """
-        self._take_numbers()
-        self.hear()
-        if not self._peers.shared:
-            return
-        now = time.monotonic()
-        if now < self._next and (n_left is None or n_left > self.LAST):
-            return
-        self._next = now + self.EVERY
-        changes = self._study.sync_workers()
-        if changes is not None:
-            self._apply(changes)
-
-    def look_last(self) -> None:
-        """At the end of a search, takes in how other programs have ended its last trials."""
-        with suppress(StorageError):  # the study tells when it closes
-            self._study.writer.flush()
-            self._outside.look()
-        self._take_numbers()
-        self.hear()
-
-    @property
-    def paused(self) -> bool:
-        """Whether another program has the study paused."""
-        return self._outside.request == "pause"
-
-    def rest(self) -> None:
-        """Waits a moment, and looks what has changed."""
-        self._sleep(0.1)
-        self._next = 0.0
-        self.look()
-
-    def hear(self) -> None:
-        """Takes in what other programs did: plain Optuna, a dashboard, `paceline stop`."""
-        if self._outside.request == "stop":
-            self._outside.request = None
-            self.stopped_by = "stopped by `paceline stop`"
-            self._context.stop.asked = True
-        changes = self._outside.take_changes()
-        if not changes or self._peers.shared:  # other workers tell of them, too
-            return
-        for stored in changes.ended_here:
-            self._events.told(stored)
-        for stored in changes.begun:
-            self._study.updates.learn_others(stored)
-        self._learn(map(self._study.updates.learn_others, changes.ended))
-        ours = {*self._trials.running, *self._trials.paused}
-        running = [t for t in self._study.trials if t.state == "running" and t.number not in ours]
-        self._trials.share(self._study.trials, len(running))
-
-    def _take_numbers(self) -> None:
-        """Takes up the storage's numbers of trials that were begun while it did not answer."""
-        moved = self._study.take_renumbered()
-        for number, now in sorted(moved.items(), reverse=True):  # they only grow
-            if self._trials.forget(number):
-                if self._context.costs is not None:
-                    self._context.costs.forget(number)
-                self._context.members.end(number)
-                if self._context.packs is not None:
-                    self._context.packs.timeline.forget(self._context.members.jobs_of(number))
-                self._context.models.best.forget(number)
-                if self._pruner is not None:
-                    self._pruner.restart({number})
-                self._to_begin.insert(0, now)
-            else:
-                self._context.models.best.renumber(number, now)
-            self._context.notes(
-                f"trial {number} is trial {now}: another program added trials while the storage "
-                "did not answer"
-            )
-        # What is in a slot under that number is another trial, which was called so before.
-        for now in [now for now in self._to_begin if not self._context.members.in_slot(now)]:
-            self._to_begin.remove(now)
-            self._launcher.adopt(now)
-
-    def wait(self) -> bool:
-        """With nothing to do, waits a moment for workers whose trials may have to be taken over.
-
-        True if the search must go on: a moment was waited, or trials of a dead worker have just
-        begun here. False when there is nothing to wait for: no trial runs elsewhere, or every
-        worker with a trial has given a sign of life since this search had nothing to do.
-        """
-        if not self._peers.shared:
-            return False
-        if not self._waits:
-            self._waits = True
-            self._peers.watch_peers()
-        peers = self._peers
-        if not peers.waits and (not self._trials.n_theirs or peers.all_peers_alive()):
-            self._waits = self._took = False
-            self._next = 0.0
-            self.look()  # takes over the trials of a worker that was found dead a moment ago
-            return self._took
-        self.rest()
-        return True
-
-    def _apply(self, changes: PeerChanges) -> None:
-        for number in changes.lost:
-            self._lose(number)
-        for stored in changes.told:
-            self._events.told(stored)
-        self._learn(changes.ended)
-        self._trials.share(self._study.trials, changes.n_theirs)
-        for number in changes.adopted:
-            epoch = self._launcher.adopt(number)
-            self._context.notes(
-                f"trial {number} goes on in place of one whose worker is gone, "
-                + (f"after epoch {epoch}" if epoch else "from its first epoch")
-            )
-        if changes.adopted:
-            self._took = True
-            if self._context.handoff is not None:
-                self._context.handoff.forget()  # what was read is used up, and may be large
-
-    def _learn(self, ended: Iterable[Trial | None]) -> None:
-        """Tells the pruner of trials that have ended elsewhere."""
-        for trial in ended:
-            if trial is not None and self._pruner is not None:
-                self._pruner.learn_trial(trial, trial.by_epoch(self._context.objective.name))
-
-    def _lose(self, number: int) -> None:
-        """Stops a trial that another worker has taken over."""
-        if self._trials.forget(number):
-            self._context.members.end(number)
-            self._context.notes(
-                f"trial {number} is others' now: this search gave no sign of life for too long"
-            )
-        self._context.models.best.forget(number)
-        if self._pruner is not None:
-            self._pruner.end_trial(Trial(number, "failed"))

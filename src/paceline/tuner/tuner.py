@@ -21,23 +21,24 @@ from paceline.report.progress import Progress
 from paceline.report.summary import search_summary, steps_in_python
 from paceline.study.lineage import copied_line
 from paceline.study.metadata import check_name
-from paceline.study.objective import Objective
+from paceline.study.objectives import Objective
 from paceline.study.pruners.pruners import check_pruner
 from paceline.study.samplers.learnt import check_learn_from
 from paceline.study.samplers.samplers import strategy_of
+from paceline.study.sharing.worker import WORKERS, Worker
 from paceline.study.storage.folder import aside_of, at_home, study_lock
-from paceline.study.workers.worker import WORKERS, Worker
-from paceline.tuner import provenance, several
+from paceline.tuner import comparison, provenance, several
 from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
 from paceline.tuner.config import Listeners, TunerConfig, WorkerFolder
 from paceline.tuner.constraints import checked
 from paceline.tuner.first_build import first_preprocessing, probe
+from paceline.tuner.naming import default_study
 from paceline.tuner.progress import to_stderr, unpacked_backend
-from paceline.tuner.reproduce import Reproduction, arguments_again, changes, train_again
+from paceline.tuner.reproduce import Reproduction, arguments_again, train_again
 from paceline.tuner.results import StudyResults
 from paceline.tuner.running_trials import IN_A_ROW
-from paceline.tuner.search_run import SearchRun, executor_of, one_of, sampler_settled
+from paceline.tuner.search_run import SearchRun, executor_of, one_of
 from paceline.tuner.timeouts import run_with_timeout
 from paceline.tuner.trackers.choice import make_trackers
 
@@ -153,7 +154,7 @@ class Tuner(StudyResults):
         self._name_note: str | None = None
         home = Path(directory).absolute()  # a user's function may change the working directory
         if study is None:
-            study, self._name_note = provenance.default_study()
+            study, self._name_note = default_study()
         config = TunerConfig(
             builder=builder,
             study=study,
@@ -281,40 +282,16 @@ class Tuner(StudyResults):
             StuckError: A compiled step did not come back; search again in another process.
             KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the next search continues open trials.
         """
+        given = dict(locals())  # before anything else has a name
+        for name in ("self", "verbose", "fit_arguments"):
+            del given[name]
+        given |= fit_arguments
         began, config = time.perf_counter(), self._config
         with ExitStack() as stack:
             stop = stack.enter_context(StopSignal.of_process())
             stop.check()  # of the command, while it loaded file and data
             one_of("verbose", verbose, ("auto", 0, 1, 2))
-            arguments = self._read(
-                x,
-                y,
-                validation_data=validation_data,
-                validation_split=validation_split,
-                epochs=epochs,
-                batch_size=batch_size,
-                n_trials=n_trials,
-                timeout=timeout,
-                trial_timeout=trial_timeout,
-                target=target,
-                stop_after=stop_after,
-                max_epochs_total=max_epochs_total,
-                start_with_default=start_with_default,
-                continue_best=continue_best,
-                shuffle=shuffle,
-                class_weight=class_weight,
-                sample_weight=sample_weight,
-                validation_batch_size=validation_batch_size,
-                initial_epoch=initial_epoch,
-                steps_per_epoch=steps_per_epoch,
-                validation_steps=validation_steps,
-                validation_freq=validation_freq,
-                allow_nan=allow_nan,
-                repeats=repeats,
-                folds=folds,
-                others=fit_arguments,
-                needs_end=not self._strategy.ends_by_itself,
-            )
+            arguments = self._read(given, needs_end=not self._strategy.ends_by_itself)
             if isinstance(self._objective_given, list):
                 several.check_search(arguments, self._objective_given)
             stop.check()
@@ -322,7 +299,8 @@ class Tuner(StudyResults):
             if self._name_note is not None:
                 self._tell(self._name_note)
                 self._name_note = None
-            self._folds, loaded = arguments.folds, arguments.loaded
+            loaded = arguments.loaded
+            self._folds = loaded.folds
             self._validation = None if loaded.preprocessed or loaded.key else loaded.validation
             stack.enter_context(self._view(arguments, verbose))
             stack.enter_context(search_process(config.precision))
@@ -346,8 +324,11 @@ class Tuner(StudyResults):
                 self._tell(text)
             if arguments.validated and arguments.validation_freq != 1:
                 self._tell(_NAN_EPOCHS)
-            config = sampler_settled(config, arguments, found, objective, self._tell)
-            key = provenance.key(provenance.decisive(config), arguments, objective, config.executor)
+            if config.sampler == "auto":
+                from paceline.tuner.sampler_choice import with_chosen_sampler  # seldom needed
+
+                config = with_chosen_sampler(config, arguments, found, objective, self._tell)
+            key = provenance.checkpoint_key(config, arguments, objective)
             run = SearchRun(
                 config,
                 arguments,
@@ -392,16 +373,16 @@ class Tuner(StudyResults):
             raise StudyError(f"study: trial {number} of {self.name!r} has no epochs to reproduce.")
         meta = (study := self._require_study()).metadata.meta
         stored = provenance.search_of(meta, number)
-        known, others = arguments_again(stored, search_arguments, trial.epochs, x)
-        arguments = self._read(x, y, **known, others=others)
-        with search_process(provenance.precision_of(self._config, meta)):
+        again = arguments_again(stored, search_arguments, trial.epochs, x)
+        arguments = self._read({"x": x, "y": y, **again}, needs_end=False)
+        with search_process(self._config.precision or check_precision(meta.get("precision"))):
             line = copied_line(self._line(number))
             beside = (t for t in study.trials if provenance.search_of(meta, t.number) == stored)
             plan, history = train_again(self._config.builder, arguments, line, beside)
-            now = provenance.of_now(arguments)
-        return Reproduction(trial, plan, history, changes({**meta, "search": stored}, now))
+            notes = comparison.changes({**meta, "search": stored}, arguments)
+        return Reproduction(trial, plan, history, notes)
 
-    def _read(self, x: Any, y: Any, **given: Any) -> SearchArguments:
+    def _read(self, given: Mapping[str, Any], *, needs_end: bool) -> SearchArguments:
         config = self._config
         check_name(self.name)  # a folder is called so
         preprocessing, failed = None, None
@@ -414,10 +395,9 @@ class Tuner(StudyResults):
             failed = error
         try:
             return read_arguments(
-                x,
-                y,
-                **given,
+                given,
                 executor=config.executor,
+                needs_end=needs_end,
                 seed=config.seed,
                 folder=config.folder / "trials",
                 note=self._tell,
@@ -453,7 +433,7 @@ class Tuner(StudyResults):
         if verbose != 0 and self._summary is not before:
             total = sum(self._summary["n_trials"].values())
             cut_off = arguments.timeout is not None
-            tried_all = arguments.n_trials is not None and total < arguments.n_trials
+            tried_all = isinstance(arguments.wanted, int) and total < arguments.wanted
             more = self._strategy.resumable and (cut_off or not tried_all)
             objective = "value" if view.latest is None else view.latest.objective
             steps = steps_in_python(self._summary, more=more)

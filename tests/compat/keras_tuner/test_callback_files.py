@@ -12,7 +12,7 @@ import pytest
 import paceline.compat.keras_tuner as ours
 import toys
 from compat.keras_tuner import spaces
-from paceline.compat.keras_tuner.engine.callback_files import CallbackFiles
+from paceline.compat.keras_tuner.engine.callback_files import CallbackFiles, ExecutionPaths
 
 X, Y = toys.data()
 DATA = {"x": X, "y": Y, "validation_data": (X, Y), "epochs": 3, "batch_size": 25, "verbose": 0}
@@ -88,6 +88,6 @@ def test_a_later_search_leaves_the_best_file_in_place(tmp_path):
 
 
 def test_logs_of_tensorboard_lie_below_the_folder_that_was_given():
-    paths = CallbackFiles(executions=1).of_execution("07", 0)
+    paths = ExecutionPaths(CallbackFiles(executions=1), lambda name: ("07", 0))
     assert paths.of(Path("logs"), "7", is_file=False) == Path("logs/07/execution0")
     assert paths.label("7") == "07"  # what stands for {trial}

@@ -14,7 +14,7 @@ import pytest
 import paceline.compat.keras_tuner as ours
 import toys
 from compat.keras_tuner import spaces
-from paceline.compat.keras_tuner.engine.hyperparameters.hp_utils import config_of, grid_of
+from paceline.compat.keras_tuner.engine.hyperparameters import config_of, grid_of
 
 X, Y = toys.data()
 

@@ -11,7 +11,7 @@ import pytest
 
 import paceline.compat.keras_tuner as ours
 import toys
-from paceline.compat.keras_tuner.oracles.hyperband import PARENT
+from paceline.compat.keras_tuner.engine.trial import PARENT
 from paceline.executor.founding import Founding
 from paceline.executor.width_families import WidthFamilies
 

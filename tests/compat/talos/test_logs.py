@@ -10,7 +10,7 @@ import pytest
 import paceline
 from paceline.compat import talos
 from paceline.compat.talos import errors
-from paceline.compat.talos.rounds import best_epoch
+from paceline.compat.talos.logs import best_epoch
 from paceline.errors import StudyError
 from paceline.study.study import Study
 
@@ -29,7 +29,7 @@ a,b,1.0,1.0,2,[],0.6,0.2,4,x,z
 def study_of(text, **arguments):
     Path("scan.csv").write_text(text)
     name = paceline.from_talos_csv("scan.csv", **arguments)
-    return Study.open(name, directory=Path("runs"))
+    return Study(name, directory=Path("runs"))
 
 
 def test_a_log_becomes_a_study():
@@ -78,7 +78,7 @@ def test_a_parameter_called_like_a_metric_has_its_own_name():
 
 def test_what_callbacks_log_is_no_parameter():
     name = paceline.from_talos_csv(logged(), "own")
-    (trial,) = Study.open(name, directory=Path("runs")).trials
+    (trial,) = Study(name, directory=Path("runs")).trials
     assert trial.hparams == {"units": 3, "watts_min": 2}
     assert trial.history["learning_rate"] == [0.1]
     text = """round_epochs,loss,val_loss,learning_rate,watts_min,watts_max,seconds,Ws,lr

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 
 from compat.talos.notebook import X, Y, classifier, no_training
 from paceline.compat import talos
 from paceline.compat.talos import portable
 from paceline.compat.talos.errors import FolderNotEmptyError, TalosDataError
-from paceline.compat.talos.run_folder import run_paths
+from paceline.compat.talos.rounds import Rounds, ScanRound, run_paths
 
 
 def scan(params, model=no_training, **arguments):
@@ -50,6 +51,8 @@ def test_after_a_kill_the_lines_are_younger_than_the_checkpoint():
     again = scan({"a": list(range(6))}, experiment_dir="run", resume=True)
     assert again.data["a"].tolist() == list(range(6))
     assert again.round_history == whole.round_history
+    # Rows whose lines are missing are not there twice.
+    assert pd.read_csv(found.run_dir / "results.csv")["a"].tolist() == list(range(6))
 
 
 def test_trained_models_are_there_after_going_on():
@@ -144,6 +147,24 @@ def test_a_folder_of_an_older_version_goes_on():
         del saved["identity"][name]
     metadata.write_text(json.dumps(saved))
     assert len(scan({"a": [1, 2]}, experiment_dir="run", resume=True).data) == 2
+
+
+def test_a_kill_after_the_target_was_reached_leaves_files_that_go_on(tmp_path):
+    def rounds():
+        space = talos.ParamSpace({"a": [1, 2, 3, 4]})
+        return Rounds(space, tmp_path, tmp_path / "results.csv", last_epoch=True)
+
+    before = rounds()
+    begun = [before.next() for _ in range(3)]
+    before.write()
+    for number in (2, 1):  # number 0 is under way, and 1 reaches the target
+        row, params = before.begun[number], begun[number][1]
+        before.add(ScanRound(number, row, params, 1.0, 2.0, 1.0, {"loss": [0.5]}))
+    assert [found.round_index for found in before.drop_after(1)] == [2]
+    after = rounds()
+    after.read()
+    assert [(found.round_index, found.params) for found in after.done] == [(1, {"a": 2})]
+    assert (after.begun, list(after.again), len(after.space)) == ([0, 1], [0], 0)
 
 
 def test_two_scans_of_one_second_have_a_folder_each():

@@ -14,9 +14,9 @@ import pytest
 
 from compat.talos.notebook import PARAMS, X, Y, classifier, no_training
 from paceline.compat import talos
-from paceline.compat.talos import model_files
+from paceline.compat.talos import kept_models
 from paceline.compat.talos.errors import TalosModelError, TalosParamsError
-from paceline.compat.talos.splits import split
+from paceline.compat.talos.evaluate import split
 from toys import CLASSES
 
 
@@ -344,10 +344,10 @@ def mine(y_true, y_pred):
 def test_which_models_json_does_not_bring_back(metric, complete, needed):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile("adam", "mse", metrics=[metric])
-    text, whole = model_files.to_json(model)
-    assert (whole, model_files.needs_objects(text)) == (complete, needed)
-    model_files.save(model, Path("model.keras"))
-    found = model_files.load("model.keras")
+    text, whole = kept_models.to_json(model)
+    assert (whole, kept_models.needs_objects(text)) == (complete, needed)
+    kept_models.save(model, Path("model.keras"))
+    found = kept_models.load("model.keras")
     np.testing.assert_array_equal(found.get_weights()[0], model.get_weights()[0])
 
 
@@ -406,13 +406,13 @@ def test_a_file_of_a_model_with_an_own_metric_predicts(capsys):
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse", metrics=[mine])
     model.save("model.keras")
-    found = model_files.load("model.keras")
+    found = kept_models.load("model.keras")
     np.testing.assert_array_equal(found.predict(X, verbose=0), model.predict(X, verbose=0))
     assert not found.compiled
     text = capsys.readouterr().err
     assert "talos: model.keras: the model predicts, but is not compiled, because" in text
     assert "Could not locate function 'mine'" in text
-    assert model_files.load("model.keras", {"mine": mine}).compiled
+    assert kept_models.load("model.keras", {"mine": mine}).compiled
 
 
 # -- failures --------------------------------------------------------------------------------------

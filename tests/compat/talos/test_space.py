@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.compat.talos import DistributeParamSpace, ParamSpace
-from paceline.compat.talos.sampling import METHODS, sample
+from paceline.compat.talos.space import METHODS, sample
 
 
 @pytest.mark.parametrize(

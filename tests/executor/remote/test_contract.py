@@ -3,24 +3,53 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
+from in_process_pool import InProcessPool
 from paceline.data.arrays import prepare
-from paceline.executor.base import PackOptions, SearchData
+from paceline.executor.base import Job, JobSpec, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.protocol import PackExecutor
-from paceline.executor.remote.contract import ContractRecipe
 from paceline.executor.remote.driver import RemoteExecutor
 from paceline.executor.remote.host import Host, HostOptions
-from paceline.executor.remote.in_process import InProcessPool
-from paceline.executor.testing import Data, PackExecutorContract
+from paceline.executor.testing import Data, PackExecutorContract, make_job
 from paceline.program.numbers import number_settings, set_numbers
 
 OPTIONS = PackOptions(2, "stacked")
+
+
+@dataclass(frozen=True)
+class ContractRecipe:
+    """Makes the contract's jobs on another machine."""
+
+    data: SearchData
+    batch_size: int = 16  # examples per step
+    precision: str | None = None
+    code_digest: str | None = None
+    numbers: Mapping[str, Any] | None = None
+
+    def apart(self) -> tuple[dict[str, Any], ContractRecipe]:
+        """Nothing of it is the user's."""
+        return {}, self
+
+    def writing_below(self, here: Callable[[int, Path, str, bool], Path]) -> ContractRecipe:
+        """Its jobs have no callbacks."""
+        return self
+
+    def together(self, code: dict[str, Any]) -> ContractRecipe:
+        """The inverse of ``apart``."""
+        return self
+
+    def job(self, spec: JobSpec) -> Job:
+        """The job of a spec."""
+        return make_job(spec, self.batch_size)
 
 
 def search_data(data: Data, validation: Data) -> SearchData:

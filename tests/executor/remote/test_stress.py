@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from in_process_pool import InProcessPool
 from one_group import OneGroup
+from paceline.executor import protocol
 from paceline.executor.base import Answer, EpochReport, Job, JobSpec
 from paceline.executor.remote import driver
 from paceline.executor.remote.driver import RemoteExecutor
-from paceline.executor.remote.in_process import InProcessPool
 from paceline.executor.remote.messages import (
     ErrorText,
     HostFacts,
-    HostReport,
     HostState,
     JobState,
     RoundAnswer,
@@ -69,7 +69,7 @@ class FakeHost:
         if order.want_states:
             answer.states.update({n: self.state(n) for n in self.slots if self.slots[n][1]})
         look = HostState(
-            {"compiled": 1, "from_cache": 0}, 0.0, (1, 1), [("p", "stacked", [*self.slots])], [],
+            {"compiled": 1, "from_cache": 0}, 0.0, (1, 1), [("p", "stacked", [*self.slots])], {},
             {"stacked"}, SLOTS,
         )  # fmt: skip
         return RoundAnswer(answer.reports, answer.failed, answer.taken, answer.states, host=look)
@@ -89,7 +89,9 @@ class FakeHost:
             last = epoch + 1 == spec.epochs
             logs = {"loss": now}
             answer.reports.append(
-                HostReport(number, epoch + 1, logs, 0.0, "p", "stacked", 0.0, last, ([], []))
+                EpochReport(
+                    number, epoch + 1, logs, 0.0, "p", "stacked", lambda: ([], []), last=last
+                )
             )
             self.slots[number] = spec, epoch + 1, now
             if last:
@@ -118,7 +120,7 @@ class FakeHost:
 @pytest.fixture(autouse=True)
 def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "TrialGrouper", OneGroup)
-    monkeypatch.setattr(driver, "as_built", lambda model: contextlib.nullcontext())
+    monkeypatch.setattr(protocol, "as_built", lambda model: contextlib.nullcontext())
     monkeypatch.setattr(driver, "search_chunk_bytes", lambda data: None)
     monkeypatch.setattr(driver, "_STATES", 0.0)
 

@@ -59,54 +59,54 @@ def test_each_rung_must_be_validated(settings, epochs, freq, missed) -> None:
 
 def test_one_in_three_goes_on_and_a_paused_one_comes_back() -> None:
     ladder = RungLadder(ASHA(), n_trials=9)
-    assert ladder.judge(0, 1, 27, 0.5) == "pause"
-    assert ladder.judge(1, 1, 27, 0.9) == "pause"
+    assert ladder.reach(0, 1, 27, 0.5) == "pause"
+    assert ladder.reach(1, 1, 27, 0.9) == "pause"
     assert ladder.promoted() == []
-    assert ladder.judge(2, 1, 27, 0.7) == "pause"  # the third: now the best of three may go on
+    assert ladder.reach(2, 1, 27, 0.7) == "pause"  # the third: now the best of three may go on
     assert ladder.promoted() == [0]
     assert ladder.promoted() == []
-    assert ladder.judge(0, 2, 27, 0.4) == "go"  # no rung
-    assert ladder.judge(0, 3, 27, 0.4) == "pause"
+    assert ladder.reach(0, 2, 27, 0.4) == "go"  # no rung
+    assert ladder.reach(0, 3, 27, 0.4) == "pause"
     for number, loss in ((3, 0.1), (4, 0.2)):
-        verdict = ladder.judge(number, 1, 27, loss)
+        verdict = ladder.reach(number, 1, 27, loss)
     assert verdict == "pause"  # five of them: one place, and 3 is in it
-    assert ladder.judge(5, 1, 27, 0.8) == "pause"  # six: two places: 3 has gone on, 4 may
+    assert ladder.reach(5, 1, 27, 0.8) == "pause"  # six: two places: 3 has gone on, 4 may
     assert ladder.promoted() == [4]
 
 
 def test_the_best_goes_on_at_once() -> None:
     ladder = RungLadder(ASHA(), n_trials=9)
     for number in range(2):
-        ladder.judge(number, 1, 27, 0.5)
-    assert ladder.judge(2, 1, 27, 0.1) == "go"
+        ladder.reach(number, 1, 27, 0.5)
+    assert ladder.reach(2, 1, 27, 0.1) == "go"
 
 
 def test_the_highest_rung_comes_first() -> None:
     ladder = RungLadder(ASHA(), n_trials=None)
     for number in range(3):
-        ladder.judge(number, 3, 27, float(number))
+        ladder.reach(number, 3, 27, float(number))
     for number in range(3, 6):
-        ladder.judge(number, 1, 27, float(number))
+        ladder.reach(number, 1, 27, float(number))
     assert ladder.promoted() == [0, 3]
 
 
 def test_who_cannot_go_on_any_more_is_given_up() -> None:
     ladder = RungLadder(ASHA(), n_trials=6)  # two places at the most
     for number, loss in enumerate([0.1, 0.2, 0.3, 0.4]):
-        ladder.judge(number, 1, 27, loss)
+        ladder.reach(number, 1, 27, loss)
     assert ladder.given_up() == [2, 3]
     assert ladder.given_up() == []
     endless = RungLadder(ASHA(), n_trials=None)
     for number in range(9):
-        endless.judge(number, 1, 27, 0.1 * number)
+        endless.reach(number, 1, 27, 0.1 * number)
     assert endless.given_up() == []
 
 
 def test_who_left_waits_no_more_but_holds_its_place() -> None:
     ladder = RungLadder(ASHA(), n_trials=9)
     for number in range(3):
-        ladder.judge(number, 1, 27, float(number) + (number == 0) * 5)
-    ladder.end_trial(1)
+        ladder.reach(number, 1, 27, float(number) + (number == 0) * 5)
+    ladder.leave(1)
     assert ladder.promoted() == []
 
 
@@ -125,7 +125,7 @@ def test_whatever_comes_nobody_is_lost(seed: int) -> None:
         spent += 1
         if at[number] == epochs:
             done.append(number)
-        elif ladder.judge(number, at[number], epochs, losses[number]) == "go":
+        elif ladder.reach(number, at[number], epochs, losses[number]) == "go":
             running.insert(0, number)
         else:
             waiting.add(number)

@@ -11,9 +11,9 @@ import pytest
 
 from paceline.search_space import HyperParameters
 from paceline.study.samplers.auto import CMAES_TRIALS, SearchOutline, choose_sampler, is_name
+from paceline.study.sharing.worker import Worker
 from paceline.study.study import Study
-from paceline.study.workers.worker import Worker
-from study.workers.party import Clock
+from study.sharing.party import Clock
 
 Declare = Callable[[HyperParameters], Any]
 
@@ -132,7 +132,7 @@ def test_of_two_that_choose_at_once_the_one_that_makes_the_study_decides(
     clock, storage = Clock(), optuna.storages.InMemoryStorage()
 
     def opened(sampler: str) -> Study:
-        return Study.open(
+        return Study(
             "s",
             storage=storage,
             direction="minimize",

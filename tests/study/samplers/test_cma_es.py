@@ -60,7 +60,7 @@ def search(
     n: int = N, build: Any = declare, at_once: int = 1, name: str = "s", seed: int = 0
 ) -> list[dict[str, Any]]:
     """Go on with a study until it has ``n`` trials; all of them have ended then."""
-    study = Study.open(name, direction="minimize", sampler="cmaes", seed=seed, n_trials=n)
+    study = Study(name, direction="minimize", sampler="cmaes", seed=seed, n_trials=n)
     study.trials.set_direction("minimize")
     running: list[int] = []
     while len(study.trials) < n:
@@ -236,7 +236,7 @@ def test_without_the_package_it_says_what_to_install(monkeypatch):
 
 
 def test_trials_that_are_rejected_before_they_declare_all_do_not_end_it(fresh_folder: Any) -> None:
-    study = Study.open("s", sampler="cmaes", direction="minimize")
+    study = Study("s", sampler="cmaes", direction="minimize")
 
     def build(hp: Any, draft: Any = None) -> None:
         if hp.Int("units", 8, 1024) > 500:

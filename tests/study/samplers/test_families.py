@@ -43,7 +43,7 @@ def program(hparams: dict[str, Any]) -> str:
 
 
 def new(name: str = "s", slots: int = 8, n_trials: int | None = N, **arguments: Any) -> Study:
-    study = Study.open(name, **({"direction": "maximize", "n_trials": n_trials} | arguments))
+    study = Study(name, **({"direction": "maximize", "n_trials": n_trials} | arguments))
     study.proposer.families.fill(slots)
     return study
 

@@ -25,9 +25,9 @@ from paceline.study.samplers.learnt import (
     read_learnt,
     stored_learnt,
 )
+from paceline.study.sharing.worker import Worker
 from paceline.study.study import Study
 from paceline.study.trial_codec import constraint_attributes
-from paceline.study.workers.worker import Worker
 
 RATE = FloatDistribution(1e-4, 1e-1, log=True)
 
@@ -200,7 +200,7 @@ def search(
     notes: list[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Go on to ``n`` trials, one at a time; return the hparams of all."""
-    study = Study.open(
+    study = Study(
         name,
         storage=storage,
         direction=direction,
@@ -284,9 +284,7 @@ def test_a_worker_that_joins_takes_what_the_study_has_learnt():
     declare(hp)
     for names in (("old",), ()):
         worker = Worker(None, lambda text: None, beats=False)
-        study = Study.open(
-            "new", direction="minimize", sampler="tpe", seed=0, n_trials=4, worker=worker
-        )
+        study = Study("new", direction="minimize", sampler="tpe", seed=0, n_trials=4, worker=worker)
         study.metadata.space.learn(hp)
         study.learn_from(names, Path("runs"), None)
         opened.append(study)
@@ -299,7 +297,7 @@ def test_a_worker_that_joins_takes_what_the_study_has_learnt():
     second.persist({"seed": 0})  # written again, it stays
     for study in opened:
         study.close()
-    again = Study.open("new", seed=0, n_trials=4)
+    again = Study("new", seed=0, n_trials=4)
     assert [each["study"] for each in again.metadata.meta["learnt"]] == ["old"]
     again.close()
 

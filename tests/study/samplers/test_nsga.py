@@ -65,9 +65,7 @@ def run(study: Study, n: int) -> None:
 
 def opened(name: str, sampler: str, state: Any = None) -> Study:
     directions = ("minimize", "minimize")
-    return Study.open(
-        name, direction=directions, sampler=sampler, seed=1, n_trials=40, resumed=state
-    )
+    return Study(name, direction=directions, sampler=sampler, seed=1, n_trials=40, resumed=state)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

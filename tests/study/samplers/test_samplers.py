@@ -14,7 +14,7 @@ from optuna.distributions import (
 
 from paceline.errors import MissingExtraError, SamplerError, UsageError
 from paceline.search_space import GridWalk, HyperParameters
-from paceline.study.draft import TriedConfigurations
+from paceline.study.proposer import TriedConfigurations
 from paceline.study.samplers.samplers import note_on_state, resolve_sampler
 from paceline.study.samplers.sobol import Sobol
 from paceline.study.samplers.values import check_seed, trial_seed, value_at

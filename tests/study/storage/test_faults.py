@@ -110,7 +110,7 @@ def outlives(storage: str, blocked: Blocked, match: str, monkeypatch: pytest.Mon
     """A study whose storage fails for a while loses nothing, and says both."""
     monkeypatch.setattr(rdb, "SQLITE_WAIT", 0.05)
     notes: list[str] = []
-    study = Study.open("s", storage=storage, direction="maximize", note=notes.append)
+    study = Study("s", storage=storage, direction="maximize", note=notes.append)
     train(study, 3)
     under_way = study.asker.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
     assert under_way is not None
@@ -133,7 +133,7 @@ def outlives(storage: str, blocked: Blocked, match: str, monkeypatch: pytest.Mon
     assert "Training goes on; " in notes[0]
     assert notes[1] == "the storage answers again; what waited is written"
     study.close()
-    again = Study.open("s", storage=storage)
+    again = Study("s", storage=storage)
     assert [trial.number for trial in again.trials] == list(range(9))
     assert list(again.trials) == list(study.trials)
     stored = StudyStorage.of(storage, "s", Path("runs")).load("s")
@@ -185,14 +185,14 @@ def test_a_folder_that_may_not_be_written_is_said_before_anything_is_trained(dis
     with read_only(disk):
         for storage in (f"journal:{disk}/s.log", f"sqlite:///{disk}/s.db"):
             with pytest.raises(StorageError, match=f"the folder {disk} may not be written; choose"):
-                Study.open("s", storage=storage)
+                Study("s", storage=storage)
     assert list(disk.iterdir()) == []
 
 
 def test_a_storage_that_never_answers_again_is_said_at_the_end(monkeypatch) -> None:
     monkeypatch.setattr(WriteBehind, "PATIENCE", 0.0)
     monkeypatch.setattr(rdb, "SQLITE_WAIT", 0.05)
-    study = Study.open("s", storage="sqlite:///s.db", direction="maximize")
+    study = Study("s", storage="sqlite:///s.db", direction="maximize")
     train(study, 1)
     study.writer.flush()
     match = r"locked.* \d+ records of the last trials are not in it; .*search again"
@@ -200,7 +200,7 @@ def test_a_storage_that_never_answers_again_is_said_at_the_end(monkeypatch) -> N
         train(study, 1)
         with pytest.raises(StorageError, match=match):
             study.close()
-    assert len(Study.open("s", storage="sqlite:///s.db").trials) == 1
+    assert len(Study("s", storage="sqlite:///s.db").trials) == 1
 
 
 def test_a_study_that_is_collected_holds_nobody_up(monkeypatch) -> None:
@@ -208,7 +208,7 @@ def test_a_study_that_is_collected_holds_nobody_up(monkeypatch) -> None:
     monkeypatch.setattr(study_module, "_SECONDS_TO_COLLECT", 0.05)
     monkeypatch.setattr(WriteBehind, "WAITS", (0.05,))
     monkeypatch.setattr(rdb, "SQLITE_WAIT", 0.05)
-    study = Study.open("s", storage="sqlite:///s.db", direction="maximize")
+    study = Study("s", storage="sqlite:///s.db", direction="maximize")
     train(study, 1)
     study.writer.flush()
     writer = study.writer
@@ -217,11 +217,11 @@ def test_a_study_that_is_collected_holds_nobody_up(monkeypatch) -> None:
         del study
         gc.collect()
     writer.close()
-    assert len(Study.open("s", storage="sqlite:///s.db").trials) == 2
+    assert len(Study("s", storage="sqlite:///s.db").trials) == 2
 
 
 def test_a_journal_cut_in_the_middle_of_a_line_loses_that_line_and_keeps_it_beside() -> None:
-    study = Study.open("s", direction="maximize")
+    study = Study("s", direction="maximize")
     train(study, 4)
     study.close()
     journal = Path("runs/s/journal.log")
@@ -229,14 +229,14 @@ def test_a_journal_cut_in_the_middle_of_a_line_loses_that_line_and_keeps_it_besi
     lines = data.splitlines(keepends=True)
     whole = len(data) - len(lines[-1])
     os.truncate(journal, whole + len(lines[-1]) // 2)
-    again = Study.open("s", direction="maximize")
+    again = Study("s", direction="maximize")
     ended = [trial for trial in again.trials if trial.state == "complete"]
     assert ended == study.trials[:3]  # what is lost is the end of the last one
     assert len(again.trials) == 4
     before = len(again.trials)
     train(again, 2)
     again.close()
-    assert len(Study.open("s").trials) == before + 2
+    assert len(Study("s").trials) == before + 2
     (cut,) = journal.parent.glob("journal.log.cut-*")
     assert data[whole:].startswith(cut.read_bytes().rstrip(b"\n"))
     assert journal.read_bytes().startswith(data[:whole])

@@ -13,8 +13,8 @@ import pytest
 import toys
 from marks import slow_where
 from paceline.study.trial import Trial
-from paceline.tuner.checkpoint.best_models import MANIFEST, BestModels, find_saved
-from paceline.tuner.checkpoint.trial_variables import apply_weights
+from paceline.tuner.checkpoint.best_models import BestModels, find_saved
+from paceline.tuner.checkpoint.trial_variables import MANIFEST, apply_weights
 
 
 class Model:
@@ -58,7 +58,7 @@ def test_the_best_complete_trial_is_kept(folder):
     assert not folder.exists()
     best.save(rebuild)
     assert names(folder) == [MANIFEST, "trial-1-epoch-1.keras"]
-    assert best.path(1) == folder / "trial-1-epoch-1.keras"
+    assert best.weights_path(1) == folder / "trial-1-epoch-1.keras"
 
 
 def test_a_running_trial_takes_no_place_of_a_complete_one(folder):
@@ -70,7 +70,7 @@ def test_a_running_trial_takes_no_place_of_a_complete_one(folder):
     assert best.weights(1) == ([np.float32(0.1)], [])
     best.save(rebuild)
     assert names(folder) == [MANIFEST, "trial-1-epoch-1.keras"]
-    best.drop(1)  # it failed later
+    best.forget(1)  # it failed later
     best.save(rebuild)
     assert names(folder) == [MANIFEST, "trial-0-epoch-1.keras"]
 
@@ -109,7 +109,7 @@ def test_a_later_session_goes_on(folder):
     best.complete(0)
     best.save(rebuild)
     later = BestModels(folder, 1, "maximize")
-    assert later.path(0) == folder / "trial-0-epoch-2.keras"
+    assert later.weights_path(0) == folder / "trial-0-epoch-2.keras"
     later.offer(1, 1, 0.4, never)
     later.complete(1)
     later.save(lambda number, weights: pytest.fail("it is on disk already"))
@@ -128,10 +128,10 @@ def test_models_of_another_study_take_nobodys_place(folder):
     assert find_saved(folder.parent, "", 0, 0.9) == folder / "trial-0-epoch-2.keras"
     assert find_saved(folder.parent, "", 0, 0.5) is None
     now = BestModels(folder, 1, "maximize")
-    now.expect({0: Trial(0, "complete", 0.9)})
-    assert now.path(0) is not None
-    now.expect({0: Trial(0, "complete", 0.5)})
-    assert now.path(0) is None
+    now.expect([Trial(0, "complete", 0.9)])
+    assert now.weights_path(0) is not None
+    now.expect([Trial(0, "complete", 0.5)])
+    assert now.weights_path(0) is None
     now.offer(0, 1, 0.5, weigh(0.5))
     now.complete(0)
     now.save(rebuild)
@@ -146,9 +146,9 @@ def test_models_of_trials_under_way_are_those_of_a_search_that_goes_on(folder):
         before.offer(number, 2, value, weigh(value))
     before.save(rebuild)
     now = BestModels(folder, 2, "maximize")
-    now.expect({0: Trial(0, "running", 0.9), 1: Trial(1, "paused", 0.7)})
-    assert now.path(0) == folder / "trial-0-epoch-2.keras"
-    assert now.path(1) is None
+    now.expect([Trial(0, "running", 0.9), Trial(1, "paused", 0.7)])
+    assert now.weights_path(0) == folder / "trial-0-epoch-2.keras"
+    assert now.weights_path(1) is None
     now.forget(0)  # its process ended, and another trial takes its place
     now.offer(1, 1, 0.7, weigh(0.7))
     now.save(rebuild)
@@ -160,7 +160,7 @@ def test_a_model_of_another_study_of_the_same_value_is_not_taken(folder):
 
     def save(study: str, weight: float) -> BestModels:
         best = BestModels(folder, 1, "maximize", study=lambda: study)
-        best.expect({0: 1.0})
+        best.expect([Trial(0, "complete", 1.0)])
         best.offer(0, 1, 1.0, weigh(weight))
         best.complete(0)
         best.save(rebuild)
@@ -168,8 +168,8 @@ def test_a_model_of_another_study_of_the_same_value_is_not_taken(folder):
 
     save("", 1.0)  # by a version that knew no ids
     for study, weight in (("a", 2.0), ("b", 3.0)):
-        assert BestModels(folder, 1, "maximize", study=study.strip).path(0) is None
-        assert save(study, weight).path(0) == folder / "trial-0-epoch-1.keras"
+        assert BestModels(folder, 1, "maximize", study=study.strip).weights_path(0) is None
+        assert save(study, weight).weights_path(0) == folder / "trial-0-epoch-1.keras"
         assert (folder / "trial-0-epoch-1.keras").read_text() == str(weight)
     assert find_saved(folder.parent, "a", 0, 1.0) is None
     assert find_saved(folder.parent, "b", 0, 1.0) is not None
@@ -181,7 +181,7 @@ def test_a_changed_file_is_not_used(folder):
     best.complete(0)
     best.save(rebuild)
     (folder / "trial-0-epoch-1.keras").write_text("something else")
-    assert BestModels(folder, 1, "maximize").path(0) is None
+    assert BestModels(folder, 1, "maximize").weights_path(0) is None
 
 
 def test_a_manifest_points_to_nothing_outside(folder, tmp_path):
@@ -198,7 +198,7 @@ def test_a_manifest_points_to_nothing_outside(folder, tmp_path):
     entries = {str(i): good | change for i, change in enumerate(bad)} | {"9": 3}
     (folder / MANIFEST).write_text(json.dumps(entries))
     best = BestModels(folder, 1, "maximize")
-    assert [best.path(number) for number in (0, 1, 2, 3, 4, 9)] == [None] * 6
+    assert [best.weights_path(number) for number in (0, 1, 2, 3, 4, 9)] == [None] * 6
     best.offer(7, 1, 0.1, weigh(0.1))  # nothing of it counts
     best.complete(7)
     assert best.weights(7) is not None
@@ -208,7 +208,7 @@ def test_a_manifest_points_to_nothing_outside(folder, tmp_path):
 def test_a_damaged_manifest_is_none(folder, text):
     folder.mkdir()
     (folder / MANIFEST).write_text(text)
-    assert BestModels(folder, 1, "maximize").path(0) is None
+    assert BestModels(folder, 1, "maximize").weights_path(0) is None
 
 
 def test_a_model_that_cannot_be_saved_whole_leaves_its_weights(folder):
@@ -225,7 +225,6 @@ def test_a_model_that_cannot_be_saved_whole_leaves_its_weights(folder):
     best.complete(4)
     best.save(lambda number, weights: Odd(1.0), notes.append)
     assert names(folder) == [MANIFEST, "trial-4-epoch-2.weights.h5"]
-    assert best.path(4) is None
     assert best.weights_path(4) == folder / "trial-4-epoch-2.weights.h5"
     assert "trial 4 cannot be saved whole" in notes[0]
 

@@ -24,6 +24,7 @@ from mutations import STRANGE, Tally, changed, mutations, sizes
 from paceline.errors import PacelineError
 from paceline.study.study import Study
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
+from paceline.tuner.search_state import SearchFacts
 
 #: Cases whose trials are in a journal and whose checkpoints are of different kinds.
 NAMES = ("asha", "callbacks", "families", "fit", "hyperband", "repeats")
@@ -103,10 +104,10 @@ def test_a_changed_checkpoint_is_read_or_refused(fresh_folder, written, n):
         key = studies.put(name, change, draw)
         policy = SavePolicy(CheckpointManager(Path("runs/s/checkpoints"), notes.append), key)
         try:
-            snapshot = policy.load(notes.append)
+            snapshot = policy.load(SearchFacts, notes.append)
             if snapshot is not None:
-                facts = snapshot.facts["study"]
-                Study.open("s", sampler=key["sampler"], seed=key["seed"], resumed=facts).close()
+                facts = snapshot.facts.study
+                Study("s", sampler=key["sampler"], seed=key["seed"], resumed=facts).close()
             code, said = (0, "") if snapshot is not None else (1, f"paceline: {notes}")
         except PacelineError as error:
             code, said = 2, f"paceline: {error}"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 from pathlib import Path
 
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 import pytest
 
 from paceline.errors import StudyError, UsageError
 from paceline.tuner.checkpoint import files as checkpoint
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy, Snapshot, seconds_between
+from paceline.tuner.search_state import SearchFacts
 
 
 @pytest.fixture
@@ -64,6 +67,33 @@ def test_arrays_keep_shape_type_and_bits(dtype: str, shape: tuple[int, ...], che
         assert found.arrays[name].dtype == array.dtype
         assert found.arrays[name].shape == shape
         assert found.arrays[name].tobytes() == array.tobytes()
+
+
+class Owner(msgspec.Struct):
+    """Facts that have arrays among them."""
+
+    rate: float
+    by_number: dict[int, list[np.ndarray]]
+    none: np.ndarray | None = None
+
+
+def test_facts_may_have_arrays_and_numbers_as_keys(checkpoints) -> None:
+    array = np.asarray(jnp.arange(3, dtype="bfloat16"))
+    facts = Owner(np.float64("nan"), {7: [array, np.float32(2.5)], 8: []})
+    checkpoints.save(Snapshot(facts, {"a": np.ones(2)}).encoded())
+    facts.by_number.clear()
+    checkpoints.flush()
+    found = checkpoints.load()
+    assert found is not None
+    read = found.decoded(Owner).facts
+    assert math.isnan(read.rate) and read.none is None
+    (one, two) = read.by_number.pop(7)
+    assert (one.dtype, one.tobytes()) == (array.dtype, array.tobytes())
+    assert (two.dtype, two.shape, float(two)) == (np.float32, (), 2.5)
+    assert read.by_number == {8: []}
+    found.facts["by_number"]["7"][0] = "another"
+    with pytest.raises(msgspec.ValidationError, match="there is no array 'another'"):
+        found.decoded(Owner)
 
 
 def beside(tmp_path: Path) -> dict[str, int]:
@@ -226,10 +256,8 @@ FACTS = {
         "families": {"numbers": [], "leader": None, "asked": 0, "under_way": [], "draws": []},
     },
     **{"packs": None, "trial_epochs": 0, "n_begun": 0, "pruner": None, "succeeded": 0},
-    **{"fit": None, "teams": {}, "n_extra": 0, "limit": [None, None], "owed": None},
-    "go_on": [None, []],
-    "trials": {"4": {"epochs": 3}},
-    "best": {"open": {}, "complete": {}},
+    **{"fit": None, "n_extra": 0, "limit": [None, None], "carried_over": None},
+    **{"continued": None, "to_continue": [], "trials": {"4": {"epochs": 3}}, "best": {}},
 }
 
 
@@ -239,7 +267,7 @@ def test_a_checkpoint_whose_facts_are_not_of_the_schema_is_refused(checkpoints, 
     checkpoints.flush()
     match = r"trials\[\.\.\.\].epochs: expected int, got str\); go on with the version .* or remove"
     with pytest.raises(StudyError, match=match):
-        policy.load(notes.append)
+        policy.load(SearchFacts, notes.append)
 
 
 def test_a_policy_goes_on_with_its_own_kind_only(checkpoints, notes) -> None:
@@ -249,9 +277,9 @@ def test_a_policy_goes_on_with_its_own_kind_only(checkpoints, notes) -> None:
         policy.save(Snapshot(dict(FACTS)))
     assert not policy.due
     checkpoints.flush()
-    assert policy.load(notes.append) is not None
+    assert policy.load(SearchFacts, notes.append) is not None
     assert notes == []
-    assert SavePolicy(checkpoints, {"epochs": 4, "seed": 0}).load(notes.append) is None
+    assert SavePolicy(checkpoints, {"epochs": 4, "seed": 0}).load(SearchFacts, notes.append) is None
     assert "(epochs)" in notes[0]
 
 

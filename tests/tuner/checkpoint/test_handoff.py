@@ -15,10 +15,10 @@ import paceline
 import toys
 from epoch_reports import observe_reports
 from paceline.executor.local import LocalExecutor
-from paceline.study.workers.worker import Worker
+from paceline.study.sharing.worker import Worker
 from paceline.tuner.checkpoint import files as checkpoint
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
-from paceline.tuner.checkpoint.trial_variables import TrialHandoff
+from paceline.tuner.checkpoint.trial_variables import HandedOverTrials, TrialHandoff
 from stopping import by_epochs, hears_signals  # noqa: F401 - a fixture
 
 X, Y = toys.data()
@@ -104,7 +104,7 @@ def test_who_gets_company_keeps_its_trials_at_once(make) -> None:
         advance(self, *given)
 
     def seen(self: SavePolicy, snapshot: Any) -> None:
-        kept.append((rounds[0], snapshot.facts.get("shared", False)))
+        kept.append((rounds[0], isinstance(snapshot.facts, HandedOverTrials)))
         keep(self, snapshot)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -148,18 +148,18 @@ def test_what_is_no_trial_is_begun_again(make, notes) -> None:
     folder = Path("runs/s/checkpoints")
     found = CheckpointManager(folder, notes.append).load()
     assert found is not None
-    (entry,) = found.facts["trials"].values()
-    assert entry["at"][0] == 3
+    (entry,) = found.facts["trials"]
+    assert entry["epoch"] == 3
     relay = TrialHandoff(Path("runs/s"), found.facts["key"], notes.append)
     trial = make().trial(0)
     assert relay.take(trial) is not None
     for epoch in (4, 0, "three"):
-        entry["at"][0] = epoch
+        entry["epoch"] = epoch
         CheckpointManager(folder, notes.append).clear()
         checkpoint.save_checkpoint(folder, "checkpoint-000001", found)
         relay.forget()
         assert relay.take(trial) is None
-    found.facts["trials"] = {"0": 1}
+    found.facts["trials"] = [1]
     CheckpointManager(folder, notes.append).clear()
     checkpoint.save_checkpoint(folder, "checkpoint-000001", found)
     assert TrialHandoff(Path("runs/s"), found.facts["key"], notes.append).take(trial) is None

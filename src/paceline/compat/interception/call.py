@@ -9,60 +9,37 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Call:
-    """A function that the engine is to run.
+    """A function that the engine is to run."""
 
-    Attributes:
-        number: A number that no other call has; it appears in notes.
-        function: Takes no arguments, returns anything.
-        seed: Given to ``keras.utils.set_random_seed`` before the function is called; None: a seed
-            drawn from Python's ``random``.
-    """
-
-    number: int
+    number: int  # that no other call has; it appears in notes
     function: Callable[[], Any]
+    # For ``keras.utils.set_random_seed``, before the function is called; None: drawn from Python's
+    # ``random``.
     seed: int | None = None
 
 
 @dataclass(frozen=True)
 class FitRecord:
-    """A record of one ``fit`` call of a function.
+    """A record of one ``fit`` call of a function."""
 
-    Attributes:
-        epochs: Epochs that were trained.
-        seconds: Seconds of the fit; in a pack, its share of the seconds of the pack.
-        program: Short fingerprint of the compiled program; None for Keras' own ``fit``.
-        plan: "stacked", "mapped", "sequential" or "fit".
-        why_alone: Why the fit did not train in a pack; None if it did.
-    """
-
-    epochs: int
-    seconds: float
-    program: str | None
-    plan: str
-    why_alone: str | None
+    epochs: int  # that were trained
+    seconds: float  # of the fit; in a pack, its share of the seconds of the pack
+    program: str | None  # short fingerprint of the compiled program; None for Keras' own ``fit``
+    plan: str  # "stacked", "mapped", "sequential" or "fit"
+    why_alone: str | None  # why the fit did not train in a pack; None if it did
 
 
 @dataclass
 class Outcome:
-    """The outcome of a call: what its function returned or raised.
-
-    Attributes:
-        call: The call.
-        value: What the function returned; None if it raised.
-        error: What the function raised; None if it returned.
-        fits: The function's fits, in order.
-        began, ended: When the function began and ended, in seconds since 1970. Other functions ran
-            between the two as well.
-        seconds: Seconds of this function alone: its own code, and the shares of its fits in packs.
-    """
+    """The outcome of a call: what its function returned or raised."""
 
     call: Call
-    value: Any = None
-    error: Exception | None = None
-    fits: list[FitRecord] = field(default_factory=list)
-    began: float = 0.0
+    value: Any = None  # what the function returned; None if it raised
+    error: Exception | None = None  # what it raised; None if it returned
+    fits: list[FitRecord] = field(default_factory=list)  # in order
+    began: float = 0.0  # in seconds since 1970, as ``ended``; other functions ran meanwhile
     ended: float = 0.0
-    seconds: float = 0.0
+    seconds: float = 0.0  # of its own code, and its fits' shares of their packs' seconds
 
     @property
     def number(self) -> int:

@@ -7,9 +7,11 @@ import os
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import keras
+
+from paceline.compat.interception.function_thread import FunctionThread
 
 #: Parts of names of attributes that hold paths.
 _PATH_NAMES = ("path", "file", "dir", "folder")
@@ -17,24 +19,12 @@ _PATH_NAMES = ("path", "file", "dir", "folder")
 _NO_PATHS = frozenset({"monitor", "sep"})
 
 
-class Holder(Protocol):
-    """A function that holds objects and paths until it ends.
-
-    Attributes:
-        ended: Whether it has ended.
-        waits_for: The function whose end it waits for, if it does.
-    """
-
-    ended: bool
-    waits_for: Any
-
-
 class Claims:
     """Which function holds which object and path."""
 
     def __init__(self) -> None:
-        self._objects: dict[int, tuple[weakref.ref[Any], Holder]] = {}
-        self._paths: dict[str, Holder] = {}
+        self._objects: dict[int, tuple[weakref.ref[Any], FunctionThread]] = {}
+        self._paths: dict[str, FunctionThread] = {}
         self._constants: dict[int, Any] = {}
 
     def leave_out(self, variables: Iterable[Any]) -> None:
@@ -42,8 +32,8 @@ class Claims:
         self._constants.update((id(variable), variable) for variable in variables)
 
     def other_holder(
-        self, holder: Holder, model: Any, callbacks: list[Any]
-    ) -> tuple[Holder, str] | None:
+        self, holder: FunctionThread, model: Any, callbacks: list[Any]
+    ) -> tuple[FunctionThread, str] | None:
         """Returns who else holds something that a fit needs, and what that is."""
         for path, what in paths(callbacks).items():
             other = self._paths.get(path)
@@ -57,7 +47,7 @@ class Claims:
                 return other, f"they share {what}"
         return None
 
-    def take(self, holder: Holder, model: Any, callbacks: list[Any]) -> None:
+    def take(self, holder: FunctionThread, model: Any, callbacks: list[Any]) -> None:
         """Notes that a function holds what its fit needs, until the function ends."""
         self._paths.update((path, holder) for path in paths(callbacks))
         for one, _ in self._parts(model, callbacks):

@@ -30,31 +30,21 @@ class Engine:
     """Runs functions so that their fits train together; the docstring of the package says how.
 
     Data and compiled programs are kept for the next ``run`` until the engine is closed.
-
-    Args:
-        slots: Number of fits that train at once in a pack, or "auto".
-        plan: "auto", "stacked", "mapped" or "sequential".
-        mesh: From ``paceline.pack.mesh.check_mesh``; None: all accelerators, or one CPU.
-        notes: Called with each line of text for the user, once for each text; None: no notes.
-        noun: What notes call a function, such as "trial".
-        interleave: Whether functions begin while others are under way. True: always. False: never;
-            each ends before the next begins. None: unless they share something that would change
-            their results, and a note says what (``turns.py``).
-
-    Attributes:
-        executors: One executor for each set of data that fits train on.
     """
 
     def __init__(
         self,
         *,
-        slots: int | str = "auto",
+        slots: int | str = "auto",  # fits that train at once in a pack
         plan: str = "auto",
-        mesh: tuple[int, int | None] | None = None,
-        notes: Callable[[str], None] | None = None,
-        noun: str = "function",
+        mesh: tuple[int, int | None] | None = None,  # from ``paceline.pack.mesh.check_mesh``
+        notes: Callable[[str], None] | None = None,  # called with each text for the user once
+        noun: str = "function",  # what notes call a function, such as "trial"
+        # Whether functions begin while others are under way. None: unless they share something that
+        # would change their results, and a note says what (``turns.py``).
         interleave: bool | None = None,
     ) -> None:
+        # One for each set of data that fits train on.
         self.executors = ExecutorPool(self.say, PackOptions(slots, plan, mesh))
         self._notes, self._noun = notes, noun
         self._turns = Turns(interleave, self.say, noun)
@@ -92,9 +82,8 @@ class Engine:
     def look_at(self, roots: Mapping[str, Any], entries: Iterable[str] = ("__call__",)) -> None:
         """Looks at the user's code, where the functions of calls do not show it themselves.
 
-        Args:
-            roots: Label -> function that calls run, or object that it is given.
-            entries: Names of methods of the objects that are called.
+        ``roots``: label -> function that calls run, or object that it is given, of which methods
+        called ``entries`` are called.
         """
         self._turns.look_at(roots, entries)
         self._looks = False
@@ -109,14 +98,9 @@ class Engine:
         is Keras' own. When the generator is closed, functions under way are unwound where they
         wait.
 
-        Args:
-            calls: The calls. The engine takes the next one whenever there is room. None in place of
-                a call means that there is none before another outcome is known; if no function is
-                under way, it ends the run.
-            n_calls: Number of calls at most, for an iterable whose length is unknown.
-
-        Raises:
-            RuntimeError: Another ``run`` of this engine is under way.
+        The engine takes the next call whenever there is room. None in place of a call means that
+        there is none before another outcome is known; if no function is under way, it ends the run.
+        ``n_calls`` is the number of calls at most, for an iterable whose length is unknown.
         """
         if self._threads:
             raise RuntimeError("engine: a run is under way; end or close it first.")
@@ -132,11 +116,7 @@ class Engine:
                     yield self._ended.popleft()
 
     def program_counts(self) -> dict[str, int]:
-        """Counts the programs of all executors.
-
-        Returns:
-            "distinct": different programs; "roles": steps, of training or validation, in them.
-        """
+        """Counts the "distinct" programs of all executors, and the "roles" in them: steps."""
         counts = [executor.program_counts() for executor in self.executors]
         return {
             "distinct": sum(count["distinct"] for count in counts),

@@ -14,12 +14,7 @@ _IDLE = 4
 
 
 class ExecutorPool:
-    """One executor for each set of data; fits with equal data share an executor.
-
-    Args:
-        notes: Called with each line of text for the user.
-        options: Slots, plan and mesh.
-    """
+    """One executor for each set of data; fits with equal data share an executor."""
 
     def __init__(self, notes: Callable[[str], None], options: PackOptions) -> None:
         self._notes, self._options = notes, options

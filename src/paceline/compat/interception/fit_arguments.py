@@ -22,26 +22,14 @@ _BATCH_SIZE = 32
 
 @dataclass(frozen=True)
 class FitArguments:
-    """The arguments of a ``fit`` that can train in a pack.
+    """The arguments of a ``fit`` that can train in a pack."""
 
-    Attributes:
-        data: The training data, without the part that ``validation_split`` takes away.
-        validation: The validation data, or None.
-        batch_size: Examples per step, at most the number of training examples.
-        validation_batch_size: Examples per validation step; None: the same as ``batch_size``.
-        epochs: Number of the last epoch, as ``fit`` counts.
-        initial_epoch: Number of epochs that count as trained already.
-        shuffle: Whether each epoch has a new order of examples.
-        callbacks: The user's callbacks.
-        verbose: The user's ``verbose``.
-    """
-
-    data: ArrayData
+    data: ArrayData  # without the part that ``validation_split`` takes away
     validation: ArrayData | None
-    batch_size: int
-    validation_batch_size: int | None
-    epochs: int
-    initial_epoch: int
+    batch_size: int  # at most the number of training examples
+    validation_batch_size: int | None  # None: as ``batch_size``
+    epochs: int  # the number of the last epoch, as ``fit`` counts
+    initial_epoch: int  # epochs that count as trained already
     shuffle: bool
     callbacks: list[Any]
     verbose: Any
@@ -60,17 +48,10 @@ class FitArguments:
 def read(
     model: Any, original: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> FitArguments:
-    """Reads the arguments of ``model.fit(*args, **kwargs)``.
+    """Reads the arguments of ``model.fit(*args, **kwargs)``; ``original`` is Keras' own ``fit``.
 
-    Args:
-        model: The user's model.
-        original: Keras' own ``fit``, for its signature.
-        args: Positional arguments of the user's call.
-        kwargs: Keyword arguments of the user's call.
-
-    Raises:
-        Unpackable: A pack cannot do this fit, so that Keras' own ``fit`` has to do it, or to raise
-            an error about it; the message says why.
+    Raises Unpackable where a pack cannot do this fit, so that Keras' own ``fit`` has to do it, or
+    to raise an error about it; the message says why.
     """
     try:
         bound = inspect.signature(original).bind(model, *args, **kwargs)

@@ -26,31 +26,22 @@ class FunctionThread:
     """A thread that runs the function of one call.
 
     The engine's thread calls ``go`` and waits until it has the baton again. This thread hands the
-    baton back in ``wait`` and at the end of the function.
-
-    Args:
-        call: The call.
-        seed: For ``keras.utils.set_random_seed``.
-
-    Attributes:
-        outcome: The outcome of the call, filled in as the function runs.
-        handler: Handles the fits of the function; to be set before the thread runs.
-        ended: Whether the function has returned or raised.
-        fatal: What the function raised if that is no ``Exception``, such as KeyboardInterrupt.
-        cancelled: Whether the function is to be unwound.
-        waits_for_epoch: Whether the function waits until its pack has trained an epoch.
-        waits_for: The function whose end the function waits for, before its fit begins.
-        n_turns: How often the function has had the baton.
+    baton back in ``wait`` and at the end of the function. ``seed`` is for
+    ``keras.utils.set_random_seed``.
     """
 
     def __init__(self, call: Call, seed: int) -> None:
         self._seed = seed
-        self.outcome = Outcome(call)
-        self.handler: Handler | None = None
-        self.ended = self.cancelled = self.waits_for_epoch = False
+        self.outcome = Outcome(call)  # filled in as the function runs
+        self.handler: Handler | None = None  # to be set before the thread runs
+        self.ended = False  # whether the function has returned or raised
+        self.cancelled = False  # whether it is to be unwound
+        self.waits_for_epoch = False  # whether it waits until its pack has trained an epoch
+        # What it raised if that is no ``Exception``, such as KeyboardInterrupt.
         self.fatal: BaseException | None = None
+        # The function whose end this one waits for, before its fit begins.
         self.waits_for: FunctionThread | None = None
-        self.n_turns = 0
+        self.n_turns = 0  # how often it has had the baton
         self._settings = keras_private.settings()  # read here, in the engine's thread
         self._process_state: ProcessState | None = None
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
@@ -93,22 +84,14 @@ class FunctionThread:
     # -- in this thread ----------------------------------------------------------------------------
 
     def wait(self) -> None:
-        """Hands the baton back; returns when this thread has it again.
-
-        Raises:
-            Cancelled: The function is to be unwound.
-        """
+        """Hands the baton back; returns when this thread has it again, or raises as ``check``."""
         if not self.cancelled:
             self._back.release()
             self._go.acquire()
         self.check()
 
     def wait_for(self, other: FunctionThread) -> None:
-        """Hands the baton back until another function has ended.
-
-        Raises:
-            Cancelled: The function is to be unwound.
-        """
+        """Hands the baton back until another function has ended."""
         self.waits_for = other
         try:
             self.wait()
@@ -116,11 +99,7 @@ class FunctionThread:
             self.waits_for = None
 
     def check(self) -> None:
-        """Unwinds the function if it was cancelled.
-
-        Raises:
-            Cancelled: The function is to be unwound.
-        """
+        """Unwinds the function, by ``Cancelled``, if it was cancelled."""
         if self.cancelled:
             raise Cancelled
 

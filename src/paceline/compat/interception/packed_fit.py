@@ -27,29 +27,19 @@ from paceline.tuner.progress import unpacked_backend
 
 @dataclass
 class PackedFit:
-    """A fit that trains in a pack.
+    """A fit that trains in a pack."""
 
-    Attributes:
-        number: Number of the executor's job.
-        thread: The thread of the function that called ``fit``.
-        executor: The executor of the pack.
-        order: Order of the examples in the next epoch, i32[N]; None: the order of the data.
-        report: The report of the last epoch; None while there is none, or while one is awaited.
-        error: Why the pack gave the fit up; None while it trains.
-        over: Whether the fit has ended, so that its slot is free.
-        seconds: The fit's share of the seconds of its pack so far.
-        epochs: Number of epochs trained.
-    """
-
-    number: int
-    thread: FunctionThread
-    executor: LocalExecutor
+    number: int  # of the executor's job
+    thread: FunctionThread  # of the function that called ``fit``
+    executor: LocalExecutor  # of the pack
+    # Order of the examples in the next epoch, i32[N]; None: the order of the data.
     order: np.ndarray | None = None
+    # Of the last epoch; None while there is none, or while one is awaited.
     report: EpochReport | None = None
-    error: BaseException | None = None
-    over: bool = False
-    seconds: float = 0.0
-    epochs: int = 0
+    error: BaseException | None = None  # why the pack gave the fit up; None while it trains
+    over: bool = False  # whether the fit has ended, so that its slot is free
+    seconds: float = 0.0  # the fit's share of the seconds of its pack so far
+    epochs: int = 0  # that are trained
 
 
 class FitScheduler(Protocol):
@@ -77,13 +67,7 @@ class FitScheduler(Protocol):
 
 
 class FitHandler:
-    """Handles the fits of one function, in its thread.
-
-    Args:
-        thread: The thread of the function.
-        scheduler: Finds executors for the fits.
-        noun: What notes call the function, such as "trial".
-    """
+    """Handles the fits of one function, in its thread; ``noun`` is what notes call the function."""
 
     def __init__(self, thread: FunctionThread, scheduler: FitScheduler, noun: str) -> None:
         self._thread, self._scheduler, self._noun = thread, scheduler, noun

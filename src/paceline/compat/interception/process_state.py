@@ -16,23 +16,15 @@ from paceline.program import keras_private
 
 @dataclass(frozen=True)
 class ProcessState:
-    """A copy of the state that all functions of a process share, at one moment.
+    """A copy of the state that all functions of a process share, at one moment."""
 
-    Attributes:
-        python, numpy: States of the generators ``random`` and ``np.random``.
-        keras: The objects that hold Keras' global state (``keras_private.global_state``).
-        numbers: Keras' floatx, epsilon and image data format.
-        filters, showwarning: State of ``warnings``, which ``catch_warnings`` changes.
-        streams: Standard output and error, which ``redirect_stdout`` and the like change.
-    """
-
-    python: Any
-    numpy: Any
-    keras: dict[str, Any]
-    numbers: tuple[str, float, str]
-    filters: Any
+    python: Any  # the state of ``random``
+    numpy: Any  # of ``np.random``
+    keras: dict[str, Any]  # what holds Keras' global state (``keras_private.global_state``)
+    numbers: tuple[str, float, str]  # Keras' floatx, epsilon and image data format
+    filters: Any  # of ``warnings``, as ``showwarning``; ``catch_warnings`` changes both
     showwarning: Any
-    streams: tuple[Any, Any]
+    streams: tuple[Any, Any]  # standard output and error; ``redirect_stdout`` changes them
 
     @staticmethod
     def now() -> ProcessState:

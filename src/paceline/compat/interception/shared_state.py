@@ -22,9 +22,8 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 class SharedState:
     """What names and objects outside of functions hold, at the moment this object is made.
 
-    Args:
-        found: What the functions reach.
-        arrays: Whether the contents of arrays are compared: about a second for a gigabyte.
+    ``found`` is what the functions reach. ``arrays``: whether the contents of arrays are compared,
+    which takes about a second for a gigabyte.
     """
 
     def __init__(self, found: Reached, *, arrays: bool) -> None:

@@ -34,17 +34,11 @@ from paceline.pack.callbacks.reached import Reached, reached
 class Turns:
     """Decides whether a function may begin while others are under way, and whose fit waits.
 
-    Args:
-        interleave: True: functions take turns, whatever they share. False: they run one at a time.
-            None: they take turns unless they share something that would change their results.
-        say: Called with each line of text for the user.
-        noun: What notes call a function, such as "trial".
-
-    Attributes:
-        alone: Whether no function may begin while another is under way.
+    ``interleave`` is that of ``Engine``, and ``noun`` what notes call a function.
     """
 
     def __init__(self, interleave: bool | None, say: Callable[[str], None], noun: str) -> None:
+        # Whether no function may begin while another is under way.
         self.alone = check_interleave(interleave) is False
         # On other backends no function begins while another one is in its fit.
         together = keras.backend.backend() == "jax"
@@ -65,12 +59,7 @@ class Turns:
         self.look_at({getattr(function, "__name__", "function"): function})
 
     def look_at(self, roots: Mapping[str, Any], entries: Iterable[str] = ("__call__",)) -> None:
-        """Looks at the user's functions, and at the objects that they are given.
-
-        Args:
-            roots: Label -> function or object.
-            entries: Names of methods of the objects that are called.
-        """
+        """Looks at the user's code, with the arguments of ``Engine.look_at``."""
         key = frozenset(getattr(root, "__code__", id(root)) for root in roots.values())
         if not self._watches or key in self._looked_at:
             return
@@ -100,13 +89,9 @@ class Turns:
     def waits_for(
         self, thread: FunctionThread, model: Any, callbacks: list[Any], n_under_way: int
     ) -> FunctionThread | None:
-        """Returns the function whose end a fit must wait for; None if the fit may begin.
+        """Returns the function whose end a fit of ``thread`` must wait for; None if it may begin.
 
-        Args:
-            thread: The function that has called ``fit``.
-            model: Its model.
-            callbacks: The callbacks that the fit is given.
-            n_under_way: Number of functions under way.
+        ``n_under_way`` is the number of functions under way.
         """
         if not self._uses_claims:
             return None
@@ -138,9 +123,7 @@ class Turns:
     def stopped(self, thread: FunctionThread, n_under_way: int) -> None:
         """Compares what functions share with its state before, now that one waits or has ended.
 
-        Args:
-            thread: The function.
-            n_under_way: Number of functions under way, without this one if it has ended.
+        ``n_under_way`` is the number of functions under way, without this one if it has ended.
         """
         if thread.ended:
             self._claims.drop_ended()
@@ -191,11 +174,7 @@ class Turns:
 
 
 def check_interleave(value: Any) -> bool | None:
-    """Returns the argument ``interleave`` if it is one that there is.
-
-    Raises:
-        UsageError: It is something else.
-    """
+    """Returns the argument ``interleave`` if it is one that there is, else raises UsageError."""
     if not (value is None or isinstance(value, bool)):
         raise UsageError(
             f"interleave: {value!r} is not True, False or None; False runs one function after "

@@ -7,6 +7,8 @@ The package ``keras_tuner`` need not be installed. ``docs/guides/keras_tuner.md`
 
 from __future__ import annotations
 
+import sys
+
 from paceline.compat.keras_tuner import (
     applications,
     distribute,
@@ -42,6 +44,18 @@ from paceline.compat.keras_tuner.tuners import (
     RandomSearch,
     SklearnTuner,
 )
+
+#: Files of KerasTuner whose names another module has here -> that module.
+_PATHS = {
+    "distribute.utils": distribute,
+    "engine.hyperparameters.hp_types": engine.hyperparameters,
+    "engine.hyperparameters.hp_utils": engine.hyperparameters,
+    "engine.hyperparameters.hyperparameter": engine.hyperparameters,
+    "engine.hyperparameters.hyperparameters": engine.hyperparameters,
+}
+for _path, _module in _PATHS.items():
+    sys.modules[f"{__name__}.{_path}"] = _module
+    setattr(_module, _path.rpartition(".")[2], _module)
 
 #: The release of KerasTuner whose names and files this package has.
 __version__ = "1.4.8"

@@ -12,7 +12,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -20,12 +19,21 @@ from optuna.storages import InMemoryStorage
 
 import paceline.tuner.tuner
 from paceline.compat.interception.hazards import why_one_at_a_time
-from paceline.compat.keras_tuner.engine import results
-from paceline.compat.keras_tuner.engine.callback_files import CallbackFiles, ExecutionPaths
-from paceline.compat.keras_tuner.engine.protocols import SearchTuner
-from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
+from paceline.compat.keras_tuner.engine.base_tuner import BaseTuner
+from paceline.compat.keras_tuner.engine.callback_files import ExecutionPaths
+from paceline.compat.keras_tuner.engine.model_tuner import ModelTuner
+from paceline.compat.keras_tuner.engine.oracle import Oracle
+from paceline.compat.keras_tuner.engine.trial import (
+    BEGIN,
+    BRACKET,
+    EPOCHS,
+    PARENT,
+    ROUND,
+    Trial,
+    TrialStatus,
+)
+from paceline.compat.keras_tuner.engine.tuner_utils import average_metrics_dicts, best_epoch
 from paceline.compat.keras_tuner.errors import FatalError, is_a
-from paceline.compat.keras_tuner.oracles.hyperband import BEGIN, EPOCHS, PARENT, at_values
 from paceline.errors import BuildError, DataError
 from paceline.executor.process import random_state_kept
 from paceline.pack.callbacks.per_trial import CallbackFactory
@@ -38,7 +46,7 @@ from paceline.program.initial_weights import (
     values_kept,
 )
 from paceline.search_space import HyperParameters, Space
-from paceline.study.searcher import Searcher, TrialWeights
+from paceline.study.samplers.samplers import Searcher, TrialWeights
 from paceline.study.trial import Trial as Record
 from paceline.tuner.checkpoint.trial_variables import apply_weights
 from paceline.tuner.progress import to_stderr
@@ -51,19 +59,16 @@ class CannotStartError(Exception):
     """Raised if no model could be built, or none takes the data: no trial has begun."""
 
 
+#: Values that do not change the model.
+_TOLD = {EPOCHS, BEGIN, PARENT, BRACKET, ROUND}
 #: Hooks around trials.
 _HOOKS = ("pre_create_trial", "on_trial_begin", "on_trial_end")
 #: Seconds that an oracle may be idle while no trial is under way.
 _PATIENCE = 60.0
 
 
-def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
-    """Runs all trials of a tuner's oracle.
-
-    Args:
-        tuner: The tuner.
-        *args: Positional arguments of ``model.fit``.
-        **kwargs: Keyword arguments of ``model.fit``.
+def search(tuner: ModelTuner, *args: Any, **kwargs: Any) -> None:
+    """Runs all trials of a tuner's oracle; the other arguments are those of ``model.fit``.
 
     Raises:
         FatalError: The ``build`` of a trial raised it.
@@ -80,7 +85,7 @@ def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
     searcher = OracleSearcher(tuner, epochs, alone=why is not None)
     if fit.get("callbacks"):
         data = [fit.get(name) for name in ("x", "y", "validation_data")]
-        paths = _PathsInPacks(tuner._callback_files, searcher)
+        paths = ExecutionPaths(tuner._callback_files, searcher.execution_of)
         fit["callbacks"] = CallbackFactory(fit["callbacks"], paths, notes, data)
     packs = paceline.tuner.tuner.Tuner(
         searcher.build,
@@ -109,7 +114,7 @@ def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
         tuner.save()
 
 
-def _why_alone(tuner: SearchTuner) -> str | None:
+def _why_alone(tuner: ModelTuner) -> str | None:
     """Why the user's hooks must see one trial at a time; None if nothing shows that they must."""
     hooks = [name for name in _HOOKS if tuner._has_own(name)]
     return why_one_at_a_time(reached({"tuner": tuner}, hooks)) if hooks else None
@@ -128,21 +133,15 @@ def _as_fit_reads(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, A
 
 
 class OracleSearcher(Searcher):
-    """Suggests the trials of an oracle, and tells the oracle their results.
+    """Suggests the trials of a tuner's oracle, and tells the oracle their results.
 
-    Args:
-        tuner: Whose oracle it is.
-        epochs: The ``epochs`` that ``search`` was given.
-        alone: Whether one trial ends before the next begins.
-
-    Attributes:
-        began: Whether a trial has begun.
+    If ``alone`` is True, one trial ends before the next begins.
     """
 
-    def __init__(self, tuner: SearchTuner, epochs: int, *, alone: bool) -> None:
+    def __init__(self, tuner: ModelTuner, epochs: int, *, alone: bool) -> None:
         self._tuner, self._oracle, self._epochs = tuner, tuner.oracle, epochs
         self._alone = alone
-        self.began = False
+        self.began = False  # whether a trial has begun
         self._open: dict[int, Trial] = {}
         self._ending = EndingError()
         self._built: Trial | None = None  # the last trial that the oracle gave
@@ -185,9 +184,10 @@ class OracleSearcher(Searcher):
         self._open[number] = self._built = trial
         return trial.hyperparameters
 
-    def trial_id(self, number: int) -> str:
-        """The oracle's id of a trial under way."""
-        return self._open[number].trial_id
+    def execution_of(self, name: str) -> tuple[str, int]:
+        """The oracle's id of a trial under way, and its execution, by Paceline's name for both."""
+        number, _, execution = name.partition("-")
+        return self._open[int(number)].trial_id, int(execution or 0)
 
     def _learn(self) -> None:
         """Tells the oracle what the last build has declared."""
@@ -196,8 +196,18 @@ class OracleSearcher(Searcher):
             self._oracle.built(trial)
 
     def hp_again(self, number: int, hparams: Mapping[str, Any]) -> HyperParameters:
-        """A copy of the hp of a trial under way, at these values."""
-        return at_values(self._open[number].hyperparameters, hparams)
+        """A copy of the hp of a trial under way, at these values.
+
+        With other values than the trial's, the model does not begin with the weights of the trial's
+        parent: they would not fit it.
+        """
+        hp = self._open[number].hyperparameters
+        if all(hp.values.get(name) == value for name, value in hparams.items()):
+            return hp.copy()
+        config = hp.get_config()
+        config["values"] |= hparams
+        config["values"].pop(PARENT, None)
+        return type(hp).from_config(config)
 
     def n_to_come(self, n_left: int | None) -> int | None:
         """Trials that the oracle still wants, those tried again included."""
@@ -229,7 +239,7 @@ class OracleSearcher(Searcher):
             return
         before = trial.hyperparameters.values.get(BEGIN, 0)
         total = before + self._tuner._epochs(trial.hyperparameters, self._epochs)
-        self._oracle.tell_epoch(trial, before + len(epochs), total, results.mean(members))
+        self._oracle.tell_epoch(trial, before + len(epochs), total, average_metrics_dicts(members))
 
     def on_member_result(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:
         """Holds an execution's weights where they are the best."""
@@ -283,9 +293,9 @@ class OracleSearcher(Searcher):
     ) -> None:
         objective = self._oracle.objective
         executions = list(zip(*epochs, strict=True))
-        best = [results.best_epoch(logs, objective) for logs in executions]
+        best = [best_epoch(logs, objective) for logs in executions]
         ends = [logs[at] for logs, at in zip(executions, best, strict=True)]
-        metrics = results.mean(ends)
+        metrics = average_metrics_dicts(ends)
         values = [objective.get_value(logs) for logs in ends]
         top = min(values) if objective.direction == "min" else max(values)
         self._tuner._callback_files.note_best(trial.trial_id, values.index(top))
@@ -335,16 +345,11 @@ class OracleSearcher(Searcher):
         return model
 
 
-def begin_trial(tuner: SearchTuner, number: int, *, alone: bool) -> Trial:
+def begin_trial(tuner: BaseTuner, number: int, *, alone: bool) -> Trial:
     """Asks the oracle of a tuner for a trial, and calls the hooks of the tuner.
 
-    Args:
-        tuner: The tuner.
-        number: A number that no trial under way has.
-        alone: Whether no trial is under way: an oracle that is idle is asked again then.
-
-    Returns:
-        The trial; its status says whether there is one.
+    The status of the trial says whether there is one. No trial under way has this ``number``. If
+    none is under way (``alone``), an oracle that is idle is asked again.
 
     Raises:
         RuntimeError: The oracle stays idle, and waits for nothing.
@@ -394,45 +399,12 @@ class EndingError:
             self._error, self._number = error, number
 
     def raise_if_due(self, under_way: Iterable[int]) -> None:
-        """Raises the error once all trials that began before it have ended.
-
-        Args:
-            under_way: The numbers of the trials under way.
-        """
+        """Raises the error once all trials that began before it have ended."""
         if self._error is not None and all(number > self._number for number in under_way):
             raise self._error
 
 
-class _PathsInPacks:
-    """The paths of callbacks by the names that a search of Paceline gives to executions.
-
-    Args:
-        files: The paths by the ids of trials.
-        searcher: Knows the ids of trials.
-    """
-
-    def __init__(self, files: CallbackFiles, searcher: OracleSearcher) -> None:
-        self._files, self._searcher = files, searcher
-
-    def label(self, trial: str) -> str:
-        """Returns what stands for ``{trial}`` in paths."""
-        return self._execution(trial).label(trial)
-
-    def of(self, path: Path, trial: str, is_file: bool) -> Path:
-        """Returns the path of an execution for a path of the user's."""
-        return self._execution(trial).of(path, trial, is_file)
-
-    def _execution(self, name: str) -> ExecutionPaths:
-        number, _, execution = name.partition("-")
-        trial_id = self._searcher.trial_id(int(number))
-        return self._files.of_execution(trial_id, int(execution or 0))
-
-
-#: Values that Hyperband adds to a trial's hyperparameters; they do not change the model.
-_TOLD = {EPOCHS, BEGIN, PARENT, "tuner/bracket", "tuner/round"}
-
-
-def _went_well(error: BaseException, epochs: Sequence[Any], oracle: Any) -> bool:
+def _went_well(error: BaseException, epochs: Sequence[Any], oracle: Oracle) -> bool:
     """Whether a trial whose loss became NaN had a score before: KerasTuner completes such a one."""
     if not isinstance(error, FloatingPointError) or not epochs:
         return False
@@ -445,14 +417,11 @@ class _BestWeights(TrialWeights):
 
     When a trial ends, ``OracleSearcher`` takes its weights out and saves them in the project, so
     this object holds the weights of no trial that has ended, and saves nothing itself.
-
-    Args:
-        objective: Decides which of two values is better.
-        executions: Trainings of each configuration.
     """
 
     def __init__(self, objective: Any, executions: int) -> None:
-        self._objective, self._executions = objective, executions
+        self._objective = objective
+        self._executions = executions  # trainings of each configuration
         self._by_trial: dict[int, tuple[float, Any]] = {}
 
     def take(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 from paceline.compat.keras_tuner.engine.objective import Objective, create_objective
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.errors import ProjectError
-from paceline.compat.keras_tuner.files import read_json
+from paceline.compat.keras_tuner.utils import load_json
 from paceline.errors import ObjectiveError, StudyError
-from paceline.study.objective import Direction
+from paceline.study.objectives import Direction
 from paceline.study.study import Study
 
 _ORACLE = "oracle.json"
@@ -52,7 +52,7 @@ def from_keras_tuner(
     wanted = _objective_of(folder, trials, objective)
     direction: Direction = "maximize" if wanted.direction == "max" else "minimize"
     name = folder.resolve().name if study is None else study
-    made = Study.open(name, storage=storage, directory=Path(directory), direction=direction)
+    made = Study(name, storage=storage, directory=Path(directory), direction=direction)
     if made.exists:
         raise StudyError(f"study: there is a study {name!r} already; give another name for study=.")
     made.persist(
@@ -85,7 +85,7 @@ def read_project(folder: Path) -> list[Trial]:
             f"{folder} is no folder of a KerasTuner project: {why}. Pass `directory/project_name` "
             f"of the tuner, the folder with {_ORACLE} and trial_* in it."
         )
-    state = read_json(folder / _ORACLE)
+    state = load_json(folder / _ORACLE)
     trials: dict[str, Trial] = {}
     for path in sorted(folder.glob("trial_*/trial.json")):
         try:

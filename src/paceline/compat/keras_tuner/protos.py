@@ -13,12 +13,9 @@ from paceline.errors import MissingExtraError
 
 
 class HasProto:
-    """The base of classes whose objects KerasTuner sends; they have ``get_config``.
+    """The base of classes whose objects KerasTuner sends; they have ``get_config``."""
 
-    Attributes:
-        theirs: The module of KerasTuner's class of the same name, below ``keras_tuner.src``.
-    """
-
+    #: The module of KerasTuner's class of the same name, below ``keras_tuner.src``.
     theirs: ClassVar[str]
 
     def to_proto(self: Any) -> Any:
@@ -51,10 +48,7 @@ def get_service_grpc() -> Any:
 
 
 def theirs(module: str) -> Any:
-    """Returns a module of KerasTuner itself.
-
-    Args:
-        module: Its path below ``keras_tuner.src``.
+    """Returns a module of KerasTuner itself by its path below ``keras_tuner.src``.
 
     Raises:
         MissingExtraError: KerasTuner is not installed.

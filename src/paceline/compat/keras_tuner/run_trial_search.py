@@ -12,7 +12,7 @@ from typing import Any
 
 from paceline.compat.interception import Call, Engine, Outcome
 from paceline.compat.keras_tuner.engine.hypermodel import own_code
-from paceline.compat.keras_tuner.engine.protocols import SearchTuner
+from paceline.compat.keras_tuner.engine.model_tuner import ModelTuner
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.oracle_search import EndingError, begin_trial
 from paceline.study.samplers.values import trial_seed
@@ -34,13 +34,8 @@ _CALLED = (
 )
 
 
-def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
-    """Runs all trials of a tuner's oracle.
-
-    Args:
-        tuner: The tuner.
-        *args: Positional arguments of ``run_trial`` after the trial.
-        **kwargs: Keyword arguments of ``run_trial``.
+def search(tuner: ModelTuner, *args: Any, **kwargs: Any) -> None:
+    """Runs all trials of a tuner's oracle; ``run_trial`` gets the other arguments after the trial.
 
     Raises:
         FatalError: A trial raised it, or returned something without a score.
@@ -65,21 +60,12 @@ def search(tuner: SearchTuner, *args: Any, **kwargs: Any) -> None:
 
 
 class _Run:
-    """The trials of one search.
+    """The trials of one search."""
 
-    Args:
-        tuner: The tuner.
-        args: Positional arguments of ``run_trial`` after the trial.
-        kwargs: Keyword arguments of ``run_trial``.
-
-    Attributes:
-        ending: The error that will end the search.
-    """
-
-    def __init__(self, tuner: SearchTuner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, tuner: ModelTuner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._tuner, self._oracle, self._args, self._kwargs = tuner, tuner.oracle, args, kwargs
         self._open: dict[int, Trial] = {}
-        self.ending = EndingError()
+        self.ending = EndingError()  # the error that will end the search
         self._before = len(self._oracle.trials)
 
     @property

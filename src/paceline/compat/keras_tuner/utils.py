@@ -1,14 +1,15 @@
-"""Small helpers, under the names of ``keras_tuner.utils``."""
+"""Small helpers, most of them under the names of ``keras_tuner.utils``."""
 
 from __future__ import annotations
 
+import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
-from paceline.compat.keras_tuner.files import read_json as load_json
-from paceline.compat.keras_tuner.files import say
-from paceline.compat.keras_tuner.files import write_json as save_json
+from paceline.compat.keras_tuner.errors import ProjectError
+from paceline.program.files import write_atomically
 
 __all__ = ["IS_NOTEBOOK", "create_directory", "load_json", "save_json", "to_list", "try_clear"]
 
@@ -16,9 +17,34 @@ __all__ = ["IS_NOTEBOOK", "create_directory", "load_json", "save_json", "to_list
 IS_NOTEBOOK = False
 
 
+def say(text: Any = "") -> None:
+    """Writes a line to stdout, as KerasTuner does."""
+    sys.stdout.write(f"{text}\n")
+
+
 def try_clear() -> None:
     """Prints an empty line."""
     say()
+
+
+def save_json(path: str | Path, content: Any) -> None:
+    """Writes a JSON file, whole or not at all."""
+    write_atomically(Path(path), json.dumps(content).encode())
+
+
+def load_json(path: str | Path) -> Any:
+    """Reads a JSON file.
+
+    Raises:
+        ProjectError: The file is damaged or missing.
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ProjectError(
+            f"{path} cannot be read ({type(error).__name__}: {error}). If you did not mean to go "
+            "on with an existing project, change `project_name` or pass `overwrite=True`."
+        ) from error
 
 
 def create_directory(path: str | Path, remove_existing: bool = False) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from paceline.compat.talos import plots
-from paceline.compat.talos.columns import column, read_table
 from paceline.compat.talos.errors import TalosDataError, TalosTypeError
-from paceline.compat.talos.run_folder import parameter_columns
+from paceline.compat.talos.logs import column, parameter_columns, read_table
+from paceline.errors import MissingExtraError
 
 
 class Analyze:
@@ -122,33 +122,102 @@ class Analyze:
 
     def plot_line(self, metric: str = "val_acc") -> Any:
         """Plots a metric over the permutations."""
-        return plots.line(self._column(metric))
+        values = self._column(metric)
+        axes = _axes("permutation", str(values.name))
+        axes.plot(np.arange(len(values)), values, marker=".")
+        return axes
 
     def plot_hist(self, metric: str = "val_acc", bins: int = 10) -> Any:
         """Plots a histogram of a metric."""
-        return plots.histogram(self._column(metric), bins)
+        values = self._column(metric)
+        axes = _axes(str(values.name), "permutations")
+        axes.hist(values.dropna(), bins=bins)
+        return axes
 
     def plot_corr(self, metric: str = "val_acc", exclude: Any = (), color_grades: int = 5) -> Any:
         """Plots the correlations between a metric and the other numeric columns."""
         name = column(metric, self.data.columns)
         columns = list(dict.fromkeys([name, *self._kept(exclude)]))
-        return plots.correlations(self.data[columns].select_dtypes("number").corr(), color_grades)
+        table = self.data[columns].select_dtypes("number").corr()
+        colours = pyplot().get_cmap("coolwarm", max(2, color_grades))
+        axes = _axes("", "")
+        image = axes.imshow(table, vmin=-1, vmax=1, cmap=colours)
+        axes.set_xticks(range(len(table)), table.columns, rotation=90)
+        axes.set_yticks(range(len(table)), table.columns)
+        axes.figure.colorbar(image, ax=axes)
+        return axes
 
     def plot_regs(self, x: str = "val_acc", y: str = "val_loss") -> Any:
         """Plots two columns as points, and a straight line through them."""
-        return plots.regression(self._column(x), self._column(y))
+        one, other = self._column(x), self._column(y)
+        axes = _axes(str(one.name), str(other.name))
+        pairs = pd.DataFrame({"x": one, "y": other}).dropna()
+        axes.scatter(pairs.x, pairs.y)
+        if pairs.x.nunique() > 1:
+            ends = np.array([pairs.x.min(), pairs.x.max()])
+            axes.plot(ends, np.polyval(np.polyfit(pairs.x, pairs.y, 1), ends))
+        return axes
 
     def plot_box(self, x: str, y: str = "val_acc", hue: str | None = None) -> Any:
         """Plots a box of y for each value of x."""
-        return plots.boxes(self._columns(x, y, hue), x, y, hue)
+        axes = _axes(x if hue is None else f"{x}, {hue}", y)
+        by = [x] if hue is None else [x, hue]
+        parts: Any = self._columns(x, y, hue).groupby(by, dropna=False)
+        groups = [(key, part[y].dropna()) for key, part in parts]
+        axes.boxplot([part for _, part in groups])
+        axes.set_xticks(
+            range(1, len(groups) + 1), [", ".join(str(each) for each in key) for key, _ in groups]
+        )
+        return axes
 
     def plot_bars(self, x: str, y: str, hue: str | None = None, col: str | None = None) -> Any:
         """Plots the mean of y for each value of x, a bar for each hue, in a panel for each col."""
-        return plots.bars(self._columns(x, y, hue, col), x, y, hue, col)
+        table = self._columns(x, y, hue, col)
+        panels: list[Any] = [("", table)] if col is None else list(table.groupby(col, dropna=False))
+        size = (max(6.4, 3.2 * len(panels)), 4.8)
+        figure, grid = pyplot().subplots(
+            1, len(panels), squeeze=False, sharey=True, layout="constrained", figsize=size
+        )
+        for axes, (name, part) in zip(grid[0], panels, strict=True):
+            means = part.groupby([x] if hue is None else [x, hue], dropna=False)[y].mean()
+            frame = means.to_frame() if hue is None else means.unstack()
+            width = 0.8 / frame.shape[1]
+            for at, label in enumerate(frame.columns):
+                places = np.arange(len(frame)) + at * width
+                axes.bar(places, frame[label], width, label=str(label))
+            axes.set_xticks(np.arange(len(frame)) + 0.4 - width / 2, [str(i) for i in frame.index])
+            axes.set_xlabel(x)
+            axes.set_title("" if col is None else f"{col} = {name}")
+            if hue is not None:
+                axes.legend(title=hue)
+        grid[0][0].set_ylabel(y)
+        return figure
 
     def plot_kde(self, x: str = "val_acc", y: str | None = None) -> Any:
         """Plots the density of one column, or of two."""
-        return plots.density(self._column(x), None if y is None else self._column(y))
+        from scipy.stats import gaussian_kde
+
+        columns = [self._column(name) for name in (x, y) if name is not None]
+        points = pd.concat(columns, axis=1).dropna().to_numpy(float).T
+        n_axes, n_points = points.shape
+        low, high = points.min(axis=1), points.max(axis=1)
+        if n_points <= n_axes or (low == high).any():
+            raise ValueError(
+                f"plot_kde: {n_points} permutations with these values have no density; it takes "
+                "more of them, and different values."
+            )
+        margin = 0.2 * (high - low)
+        lines = [np.linspace(a - m, b + m, 100) for a, b, m in zip(low, high, margin, strict=True)]
+        kernel = gaussian_kde(points)
+        if y is None:
+            axes = _axes(str(columns[0].name), "density")
+            axes.plot(lines[0], kernel(lines[0]))
+            return axes
+        axes = _axes(*(str(each.name) for each in columns))
+        grid = np.meshgrid(*lines)
+        heights = kernel(np.stack([part.ravel() for part in grid])).reshape(grid[0].shape)
+        axes.contourf(*grid, heights, levels=12)
+        return axes
 
     def _column(self, name: str) -> Any:
         return self.data[column(name, self.data.columns)]
@@ -189,3 +258,20 @@ def _table(source: Any) -> Any:
         f"source: a {type(source).__name__} was given; pass a Scan, a table, or the path of an "
         "experiment's log."
     )
+
+
+def pyplot() -> Any:
+    """Returns ``matplotlib.pyplot``, which is an extra."""
+    try:
+        return importlib.import_module("matplotlib.pyplot")
+    except ImportError as error:
+        raise MissingExtraError(
+            'plots: matplotlib is not installed; pip install "paceline[plots]"'
+        ) from error
+
+
+def _axes(x: str, y: str) -> Any:
+    axes = pyplot().subplots(layout="constrained")[1]
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    return axes

@@ -11,8 +11,8 @@ import numpy as np
 from paceline.compat.talos import metrics
 from paceline.compat.talos.callbacks import ExperimentLog
 from paceline.compat.talos.errors import TalosParamsError
-from paceline.compat.talos.evaluate import classes, evaluate_models, outputs
-from paceline.compat.talos.model import hidden_layers, lr_normalizer, output_layer
+from paceline.compat.talos.evaluate import classes, evaluate_models, measure, outputs
+from paceline.compat.talos.model import hidden_layers, output_layer, trained
 from paceline.compat.talos.scan import Scan
 
 _TASKS = {"multiclass": "multi_class", "multilabel": "multi_label", "regression": "continuous"}
@@ -216,22 +216,8 @@ class AutoModel:
         activation, last = output_layer(self.task, params["last_activation"], y_train, y_val)
         hidden_layers(model, params, last)
         model.add(layers.Dense(last, activation, kernel_initializer=params["kernel_initializer"]))
-        optimizer = params["optimizer"]
-        model.compile(
-            optimizer(learning_rate=lr_normalizer(params["lr"], optimizer)),
-            loss=params["losses"],
-            metrics=self.metrics,
-        )
-        history = model.fit(
-            x_train,
-            y_train,
-            batch_size=params["batch_size"],
-            epochs=params["epochs"],
-            verbose=0,
-            callbacks=[ExperimentLog(self.experiment_name, params)],
-            validation_data=(x_val, y_val),
-        )
-        return history, model
+        log = ExperimentLog(self.experiment_name, params)
+        return trained(model, params, self.metrics, (x_train, y_train, x_val, y_val), [log])
 
 
 class AutoScan:
@@ -303,23 +289,9 @@ def AutoPredict(  # noqa: N802 - what users write
         The scan, with ``preds_model``, ``preds_probabilities``, ``preds_classes`` and
         ``preds_parameters``.
     """
-    evaluate_models(
-        scan_object,
-        x_val,
-        y_val,
-        task,
-        n_models,
-        metric,
-        folds,
-        shuffle,
-        asc,
-        False,
-        custom_objects,
-        average,
-    )
-    continuous = _task(task) == "continuous"
-    heading = "eval_mae_mean" if continuous else "eval_f1score_mean"
-    row = scan_object.best_row(heading, continuous)
+    given: tuple[Any, ...] = (x_val, y_val, task, n_models, metric, folds, shuffle, asc)
+    evaluate_models(scan_object, *given, custom_objects=custom_objects, average=average)
+    row = scan_object.best_row(f"eval_{measure(task)}_mean", _task(task) == "continuous")
     model = scan_object.activate(row, custom_objects=custom_objects)
     found = outputs(model, x_pred)
     vars(scan_object).update(

@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from paceline.compat.talos import plots
+from paceline.compat.talos.analyze import pyplot
 from paceline.errors import MissingExtraError
 
 
@@ -114,7 +114,7 @@ class TrainingPlot(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Opens a figure."""
-        self.figure, self.axes = plots.pyplot().subplots()
+        self.figure, self.axes = pyplot().subplots()
         self.history = {}
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

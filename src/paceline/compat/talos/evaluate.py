@@ -1,17 +1,22 @@
-"""``Evaluate``: scores the models of a scan on parts of other data."""
+"""``Evaluate`` and ``Predict``: the models of a scan on other data, whole or split into parts."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import keras
 import numpy as np
+import pandas as pd
 
-from paceline.compat.talos.columns import column
-from paceline.compat.talos.errors import TalosModelError, TalosParamsError
-from paceline.compat.talos.results import ScanResults
-from paceline.compat.talos.splits import check_inputs, kfold
+from paceline.compat.talos.errors import (
+    TalosDataError,
+    TalosModelError,
+    TalosParamsError,
+    TalosTypeError,
+)
+from paceline.compat.talos.logs import column
 from paceline.data.wide_integers import as_model_casts
 
 _CONTINUOUS = ("continuous", "regression")
@@ -19,6 +24,22 @@ _MULTI_CLASS = ("multi_class", "multiclass")
 #: Tasks with several labels at once, each of which is decided independently.
 _INDEPENDENT = ("multilabel", "multi_label_independent")
 TASKS = ("binary", *_MULTI_CLASS, "multi_label", *_INDEPENDENT, *_CONTINUOUS)
+
+
+class ScanResults(Protocol):
+    """A ``Scan`` or a ``Restore``; where metrics are compared, ``asc``: low values are better."""
+
+    data: pd.DataFrame  # a row for each permutation that trained
+
+    def best_row(self, metric: str | None, asc: bool) -> int:
+        """Returns the row of ``data`` that is best in a metric."""
+        ...
+
+    def activate(
+        self, row: int, saved: bool = False, custom_objects: dict[str, Any] | None = None
+    ) -> Any:
+        """Returns the trained model of a row of ``data``."""
+        ...
 
 
 class Evaluate:
@@ -72,15 +93,10 @@ class Evaluate:
         Returns:
             A score for each part: the mean absolute error for "continuous", else F1.
         """
-        _check_task(task)
-        check_inputs(x, multi_input)
+        scoring = Scoring(x, y, task, multi_input, folds, shuffle, average, seed)
         scan = self.scan_object
         row = scan.best_row(metric, asc) if model_id is None else model_id
-        model = scan.activate(row, saved, custom_objects)
-        found = [
-            score(truth, outputs(model, part), task, average)
-            for part, truth in kfold(x, y, folds, shuffle=shuffle, seed=seed)
-        ]
+        found = scoring.scores(scan.activate(row, saved, custom_objects))
         if print_out:
             print(f"mean : {np.mean(found):.2f} \n std : {np.std(found):.2f}")  # noqa: T201 - asked for
         return found
@@ -120,31 +136,109 @@ def evaluate_models(
         multi_input: Whether ``x_val`` is a list of arrays; None: told from its type.
         seed: Decides how examples are shuffled.
     """
-    _check_task(task)
+    several = isinstance(x_val, list) if multi_input is None else multi_input
+    scoring = Scoring(x_val, y_val, task, several, folds, shuffle, average, seed)
     name = column("val_acc" if metric is None else metric, scan.data.columns)
     rows = scan.data.sort_values(name, ascending=asc, kind="stable").index[:n_models]
-    heading = "eval_mae" if task in _CONTINUOUS else "eval_f1score"
+    heading = f"eval_{measure(task)}"
     for statistic in ("mean", "std"):
         scan.data[f"{heading}_{statistic}"] = np.nan
-    several = isinstance(x_val, list) if multi_input is None else multi_input
     for row in rows:
-        found = Evaluate(scan).evaluate(
-            x_val,
-            y_val,
-            task,
-            metric,
-            int(row),
-            folds,
-            shuffle,
-            asc,
-            saved,
-            custom_objects,
-            several,
-            average=average,
-            seed=seed,
-        )
+        found = scoring.scores(scan.activate(int(row), saved, custom_objects))
         scan.data.loc[row, f"{heading}_mean"] = np.mean(found)
         scan.data.loc[row, f"{heading}_std"] = np.std(found)
+
+
+class Predict:
+    """Predicts with models of a scan.
+
+    Args:
+        scan_object: A ``Scan`` or a ``Restore``.
+    """
+
+    def __init__(self, scan_object: ScanResults) -> None:
+        self.scan_object = scan_object
+        self.data = scan_object.data
+
+    def predict(
+        self,
+        x: Any,
+        metric: str | None = "val_acc",
+        asc: bool = False,
+        model_id: int | None = None,
+        saved: bool = False,
+        custom_objects: dict[str, Any] | None = None,
+        model_factory: Any = None,
+        **options: Any,
+    ) -> Any:
+        """Returns the outputs of a model.
+
+        Args:
+            x: Features [N, ...].
+            metric: The model is the one that is best in this column of the scan's ``data``.
+            asc: Whether low values of the metric are better.
+            model_id: Number of a row of ``data``: its model predicts instead.
+            saved: Whether the model is loaded from the file that the scan saved; else from memory.
+            custom_objects: Name -> class or function, for Keras to load the model.
+            model_factory: Has no effect: Keras models need none.
+            **options: Further arguments of ``model.predict``.
+        """
+        row = self.scan_object.best_row(metric, asc) if model_id is None else model_id
+        model = self.scan_object.activate(row, saved, custom_objects)
+        return outputs(model, x, **options)
+
+    def predict_classes(
+        self,
+        x: Any,
+        metric: str | None = "val_acc",
+        asc: bool = False,
+        task: str = "multi_class",
+        model_id: int | None = None,
+        saved: bool = False,
+        custom_objects: dict[str, Any] | None = None,
+        model_factory: Any = None,
+    ) -> np.ndarray:
+        """Returns the classes that a model predicts.
+
+        Args:
+            x: Features [N, ...].
+            metric: As for ``predict``.
+            asc: As for ``predict``.
+            task: "binary", "multi_class" or "multi_label".
+            model_id: As for ``predict``.
+            saved: As for ``predict``.
+            custom_objects: As for ``predict``.
+            model_factory: As for ``predict``.
+        """
+        return classes(self.predict(x, metric, asc, model_id, saved, custom_objects), task)
+
+
+# -- how a model is scored ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How models are scored on parts of data; the fields are explained at ``Evaluate.evaluate``."""
+
+    x: Any
+    y: Any
+    task: str
+    multi_input: bool
+    folds: int
+    shuffle: bool
+    average: str | None
+    seed: int | None
+
+    def __post_init__(self) -> None:
+        _check_task(self.task)
+        check_inputs(self.x, self.multi_input)
+
+    def scores(self, model: Any) -> list[float]:
+        """Returns a score of the model for each part."""
+        return [
+            score(truth, outputs(model, part), self.task, self.average)
+            for part, truth in kfold(self.x, self.y, self.folds, self.shuffle, self.seed)
+        ]
 
 
 def score(truth: Any, predicted: Any, task: str, average: str | None = None) -> float:
@@ -182,12 +276,7 @@ def score(truth: Any, predicted: Any, task: str, average: str | None = None) -> 
 
 
 def classes(predicted: Any, task: str) -> np.ndarray:
-    """Returns the classes that a model's outputs stand for.
-
-    Args:
-        predicted: Outputs [N, ...], one row for each example.
-        task: The task, as for ``Evaluate``.
-    """
+    """Returns the classes that a model's outputs [N, ...] stand for."""
     _check_task(task)
     values = np.asarray(predicted)
     if task in _CONTINUOUS:
@@ -200,16 +289,7 @@ def classes(predicted: Any, task: str) -> np.ndarray:
 
 
 def outputs(model: Any, x: Any, **options: Any) -> Any:
-    """Returns the outputs of a model: Keras', PyTorch's, or any that has ``predict``.
-
-    Args:
-        model: The model.
-        x: Features [N, ...].
-        **options: Further arguments of ``model.predict``.
-
-    Raises:
-        TalosModelError: The model cannot predict.
-    """
+    """Returns the outputs of a model for x [N, ...]: Keras', PyTorch's, or any with ``predict``."""
     if isinstance(model, keras.Model):
         return model.predict(as_model_casts(x, model), **{"verbose": 0, **options})
     if hasattr(model, "predict"):
@@ -239,6 +319,86 @@ def _listed(values: Any) -> list[Any]:
     return list(values.values()) if isinstance(values, dict) else list(values)
 
 
+def measure(task: str) -> str:
+    """Returns what scores of a task are called in headings."""
+    return "mae" if task in _CONTINUOUS else "f1score"
+
+
 def _check_task(task: str) -> None:
     if task not in TASKS:
         raise TalosParamsError(f"task: {task!r} is not one of {', '.join(TASKS)}.")
+
+
+# -- parts of data: arrays, pandas objects, lists and dicts of them --------------------------------
+
+
+def is_several(values: Any) -> bool:
+    """Returns whether this is a list of arrays, as for a model with several inputs."""
+    return isinstance(values, list) and bool(values) and hasattr(values[0], "shape")
+
+
+def take(values: Any, index: np.ndarray) -> Any:
+    """Returns the examples with the numbers in ``index`` i64[K], of data nested in any way."""
+    if isinstance(values, dict):
+        return {key: take(value, index) for key, value in values.items()}
+    if is_several(values):
+        return [take(value, index) for value in values]
+    table: Any = values
+    if hasattr(table, "iloc"):
+        return table.iloc[index]
+    return np.asarray(values)[index]
+
+
+def length(values: Any) -> int:
+    """Returns the number of examples."""
+    if isinstance(values, dict):
+        return length(next(iter(values.values())))
+    return len(values[0] if is_several(values) else values)
+
+
+def check_inputs(x: Any, multi_input: bool) -> None:
+    """Checks that a list of arrays is given with ``multi_input`` only."""
+    if is_several(x) and not multi_input:
+        raise TalosTypeError(
+            "x: a list of arrays was given; for a model with several inputs set multi_input=True, "
+            "else pass one array."
+        )
+
+
+def check_split(x: Any, y: Any, fraction: float) -> int:
+    """Returns the number of training examples, if ``fraction`` of the examples validate."""
+    if not isinstance(fraction, (int, float)) or not 0 < fraction < 1:
+        raise TalosDataError(f"val_split: {fraction!r} is not between 0 and 1.")
+    n = length(y)
+    if length(x) != n:
+        raise TalosDataError(
+            f"x, y: x has {length(x)} examples and y has {n}; they must have as many."
+        )
+    at = int(n * (1 - fraction))
+    if at in (0, n):
+        raise TalosDataError(
+            f"val_split: {fraction} of {n} examples leaves one part empty; give more data or "
+            "another fraction."
+        )
+    return at
+
+
+def split(
+    x: Any, y: Any, fraction: float, *, shuffle: bool = True, seed: int | None = None
+) -> tuple[Any, Any, Any, Any]:
+    """Returns x_train, y_train, x_val, y_val; ``fraction`` of the examples validate."""
+    at, n = check_split(x, y, fraction), length(y)
+    order = np.random.default_rng(seed).permutation(n) if shuffle else np.arange(n)
+    train, val = order[:at], order[at:]
+    return take(x, train), take(y, train), take(x, val), take(y, val)
+
+
+def kfold(
+    x: Any, y: Any, folds: int, shuffle: bool = True, seed: int | None = None
+) -> list[tuple[Any, Any]]:
+    """Splits data into ``folds`` parts, pairs of features and targets."""
+    n = length(y)
+    if not isinstance(folds, int) or not 1 <= folds <= n:
+        raise TalosDataError(f"folds: {folds!r} is not a whole number from 1 to {n}.")
+    order = np.random.default_rng(seed).permutation(n) if shuffle else np.arange(n)
+    return [(take(x, part), take(y, part)) for part in np.array_split(order, folds)]

@@ -1,24 +1,31 @@
-"""Converts the CSV log of a Talos scan into a study of Paceline."""
+"""The CSV log of a scan: its table, its columns, and what the scan's folder knows of its rows.
+
+``from_talos_csv`` converts a log, of Talos' own too, into a study of Paceline.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import pandas as pd
 
-from paceline.compat.talos.columns import column, read_table
+from paceline.compat.talos import portable
 from paceline.compat.talos.errors import TalosDataError, TalosParamsError
-from paceline.compat.talos.rounds import known_direction
-from paceline.compat.talos.run_folder import parameter_columns
 from paceline.errors import StudyError
 from paceline.search_space import HyperParameters
-from paceline.study.objective import Direction, named_objective
+from paceline.study.objectives import Direction, infer_direction, named_objective
 from paceline.study.study import Study
 
+#: Files in the folder of a scan.
+METADATA, RESULTS, ROUNDS = "metadata.json", "results.csv", "round_data.jsonl"
+# Digests. pandas 2.3 takes digits, an "e" and more digits for a number, and one with an exponent as
+# long as a digest may have crashes the process.
+_DIGESTS = ("_trial_id", "_param_hash")
 #: Columns that ``power_draw_append`` adds to the metrics.
 _POWER = ("watts_min", "watts_max", "seconds", "Ws")
 #: Columns that are neither metrics nor parameters.
@@ -72,7 +79,7 @@ def from_talos_csv(
     metrics = [name for name in metrics if pd.api.types.is_numeric_dtype(table[name])]
     wanted, direction = _objective(objective, metrics, path)
     name = path.stem if study is None else study
-    made = Study.open(name, storage=storage, directory=Path(directory), direction=direction)
+    made = Study(name, storage=storage, directory=Path(directory), direction=direction)
     if made.exists:
         raise StudyError(f"study: there is a study {name!r} already; give another name for study=.")
     choices = {each: _choices(table[each]) for each in names}
@@ -194,3 +201,116 @@ def _plain(value: Any, choices: list[Any]) -> Any:
 
 def _item(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
+
+
+# -- columns ---------------------------------------------------------------------------------------
+
+
+def read_table(file: Path | str | TextIO) -> pd.DataFrame:
+    """Returns the table of a scan's log, one row for each permutation."""
+    return pd.read_csv(file, dtype=dict.fromkeys(_DIGESTS, str))
+
+
+def column(name: str, columns: Iterable[str], what: str = "metric") -> str:
+    """Returns the column of a metric, which an error calls ``what``.
+
+    Keras calls ``metrics=["accuracy"]`` "accuracy", which it once called "acc". The defaults of
+    Talos and many notebooks still say "acc".
+    """
+    columns = list(columns)
+    for known in (name, *_others(name)):
+        if known in columns:
+            return known
+    raise TalosParamsError(f"{what}: {name!r} is not one of {', '.join(map(str, columns))}.")
+
+
+def best_row(table: pd.DataFrame, metric: str, asc: bool) -> int:
+    """Returns the number of the row that is best in a metric; ``asc``: low values are better."""
+    numbers: Any = pd.to_numeric(table[column(metric, table.columns)], errors="coerce")
+    values = numbers.dropna()
+    if values.empty:
+        raise TalosParamsError(f"metric: {metric!r} has no value in any permutation.")
+    return int(values.idxmin() if asc else values.idxmax())
+
+
+def _others(name: str) -> tuple[str, ...]:
+    prefix, base = ("val_", name[4:]) if str(name).startswith("val_") else ("", str(name))
+    twins = {"acc": "accuracy", "accuracy": "acc"}
+    return (prefix + twins[base],) if base in twins else ()
+
+
+def best_epoch(metric: str, values: list[float]) -> int:
+    """Returns the epoch, from 0, of a metric's best value: the lowest for losses and errors."""
+    if not values or not np.isfinite(values).any():
+        return -1
+    return int(np.nanargmin(values) if is_loss(metric) else np.nanargmax(values))
+
+
+def is_loss(metric: str) -> bool:
+    """Returns whether low values of a metric are better; False where its name does not say."""
+    return known_direction(metric) == "minimize"
+
+
+def known_direction(metric: str) -> Direction | None:
+    """Returns in which direction a metric is better, judged by its name; None for one not known."""
+    known = infer_direction(metric)
+    if known is not None:
+        return known
+    name = metric.removeprefix("val_").lower()
+    words = ("loss", "error", "mae", "mse", "mape", "msle", "crossentropy", "divergence", "hinge")
+    return "minimize" if any(word in name for word in words) else None
+
+
+# -- the folder of the scan ------------------------------------------------------------------------
+
+
+def folder_of(log: str | Path) -> Path:
+    """Returns the folder of the scan that wrote a log: the one it is in, or the one beside it."""
+    path = Path(log)
+    return path.parent if path.name == RESULTS else path.with_suffix("")
+
+
+def parameter_columns(log: str | Path) -> dict[str, str] | None:
+    """Returns parameter -> its column in a log; None if its scan left no ``metadata.json``."""
+    path = folder_of(log) / METADATA
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        columns, params = found["parameter_columns"], found["params"]
+        return {str(name): str(columns.get(name, name)) for name in params}
+    except (ValueError, TypeError, KeyError, AttributeError):  # some other program's file
+        return None
+
+
+def trained_params(log: str | Path, durations: Iterable[float]) -> list[dict[str, Any] | None]:
+    """Returns the params of the rows with these durations, as they were; None where not kept."""
+    path = folder_of(log) / ROUNDS
+    lines = read_lines(path) if path.is_file() else []
+    # The place of a row is not that of its line: the log may have been sorted since.
+    return [_params_of(lines, duration) for duration in durations]
+
+
+def _params_of(lines: list[dict[str, Any]], duration: float) -> dict[str, Any] | None:
+    """The params of the one line with a duration, to the rounding of the log."""
+    found = [
+        line
+        for line in lines
+        if isinstance(line.get("seconds"), (int, float)) and math.isclose(line["seconds"], duration)
+    ]
+    params = portable.decode(found[0].get("params")) if len(found) == 1 else None
+    return params if isinstance(params, dict) else None
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a file; a last one without its end was being written."""
+    if not path.is_file():
+        raise TalosDataError(f"resume: there is no {path}; there is no scan to go on.")
+    whole = path.read_bytes().rpartition(b"\n")[0]
+    try:
+        found = [json.loads(line) for line in whole.splitlines()]
+    except (ValueError, RecursionError) as error:
+        raise TalosDataError(f"resume: {path} is damaged: {error}.") from error
+    if not all(isinstance(line, dict) for line in found):
+        raise TalosDataError(f"resume: {path} is damaged: a line is no JSON object.")
+    return found

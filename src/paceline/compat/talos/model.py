@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -171,3 +171,29 @@ def output_layer(task: str, last_activation: Any, y_train: Any, y_val: Any) -> t
     raise TalosParamsError(
         f"task: {task!r} is not 'binary', 'multi_class', 'multi_label' or 'continuous'."
     )
+
+
+def trained(
+    model: Any,
+    params: Mapping[str, Any],
+    measures: list[Any],
+    data: Sequence[Any],
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+) -> tuple[Any, Any]:
+    """Returns history and model, compiled and fitted; data: x_train, y_train, x_val, y_val."""
+    optimizer: Any = params["optimizer"]
+    if isinstance(optimizer, type):
+        made: Any = optimizer
+        optimizer = made(learning_rate=lr_normalizer(params["lr"], made))
+    model.compile(optimizer, loss=params["losses"], metrics=measures)
+    x_train, y_train, x_val, y_val = data
+    history = model.fit(
+        x_train,
+        y_train,
+        batch_size=int(params["batch_size"]),
+        epochs=params["epochs"],
+        verbose=0,
+        callbacks=list(callbacks),
+        validation_data=(x_val, y_val),
+    )
+    return history, model

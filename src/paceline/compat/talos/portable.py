@@ -16,20 +16,11 @@ from paceline.compat.talos.errors import TalosDataError
 
 #: Key of the only entry that tells a value from an ordinary dictionary.
 _TAG = "__talos__"
-#: Modules of Keras whose classes and functions are found again by their names.
-_MODULES = (
-    "activations",
-    "constraints",
-    "initializers",
-    "layers",
-    "losses",
-    "metrics",
-    "optimizers",
-    "regularizers",
-)
-#: Those of them whose objects are made again from their configuration. Layers are not: some of
+#: Modules of Keras whose objects are made again from their configuration. Layers are not: some of
 #: them read files.
 _WITH_CONFIG = ("constraints", "initializers", "losses", "metrics", "optimizers", "regularizers")
+#: Modules of Keras whose classes and functions are found again by their names.
+_MODULES = ("activations", "layers", *_WITH_CONFIG)
 _NUMBERS = "biuf"
 
 
@@ -60,11 +51,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """Returns the value that ``encode`` was given.
-
-    Raises:
-        TalosDataError: ``encode`` has not written this.
-    """
+    """Returns the value that ``encode`` was given."""
     if isinstance(value, list):
         return [decode(each) for each in value]
     if not isinstance(value, dict):

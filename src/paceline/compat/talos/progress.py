@@ -10,12 +10,7 @@ _WIDTH = 24
 
 
 class Bar:
-    """A progress bar of one line on stderr; outside a terminal, it is printed once, at the end.
-
-    Args:
-        n_all: Number of permutations to try.
-        show: Whether the bar is shown; notes are always shown.
-    """
+    """A progress bar of one line on stderr; outside a terminal, it is printed once, at the end."""
 
     def __init__(self, n_all: int, *, show: bool) -> None:
         self._n_all, self._show = n_all, show
@@ -32,13 +27,7 @@ class Bar:
             sys.stderr.write(self._line + "\n")
 
     def show(self, n_done: int, n_left: int, more: str) -> None:
-        """Draws the bar.
-
-        Args:
-            n_done: Number of permutations that have ended.
-            n_left: Number of permutations that have not begun.
-            more: Further text on the line.
-        """
+        """Draws the bar where ``n_left`` permutations have not begun; ``more`` is at its end."""
         seconds = time.perf_counter() - self._began
         done = n_done / max(1, n_done + n_left) if n_left else n_done / max(n_done, self._n_all)
         bar = ("#" * int(done * _WIDTH)).ljust(_WIDTH, ".")
@@ -52,7 +41,7 @@ class Bar:
             sys.stderr.flush()
 
     def say(self, text: str) -> None:
-        """Prints a note above the bar."""
+        """Prints a note above the bar, also where the bar is not shown."""
         clear = "\r\x1b[K" if self._live else ""
         say(text, clear)
 

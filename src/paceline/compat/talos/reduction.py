@@ -1,4 +1,7 @@
-"""Reductions: parameter values with bad results are removed from the space while a scan runs."""
+"""Reductions: parameter values with bad results are removed from the space while a scan runs.
+
+Each function is given the ``Scan``, which is also what a user's own reduction is given.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from paceline.compat.talos.columns import column
 from paceline.compat.talos.errors import TalosParamsError
-from paceline.compat.talos.results import RunningScan
+from paceline.compat.talos.logs import column
 
 #: A reduction needs at least this many rows of results.
 _LEAST = 3
+#: Method -> the function of ``scipy.stats``.
 _CORRELATIONS = {
-    "correlation": "spearman",
-    "spearman": "spearman",
-    "pearson": "pearson",
-    "kendall": "kendall",
+    "correlation": "spearmanr",
+    "spearman": "spearmanr",
+    "pearson": "pearsonr",
+    "kendall": "kendalltau",
 }
 _TREES = ("trees", "forrest")
 METHODS = (*_CORRELATIONS, *_TREES, "local_strategy", "gamify")
@@ -28,27 +31,20 @@ _STRATEGY = "talos_strategy.py"
 
 
 def check(method: Any) -> None:
-    """Checks a ``reduction_method``.
-
-    Raises:
-        TalosParamsError: It is neither one of ``METHODS`` nor a function.
-    """
+    """Checks a ``reduction_method``."""
     if method is not None and not callable(method) and method not in METHODS:
         raise TalosParamsError(
             f"reduction_method: {method!r} is not one of {', '.join(METHODS)}, and no function."
         )
 
 
-def interval(scan: RunningScan) -> int:
-    """Returns the number of permutations between two reductions.
-
-    It is 1 for the methods by which a user reduces by hand, while the scan runs.
-    """
+def interval(scan: Any) -> int:
+    """Returns the number of permutations between reductions: 1 where a user reduces by hand."""
     by_hand = scan.reduction_method in ("local_strategy", "gamify")
     return 1 if by_hand else max(1, int(scan.reduction_interval))
 
 
-def reduce(scan: RunningScan) -> None:
+def reduce(scan: Any) -> None:
     """Removes from the space of a scan what its method finds in the latest results."""
     method = scan.reduction_method
     if method == "gamify":
@@ -60,23 +56,18 @@ def reduce(scan: RunningScan) -> None:
     else:
         matrix, target, candidates = indicators(scan)
         if len(target) >= _LEAST and len(candidates) and len(set(target)) > 1:
-            name = str(method)
-            worst = (
-                _by_correlation(scan, matrix, target, _CORRELATIONS[name])
-                if name in _CORRELATIONS
-                else _by_trees(scan, matrix, target, forest=name == "forrest")
-            )
+            find = _by_correlation if method in _CORRELATIONS else _by_trees
+            worst = find(scan, matrix, target)
             if worst is not None:
                 scan.param_object.remove_is(*candidates[worst])
 
 
-def indicators(scan: RunningScan) -> tuple[np.ndarray, np.ndarray, list[tuple[str, Any]]]:
+def indicators(scan: Any) -> tuple[np.ndarray, np.ndarray, list[tuple[str, Any]]]:
     """Returns which of the latest permutations have which parameter value.
 
-    R: rows, at most ``reduction_window``. C: pairs of a parameter and a value.
-
     Returns:
-        A matrix f64[R, C] of 0 and 1, the metric f64[R], and the C pairs.
+        A matrix f64[R, C] of 0 and 1, a row for each permutation; the metric f64[R]; and the C
+        pairs of a parameter and a value.
     """
     data: Any = scan.data.tail(scan.reduction_window)
     metric = column(scan.reduction_metric, scan.metric_columns, "reduction_metric")
@@ -95,29 +86,22 @@ def indicators(scan: RunningScan) -> tuple[np.ndarray, np.ndarray, list[tuple[st
     return matrix, target[finite], candidates
 
 
-def _by_correlation(
-    scan: RunningScan, matrix: np.ndarray, target: np.ndarray, method: str
-) -> int | None:
+def _by_correlation(scan: Any, matrix: np.ndarray, target: np.ndarray) -> int | None:
     """The index of the value that correlates most with bad results; None below the threshold."""
     from scipy import stats
 
-    measure = {
-        "spearman": stats.spearmanr,
-        "pearson": stats.pearsonr,
-        "kendall": stats.kendalltau,
-    }[method]
+    measure = getattr(stats, _CORRELATIONS[scan.reduction_method])
     harm = [float(measure(has, target).statistic) for has in matrix.T]
     harm = [value if scan.minimize_loss else -value for value in harm]
     worst = int(np.nanargmax(harm)) if np.isfinite(harm).any() else -1
     return worst if worst >= 0 and harm[worst] >= scan.reduction_threshold else None
 
 
-def _by_trees(
-    scan: RunningScan, matrix: np.ndarray, target: np.ndarray, *, forest: bool
-) -> int | None:
+def _by_trees(scan: Any, matrix: np.ndarray, target: np.ndarray) -> int | None:
     """The index of the value, worse than the mean, that matters most in a forest of trees."""
     from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
+    forest = scan.reduction_method == "forrest"
     kind = RandomForestRegressor if forest else ExtraTreesRegressor
     trees = kind(n_estimators=64, random_state=scan.seed or 0).fit(matrix, target)
     means = np.array([target[has > 0].mean() for has in matrix.T])
@@ -127,7 +111,7 @@ def _by_trees(
     return int(np.argmax(np.where(worse, trees.feature_importances_, -1)))
 
 
-def _heed(scan: RunningScan, found: Any) -> None:
+def _heed(scan: Any, found: Any) -> None:
     """Removes the ``(parameter, value)`` that a user's function returned."""
     if isinstance(found, tuple) and len(found) == 2:
         scan.param_object.remove_is(*found)
@@ -153,7 +137,7 @@ def _local_strategy() -> Any:
     )
 
 
-def _gamify(scan: RunningScan) -> None:
+def _gamify(scan: Any) -> None:
     """Removes the values that somebody has changed from "active" to "disabled" in a file.
 
     The file is the JSON that Talos writes: number of the parameter -> number of the value ->

@@ -1,113 +1,254 @@
-"""The results of the permutations, as tables and as a log file."""
+"""The permutations of a scan: which have begun, what the others gave, and the files that hold both.
+
+``metadata.json``
+    the settings, and digests of all that decides the results;
+``results.csv``
+    the table of results;
+``round_data.jsonl``
+    a line for each permutation that was trained, with its history;
+``checkpoint.json``
+    which permutations have begun and which are left;
+``models/``
+    the trained models.
+
+Talos 2 has files of these names. All of them are JSON or CSV here, so that reading them runs no
+code; what they hold is checked.
+"""
 
 from __future__ import annotations
 
 import csv
+import json
+import math
 import time
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import keras
+import msgspec
 import numpy as np
 import pandas as pd
+from msgspec import Meta
 
-from paceline.study.objective import Direction, infer_direction
+from paceline.compat.talos import portable
+from paceline.compat.talos.errors import FolderNotEmptyError, TalosDataError
+from paceline.compat.talos.logs import (
+    METADATA,
+    RESULTS,
+    ROUNDS,
+    best_epoch,
+    is_loss,
+    read_lines,
+)
+from paceline.compat.talos.settings import identity_hash
+from paceline.compat.talos.space import ParamSpace
+from paceline.program.files import write_atomically, written_atomically
 
+_CHECKPOINT = "checkpoint.json"
 #: Columns before those of metrics and parameters.
 _TIMES = ["start", "end", "duration", "round_epochs"]
 #: Columns that Talos 2 has beside those of metrics and parameters.
 _RESERVED = {*_TIMES, "execution_time", "_warnings", "_trial_id", "_param_hash"}
 
+_Index = Annotated[int, Meta(ge=0)]
 
-@dataclass
-class ScanRound:
-    """The result of a permutation that was trained.
 
-    Attributes:
-        number: Position in the order in which permutations began.
-        params: The parameter values.
-        history: Metric -> one float per epoch.
-        began, ended: When the permutation began and ended, in seconds since 1970.
-        seconds: Its own share of the time, in seconds.
-        model: The model that the user's function returned.
-    """
+class ScanRound(msgspec.Struct):
+    """A permutation that has ended; what was trained has a line with these names in a file."""
 
-    number: int
+    round_index: _Index  # position in the order in which permutations began
+    row: _Index  # of the space
     params: dict[str, Any]
-    history: dict[str, list[float]]
-    began: float
+    began: float  # in seconds since 1970
     ended: float
-    seconds: float
-    model: Any = None
+    seconds: float  # its own share of the time
+    history: dict[str, list[float]] = {}  # metric -> one float per epoch
+    error: Any = None  # the exception of one that failed
 
-    @property
-    def epochs(self) -> int:
-        """Number of epochs trained."""
-        return max((len(values) for values in self.history.values()), default=0)
+    @classmethod
+    def read(cls, line: dict[str, Any], space: ParamSpace) -> ScanRound:
+        """Returns the permutation of a line in a file."""
+        try:
+            found = msgspec.convert({**line, "params": {}, "error": None}, cls)
+            # Not the params of the file: functions of the user's own are only names there.
+            found.params = space.parameters(found.row)
+            if not all(map(math.isfinite, (found.began, found.ended, found.seconds))):
+                raise ValueError("began, ended, seconds")
+        except (msgspec.ValidationError, IndexError, ValueError) as error:
+            raise TalosDataError(
+                f"resume: a line of {ROUNDS} is damaged: {type(error).__name__}: {error}."
+            ) from error
+        return found
+
+    def line(self) -> str:
+        """Returns the line of a permutation that was trained."""
+        record = msgspec.structs.asdict(self) | {"params": portable.encode(self.params)}
+        del record["error"]
+        return json.dumps({**record, "status": "completed"}) + "\n"
 
 
-@dataclass
-class Failure:
-    """A permutation that failed.
+class RunFolder:
+    """The folder of one scan, new or with a scan that goes on, and its ``metadata.json``."""
 
-    Attributes:
-        number: Position in the order in which permutations began.
-        params: The parameter values.
-        error: What its function raised.
-    """
+    def __init__(
+        self, path: Path, identity: Mapping[str, str], split_seed: int, *, resume: bool
+    ) -> None:
+        self.path, self.models = path, path / "models"
+        self.split_seed = split_seed  # of the split into training and validation data
+        self._identity = dict(identity)  # what decides the results -> its digest
+        self.identity_hash = identity_hash(identity)
+        if resume:
+            self._check()
+        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise FolderNotEmptyError(
+                f"experiment_dir: {path} is not empty; name another folder, or go on with its scan "
+                "by resume=True."
+            )
 
-    number: int
-    params: dict[str, Any]
-    error: Exception
+    def _check(self) -> None:
+        files = (METADATA, RESULTS, ROUNDS, _CHECKPOINT)
+        for each in (self.models, *(self.path / name for name in files)):
+            if each.is_symlink():  # the scan would write through it, out of its folder
+                raise TalosDataError(f"resume: {each} is a link, which Paceline does not follow.")
+        saved = _read_json(self.path / METADATA)
+        before, self.split_seed = saved.get("identity"), saved.get("split_seed")
+        if not isinstance(before, dict) or type(self.split_seed) is not int:
+            raise TalosDataError(f"resume: {self.path / METADATA} was not written by Paceline.")
+        for name, digest in self._identity.items():
+            if before.get(name, digest) != digest:  # older folders lack some
+                raise TalosDataError(
+                    f"resume: the hash of {name} is another one than in {self.path / METADATA}; "
+                    "give what the scan began with, or begin another scan in another folder."
+                )
+
+    def write_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Writes the settings, and what decides the results."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        known = {
+            "schema_version": "1.0",
+            "made_by": "paceline",
+            "identity": self._identity,
+            "identity_hash": self.identity_hash,
+            "split_seed": self.split_seed,
+            "environment": {"keras": keras.__version__, "numpy": np.__version__},
+        }
+        _write_json(self.path / METADATA, {**known, **portable.encode(dict(metadata))})
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Rounds:
-    """The results of all permutations that have ended.
+    """The permutations of a scan, in memory and in its files: the log, lines, and a checkpoint.
 
-    Attributes:
-        keys: Names of the parameters.
-        path: The log of the experiment, with one row for each permutation.
-        last_epoch: Whether the value of a metric is that of the last epoch; else of its best one.
-        done: The permutations that were trained, in the order in which they began.
-        failed: The permutations that failed.
+    A permutation has a row in the log, and then a line. One whose line is missing, because the scan
+    was killed before, is trained again when the scan goes on, and the log is written anew.
     """
 
-    keys: list[str]
-    path: Path
-    last_epoch: bool = True
-    done: list[ScanRound] = field(default_factory=list)
-    failed: list[Failure] = field(default_factory=list)
+    space: ParamSpace
+    folder: Path
+    log: Path  # a row for each permutation, where Talos has it
+    last_epoch: bool  # whether the log has the last epoch of each metric; else the best one
+    begun: list[int] = field(default_factory=list)  # rows of the space, in the order they began
+    again: deque[int] = field(default_factory=deque)  # numbers that were under way at a kill
+    done: list[ScanRound] = field(default_factory=list)  # trained
+    failed: list[ScanRound] = field(default_factory=list)
     _header: list[str] = field(default_factory=list)
+    _checkpoint: tuple[float, float] = (-math.inf, 0.0)  # when it was written, and how long it took
+
+    def next(self) -> tuple[int, dict[str, Any]] | None:
+        """Returns number and params of the permutation to begin; None if there is none."""
+        if self.again:
+            number = self.again.popleft()
+            return number, self.space.parameters(self.begun[number])
+        rows = [int(row) for row in self.space.param_index[:1]]
+        params = self.space.round_parameters()
+        if not isinstance(params, dict):
+            return None
+        self.begun += rows
+        return len(self.begun) - 1, params
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Makes the space what it was when the scan ended, and reads what was trained."""
+        saved = _read_json(self.folder / _CHECKPOINT)
+        numbers = _rows(saved, "numbers", self.space.dimensions)
+        begun, left = (_rows(saved, name, len(numbers)) for name in ("begun", "left"))
+        if any(len(set(rows)) != len(rows) for rows in (numbers, [*begun, *left])):
+            raise TalosDataError(f"resume: {self.folder / _CHECKPOINT} names a permutation twice.")
+        self.space.take(numbers)
+        rounds: dict[int, ScanRound] = {}
+        for line in read_lines(self.folder / ROUNDS):
+            found = ScanRound.read(line, self.space)
+            number = found.round_index
+            rounds[number] = found
+            # The checkpoint is written now and then, so that lines may be younger.
+            while len(begun) <= number and left:
+                begun.append(left.pop(0))
+            if number >= len(begun) or begun[number] != found.row:
+                raise TalosDataError(
+                    f"resume: {self.folder / ROUNDS} does not belong to {_CHECKPOINT} beside it."
+                )
+        self.space.param_index, self.begun, self.done = left, begun, list(rounds.values())
+        self.again = deque(number for number in range(len(begun)) if number not in rounds)
 
     def add(self, found: ScanRound) -> None:
-        """Adds a permutation, and writes its row to the log."""
+        """Adds a permutation that was trained, and writes its row and its line."""
         self.done.append(found)
         row = self._row(found)
         if list(row) == self._header:
-            with self.path.open("a", newline="", encoding="utf-8") as file:
+            with self.log.open("a", newline="", encoding="utf-8") as file:
                 csv.writer(file).writerow([_text(value) for value in row.values()])
         else:  # the first row, or one with other metrics: the header changes
-            self.write()
+            self._write_log()
+        with (self.folder / ROUNDS).open("a", encoding="utf-8") as file:
+            file.write(found.line())
+        # A checkpoint of a large space takes long; it may cost a twentieth of the time.
+        written, took = self._checkpoint
+        if time.monotonic() - written > max(1.0, 20 * took):
+            self._write_checkpoint()
 
     def drop_after(self, number: int) -> list[ScanRound]:
-        """Drops the permutations after one, from the log too; returns those that were trained."""
-        dropped = [found for found in self.done if found.number > number]
-        self.done = [found for found in self.done if found.number <= number]
-        self.failed = [failure for failure in self.failed if failure.number <= number]
-        if dropped:
-            self.write()
+        """Makes a permutation the last one; returns those after it that were trained."""
+        del self.begun[number + 1 :]
+        self.space.param_index = []  # nothing is left for a scan that goes on
+        dropped = [found for found in self.done if found.round_index > number]
+        self.done = [found for found in self.done if found.round_index <= number]
+        self.failed = [found for found in self.failed if found.round_index <= number]
+        self.write()
         return dropped
 
     def write(self) -> None:
-        """Writes the whole log, with rows in the order in which permutations began."""
+        """Writes all files, with permutations in the order in which they began."""
+        if self.done:
+            table = self._write_log()
+            if self.log != self.folder / RESULTS:
+                table.to_csv(self.folder / RESULTS, index=False)
+        with written_atomically(self.folder / ROUNDS) as path:
+            path.write_text("".join(found.line() for found in self.done), encoding="utf-8")
+        self._write_checkpoint()
+
+    def _write_log(self) -> pd.DataFrame:
         table = self.table()
         self._header = list(table.columns)
-        table.map(_text).to_csv(self.path, index=False)
+        table.map(_text).to_csv(self.log, index=False)
+        return table
+
+    def _write_checkpoint(self) -> None:
+        started = time.monotonic()
+        left = [int(row) for row in self.space.param_index]
+        saved = {"numbers": self.space.numbers, "begun": self.begun, "left": left}
+        _write_json(self.folder / _CHECKPOINT, saved)
+        ended = time.monotonic()
+        self._checkpoint = ended, ended - started
+
+    # -- tables ------------------------------------------------------------------------------------
 
     def table(self) -> pd.DataFrame:
         """Returns a table with one row for each permutation: times, metrics, parameters."""
-        self.done.sort(key=lambda found: found.number)
+        self.done.sort(key=lambda found: found.round_index)
         rows = [self._row(found) for found in self.done]
         columns = [*_TIMES, *self.metrics, *self.parameter_columns.values()]
         data = {name: [row.get(name) for row in rows] for name in columns}
@@ -135,17 +276,12 @@ class Rounds:
         """Parameter -> its column, which is ``param__NAME`` if a metric or a time is called so."""
         taken = {*self.metrics, *_RESERVED}
         columns: dict[str, str] = {}
-        for key in self.keys:
+        for key in self.space.param_keys:
             name = key
-            while name in taken or (name != key and name in self.keys):
+            while name in taken or (name != key and name in self.space.param_keys):
                 name = f"param__{name}"
             columns[key] = name
         return columns
-
-    def times(self) -> pd.DataFrame:
-        """Returns a table with start, end and duration of each permutation."""
-        table: Any = self.table()
-        return table[_TIMES[:3]]
 
     def peaks(self) -> pd.DataFrame:
         """Returns a table with the epoch, from 0, of the best value of each metric."""
@@ -175,35 +311,37 @@ class Rounds:
             "start": _moment(found.began),
             "end": _moment(found.ended),
             "duration": found.seconds,
-            "round_epochs": found.epochs,
+            "round_epochs": max((len(values) for values in found.history.values()), default=0),
         }
         for name, values in found.history.items():
             at = -1 if self.last_epoch else best_epoch(name, values)
             row[name] = values[at] if values else np.nan
         columns = self.parameter_columns
-        return row | {columns[key]: found.params[key] for key in self.keys}
+        return row | {columns[key]: found.params[key] for key in self.space.param_keys}
 
 
-def best_epoch(metric: str, values: list[float]) -> int:
-    """Returns the epoch, from 0, of a metric's best value: the lowest for losses and errors."""
-    if not values or not np.isfinite(values).any():
-        return -1
-    return int(np.nanargmin(values) if is_loss(metric) else np.nanargmax(values))
+def run_paths(folder: Path, experiment_dir: str | Path | None) -> tuple[Path, Path]:
+    """Returns the folder of a scan and the path of its log.
+
+    Without ``experiment_dir``, a new folder is made in ``folder``, that of the experiment, and the
+    log is beside it, where Talos 1 has it.
+    """
+    if experiment_dir is not None:
+        run_dir = Path(experiment_dir).absolute()
+        return run_dir, run_dir / RESULTS
+    name = time.strftime("%m%d%y%H%M%S")
+    while (folder / f"{name}.csv").exists() or not _made(folder / name):
+        name = str(int(name) + 1).zfill(12)  # two scans began in one second
+    return (folder / name).absolute(), folder / f"{name}.csv"
 
 
-def is_loss(metric: str) -> bool:
-    """Returns whether low values of a metric are better; False where its name does not say."""
-    return known_direction(metric) == "minimize"
-
-
-def known_direction(metric: str) -> Direction | None:
-    """Returns in which direction a metric is better, judged by its name; None for one not known."""
-    known = infer_direction(metric)
-    if known is not None:
-        return known
-    name = metric.removeprefix("val_").lower()
-    words = ("loss", "error", "mae", "mse", "mape", "msle", "crossentropy", "divergence", "hinge")
-    return "minimize" if any(word in name for word in words) else None
+def _made(path: Path) -> bool:
+    """Whether a folder could be made: of two processes, one makes it."""
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _entropy(values: list[float], validation: list[float] | None) -> float:
@@ -229,3 +367,27 @@ def _moment(seconds: float) -> str:
 def _text(value: Any) -> Any:
     """A value for the log: a class or a function as its name."""
     return getattr(value, "__name__", value) if callable(value) else value
+
+
+def _rows(saved: dict[str, Any], name: str, below: int) -> list[int]:
+    rows = saved.get(name)
+    if not isinstance(rows, list) or not all(type(n) is int and 0 <= n < below for n in rows):
+        raise TalosDataError(f"resume: {_CHECKPOINT}: {name} is no list of numbers below {below}.")
+    return rows
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise TalosDataError(f"resume: there is no {path}; there is no scan to go on.") from None
+    except (ValueError, OSError, RecursionError) as error:
+        raise TalosDataError(f"resume: {path} is damaged: {error}.") from error
+    if not isinstance(found, dict):
+        raise TalosDataError(f"resume: {path} is damaged: it is no JSON object.")
+    return found
+
+
+def _write_json(path: Path, value: Any) -> None:
+    write_atomically(path, json.dumps(value).encode())

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import keras
 import pandas as pd
 
 from paceline.compat.interception import Call, Engine, Outcome, check_interleave
-from paceline.compat.talos import reduction
-from paceline.compat.talos.columns import best_row, column
-from paceline.compat.talos.errors import TalosDataError
-from paceline.compat.talos.evaluate import evaluate_models
+from paceline.compat.talos import evaluate, reduction
+from paceline.compat.talos.errors import (
+    TalosDataError,
+    TalosParamsError,
+    TalosReturnError,
+    TalosTypeError,
+)
+from paceline.compat.talos.evaluate import ScanResults, check_inputs, check_split, split
 from paceline.compat.talos.kept_models import KeptModels
-from paceline.compat.talos.old_arguments import read_options
+from paceline.compat.talos.logs import best_row, column
 from paceline.compat.talos.progress import Bar, say
-from paceline.compat.talos.rounds import Failure, Rounds, ScanRound
-from paceline.compat.talos.run_folder import Order, RunFolder, identity, run_paths, scan_details
-from paceline.compat.talos.scan_function import UserCall, check_function, check_target, read_outcome
+from paceline.compat.talos.rounds import Rounds, RunFolder, ScanRound, run_paths
+from paceline.compat.talos.settings import identity, read_options, scan_details
 from paceline.compat.talos.space import ParamSpace
-from paceline.compat.talos.splits import check_inputs, check_split, split
 from paceline.errors import BuildError
 
 #: A scan gives up after this many failed permutations if none has worked.
@@ -174,25 +179,24 @@ class Scan:
         )
         self._split(x_val, y_val, more["shuffle"])
         self._rounds = Rounds(
-            self.param_object.param_keys, self.log_path, bool(more["last_epoch_value"])
+            self.param_object, self.run_dir, self.log_path, bool(more["last_epoch_value"])
         )
         self._kept_models = KeptModels(
             self._run_folder.models,
-            weights=save_weights,
-            files=save_models or (save_weights and more["experiment_dir"] is not None),
-            whole=more["retain_models"],
+            in_memory=save_weights,
+            as_files=save_models or (save_weights and more["experiment_dir"] is not None),
+            as_they_are=more["retain_models"],
         )
         self.data = pd.DataFrame()
         self._open: set[int] = set()  # numbers of the permutations under way
         self._last: int | None = None  # the first permutation that has reached the target
         self.status, self._stop_after = "running", more["stop_after"]
-        self._order = Order()
         if more["resume"]:
-            self._rounds.done, self._order = self._run_folder.restore(self.param_object)
-        self._begun = len(self._order.begun) - len(self._order.again)
-        self._known = self._reduced_at = self._begun
-        rounds = self._rounds.done
-        self._run_folder.begin(self._metadata(), rounds, self.param_object, self._order)
+            self._rounds.read()
+        self._begun = len(self._rounds.begun) - len(self._rounds.again)
+        self._reduced_at = self._begun
+        self._run_folder.write_metadata(self._metadata())
+        self._rounds.write()  # a killed scan may have left a part of a line
         self._run()
 
     # -- before ------------------------------------------------------------------------------------
@@ -208,37 +212,29 @@ class Scan:
     def _space(self, params: Any, order: str | None) -> ParamSpace:
         if isinstance(params, ParamSpace):
             return params
-        space = ParamSpace(
-            params,
-            None,
-            self.random_method,
-            self.fraction_limit,
-            self.round_limit,
-            self.time_limit,
-            self.boolean_limit,
-            self.seed,
-        )
+        names = "random_method fraction_limit round_limit time_limit boolean_limit seed".split()
+        space = ParamSpace(params, **{name: getattr(self, name) for name in names})
         space.put_in_order(order)
         return space
 
     # -- the scan ----------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        n_all = len(self.param_object) + len(self._order.again)
+        n_all = len(self.param_object) + len(self._rounds.again)
         started = time.time()
         with (
             Bar(n_all, show=not self.disable_progress_bar) as bar,
             Engine(notes=bar.say, noun="permutation", interleave=self._interleave) as engine,
         ):
             self._bar = bar
-            given = (self.x_train, self.y_train, self.x_val, self.y_val)
-            names = ("x_train", "y_train", "x_val", "y_val")
-            engine.look_at({"model": self.model, **dict(zip(names, given, strict=True))})
+            names = ("model", "x_train", "y_train", "x_val", "y_val")
+            engine.look_at({name: getattr(self, name) for name in names})
             try:
                 with closing(engine.run(self._calls(), n_calls=n_all)) as outcomes:
                     for outcome in outcomes:
                         self._take(outcome)
-                        bar.show(self._known, len(self.param_object), self._rounds.best())
+                        n_ended = self._begun - len(self._open)
+                        bar.show(n_ended, len(self.param_object), self._rounds.best())
                         if self._last is not None and not any(n < self._last for n in self._open):
                             break
                 if self._rounds.failed and not self._rounds.done:
@@ -263,20 +259,20 @@ class Scan:
         while self._last is None:
             if self._stop_after is not None:
                 n_done = len(self._rounds.done)
-                if n_done + self._begun - self._known >= self._stop_after:
+                if n_done + len(self._open) >= self._stop_after:
                     if n_done >= self._stop_after:
                         self.status = "paused"
                         return
                     yield None
                     continue
             if reduces and self._begun % every == 0 and self._begun > self._reduced_at:
-                while self._known < self._begun:
+                while self._open:
                     yield None
                 self._reduced_at = self._begun
-                self._refresh()
+                self.data = self._rounds.table()
                 if len(self.data):
                     reduction.reduce(self)
-            following = self._order.next(self.param_object)
+            following = self._rounds.next()
             if following is None:
                 if len(self.param_object):  # the time is up
                     self.status = "paused"
@@ -292,70 +288,53 @@ class Scan:
             yield Call(number, UserCall(self, params), seed)
 
     def _take(self, outcome: Outcome) -> None:
-        self._known += 1
         self._open.discard(outcome.number)
         if self._last is not None and outcome.number > self._last:
             return  # Talos would not have begun it
         function = outcome.call.function
         assert isinstance(function, UserCall)
-        params = function.params
+        number, params = outcome.number, function.params
+        times = outcome.began, outcome.ended, outcome.seconds
+        found = ScanRound(number, self._rounds.begun[number], params, *times)
         try:
             if outcome.error is not None:
                 raise outcome.error
-            history, model = read_outcome(outcome, self.model)
+            found.history, model = read_outcome(outcome, self.model)
         except Exception as error:
-            self._rounds.failed.append(Failure(outcome.number, params, error))
+            found.error = error
+            self._rounds.failed.append(found)
             kind = "" if isinstance(error, BuildError) else f"{type(error).__name__}: "
-            self._bar.say(f"permutation {outcome.number} failed, with {params}: {kind}{error}")
+            self._bar.say(f"permutation {number} failed, with {params}: {kind}{error}")
             if len(self._rounds.failed) >= _FAILURES and not self._rounds.done:
                 self._give_up(f"{_FAILURES} permutations failed, and none worked")
             return
-        self._kept_models.add(outcome.number, model)
-        found = ScanRound(
-            outcome.number, params, history, outcome.began, outcome.ended, outcome.seconds
-        )
+        self._kept_models.add(number, model)
         self._rounds.add(found)
-        row = self._order.begun[outcome.number]
-        self._run_folder.add(found, row, self.param_object, self._order)
         if self._target is not None:
             metric, threshold, loss = self._target
-            value = history[column(metric, history, "performance_target")][-1]
+            value = found.history[column(metric, found.history, "performance_target")][-1]
             if value <= threshold if loss else value >= threshold:
-                self._drop_after(outcome.number)
-
-    def _drop_after(self, last: int) -> None:
-        """Drops the results after the permutation that has reached the target."""
-        self._last = last
-        del self._order.begun[last + 1 :]
-        self.param_object.param_index = []  # nothing is left for a scan that goes on
-        for found in self._rounds.drop_after(last):
-            self._kept_models.drop(found.number)
+                self._last = number
+                for each in self._rounds.drop_after(number):
+                    self._kept_models.drop(each.round_index)
 
     def _give_up(self, what: str) -> None:
         """Raises the error of the first permutation, as Talos does, with a note."""
-        failure = min(self._rounds.failed, key=lambda each: each.number)
+        failure = min(self._rounds.failed, key=lambda each: each.round_index)
         failure.error.add_note(f"model: {what}; the first, with {failure.params}, raised this")
         raise failure.error
 
     # -- results -----------------------------------------------------------------------------------
 
-    def _refresh(self) -> None:
-        self.data = self._rounds.table()
-
     def _finish(self, started: float) -> None:
         rounds = self._rounds
-        self._refresh()
-        self._run_folder.write_rounds(rounds.done, self._order)
-        self._run_folder.write_checkpoint(self.param_object, self._order)
-        if rounds.done:
-            rounds.write()
-            if self.log_path != self._run_folder.results:
-                self.data.to_csv(self._run_folder.results, index=False)
+        rounds.write()
+        self.data = rounds.table()
         self.round_history = [found.history for found in rounds.done]
-        self.round_times = rounds.times()
+        self.round_times = self.data[["start", "end", "duration"]]
         self.learning_entropy = rounds.entropies()
         self.peak_epochs = rounds.peaks()
-        numbers = [found.number for found in rounds.done]
+        numbers = [found.round_index for found in rounds.done]
         self.saved_models = [self._kept_models.config(number) for number in numbers]
         self.saved_weights = [self._kept_models.weights(number) for number in numbers]
         self.failures = [
@@ -394,12 +373,7 @@ class Scan:
         return self._rounds.metrics
 
     def best_row(self, metric: str | None, asc: bool) -> int:
-        """Returns the number of the row of ``data`` that is best, as ``columns.best_row``.
-
-        Args:
-            metric: A column of ``data``; None: the ``objective`` of the scan.
-            asc: Whether low values are better.
-        """
+        """Returns the row of ``data`` that is best in a metric; None: in the ``objective``."""
         if metric is None:
             asc = self.objective.get("direction") == "min"
             metric = str(self.objective["metric"])
@@ -408,17 +382,8 @@ class Scan:
     def activate(
         self, row: int, saved: bool = False, custom_objects: dict[str, Any] | None = None
     ) -> Any:
-        """Returns the trained model of a row of ``data``.
-
-        Args:
-            row: Number of the row.
-            saved: Whether the model is loaded from the file of ``save_models``; else from memory.
-            custom_objects: Name -> class or function, for Keras to load the model.
-
-        Raises:
-            TalosModelError: The model was not kept.
-        """
-        number = self._rounds.done[row].number
+        """Returns the trained model of a row of ``data``; ``saved``: from its file."""
+        number = self._rounds.done[row].round_index
         return self._kept_models.load(number, saved, custom_objects or self.custom_objects)
 
     def best_model(
@@ -442,56 +407,163 @@ class Scan:
         """
         return self.activate(self.best_row(metric, asc), saved, custom_objects)
 
-    def evaluate_models(
-        self,
-        x_val: Any,
-        y_val: Any,
-        task: str,
-        n_models: int = 10,
-        metric: str = "val_acc",
-        folds: int = 5,
-        shuffle: bool = True,
-        asc: bool = False,
-        saved: bool = False,
-        custom_objects: dict[str, Any] | None = None,
-        average: str | None = None,
-        multi_input: bool | None = None,
-        seed: int | None = None,
-    ) -> None:
-        """Scores the best models on parts of other data; adds mean and deviation to ``data``.
-
-        Args:
-            x_val: Features [N, ...].
-            y_val: Targets [N, ...].
-            task: "binary", "multi_class", "multi_label" or "continuous".
-            n_models: Number of models to score.
-            metric: The models that are best in this column of ``data`` are scored.
-            folds: Number of parts of the data that each model is scored on.
-            shuffle: Whether examples are shuffled before.
-            asc: Whether low values of the metric are better.
-            saved: Whether models are loaded from the files of ``save_models``; else from memory.
-            custom_objects: Name -> class or function, for Keras to load models.
-            average: How F1 is averaged over classes; None: binary or macro.
-            multi_input: Whether ``x_val`` is a list of arrays; None: told from its type.
-            seed: Decides how examples are shuffled.
-        """
-        evaluate_models(
-            self,
-            x_val,
-            y_val,
-            task,
-            n_models,
-            metric,
-            folds,
-            shuffle,
-            asc,
-            saved,
-            custom_objects,
-            average,
-            multi_input,
-            seed,
-        )
+    # A function of Talos too, so that the scan is its first argument.
+    evaluate_models = evaluate.evaluate_models
 
     def __repr__(self) -> str:
         failed = f", {len(self._rounds.failed)} failed" if self._rounds.failed else ""
         return f"<Scan {self.experiment_name}: {len(self._rounds.done)} permutations{failed}>"
+
+
+# -- functions of Talos that are methods here ------------------------------------------------------
+
+#: Talos calls it so in ``talos.scan.scan_addon``.
+func_evaluate = evaluate.evaluate_models
+
+
+def best_model(scan: ScanResults, metric: str | None = "val_acc", asc: bool = False) -> int:
+    """Returns the row of the scan's ``data`` that is best in a metric.
+
+    Args:
+        scan: A ``Scan`` or a ``Restore``.
+        metric: A column of ``data``.
+        asc: Whether low values are better.
+    """
+    return scan.best_row(metric, asc)
+
+
+def activate_model(
+    scan: ScanResults,
+    model_id: int,
+    saved: bool = False,
+    custom_objects: dict[str, Any] | None = None,
+    model_factory: Any = None,
+) -> Any:
+    """Returns the trained model of a row of the scan's ``data``.
+
+    Args:
+        scan: A ``Scan`` or a ``Restore``.
+        model_id: Number of the row.
+        saved: Whether the model is loaded from its file; else from memory.
+        custom_objects: Name -> class or function, for Keras to load the model.
+        model_factory: Has no effect: Keras models need none.
+    """
+    return scan.activate(int(model_id), saved, custom_objects)
+
+
+def func_best_model(
+    scan: ScanResults,
+    metric: str | None = "val_acc",
+    asc: bool = False,
+    saved: bool = False,
+    custom_objects: dict[str, Any] | None = None,
+) -> Any:
+    """Returns the trained model that is best in a metric; arguments as for the two above."""
+    return activate_model(scan, best_model(scan, metric, asc), saved, custom_objects)
+
+
+# -- the user's function ---------------------------------------------------------------------------
+
+
+@dataclass(eq=False, repr=False)
+class UserCall:
+    """A call of the user's function with one permutation."""
+
+    scan: Scan
+    params: dict[str, Any]
+
+    def __call__(self) -> Any:
+        """Returns what the user's function returns."""
+        scan = self.scan
+        # A copy, because the function may write to its params, and the log needs them unchanged.
+        return scan.model(scan.x_train, scan.y_train, scan.x_val, scan.y_val, dict(self.params))
+
+
+def check_function(model: Any) -> None:
+    """Checks the function of a scan before anything is trained."""
+    if not callable(model) or isinstance(model, keras.Model):
+        raise TalosTypeError(
+            f"model: a {type(model).__name__} was given; pass a function "
+            "model(x_train, y_train, x_val, y_val, params) that builds, compiles and fits a model, "
+            "and returns (history, model)."
+        )
+    try:
+        inspect.signature(model).bind(*range(5))
+    except TypeError as error:
+        raise TalosTypeError(
+            f"model: {_name(model)} cannot be called with x_train, y_train, x_val, y_val, params: "
+            f"{error}."
+        ) from error
+    except ValueError:  # Python knows no signature of this function
+        pass
+
+
+def check_target(target: Any) -> tuple[str, float, bool] | None:
+    """Checks ``performance_target``: metric, threshold, and whether low values are better."""
+    if target is None:
+        return None
+    fine = (
+        isinstance(target, (list, tuple))
+        and len(target) == 3
+        and isinstance(target[0], str)
+        and isinstance(target[1], (int, float))
+        and isinstance(target[2], bool)
+    )
+    if not fine:
+        raise TalosParamsError(
+            f"performance_target: {target!r} is no [metric, threshold, is_loss] like "
+            "['val_acc', 0.9, False]."
+        )
+    return tuple(target)
+
+
+def read_outcome(
+    outcome: Outcome, function: Callable[..., Any]
+) -> tuple[dict[str, list[float]], Any]:
+    """Returns the history, metric -> one float per epoch, and the model of the user's function."""
+    value, name = outcome.value, _name(function)
+    end = "end it with 'return history, model', history being what model.fit returned."
+    if isinstance(value, Mapping):  # as functions of Talos 2 may return their results
+        value = _history_of_dict(value), value.get("_model", value.get("model"))
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        what = "nothing" if value is None else f"a {type(value).__name__}"
+        raise TalosReturnError(f"model: {name} returned {what}; {end}")
+    history, model = value
+    if hasattr(history, "state_dict") and not isinstance(history, keras.Model):
+        model = history  # (module with a history, its parameters), of PyTorch
+    if isinstance(history, keras.Model) and not isinstance(model, keras.Model):
+        raise TalosReturnError(f"model: {name} returned (model, history); {end}")
+    found = getattr(history, "history", history)
+    if not isinstance(found, Mapping):
+        raise TalosReturnError(
+            f"model: {name} returned a {type(history).__name__} for the history; {end}"
+        )
+    if not found:
+        fitted = "never called model.fit" if not outcome.fits else "has an empty history"
+        raise TalosReturnError(f"model: {name} {fitted}, so there is nothing to compare; {end}")
+    return {str(k): _floats(str(k), values, name) for k, values in found.items()}, model
+
+
+def _floats(metric: str, values: Any, name: str) -> list[float]:
+    try:
+        return [float(value) for value in values]
+    except (TypeError, ValueError) as error:
+        raise TalosReturnError(
+            f"model: {name} returned {values!r} for {metric!r} of the history; a metric is a list "
+            "of one number for each epoch."
+        ) from error
+
+
+def _history_of_dict(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The history in a dictionary of results: metrics that it lacks have their value only."""
+    history = value.get("_history", value.get("history")) or {}
+    history = dict(getattr(history, "history", history))
+    names = ("model", "history", "predictions", "backend", "factory", "model_factory", "metrics")
+    metrics = value.get("metrics")
+    if metrics is None:
+        metrics = {k: v for k, v in value.items() if str(k)[:1] != "_" and k not in names}
+    return history | {k: [v] for k, v in metrics.items() if k not in history}
+
+
+def _name(function: Any) -> str:
+    return f"{getattr(function, '__name__', type(function).__name__)}()"

@@ -5,22 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import jax
 import keras
 import numpy as np
 import pandas as pd
 
-from paceline.compat.talos import gpu_utils, metrics
-from paceline.compat.talos.columns import column, read_table
+from paceline.compat.talos import metrics
 from paceline.compat.talos.errors import TalosDataError
-from paceline.compat.talos.evaluate import outputs, score
+from paceline.compat.talos.evaluate import check_inputs, kfold, measure, outputs, score, split
+from paceline.compat.talos.logs import (
+    column,
+    is_loss,
+    parameter_columns,
+    read_table,
+    trained_params,
+)
 from paceline.compat.talos.model import early_stopper, hidden_layers, lr_normalizer
-from paceline.compat.talos.rounds import is_loss
-from paceline.compat.talos.run_folder import parameter_columns, trained_params
+from paceline.compat.talos.progress import say
 from paceline.compat.talos.space import ParamSpace
-from paceline.compat.talos.splits import check_inputs, kfold, split
-from paceline.compat.talos.torch_history import TorchHistory
+from paceline.errors import UsageError
 
 __all__ = [
     "SequenceGenerator",
@@ -229,6 +235,87 @@ def recover_best_model(
         models.append(model)
         each = [score(y, outputs(model, x), task) for x, y in parts]
         scores.append(float(np.mean(each)))
-    heading = "mae" if task in ("continuous", "regression") else "f1score"
-    found[f"crossval_mean_{heading}"] = scores
+    found[f"crossval_mean_{measure(task)}"] = scores
     return found, models
+
+
+class TorchHistory:
+    """Collects metrics by name, as ``fit`` does; a base class for a module of PyTorch.
+
+    A module is not initialized by this class, so ``init_history`` is to be called first.
+
+    Attributes:
+        history: Metric -> its values, in order.
+    """
+
+    def __init__(self) -> None:
+        self.history: dict[str, list[float]] = {}
+
+    def init_history(self) -> None:
+        """Forgets all values."""
+        self.history = {}
+
+    def append_history(self, history_data: float, label: str) -> None:
+        """Adds a value of a metric."""
+        self.history.setdefault(label, []).append(history_data)
+
+    def append_loss(self, _loss: float) -> None:
+        """Adds a value of "loss"."""
+        self.append_history(_loss, "loss")
+
+    def append_metric(self, _metric: float) -> None:
+        """Adds a value of "metric"."""
+        self.append_history(_metric, "metric")
+
+    def append_val_loss(self, _loss: float) -> None:
+        """Adds a value of "val_loss"."""
+        self.append_history(_loss, "val_loss")
+
+    def append_val_metric(self, _loss: float) -> None:
+        """Adds a value of "val_metric"."""
+        self.append_history(_loss, "val_metric")
+
+
+# -- gpu_utils: functions that arranged GPUs by hand; with Paceline none is needed -----------------
+
+
+def parallel_gpu_jobs(
+    allow_growth: bool = True, fraction: float = 0.5, backend: str = "keras"
+) -> None:
+    """Notes that nothing is to be done: permutations share the GPU in one process, undivided."""
+    say(
+        "parallel_gpu_jobs: permutations train side by side in one process, which takes what it "
+        "needs of the GPU; allow_growth and fraction have no effect. For several processes set "
+        "XLA_PYTHON_CLIENT_MEM_FRACTION"
+    )
+
+
+def multi_gpu(
+    model: Any,
+    gpus: Any = None,
+    cpu_merge: bool = True,
+    cpu_relocation: bool = False,
+) -> Any:
+    """Returns the model as it is, because permutations are spread over the GPUs instead."""
+    say("multi_gpu: a scan spreads permutations over all GPUs; the model is left as it is")
+    return model
+
+
+def force_cpu(backend: str = "keras") -> None:
+    """Makes JAX use the CPU.
+
+    Raises:
+        UsageError: JAX has chosen another device already.
+    """
+    jax.config.update("jax_platforms", "cpu")
+    if jax.default_backend() != "cpu":
+        raise UsageError(
+            f"force_cpu: JAX runs on the {jax.default_backend()} already; call it before anything "
+            "else, or set JAX_PLATFORMS=cpu."
+        )
+
+
+#: Talos has a module of this name.
+gpu_utils = SimpleNamespace(
+    parallel_gpu_jobs=parallel_gpu_jobs, multi_gpu=multi_gpu, force_cpu=force_cpu
+)

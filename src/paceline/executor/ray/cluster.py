@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paceline.executor.ray.settings import RaySettings
@@ -41,6 +41,18 @@ class Ray(RaySettings, Cluster):
         self, recipe: Recipe, options: HostOptions, note: Callable[[str], None]
     ) -> HostPool:
         """See ``Cluster``."""
-        from paceline.executor.ray.connect import connect  # loads ray
+        from paceline.executor.ray.session import RaySession  # loads much, and later Ray
 
-        return connect(self, recipe, options, note)
+        data = recipe.data
+        n_bytes = sum(each.nbytes for each in (data.train, data.validation) if each is not None)
+        session = RaySession(self, n_bytes, note)
+        try:
+            from paceline.executor.ray.packing import pack  # imports ray, as the next does
+            from paceline.executor.ray.pool import RayPool
+
+            packed = session.ray.put(pack(recipe))
+            options = replace(options, elsewhere=not session.started)
+            return RayPool(session, self, packed, options, recipe.code_digest, note)
+        except BaseException:
+            session.close()
+            raise

@@ -12,29 +12,17 @@ if TYPE_CHECKING:
 
 
 class Cluster(ABC):
-    """Machines that a search may use.
+    """Machines that a search may use."""
 
-    Attributes:
-        name: What the study calls the executor.
-    """
-
-    name: str
+    name: str  # what the study calls the executor
 
     @abstractmethod
     def connect(
         self, recipe: Recipe, options: HostOptions, note: Callable[[str], None]
     ) -> HostPool:
-        """Brings the machines of one search up.
+        """Brings the machines of one search up; ``recipe`` is sent to each of them.
 
-        Args:
-            recipe: Makes the search's jobs; it is sent to each machine.
-            options: How the machines train.
-            note: Told what users may want to know.
-
-        Raises:
-            MissingExtraError: A package is not installed.
-            UsageError: Something of the search cannot be sent, or the cluster is asked for what it
-                cannot give.
-            ClusterError: There is no cluster, or no machine of it is free.
+        Raises MissingExtraError if a package is not installed, UsageError if something of the
+        search cannot be sent or the cluster is asked for what it cannot give, and ClusterError if
+        there is no cluster, or no machine of it is free.
         """
-        ...

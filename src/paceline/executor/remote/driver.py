@@ -10,11 +10,10 @@ dropped. A job's numbers follow from its spec alone, so nothing shows.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from paceline.data.inputs import TrialInputs
 from paceline.executor.base import (
     EpochLimit,
     EpochReport,
@@ -23,30 +22,39 @@ from paceline.executor.base import (
     LateAnswer,
     Notes,
     PackOptions,
-    Parts,
     Report,
     SearchData,
     settled,
 )
-from paceline.executor.grouping import Group, TrialGrouper
+from paceline.executor.facts import GroupFacts, PackFacts
+from paceline.executor.grouping import TrialGrouper
 from paceline.executor.lanes import PAUSE
 from paceline.executor.memory import search_chunk_bytes
-from paceline.executor.process import Dropped, host_bytes
-from paceline.executor.remote.checkpoint import JobSnapshots
+from paceline.executor.planner import ELSEWHERE
+from paceline.executor.process import host_bytes
+from paceline.executor.protocol import PackExecutor
 from paceline.executor.remote.files import CollectedFiles
-from paceline.executor.remote.jobs import JobTable, RemoteJob
+from paceline.executor.remote.jobs import JobTable, RemoteGroup, RemoteJob
 from paceline.executor.remote.machines import Machine, Machines
-from paceline.executor.remote.messages import HostReport, KeptWeights, RoundAnswer, RoundOrder
+from paceline.executor.remote.messages import (
+    KeptWeights,
+    RoundAnswer,
+    RoundOrder,
+    Submitted,
+)
 from paceline.executor.remote.payoff import PayOff
 from paceline.executor.remote.pool import Event, HostPool, Joined, Leaving, Left
 from paceline.executor.remote.programs import ProgramOrders
 from paceline.executor.remote.spent import SpendsElsewhere
 from paceline.executor.remote.suspects import Suspects
-from paceline.executor.restored import Arrays, Example, Facts, found_again
 from paceline.executor.slots import Demand
-from paceline.executor.snapshot import PausedStates
-from paceline.program.initial_weights import as_built
-from paceline.program.trace import State
+from paceline.executor.snapshot import (
+    Arrays,
+    JobState,
+    group_facts,
+    job_state,
+    state_like,
+)
 
 #: Seconds that a machine trains before it answers, where no answer of the search changes anything.
 _ROUND = 0.1
@@ -56,7 +64,7 @@ _STATES = 10.0
 _SHARE = 0.25
 
 
-class RemoteExecutor(SpendsElsewhere):
+class RemoteExecutor(SpendsElsewhere, PackExecutor[RemoteGroup]):
     """Trains trials in packs on other machines.
 
     ``options`` are slots and plan, as the machines were told; ``in_order`` is as of
@@ -74,25 +82,23 @@ class RemoteExecutor(SpendsElsewhere):
         in_order: bool = False,
         kept: Callable[[], KeptWeights] | None = None,
     ) -> None:
-        self._pool, self._notes = pool, Notes(note)
+        self._pool, notes = pool, Notes(note)
         self._kept = kept or (lambda: KeptWeights(always=True))
-        self._grouper = TrialGrouper(data, search_chunk_bytes(data), self._notes, away=True)
-        self._machines, self._paused = Machines(), PausedStates()
+        grouper: TrialGrouper[RemoteGroup] = TrialGrouper(
+            data, search_chunk_bytes(data), notes, kind=RemoteGroup
+        )
+        self._machines = Machines()
+        SpendsElsewhere.__init__(self, self._machines)
+        demand = Demand(self._machines, grouper, in_order=in_order)
+        PackExecutor.__init__(self, grouper, demand, notes)
         self._jobs = JobTable(self._paused)
         self._suspects = Suspects(self._jobs)
-        self.demand = Demand(self._machines, self._grouper, in_order=in_order)
         self._orders = ProgramOrders(options or PackOptions(), self.demand)
-        super().__init__(self._machines)
-        self._dropped, self._files = Dropped(), CollectedFiles(self._notes)
-        self._snapshots = JobSnapshots(
-            self._jobs, self._grouper, self._orders, self._files, self._notes
-        )
+        self._files = CollectedFiles(notes)
         self._payoff = PayOff(self.demand, self.timings, self._notes.tell)
         self._trains = self._reported = False
         self._most_bytes = _SHARE * host_bytes()
-        # ``steady``, ``hurried`` and ``streaming`` are of no account here.
-        self.lockstep = self.steady = self.hurried = self.streaming = False
-        self.judged = True
+        self.streaming = False  # and ``steady`` and ``hurried`` are of no account here
         self.limit = EpochLimit()  # as the machines were told
         began = time.perf_counter()
         while not len(self._machines):
@@ -100,49 +106,33 @@ class RemoteExecutor(SpendsElsewhere):
                 self._handle(event, [], lambda report: "continue", lambda number, error: None)
         self._payoff.startup = time.perf_counter() - began
 
-    # -- taking trials in ------------------------------------------------------------------------
+    # -- taking jobs in --------------------------------------------------------------------------
 
-    def submit(self, job: Job) -> None:
-        """Traces a trial's steps and queues it with the trials that share its program."""
+    def _take_in(self, job: Job, group: RemoteGroup) -> None:
         assert job.spec is not None, "a job for other machines has a spec"
-        began = time.perf_counter()
-        members = range(max(1, len(job.folds)))
-        self.demand.expect_members(len(members))
-        with as_built(job.model):
-            group = self._grouper.add(job)
-        job.model = None
-        self._dropped.add(group.nbytes)
-        for trial in list(group.queue)[-len(members) :]:
-            fold = trial.number - job.number if job.folds else None
+        for trial in list(group.queue)[-max(1, len(job.folds)) :]:
+            spec, member = job.spec, trial.number - job.number
+            if job.folds:
+                spec = replace(spec, number=trial.number, fold=member)
             trial.driver = None  # its callbacks are made where it trains
             if job.made:
-                self._files.expect(trial.number, job.made[trial.number - job.number])
-            self._jobs.add(self._snapshots.spec(job.spec, fold), group, trial)
-        self.timings.seconds.trace += time.perf_counter() - began
-
-    @contextmanager
-    def resubmitting(self, facts: Facts, example: Example) -> Iterator[None]:
-        """See ``PackExecutor``; nothing is compiled here before a job is sent anyway."""
-        found_again(self._grouper, facts, example)
-        yield
+                self._files.expect(trial.number, job.made[member])
+            self._jobs.add(spec, group, trial)
 
     def check_batch(self, batch_size: int) -> None:
         """Does nothing: a machine trains on one device, which splits no batch."""
 
-    def pretrace(self, model: Any, setting: TrialInputs) -> Group | None:
-        """As ``LocalExecutor.pretrace``."""
-        began = time.perf_counter()
-        group = self._grouper.pretrace(model, setting)
-        self.timings.seconds.trace += time.perf_counter() - began
-        return group
-
-    def start_from(self, number: int, epoch: int, parts: Parts) -> bool:
-        """As ``LocalExecutor.start_from``."""
+    def begin_from(self, number: int, state: JobState) -> bool:
+        """See ``PackExecutor``."""
         job = self._jobs.get(number)
-        return job is not None and self._snapshots.begin(job, epoch, parts)
+        if job is None or state_like(job.trial.shapes(job.group.state), state.parts) is None:
+            return False
+        self._jobs.set_state(job, state)
+        job.trial.epoch = state.epoch
+        return True
 
     def resume(self, number: int) -> None:
-        """As ``LocalExecutor.resume``; the trial may go on on another machine."""
+        """See ``PackExecutor``; the job may go on on another machine."""
         job = self._jobs.get(number)
         if job is None or not job.paused:
             raise KeyError(number)
@@ -177,35 +167,74 @@ class RemoteExecutor(SpendsElsewhere):
             if job.trial.epoch < job.trial.epochs:  # else it has let the job go by itself
                 machine.stop.add(job.number)
 
-    # -- saving --------------------------------------------------------------------------------
+    # -- jobs between two epochs -----------------------------------------------------------------
 
     @property
     def state_bytes(self) -> int:
         """Bytes of the variables that are held here."""
         return self._jobs.nbytes + self._paused.nbytes
 
-    def snapshot(self, arrays: Arrays, lasting: dict[str, Arrays]) -> Facts:
-        """As ``LocalExecutor.snapshot``; trials go on from the last state that was sent here."""
-        return {**self._snapshots.capture(arrays, lasting), "asking": self._asking}
-
-    def programs_snapshot(self) -> Facts:
-        """As ``snapshot``, without the trials; they would begin again."""
-        return {**self._snapshots.capture_programs(), "asking": self._asking}
-
     @property
-    def _asking(self) -> list[int]:
-        return [self.demand.family, self.demand.expected, self.demand.unasked, 0]
+    def _device(self) -> list[Any]:
+        return ELSEWHERE
 
-    def states(self) -> dict[int, tuple[int, State]]:
-        """As ``LocalExecutor.states``, of the trials whose last epoch was sent here."""
-        return self._snapshots.states()
+    def _group_facts(self, group: RemoteGroup) -> GroupFacts:
+        return group_facts(group, self._orders.facts(group))
 
-    def restore(self, facts: Facts, arrays: Arrays, example: Example) -> list[int]:
-        """As ``LocalExecutor.restore``."""
-        lost = self._snapshots.restore(facts, arrays, example)
-        demand = self.demand
-        demand.family, demand.expected, demand.unasked, *_ = facts["asking"]
+    def _states(self, group: RemoteGroup) -> dict[int, JobState]:
+        """The last states that were sent here, from which jobs would go on."""
+        return {
+            job.number: replace(
+                job.state or JobState(0, []),
+                known=job.trial.epoch,
+                logs=self._files.kept(job.number),
+                best=job.best,
+            )
+            for job in self._jobs.of(group)
+        }
+
+    def _add_places(self, facts: GroupFacts, group: RemoteGroup) -> None:
+        jobs = self._jobs.of(group)
+        facts.parked = [job.number for job in jobs if job.paused]
+        # On one machine the jobs of other machines would go first.
+        facts.queue = [job.number for job in jobs if job.host is not None and not job.paused]
+        facts.queue += [trial.number for trial in group.queue]
+
+    def _put_back(
+        self, group: RemoteGroup, was: GroupFacts, device: list[Any], arrays: Arrays
+    ) -> list[int]:
+        self._orders.restore(group, was.program)
+        lost = []
+        for number, epoch in was.epochs.items():
+            job = self._jobs.get(number)
+            if job is None:
+                continue
+            if job.group is not group:  # the code has changed
+                lost += [number] if epoch else []
+                continue
+            job.trial.epoch, job.best = epoch, was.best.get(number)
+            state = job_state(number, job.trial.shapes(group.state), was, arrays)
+            # Without one it catches up from its first epoch. Reports of epochs that are known are
+            # dropped here, and not where it trains.
+            self._jobs.set_state(job, None if state is None else replace(state, known=0))
+            if number in was.parked:
+                self._jobs.pause(job)
+                self._jobs.put_away(job)
         return lost
+
+    def _restored(self, packs: PackFacts) -> None:
+        for was in packs.groups:
+            for number, kept in was.logs.items():
+                self._files.begun_before(number, kept)
+
+    def _hold(self, job: RemoteJob, state: JobState | None) -> None:
+        """Has a job go on from a state, unless its callbacks would lose something in it."""
+        if state is not None and state.callbacks is not None:
+            callbacks = state.callbacks["callbacks"]
+            if any(each["lost"] for each in callbacks):
+                self._unsaved.say(callbacks)
+                return  # it begins again, and catches up with what is known
+        self._jobs.hold(job, state)
 
     # -- training ------------------------------------------------------------------------------
 
@@ -217,13 +246,7 @@ class RemoteExecutor(SpendsElsewhere):
     @property
     def busy(self) -> bool:
         """Whether any trial is waiting or training, or files of one that has ended may come."""
-        active = any(group.active for group in self._grouper.groups)
-        return active or self._files.may_come(self._machines)
-
-    @property
-    def waiting(self) -> int:
-        """Number of trials that have been traced and that no machine has."""
-        return self._grouper.waiting
+        return super().busy or self._files.may_come(self._machines)
 
     @property
     def compiling(self) -> bool:
@@ -264,10 +287,10 @@ class RemoteExecutor(SpendsElsewhere):
         """
         groups = self._grouper.groups
         others = any(machine.busy for machine in self._machines)
-        others = others or any(group.queue and group.program is not None for group in groups)
+        others = others or any(group.queue and group.has_program for group in groups)
         alone = self._machines.max_slots == 1 or self.demand.all_asked or not others
         for group in groups:
-            if group.active and (group.program is not None or group.n_seen > 1 or alone):
+            if group.active and (group.has_program or group.n_seen > 1 or alone):
                 self._orders.of(group)
                 self._machines.settled = True
 
@@ -301,7 +324,7 @@ class RemoteExecutor(SpendsElsewhere):
             machine.asked_states = now
             want = self._jobs.nbytes < self._most_bytes
         order = RoundOrder(
-            submit=[self._files.sent(self._snapshots.submitted(job), machine) for job in jobs],
+            submit=[self._files.sent(self._submitted(job), machine) for job in jobs],
             stop=sorted(machine.stop),
             take=sorted(machine.take),
             programs=self._orders.news_for(machine, self._grouper.groups),
@@ -318,6 +341,10 @@ class RemoteExecutor(SpendsElsewhere):
         machine.take.clear()
         machine.busy = self._trains = True
         self._pool.send(machine.host, order)
+
+    def _submitted(self, job: RemoteJob) -> Submitted:
+        self._jobs.take_back(job)
+        return Submitted(job.spec, job.group.name, job.state, job.best)
 
     # -- what machines say ---------------------------------------------------------------------
 
@@ -365,7 +392,7 @@ class RemoteExecutor(SpendsElsewhere):
         for text in answer.notes:
             self._notes.tell_once(text)
         self._files.put(machine, answer)  # first: what is reported may be saved at once
-        self._spending.add(machine, answer)
+        self._spend(machine, answer)
         if answer.stuck:
             self._pool.remove(machine.host)
             self._fail(self._suspects.stuck(answer.stuck, self.limit), failed)
@@ -382,7 +409,7 @@ class RemoteExecutor(SpendsElsewhere):
         for number, state in answer.taken.items():
             job = self._jobs.get(number)
             if job is not None and job.host == machine.host:
-                self._snapshots.hold(job, state)
+                self._hold(job, state)
                 returned.append(job)
         for each in answer.reports:
             job = self._jobs.get(each.number)
@@ -396,11 +423,11 @@ class RemoteExecutor(SpendsElsewhere):
         for number, state in answer.states.items():
             job = self._jobs.get(number)
             if job is not None and job.host == machine.host:
-                self._snapshots.hold(job, state)
+                self._hold(job, state)
         self._jobs.give_back(returned)
 
     def _report(
-        self, machine: Machine, job: RemoteJob, each: HostReport, report: Report
+        self, machine: Machine, job: RemoteJob, each: EpochReport, report: Report
     ) -> LateAnswer:
         if each.epoch != job.trial.epoch + 1:
             raise RuntimeError(
@@ -415,31 +442,7 @@ class RemoteExecutor(SpendsElsewhere):
         job.best = kept.better(each.logs.get(kept.objective), job.best)
         if each.last:
             job.trial.epochs = each.epoch  # a callback may have stopped it
-        weights, state = each.weights, each.state
-
-        def fetch() -> Any:
-            if weights is None:
-                raise RuntimeError(
-                    f"the weights of job {each.number} after epoch {each.epoch} were not sent; "
-                    "this is an error of Paceline, please report it"
-                )
-            return weights
-
-        return report(
-            EpochReport(
-                number=each.number,
-                epoch=each.epoch,
-                logs=each.logs,
-                seconds=each.seconds,
-                program=job.group.name,
-                plan=each.plan,
-                weights=fetch,
-                state=None if state is None else lambda: State(*map(list, state)),
-                wall=each.wall,
-                last=each.last,
-                worker=machine.host,
-            )
-        )
+        return report(replace(each, program=job.group.name, worker=machine.host))
 
     def _fail(self, errors: dict[int, Exception], failed: Failed) -> None:
         for number, error in errors.items():
@@ -464,14 +467,8 @@ class RemoteExecutor(SpendsElsewhere):
 
     # -- what was spent ------------------------------------------------------------------------
 
-    def program_counts(self) -> dict[str, int]:
-        """As ``LocalExecutor.program_counts``; each machine compiles for itself."""
-        families, groups = self._grouper.families, len(self._grouper.groups)
-        return {
-            "distinct": groups,
-            "structures": groups + (0 if families is None else families.saved),
-            **self._spending.compiled,
-        }
+    def _steps_made(self) -> dict[str, int]:
+        return self.compiled
 
     def close(self) -> None:
         """Ends the machines; all trials are dropped."""

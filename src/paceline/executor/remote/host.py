@@ -34,12 +34,13 @@ from paceline.executor.remote.hosted import HostedExecutor
 from paceline.executor.remote.messages import (
     ErrorText,
     HostFacts,
-    HostReport,
     KeptWeights,
     ProgramOrder,
     RoundAnswer,
     RoundOrder,
     RoundSpent,
+    SentState,
+    SentWeights,
     Submitted,
 )
 from paceline.executor.reporting import Seconds
@@ -102,14 +103,6 @@ class HostOptions:
         return replace(self, pack=replace(self.pack, cores=cores))
 
 
-@dataclass
-class _Round:
-    """The answer of a round, while it comes about."""
-
-    kept: KeptWeights
-    answer: RoundAnswer = field(default_factory=RoundAnswer)
-
-
 class Host:
     """One machine's executor.
 
@@ -142,7 +135,8 @@ class Host:
         self._waiting: deque[Submitted] = deque()  # jobs that are not built yet
         self._best: dict[int, float | None] = {}  # of the jobs that are here
         self._programs: dict[str, ProgramOrder] = {}
-        self._round = _Round(KeptWeights())
+        self._kept = KeptWeights()  # of the order that is carried out
+        self._answer = RoundAnswer()  # while it comes about
         self._ended: set[int] = set()  # jobs that have left in this round
 
     def hello(self) -> HostFacts:
@@ -161,8 +155,8 @@ class Host:
     def round(self, order: RoundOrder) -> RoundAnswer:
         """Does what an order says, and trains for an epoch or for as long as it says."""
         began, executor = time.perf_counter(), self._executor
-        self._round = current = _Round(order.kept)
-        answer = current.answer
+        self._kept, self._answer = order.kept, RoundAnswer()
+        answer = self._answer
         self._let_go(order)
         self._suspects.update(order.suspects)
         self._programs |= order.programs
@@ -204,7 +198,7 @@ class Host:
         self._stack.close()
 
     def _let_go(self, order: RoundOrder) -> None:
-        answer, gone = self._round.answer, {*order.stop, *order.take}
+        answer, gone = self._answer, {*order.stop, *order.take}
         for number in order.stop:
             self._executor.finish(number)
         for number in order.take:
@@ -234,13 +228,13 @@ class Host:
                 self._submit_next()
             if not executor.busy:
                 return
-            n_reports, n_failed = len(self._round.answer.reports), len(self._round.answer.failed)
+            n_reports, n_failed = len(self._answer.reports), len(self._answer.failed)
             executor.advance(self._receive, self._submit_next, self._failed)
-            reports = self._round.answer.reports[n_reports:]
+            reports = self._answer.reports[n_reports:]
             if reports:
                 rounds.append((executor.timings.rounds[-1][0], len(reports)))
             ended = any(report.last for report in reports) and not executor.waiting
-            if ended or len(self._round.answer.failed) > n_failed:
+            if ended or len(self._answer.failed) > n_failed:
                 return  # a slot is free, and the search has a job for it
             if reports and time.perf_counter() - began >= order.seconds:
                 return
@@ -261,7 +255,7 @@ class Host:
             self._failed(number, error)
             return True
         name = job.program or ""
-        self._round.answer.programs[number] = name
+        self._answer.programs[number] = name
         self._best[number] = submitted.best
         if name in self._programs:
             self._executor.compile_as(name, self._programs[name])
@@ -272,32 +266,22 @@ class Host:
     def _failed(self, number: int, error: BaseException) -> None:
         self._best.pop(number, None)
         self._ended.add(number)
-        self._round.answer.failed[number] = ErrorText.of(error)
+        self._answer.failed[number] = ErrorText.of(error)
 
     def _receive(self, report: EpochReport) -> Answer:
         """Takes a report down; jobs train on until the next round says something else."""
-        number, kept = report.number, self._round.kept
+        number, kept = report.number, self._kept
         value, best = report.logs.get(kept.objective), self._best.get(number)
         now = kept.better(value, best)
         weights, state = None, None
         if kept.wants(number, value, best):
             weights = _copied(report.weights())
         if report.last and report.state is not None and kept.members == 1 and kept.reaches(now):
-            state = [[np.array(leaf) for leaf in part] for part in report.state().lists()]
+            state = SentState([[np.array(leaf) for leaf in p] for p in report.state().lists()])
         self._best[number] = now
-        self._round.answer.reports.append(
-            HostReport(
-                number,
-                report.epoch,
-                dict(report.logs),
-                report.seconds,
-                report.program,
-                report.plan,
-                report.wall,
-                report.last,
-                weights,
-                state,
-            )
+        sent = SentWeights(number, report.epoch, weights)
+        self._answer.reports.append(
+            replace(report, logs=dict(report.logs), weights=sent, state=state)
         )
         if report.last:
             self._best.pop(number, None)

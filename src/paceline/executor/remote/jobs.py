@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
-from paceline.executor.base import JobSpec, Parts
-from paceline.executor.grouping import Group
-from paceline.executor.remote.messages import JobState
-from paceline.executor.snapshot import PausedStates
+from paceline.executor.base import JobSpec
+from paceline.executor.grouping import TrialGroup
+from paceline.executor.paused import PausedStates
+from paceline.executor.snapshot import JobState
 from paceline.pack.pack import SlotTrial
 from paceline.program.trace import State
+
+
+@dataclass
+class RemoteGroup(TrialGroup):
+    """A group whose trials train on other machines."""
+
+    away: ClassVar[bool] = True
+    training: dict[int, SlotTrial] = field(default_factory=dict)  # by number: machines have them
+    has_program: bool = False  # whether it is decided how machines compile its program
+
+    @property
+    def live(self) -> list[SlotTrial]:
+        """The trials that machines have."""
+        return list(self.training.values())
 
 
 @dataclass(eq=False)
@@ -19,7 +34,7 @@ class RemoteJob:
     """A job that has not ended."""
 
     spec: JobSpec  # what a machine makes the job of
-    group: Group
+    group: RemoteGroup
     # The job as the group has it, without a state; its ``epoch`` is the last epoch that the search
     # knows of.
     trial: SlotTrial
@@ -41,26 +56,6 @@ class RemoteJob:
         return self.group.nbytes if self.state is not None and self.state.parts else 0
 
 
-class LiveTrials:
-    """The trials of a group that machines have; it takes the place of the group's packs."""
-
-    def __init__(self) -> None:
-        self.by_number: dict[int, SlotTrial] = {}
-
-    @property
-    def live(self) -> list[SlotTrial]:
-        """The trials."""
-        return list(self.by_number.values())
-
-
-def _live(group: Group) -> dict[int, SlotTrial]:
-    """The trials of a group that machines have, by number; the dict may be changed."""
-    packs: list = group.packs
-    if not packs:
-        packs.append(LiveTrials())
-    return packs[0].by_number
-
-
 class JobTable:
     """All jobs that have not ended, by number.
 
@@ -74,14 +69,15 @@ class JobTable:
         self._held = 0
         self._paused = paused
 
-    def __iter__(self) -> Iterator[RemoteJob]:
-        return iter(list(self._jobs.values()))
+    def of(self, group: RemoteGroup) -> list[RemoteJob]:
+        """The jobs of a group, in the order in which they were submitted."""
+        return [job for job in self._jobs.values() if job.group is group]
 
     def get(self, number: int) -> RemoteJob | None:
         """The job of that number, if it has not ended."""
         return self._jobs.get(number)
 
-    def add(self, spec: JobSpec, group: Group, trial: SlotTrial) -> None:
+    def add(self, spec: JobSpec, group: RemoteGroup, trial: SlotTrial) -> None:
         """Adds a job that is in its group's queue."""
         trial.state = None  # the machine that trains it makes the same
         self._jobs[trial.number] = RemoteJob(spec, group, trial)
@@ -123,13 +119,13 @@ class JobTable:
         job.paused = True
         if job.host is not None:
             self._training[job.host] -= 1
-        if _live(job.group).pop(job.number, None) is None and job.trial in job.group.queue:
+        if job.group.training.pop(job.number, None) is None and job.trial in job.group.queue:
             job.group.queue.remove(job.trial)
 
     def unpause(self, job: RemoteJob) -> None:
         """Has a paused job train on with the machine that still has it."""
         job.paused = False
-        _live(job.group)[job.number] = job.trial
+        job.group.training[job.number] = job.trial
         if job.host is not None:
             self._training[job.host] += 1
 
@@ -150,23 +146,16 @@ class JobTable:
             self.set_state(job, replace(job.state, parts=trial.state.lists()))
             trial.state = None
 
-    def key(self, job: RemoteJob) -> tuple[str, Parts] | None:
-        """A name for the variables of a paused job that never change, and the variables."""
-        if job.number not in self._paused:
-            return None
-        return self._paused.key(job.number), self._paused.state_of(job.number).lists()
-
-    def forget(self, number: int) -> RemoteJob | None:
-        """Removes a job that has ended; None if there is none."""
+    def forget(self, number: int) -> None:
+        """Removes a job that has ended; does nothing if there is none."""
         job = self._jobs.pop(number, None)
         if job is None:
-            return None
+            return
         self._paused.drop(number)
         self.set_state(job, None)
         self._leave(job)
         if job.trial in job.group.queue:
             job.group.queue.remove(job.trial)
-        return job
 
     def on(self, host: str) -> list[RemoteJob]:
         """The jobs that a machine has, in the order of their numbers."""
@@ -184,12 +173,12 @@ class JobTable:
 
     def _place(self, job: RemoteJob, host: str) -> None:
         job.host = host
-        _live(job.group)[job.number] = job.trial
+        job.group.training[job.number] = job.trial
         self._by_host.setdefault(host, {})[job.number] = job
         self._training[host] += 1
 
     def _leave(self, job: RemoteJob) -> None:
-        _live(job.group).pop(job.number, None)
+        job.group.training.pop(job.number, None)
         if job.host is not None:
             self._by_host[job.host].pop(job.number, None)
             self._training[job.host] -= not job.paused

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from paceline.executor.grouping import Group
-from paceline.executor.remote.jobs import JobTable, RemoteJob
+from paceline.executor.grouping import TrialGroup
+from paceline.executor.remote.jobs import JobTable, RemoteGroup, RemoteJob
 from paceline.executor.remote.messages import HostFacts, HostState, ProgramOrder
 
 
@@ -74,29 +74,27 @@ class Machines:
         """The machine of that name; None once it is gone."""
         return self._machines.get(host)
 
-    def add(self, host: str, facts: HostFacts) -> Machine:
+    def add(self, host: str, facts: HostFacts) -> None:
         """Adds a machine that has just joined."""
-        machine = Machine(host, facts, self._clock() - facts.clock)
-        self._machines[host] = machine
-        return machine
+        self._machines[host] = Machine(host, facts, self._clock() - facts.clock)
 
-    def remove(self, host: str) -> Machine | None:
+    def remove(self, host: str) -> None:
         """Forgets a machine."""
-        return self._machines.pop(host, None)
+        del self._machines[host]
 
     @property
     def max_slots(self) -> int:
         """Trials of one program that train side by side on one machine, at most."""
         return max((machine.facts.max_slots for machine in self), default=1)
 
-    def slots_now(self, groups: list[Group]) -> int:
+    def slots_now(self, groups: Sequence[TrialGroup]) -> int:
         """Trials that can train at once on all machines, with the present programs."""
         if not self.settled:
             return self.max_slots
         return max(1, sum(machine.slots for machine in self if not machine.leaving))
 
     def deal(
-        self, groups: Iterable[Group], jobs: JobTable, alone: Collection[int] = ()
+        self, groups: Iterable[RemoteGroup], jobs: JobTable, alone: Collection[int] = ()
     ) -> list[tuple[Machine, RemoteJob]]:
         """Chooses jobs of settled programs for the machines that wait for an order.
 
@@ -105,7 +103,7 @@ class Machines:
         ahead. Jobs whose numbers are in ``alone`` wait for a machine without others, and stay alone
         there. The jobs that are returned are with their machines by then.
         """
-        settled = [group for group in groups if group.queue and group.program is not None]
+        settled = [group for group in groups if group.queue and group.has_program]
         here = [machine for machine in self if not machine.leaving]
         dealt = self._deal_alone(here, settled, jobs, alone) if alone else []
         apart = {job.host for job in map(jobs.get, alone) if job is not None}
@@ -139,7 +137,10 @@ class Machines:
 
     @staticmethod
     def _deal_alone(
-        here: Iterable[Machine], queued: Iterable[Group], jobs: JobTable, alone: Collection[int]
+        here: Iterable[Machine],
+        queued: Iterable[RemoteGroup],
+        jobs: JobTable,
+        alone: Collection[int],
     ) -> list[tuple[Machine, RemoteJob]]:
         """Gives jobs that are to be alone the machines that have no job, one each."""
         empty = [m for m in here if not m.busy and not jobs.count(m.host)]
@@ -147,7 +148,7 @@ class Machines:
         pairs = zip(empty, waiting, strict=False)
         return [(machine, _send(number, machine, jobs)) for machine, number in pairs]
 
-    def _group_for(self, machine: Machine, queued: list[Group]) -> Group:
+    def _group_for(self, machine: Machine, queued: list[RemoteGroup]) -> RemoteGroup:
         for group in queued:
             if id(group) in machine.groups:
                 return group
@@ -169,7 +170,7 @@ class Machines:
                     surplus, free = surplus - 1, free - 1
 
 
-def _next(group: Group, alone: Collection[int]) -> int | None:
+def _next(group: RemoteGroup, alone: Collection[int]) -> int | None:
     """The job of a group's queue that is next for a machine with others; None: there is none."""
     return next((trial.number for trial in group.queue if trial.number not in alone), None)
 

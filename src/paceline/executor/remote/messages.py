@@ -10,26 +10,15 @@ from __future__ import annotations
 import builtins
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
 
 from paceline import errors
-from paceline.executor.base import JobSpec, Parts, Weights
-from paceline.executor.reporting import CompiledStep, JobStay, Seconds, SeenPack
+from paceline.executor.base import EpochReport, JobSpec, Parts, Weights
+from paceline.executor.facts import ProgramFacts, RoleFacts
+from paceline.executor.reporting import Seconds
+from paceline.executor.snapshot import JobState
 from paceline.pack.callbacks.elsewhere import WrittenFile
-from paceline.program.compile import Effort
-
-
-@dataclass(frozen=True)
-class JobState:
-    """A job between two epochs, to go on from anywhere."""
-
-    epoch: int  # epochs that it has trained
-    parts: Parts
-    # What ``CallbackDriver.saved`` has returned; None without callbacks.
-    callbacks: dict[str, Any] | None = None
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)  # of its callbacks, by name
+from paceline.program.trace import State
+from paceline.records import Compiled, PackMade, SlotStay
 
 
 @dataclass(frozen=True)
@@ -73,11 +62,9 @@ class ProgramOrder:
     """How a machine is to compile a program, so that all machines compile the same."""
 
     # For the training and the validation step: which constants are inputs.
-    roles: list[dict[str, Any]]
-    # ``plan`` and ``slots`` are as the user asks; None: the machine chooses.
-    plan: str | None = None
-    slots: int | None = None
-    effort: Effort | None = None  # how well it is compiled; None: the machine decides
+    roles: list[RoleFacts]
+    # As the user asks for plan and slots; None: the machine chooses.
+    program: ProgramFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -111,19 +98,32 @@ class RoundOrder:
 
 
 @dataclass(frozen=True)
-class HostReport:
-    """One epoch of a job; fields as those of ``EpochReport``."""
+class SentWeights:
+    """The weights of a report, as an ``EpochReport`` has them; None: they did not come with it."""
 
-    number: int
+    number: int  # the job's
     epoch: int
-    logs: dict[str, float]
-    seconds: float
-    program: str | None
-    plan: str
-    wall: float
-    last: bool
-    weights: Weights | None = None  # after this epoch, where ``KeptWeights`` asks for them
-    state: Parts | None = None  # all variables after the last epoch, where the trial may be kept
+    values: Weights | None
+
+    def __call__(self) -> Weights:
+        """The weights."""
+        if self.values is None:
+            raise RuntimeError(
+                f"the weights of job {self.number} after epoch {self.epoch} were not sent; "
+                "this is an error of Paceline, please report it"
+            )
+        return self.values
+
+
+@dataclass(frozen=True)
+class SentState:
+    """All variables after an epoch, as an ``EpochReport`` has them."""
+
+    parts: Parts
+
+    def __call__(self) -> State:
+        """The variables."""
+        return State(*map(list, self.parts))
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class HostState:
     compile_seconds: float
     compiles: tuple[int, int]
     slots_now: list[tuple[str, str, list[int | None]]]
-    steps: list[CompiledStep]  # ``compiled_steps``
+    steps: dict[int, Compiled]  # ``compiled_steps``
     plans: set[str]
     slots: int  # trials that train at once with the present programs
 
@@ -180,8 +180,9 @@ class HostState:
 class RoundAnswer:
     """What came of a ``RoundOrder``."""
 
-    # In the order in which they were trained.
-    reports: list[HostReport] = field(default_factory=list)
+    # In the order in which they were trained. Weights come with them where ``KeptWeights`` asks for
+    # them, and all variables after the last epoch of a job whose trial may be kept.
+    reports: list[EpochReport] = field(default_factory=list)
     # Number of a job -> the error that ended it.
     failed: dict[int, ErrorText] = field(default_factory=dict)
     # Number of a job that was to leave -> its state; None: it has trained no epoch.
@@ -196,8 +197,8 @@ class RoundAnswer:
     spent: RoundSpent = field(default_factory=RoundSpent)  # what the round took
     host: HostState | None = None  # the machine's executor now
     # ``stays`` and ``packs`` are as from ``SlotTimeline.take``.
-    stays: list[JobStay] = field(default_factory=list)
-    packs: list[SeenPack] = field(default_factory=list)
+    stays: list[SlotStay] = field(default_factory=list)
+    packs: list[PackMade] = field(default_factory=list)
     # For each pack that does not come back: number of a job -> epochs trained. The machine is of no
     # use any more.
     stuck: list[dict[int, int]] = field(default_factory=list)

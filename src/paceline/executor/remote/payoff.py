@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # `paceline bench` reads PAYS, and shows results without JAX
-    from paceline.executor.grouping import Group
+    from paceline.executor.grouping import TrialGroup
     from paceline.executor.reporting import ExecutorTimings
     from paceline.executor.slots import Demand
 
@@ -27,7 +27,7 @@ class PayOff:
     _looked: bool = field(init=False, default=False)
     startup: float = field(init=False, default=0.0)  # seconds until the first worker was there
 
-    def look(self, groups: Iterable[Group], n_workers: int) -> None:
+    def look(self, groups: Iterable[TrialGroup], n_workers: int) -> None:
         """Looks, if enough was trained and nobody has looked yet."""
         if self._looked or self.timings.n_rounds < _ENOUGH or not n_workers:
             return

@@ -56,8 +56,7 @@ class HostPool(Protocol):
     def wait(self, seconds: float) -> list[Event]:
         """What has happened; waits so long for it at most.
 
-        Raises:
-            ClusterError: There is no machine any more, and none has come for a while.
+        Raises ClusterError if there is no machine any more, and none has come for a while.
         """
         ...
 

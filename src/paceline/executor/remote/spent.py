@@ -4,33 +4,63 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container
-from dataclasses import replace
 
 from paceline.executor.remote.machines import Machine, Machines
 from paceline.executor.remote.messages import HostState, RoundAnswer
-from paceline.executor.reporting import (
-    CompiledStep,
-    ExecutorTimings,
-    JobStay,
-    SeenPack,
-    SlotTimeline,
-)
+from paceline.executor.reporting import ExecutorTimings, SlotTimeline
+from paceline.records import Compiled, PackMade, SlotStay
 
 
-class ClusterSpending:
-    """Adds up what machines say of themselves, the ones that are gone included."""
+class ClusterTimeline:
+    """Stays of jobs in slots of all machines, by the clock of this process.
 
-    def __init__(self, machines: Machines) -> None:
-        self._machines = machines
-        self.timings = ExecutorTimings()
-        self.plans: set[str] = set()  # names of the plans that trained
-        self._looks: dict[str, HostState] = {}  # the last of each machine
-        self._steps: dict[tuple[str, int], CompiledStep] = {}
+    Packs are numbered over all machines.
+    """
+
+    def __init__(self) -> None:
         self._packs: dict[tuple[str, int], int] = {}
-        self._stays: list[JobStay] = []
-        self._seen: list[SeenPack] = []
+        self._stays: list[SlotStay] = []
+        self._made: list[PackMade] = []
 
     def add(self, machine: Machine, answer: RoundAnswer) -> None:
+        """Adds what a machine has handed over."""
+        stays = answer.stays[: max(0, SlotTimeline.MOST - len(self._stays))]
+        made = answer.packs[: max(0, SlotTimeline.MOST - len(self._made))]
+        for record in (*stays, *made):
+            record.pack = self._packs.setdefault((machine.host, record.pack), len(self._packs))
+            record.began += machine.offset
+        for stay in stays:
+            stay.ended += machine.offset
+            stay.worker = machine.host
+        self._stays += stays
+        self._made += made
+
+    def take(self, *, all_ended: bool = False) -> tuple[list[SlotStay], list[PackMade]]:
+        """As ``SlotTimeline.take``; stays that are not over are known to their machines only."""
+        stays, self._stays = self._stays, []
+        made, self._made = self._made, []
+        return stays, made
+
+    def forget(self, jobs: Container[int]) -> None:
+        """As ``SlotTimeline.forget``."""
+        self._stays = [stay for stay in self._stays if stay.trial not in jobs]
+
+
+class SpendsElsewhere:
+    """The part of a ``PackExecutor`` that says what was spent, for one whose machines do.
+
+    It adds up what machines say of themselves, the ones that are gone included.
+    """
+
+    def __init__(self, machines: Machines) -> None:
+        self._all = machines
+        self.timings = ExecutorTimings()  # of the machines, and of this process on tracing
+        self.timeline = ClusterTimeline()
+        self.plans: set[str] = set()  # names of the plans that trained
+        self._looks: dict[str, HostState] = {}  # the last of each machine
+        self._steps: dict[tuple[str, int], Compiled] = {}
+
+    def _spend(self, machine: Machine, answer: RoundAnswer) -> None:
         """Adds a machine's answer."""
         spent, host = answer.spent, answer.host
         self.timings.add_elsewhere(spent.seconds, spent.rounds, spent.slot_epochs)
@@ -38,48 +68,17 @@ class ClusterSpending:
             return
         machine.look = self._looks[machine.host] = host
         self.plans |= host.plans
-        offset = machine.offset
-        for step in host.steps:
-            key = machine.host, step.key
-            if key not in self._steps:
-                self._steps[key] = replace(
-                    step,
-                    key=len(self._steps),
-                    began=step.began + offset,
-                    ended=step.ended + offset,
-                )
-        room = SlotTimeline.MOST - len(self._stays)
-        self._stays += [
-            replace(
-                stay,
-                pack=self._number(machine.host, stay.pack),
-                began=stay.began + offset,
-                ended=stay.ended + offset,
-                worker=machine.host,
-            )
-            for stay in answer.stays[: max(0, room)]
-        ]
-        self._seen += [
-            replace(pack, pack=self._number(machine.host, pack.pack), began=pack.began + offset)
-            for pack in answer.packs[: SlotTimeline.MOST - len(self._seen)]
-        ]
+        for key, step in host.steps.items():
+            if (machine.host, key) not in self._steps:
+                step.began += machine.offset
+                step.ended += machine.offset
+                self._steps[machine.host, key] = step
+        self.timeline.add(machine, answer)
 
-    def _number(self, host: str, pack: int) -> int:
-        return self._packs.setdefault((host, pack), len(self._packs))
-
-    # -- the timeline ------------------------------------------------------------------------------
-
-    def take(self, *, all_ended: bool = False) -> tuple[list[JobStay], list[SeenPack]]:
-        """As ``SlotTimeline.take``; stays that are not over are known to their machines only."""
-        stays, self._stays = self._stays, []
-        seen, self._seen = self._seen, []
-        return stays, seen
-
-    def forget(self, jobs: Container[int]) -> None:
-        """As ``SlotTimeline.forget``."""
-        self._stays = [stay for stay in self._stays if stay.job not in jobs]
-
-    # -- what people see ---------------------------------------------------------------------------
+    @property
+    def workers(self) -> list[Machine]:
+        """The machines that train."""
+        return list(self._all)
 
     @property
     def compiled(self) -> dict[str, int]:
@@ -89,9 +88,8 @@ class ClusterSpending:
             total.update({name: look.counts[name] for name in ("compiled", "from_cache")})
         return dict(total)
 
-    @property
     def compile_seconds(self) -> float:
-        """Seconds spent lowering and compiling."""
+        """Seconds spent lowering and compiling, on all machines together."""
         return sum(look.compile_seconds for look in self._looks.values())
 
     @property
@@ -100,56 +98,11 @@ class ClusterSpending:
         ready = sum(look.compiles[0] for look in self._looks.values())
         return ready, sum(look.compiles[1] for look in self._looks.values())
 
-    def steps(self) -> list[CompiledStep]:
-        """The steps that were compiled."""
-        return list(self._steps.values())
-
-    def slots_now(self) -> list[tuple[str, str, list[int | None]]]:
-        """Each pack that trains on a machine that is there."""
-        looks = [machine.look for machine in self._machines]
-        return [pack for look in looks if look is not None for pack in look.slots_now]
-
-
-class SpendsElsewhere:
-    """The part of a ``PackExecutor`` that says what was spent, for one whose machines do."""
-
-    def __init__(self, machines: Machines) -> None:
-        self._spending = ClusterSpending(machines)
-        self._all = machines
-
-    @property
-    def workers(self) -> list[Machine]:
-        """The machines that train."""
-        return list(self._all)
-
-    @property
-    def timings(self) -> ExecutorTimings:
-        """What the machines have spent, and this process on tracing."""
-        return self._spending.timings
-
-    @property
-    def timeline(self) -> ClusterSpending:
-        """Which job was in which slot when."""
-        return self._spending
-
-    @property
-    def plans(self) -> set[str]:
-        """Names of the plans that trained."""
-        return self._spending.plans
-
-    def compile_seconds(self) -> float:
-        """Seconds spent lowering and compiling, on all machines together."""
-        return self._spending.compile_seconds
-
-    @property
-    def compiles(self) -> tuple[int, int]:
-        """Number of programs that are compiled, and of all that were asked for."""
-        return self._spending.compiles
-
     def slots_now(self) -> list[tuple[str, str, list[int | None]]]:
         """Each pack that trains: its program, its plan, and the job in each slot or None."""
-        return self._spending.slots_now()
+        looks = [machine.look for machine in self._all]
+        return [pack for look in looks if look is not None for pack in look.slots_now]
 
-    def compiled_steps(self) -> list[CompiledStep]:
+    def compiled_steps(self) -> dict[int, Compiled]:
         """The steps that machines have compiled, or found in a cache."""
-        return self._spending.steps()
+        return dict(enumerate(self._steps.values()))

@@ -210,18 +210,13 @@ def _kept(
     numbered: Sequence[int],
     gone: Sequence[int],
 ) -> list[int]:
-    """Which axes of a table are axes of its rows too.
+    """Which axes of a table (``value``) are axes of its rows too; ``index`` are the rows' numbers.
 
-    Args:
-        eqn: A lookup in the table, or a write to it.
-        value: The table.
-        index: The numbers of the rows.
-        outer: Axes of the numbers that go along with an axis of the table.
-        numbered: Axes of the table that the numbers are positions of.
-        gone: Axes of the table along which a row has one element.
+    ``eqn``: a lookup in the table, or a write to it. ``outer``: axes of the numbers that go along
+    with an axis of the table. ``numbered``: axes of the table that the numbers are positions of.
+    ``gone``: axes of the table along which a row has one element.
 
-    Raises:
-        NotPaddable: Positions along a padded axis differ between slots.
+    Raises NotPaddable where positions along a padded axis differ between slots.
     """
     inner = getattr(eqn.params[0]["dimension_numbers"], "operand_batching_dims", ())
     for i, j in zip(inner, outer, strict=True):

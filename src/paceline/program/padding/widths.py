@@ -132,14 +132,11 @@ def embedding_of(
     axes: Sequence[Sequence[Axis]],
     numbers: Sequence[Sequence[int]] | None = None,
 ) -> Embedding:
-    """Where the variables of a trial lie within those of its family.
+    """Where the variables of a trial lie within those of its family, by shapes and dtypes.
 
-    Args:
-        own: Shapes and dtypes of the trial's variables.
-        family: Shapes and dtypes of the family's variables.
-        axes: For each variable of the trial its axes, as ``PaddedRole.admit`` returns them.
-        numbers: For each list of ``State.lists``: which of the family's each of the trial's
-            variables is; None: the family has no others.
+    ``axes``: for each variable of the trial its axes, as ``PaddedRole.admit`` returns them.
+    ``numbers``: for each list of ``State.lists``, which of the family's each of the trial's
+    variables is; None: the family has no others.
     """
     masks = [[mask_of(axis) if axis.padded else None for axis in each] for each in axes]
     return _embedding(own, family, masks, numbers)

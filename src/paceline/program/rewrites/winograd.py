@@ -80,10 +80,8 @@ def _is_plain(params: Mapping[str, Any]) -> bool:
 def filtered(x: Any, kernel: Any, pads: Pads) -> Any:
     """The convolution of images with a kernel of few taps: float[N, H', W', K].
 
-    Args:
-        x: float[N, H, W, C].
-        kernel: float[R, r, C, K].
-        pads: Zeros before and after the height and the width.
+    ``x``: float[N, H, W, C]. ``kernel``: float[R, r, C, K]. ``pads``: zeros before and after the
+    height and the width.
     """
     taps, width = kernel.shape[1], x.shape[2] + sum(pads[1]) - kernel.shape[1] + 1
     data, results, filters, n = _matrices(taps, x.shape[2], pads[1][0], width)
@@ -110,10 +108,8 @@ def correlated(x: Any, window: Any, pads: Pads) -> Any:
 
     It is the gradient of a kernel: the transpose of ``filtered`` with respect to its kernel.
 
-    Args:
-        x: float[C, H, W, N].
-        window: float[H', W', N, K].
-        pads: Zeros before and after the height and the width.
+    ``x``: float[C, H, W, N]. ``window``: float[H', W', N, K]. ``pads``: zeros before and after the
+    height and the width.
     """
     c, height, width, _ = x.shape
     rows, columns, _, k = window.shape
@@ -152,15 +148,9 @@ def _matrices(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """The matrices of a row: data to points and tiles, products to results, filter to points.
 
-    Args:
-        taps: r.
-        width: Numbers of a row of data.
-        before: Zeros in front of the data.
-        results: Results of a row.
-
-    Returns:
-        float64[points * tiles, width] for the data, float64[results, points * tiles] for the
-        products, float64[points, r] for the filter, and the number of points.
+    They are float64[points * tiles, width] for the data, float64[results, points * tiles] for the
+    products, float64[points, r] for the filter; then comes the number of points. ``taps``: r.
+    ``width``: numbers of a row of data, with ``before`` zeros in front. ``results``: of a row.
     """
     back, filters, forth = transforms(TILE, taps)
     n, tiles = len(forth), -(-results // TILE)

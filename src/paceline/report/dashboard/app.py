@@ -1,5 +1,7 @@
 """The dashboard as a WSGI application: our page, its events, the report, and optuna-dashboard.
 
+Its server is Python's own, with a thread for each request.
+
 There is no login, so the server listens on the loopback address alone, and the application answers
 only requests that name it so: a page of somebody else, which a browser has open at the same time,
 can neither read it under a name of its own (DNS rebinding) nor send it anything.
@@ -8,19 +10,21 @@ can neither read it under a name of its own (DNS rebinding) nor send it anything
 from __future__ import annotations
 
 import json
+import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import msgspec
 
-from paceline.errors import PacelineError
+from paceline.errors import PacelineError, UsageError
 from paceline.report.html.page import report_page
 from paceline.report.html.subject import ReportSubject
-from paceline.study.timeline import LATELY, read_live, watch
+from paceline.report.progress import read_live, watch
 
 Environ = dict[str, Any]
 Start = Callable[..., Any]
@@ -40,6 +44,10 @@ _FILES = {
 }
 #: Pages that show packs at the same time, at most: each keeps a thread.
 _MOST_PAGES = 16
+
+
+#: The address that the server listens on.
+HOST = "127.0.0.1"
 
 
 class DashboardApp:
@@ -139,7 +147,7 @@ class _Events:
 def state_json(name: str, folder: Path) -> bytes:
     """Return what our page shows of a study, as one line of JSON."""
     state = read_live(folder)
-    fresh = state is not None and state.phase != "done" and time.time() - state.at < LATELY
+    fresh = state is not None and state.fresh
     found = {"study": name, "running": fresh, "state": msgspec.to_builtins(state)}
     return json.dumps(found, allow_nan=False).encode()
 
@@ -162,3 +170,33 @@ def _answer(
         ],
     )
     return [body]
+
+
+class _Server(socketserver.ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    # A browser that has gone away while it was answered is no error worth a traceback.
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass
+
+
+class _Handler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def make_server(app: DashboardApp, port: int) -> WSGIServer:
+    """Return a server that listens, and answers once ``serve_forever`` is called.
+
+    Port 0 stands for a free one; the application is told the port.
+    """
+    try:
+        server = _Server((HOST, port), _Handler)
+    except OSError as error:
+        raise UsageError(
+            f"--port {port}: {error.strerror or error}; choose another one, or 0 for a free one"
+        ) from error
+    app.listen_on(server.server_address[1])
+    server.set_app(app)
+    return server

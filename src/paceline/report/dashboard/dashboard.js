@@ -53,34 +53,35 @@
         "No search of this study writes here now; this page shows one as soon as it runs.";
       return;
     }
-    const ended = state.complete + state.pruned + state.failed;
-    const total = state.n_trials === null ? "" : ` of ${state.n_trials}`;
+    const now = state.progress;
+    const ended = now.n_complete + now.n_pruned + now.n_failed;
+    const total = now.n_trials === null ? "" : ` of ${now.n_trials}`;
     const parts = [
-      found.running ? state.phase : "not searched now",
-      `${ended}${total} trials`, `${state.running} running`,
+      found.running ? now.phase : "not searched now",
+      `${ended}${total} trials`, `${now.n_running} running`,
     ];
-    if (state.pruned) { parts.push(`${state.pruned} stopped early`); }
-    if (state.failed) { parts.push(`${state.failed} failed`); }
-    if (state.rejected) { parts.push(`${state.rejected} rejected`); }
-    if (found.running && state.rate !== null) {
-      const rate = state.rate;
+    if (now.n_pruned) { parts.push(`${now.n_pruned} stopped early`); }
+    if (now.n_failed) { parts.push(`${now.n_failed} failed`); }
+    if (now.n_rejected) { parts.push(`${now.n_rejected} rejected`); }
+    if (found.running && now.rate !== null) {
+      const rate = now.rate;
       parts.push(`${rate >= 100 ? Math.round(rate) : rate.toPrecision(3)} trial-epochs/s`);
     }
-    if (found.running && state.seconds_left !== null) {
-      parts.push(`${clock(state.seconds_left)} left`);
+    if (found.running && now.seconds_left !== null) {
+      parts.push(`${clock(now.seconds_left)} left`);
     }
-    if (state.busy !== null) {  // of the epochs trained: gaps between them do not count
-      parts.push(`slots ${Math.round(100 * state.busy)} % filled while training`);
+    if (now.busy !== null) {  // of the epochs trained: gaps between them do not count
+      parts.push(`slots ${Math.round(100 * now.busy)} % filled while training`);
     }
-    if (state.devices !== null) { parts.push(state.devices); }
+    if (now.devices !== null) { parts.push(now.devices); }
     byId("state").textContent = parts.join(", ");
-    byId("bar").style.width = state.n_trials ? `${Math.min(100, 100 * ended / state.n_trials)}%` : 0;
-    const values = Object.entries(state.best_hparams).map(([name, value]) =>
+    byId("bar").style.width = now.n_trials ? `${Math.min(100, 100 * ended / now.n_trials)}%` : 0;
+    const values = Object.entries(now.best_hparams).map(([name, value]) =>
       `${name} ${typeof value === "number" ? Number(value.toPrecision(6)) : value}`);
-    byId("best").textContent = state.best_number === null ? "" :
-      `best ${state.objective}: ${number(state.best_value)}, trial ${state.best_number}` +
+    byId("best").textContent = now.best_number === null ? "" :
+      `best ${now.objective}: ${number(now.best_value)}, trial ${now.best_number}` +
       (values.length ? ` (${values.join(", ")})` : "") +
-      (state.n_front ? `; ${state.n_front} on the front` : "");
+      (now.others.length && now.n_front ? `; ${now.n_front} on the front` : "");
     const packs = found.running ? state.packs : [];
     byId("packs").replaceChildren(...packs.map(packOf));
     byId("none").hidden = packs.length > 0;

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import datetime
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from paceline.report import formats
-from paceline.report.html.markup import dim, items, table
+from paceline.report.html.markup import columns_table, dim, items, table
 from paceline.report.html.subject import ReportSubject
 from paceline.report.html.verdict import shape_of
-from paceline.report.lineage import line_rows
-from paceline.report.rejections import reason_key
+from paceline.report.lineage import value_in
 from paceline.report.slots import HELD, slot_shares
-from paceline.report.tables import objective_value
+from paceline.report.tables import hparam_names, objective_value
 from paceline.study.lineage import line_of
 from paceline.study.timeline import SearchTimeline
 from paceline.study.trial import UNDER_WAY, Trial
 
+_Column = tuple[object, Sequence[object]]  # its head and its cells
 #: Rows of the table of trials at most.
 MOST_TRIALS = 50
 #: Causes of failures, programs and searches that are listed at most.
@@ -69,23 +68,22 @@ def trials_part(subject: ReportSubject) -> Iterator[str]:
     if not ranked:
         return
     states = any(trial.state != "complete" for trial in ranked)
-    names = list(dict.fromkeys(name for trial in ranked for name in trial.hparams))
-    spread = any(trial.spread is not None for trial in ranked)
-    head = ["trial", subject.objective, *(["spread"] if spread else []), "epoch"]
-    head += [*(["state"] if states else []), *names, "seconds"]
-    columns = [
-        [trial.number for trial in ranked],
-        formats.metrics([trial.value for trial in ranked]),
-        *([formats.metrics([trial.spread for trial in ranked])] if spread else []),
-        [_epoch_of_value(trial) for trial in ranked],
-        *([[_state(trial) for trial in ranked]] if states else []),
-        *hparam_columns(ranked, names),
-        formats.seconds_column([trial.seconds if trial.epochs else None for trial in ranked]),
+    spreads = [trial.spread for trial in ranked]
+    spread = any(each is not None for each in spreads)
+    seconds = [trial.seconds if trial.epochs else None for trial in ranked]
+    columns: list[_Column] = [
+        ("trial", [trial.number for trial in ranked]),
+        (subject.objective, formats.metrics([trial.value for trial in ranked])),
+        *([("spread", formats.metrics(spreads))] if spread else []),
+        ("epoch", [_epoch_of_value(trial) for trial in ranked]),
+        *([("state", [_state(trial) for trial in ranked])] if states else []),
+        *_hparams(ranked),
+        ("seconds", formats.seconds_column(seconds)),
     ]
-    rows = list(zip(*columns, strict=True))
+    numbers = {0, 1, *([2] if spread else []), len(columns) - 1}
     yield '<h2 id="trials">Best trials</h2>'
-    yield table(head, rows, numbers={0, 1, *([2] if spread else []), len(head) - 1}, marked={0})
-    if (left := len(subject.trials) - len(rows)) > 0:
+    yield columns_table(columns, numbers=numbers, marked={0})
+    if (left := len(subject.trials) - len(ranked)) > 0:
         yield dim(f"{left:,} more trials: `paceline trials {subject.name} --all` lists all.")
 
 
@@ -97,11 +95,11 @@ def _epoch_of_value(trial: Trial) -> str:
     return "-" if trial.best_epoch is None else f"{trial.best_epoch} of {trial.epochs}"
 
 
-def hparam_columns(trials: Sequence[Trial], names: Sequence[str]) -> Iterator[list[str]]:
+def _hparams(trials: Sequence[Trial]) -> Iterator[_Column]:
     """Give a column for each hyperparameter; a trial without it has an empty cell."""
     rows = [trial.hparams for trial in trials]
-    for name in names:
-        yield formats.hparam_cells(rows, name, "")
+    for name in hparam_names(trials):
+        yield name, formats.hparam_cells(rows, name, "")
 
 
 def starts_part(subject: ReportSubject) -> Iterator[str]:
@@ -111,25 +109,23 @@ def starts_part(subject: ReportSubject) -> Iterator[str]:
         return
     shown = starts[:MOST_TRIALS]
     objectives = subject.objectives or [subject.objective]
-    names = list(dict.fromkeys(name for trial in shown for name in trial.hparams))
-    columns = [
-        [trial.number for trial in shown],
+    columns: list[_Column] = [
+        ("trial", [trial.number for trial in shown]),
         *_values(objectives, shown),
-        list(_places(subject, shown)),
-        *hparam_columns(shown, names),
+        ("place", list(_places(subject, shown))),
+        *_hparams(shown),
     ]
-    rows = list(zip(*columns, strict=True))
     yield '<h2 id="starts">Known starts</h2>'
-    head = ("trial", *objectives, "place", *names)
-    yield table(head, rows, numbers=set(range(len(objectives) + 1)))
+    yield columns_table(columns, numbers=range(len(objectives) + 1))
     left = f" {len(starts) - len(shown):,} more are not listed." if len(starts) > len(shown) else ""
     yield dim(f"Their values, or some of them, were given and not chosen by the sampler.{left}")
 
 
-def _values(objectives: Sequence[str], trials: Sequence[Trial]) -> Iterator[list[str]]:
+def _values(objectives: Sequence[str], trials: Sequence[Trial]) -> Iterator[_Column]:
     """Give a column for each objective; a trial without a value has a dash."""
     for place, name in enumerate(objectives):
-        yield formats.objectives(name, [objective_value(trial, place) for trial in trials])
+        values = [objective_value(trial, place) for trial in trials]
+        yield name, formats.objectives(name, values)
 
 
 def _places(subject: ReportSubject, trials: Sequence[Trial]) -> Iterator[str]:
@@ -168,9 +164,18 @@ def line_part(subject: ReportSubject) -> Iterator[str]:
     """Give the trials that the best one continues, where it began as a copy."""
     if not subject.reached or subject.reached[0].continued_at is None:
         return
-    head, rows = line_rows(line_of(subject.reached[0], subject.trials.get), subject.objective)
+    line = line_of(subject.reached[0], subject.trials.get)
+    columns: list[_Column] = [
+        ("trial", [each.trial.number for each in line]),
+        ("epochs", [f"{each.first} to {each.last}" for each in line]),
+        (
+            subject.objective,
+            formats.metrics([value_in(e.trial, subject.objective, e.last) for e in line]),
+        ),
+        *_hparams([each.trial for each in line]),
+    ]
     yield '<h2 id="line">Line of the best trial</h2>'
-    yield table(head, rows, numbers={0, 2})
+    yield columns_table(columns, numbers={0, 2})
     yield dim("Each trial continues the one above it, with its weights and other hyperparameters.")
 
 
@@ -179,18 +184,16 @@ def front_part(subject: ReportSubject) -> Iterator[str]:
     names, front = subject.objectives, subject.front
     if not front:
         return
-    hparams = list(dict.fromkeys(name for trial in front for name in trial.hparams))
     shown = front[:MOST_TRIALS]
-    columns = [
-        [trial.number for trial in shown],
+    columns: list[_Column] = [
+        ("trial", [trial.number for trial in shown]),
         *_values(names, shown),
-        [_epoch_of_value(trial) for trial in shown],
-        *hparam_columns(shown, hparams),
+        ("epoch", [_epoch_of_value(trial) for trial in shown]),
+        *_hparams(shown),
     ]
-    rows = list(zip(*columns, strict=True))
     yield '<h2 id="front-trials">Trials of the front</h2>'
-    yield table(("trial", *names, "epoch", *hparams), rows, numbers=set(range(len(names) + 1)))
-    if (left := len(front) - len(rows)) > 0:
+    yield columns_table(columns, numbers=range(len(names) + 1))
+    if (left := len(front) - len(shown)) > 0:
         yield dim(f"{left:,} more trials: `paceline best {subject.name}` lists all.")
     devices = dict.fromkeys(
         str(trial.costs["latency_device"]) for trial in front if "latency_device" in trial.costs
@@ -204,11 +207,9 @@ def failures_part(subject: ReportSubject) -> Iterator[str]:
     failed = [trial for trial in subject.trials if trial.state == "failed"]
     if not failed:
         return
-    causes: dict[str, list[Trial]] = {}
-    for trial in failed:
-        causes.setdefault(cause_of(trial.error or "no reason is known"), []).append(trial)
+    causes = _alike(failed, [trial.error or "no reason is known" for trial in failed])
     rows = []
-    for trials in sorted(causes.values(), key=len, reverse=True)[:_MOST_ROWS]:
+    for trials in causes[:_MOST_ROWS]:
         example = trials[0]
         numbers = ", ".join(str(trial.number) for trial in trials[:8])
         more = f" and {len(trials) - 8:,} more" if len(trials) > 8 else ""
@@ -226,20 +227,19 @@ def rejections_part(subject: ReportSubject) -> Iterator[str]:
     rejected = [trial for trial in subject.trials if trial.rejected is not None]
     if not rejected:
         return
-    kinds: dict[str, list[Trial]] = {}
-    for trial in rejected:
-        kinds.setdefault(reason_key(trial.rejected or ""), []).append(trial)
-    groups = sorted(kinds.values(), key=len, reverse=True)
+    groups = _alike(rejected, [trial.rejected or "" for trial in rejected])
     rows = [(len(g), g[-1].rejected or "", formats.hparams(g[-1].hparams)) for g in groups]
     yield '<h2 id="rejections">Rejected before training</h2>'
     head = ("configurations", "reason of the last", "hyperparameters of the last")
     yield table(head, rows[:_MOST_ROWS], numbers={0})
 
 
-def cause_of(error: str) -> str:
-    """Return an error without what differs between trials that fail for one reason."""
-    cause = error.split("\n", maxsplit=1)[0].partition(", with {")[0]
-    return re.sub(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?", "#", cause)[:200]
+def _alike(trials: Sequence[Trial], reasons: Sequence[str]) -> list[list[Trial]]:
+    """Put trials together whose reasons are of one kind; the most frequent kind comes first."""
+    kinds: dict[str, list[Trial]] = {}
+    for trial, reason in zip(trials, reasons, strict=True):
+        kinds.setdefault(formats.kind_of(reason), []).append(trial)
+    return sorted(kinds.values(), key=len, reverse=True)
 
 
 def programs_part(subject: ReportSubject) -> Iterator[str]:
@@ -309,7 +309,7 @@ def _searches(subject: ReportSubject) -> Iterator[str]:
     searches = subject.timelines[-_MOST_ROWS:]
     made = [[each for each in search.compiled if not each.from_cache] for search in searches]
     firsts = [min((stay.began for stay in each.stays), default=None) for each in searches]
-    columns = {
+    columns: dict[str, Sequence[object]] = {
         "began": [_utc(search.begun.at) for search in searches],
         "took": formats.seconds_column([search.seconds for search in searches]),
         "first trial after": formats.seconds_column(firsts),
@@ -326,8 +326,7 @@ def _searches(subject: ReportSubject) -> Iterator[str]:
         ],
     }
     yield "<h3>Searches</h3>"
-    rows = list(zip(*columns.values(), strict=True))
-    yield table(list(columns), rows, numbers={1, 2, 4, 5, 6})
+    yield columns_table(columns.items(), numbers={1, 2, 4, 5, 6})
     yield dim(
         "Slots held: of all slots over the whole time, as the slot timeline shows it. Slots "
         "filled: of the slots in the epochs that were trained, as the search says it while it runs."

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from paceline.report import formats
-from paceline.report.hparam_figures import axis_of, parallel_figure, slice_figure
+from paceline.report.hparam_figures import axis_of, hover_text, parallel_figure, slice_figure
 from paceline.report.html.importance import Importances
+from paceline.report.html.markup import dim
 from paceline.report.html.subject import ReportSubject
 from paceline.report.lineage import has_copies, lineage_figure
 from paceline.report.plots import (
@@ -156,9 +156,7 @@ _COLOURS = ("#4c78a8", "#e45756", "#54a24b", "#f58518")
 
 
 def _hover(trial: Trial) -> str:
-    values = [f"{name} {formats.hparam(value)}" for name, value in trial.hparams.items()]
-    lines = [f"trial {trial.number}: {formats.metric(trial.value)}", *values[:20]]
-    return "<br>".join(html.escape(line[:120]) for line in lines)
+    return hover_text(trial.hparams, f"trial {trial.number}: {formats.metric(trial.value)}")
 
 
 def _importances(subject: ReportSubject, importances: Importances) -> ReportFigure:
@@ -255,7 +253,7 @@ def figure_html(figure: ReportFigure) -> Iterator[str]:
         f'style="height:{figure.height}px"></div>'
     )
     if figure.note:
-        yield f'<p class="dim">{html.escape(figure.note)}</p>'
+        yield dim(figure.note)
 
 
 # -- JSON for the page -----------------------------------------------------------------------------
@@ -267,19 +265,6 @@ _UNSAFE = re.compile("[<>&\u2028\u2029]")
 
 def to_json(value: Any) -> str:
     """Return JSON that may stand inside a ``script`` element, numbers in six digits."""
-    text = json.dumps(_rounded(value), allow_nan=False, separators=(",", ":"))
+    strict = formats.strict(value, digits=6)
+    text = json.dumps(strict, allow_nan=False, separators=(",", ":"))
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def _rounded(value: Any) -> Any:
-    match value:
-        case bool() | int() | str() | None:
-            return value
-        case float():
-            return float(f"{value:.6g}") if math.isfinite(value) else None
-        case dict():
-            return {str(key): _rounded(each) for key, each in value.items()}
-        case list() | tuple():
-            return [_rounded(each) for each in value]
-    item: Callable[[], Any] | None = getattr(value, "item", None)
-    return str(value) if item is None else _rounded(item())

@@ -8,13 +8,15 @@ from paceline.search_space import html
 
 #: Characters of a cell at most.
 _CELL = 400
+#: And of a sentence, which may hold many names.
+_SENTENCE = 4_000
 #: Characters from which on a cell wraps; all others keep to one line, and the table scrolls.
 _LONG = 40
 
 
-def text(value: object) -> str:
+def text(value: object, most: int = _CELL) -> str:
     """Return a value as escaped text of bounded length, without control characters."""
-    return html.text(value, most=_CELL)
+    return html.text(value, most)
 
 
 def table(
@@ -43,6 +45,17 @@ def table(
     return f'<div class="scroll"><table>{inner}</table></div>'
 
 
+def columns_table(
+    columns: Iterable[tuple[object, Sequence[object]]],
+    *,
+    numbers: Container[int] = (),
+    marked: Container[int] = (),
+) -> str:
+    """Return a table of columns, each with its head and its cells."""
+    head, cells = zip(*columns, strict=True)
+    return table(head, zip(*cells, strict=True), numbers=numbers, marked=marked)
+
+
 def _kind(number: bool, cell: str) -> str:
     """The class of a cell: numbers are aligned to the right, and long texts wrap."""
     kinds = [*(["number"] if number else []), *(["long"] if len(cell) > _LONG else [])]
@@ -51,9 +64,9 @@ def _kind(number: bool, cell: str) -> str:
 
 def items(sentences: Iterable[str]) -> str:
     """Return sentences as a list."""
-    return f"<ul>{''.join(f'<li>{text(sentence)}</li>' for sentence in sentences)}</ul>"
+    return f"<ul>{''.join(f'<li>{text(sentence, _SENTENCE)}</li>' for sentence in sentences)}</ul>"
 
 
 def dim(sentence: str) -> str:
     """Return a sentence in small grey type."""
-    return f'<p class="dim">{text(sentence)}</p>'
+    return f'<p class="dim">{text(sentence, _SENTENCE)}</p>'

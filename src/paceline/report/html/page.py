@@ -10,17 +10,20 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
+from paceline.errors import UsageError
+from paceline.program.files import written_atomically
 from paceline.report import formats
 from paceline.report.html import compare, facts
 from paceline.report.html.figures import ReportFigure, figure_html, figures_of
 from paceline.report.html.importance import importances_of
-from paceline.report.html.markup import items, table
+from paceline.report.html.markup import dim, items, table
 from paceline.report.html.subject import ReportSubject
 from paceline.report.html.verdict import Verdict, verdict_of
 
 _HERE = Path(__file__).parent
-#: By which a page is known as a report.
+#: By which a page is known as a report, and the bytes at its beginning among which that stands.
 GENERATOR = '<meta name="generator" content="Paceline">'
+_BEGINNING = 4096
 #: Plotly makes functions of strings for parallel coordinates, which is what 'unsafe-eval' allows;
 #: nothing may be loaded or sent.
 _POLICY = (
@@ -69,6 +72,46 @@ def report_page(subject: ReportSubject, other: ReportSubject | None = None) -> s
     )
 
 
+def check_path(path: str | Path) -> Path:
+    """Check the .html file that a report is to be written to, before any work is done."""
+    target = Path(path)
+    if target.suffix not in (".html", ".htm"):
+        raise UsageError(f"path: {target} does not end in .html; give a name such as report.html.")
+    if not target.parent.is_dir():
+        raise UsageError(f"path: the folder {target.parent} does not exist; make it first.")
+    if target.is_dir():
+        raise UsageError(f"path: {target} is a folder; give a file in it.")
+    return target
+
+
+def write_report(path: Path, subject: ReportSubject, other: ReportSubject | None = None) -> None:
+    """Write the report of a study to an .html file, which may replace a report but nothing else.
+
+    ``other`` is put beside the study, unless it is None.
+    """
+    _check_replaced(path)
+    page = report_page(subject, other)
+    try:
+        with written_atomically(path) as part:
+            part.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error
+
+
+def _check_replaced(path: Path) -> None:
+    """Refuse to replace a page that somebody else has written."""
+    try:
+        with path.open("rb") as file:
+            begins = file.read(_BEGINNING)
+    except OSError:  # it is not there; or what hinders is said where the report is written
+        return
+    if begins and GENERATOR.encode() not in begins:
+        raise UsageError(
+            f"{path} is there and is no report of Paceline's: it stays. Name another file, or "
+            "remove it."
+        )
+
+
 def _scripts(figures: Sequence[ReportFigure]) -> Iterator[str]:
     if not figures:
         return
@@ -82,8 +125,7 @@ def _scripts(figures: Sequence[ReportFigure]) -> Iterator[str]:
 
 def _top(subject: ReportSubject) -> Iterator[str]:
     yield f"<h1>{escape(formats.visible(subject.name))}</h1>"
-    for line in facts.headline(subject):
-        yield f'<p class="dim">{escape(line)}</p>'
+    yield from map(dim, facts.headline(subject))
 
 
 def _verdict(verdict: Verdict) -> Iterator[str]:

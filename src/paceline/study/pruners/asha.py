@@ -18,16 +18,12 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from paceline.errors import UsageError
-from paceline.study.objective import Direction
+from paceline.study.objectives import Direction
+from paceline.study.pruners.base import EndedTrial, Pruner, Verdict
 from paceline.study.trial import Trial
-
-#: What becomes of a trial after an epoch.
-Verdict = Literal["go", "prune", "pause"]
-#: A trial that has ended, with epoch -> the objective's value; an epoch may have none.
-EndedTrial = tuple[Trial, Mapping[int, float]]
 
 
 @dataclass(frozen=True)
@@ -122,7 +118,7 @@ class RungLadder:
         self._eta = settings.reduction_factor
         self._rungs: dict[int, _Rung] = {}
 
-    def judge(
+    def reach(
         self, number: int, epoch: int, epochs: int, loss: float, can_pause: bool = True
     ) -> Verdict:
         """Return what becomes of a trial after an epoch; "pause" lasts until ``promoted`` names it.
@@ -208,13 +204,13 @@ class RungLadder:
             rung.losses = [entry for entry in rung.losses if entry[1] not in numbers]
             rung.paused = {n: loss for n, loss in rung.paused.items() if n not in numbers}
 
-    def end_trial(self, number: int) -> None:
+    def leave(self, number: int) -> None:
         """Note that a trial has ended and waits no longer; its losses stay in the rungs."""
         for rung in self._rungs.values():
             rung.paused.pop(number, None)
 
 
-class AshaPruner:
+class AshaPruner(RungLadder, Pruner):
     """ASHA over a study's trials.
 
     ``n_trials`` is the study's total (None when only time bounds it); trials of ``past``, which
@@ -226,54 +222,29 @@ class AshaPruner:
     def __init__(
         self, settings: ASHA, direction: Direction, n_trials: int | None, past: Iterable[EndedTrial]
     ) -> None:
+        super().__init__(settings, n_trials)
         self._sign = -1.0 if direction == "maximize" else 1.0
-        self._settings = settings
-        self._ladder = RungLadder(settings, n_trials)
         for trial, values in past:
             self.learn_trial(trial, values)
 
     def learn_trial(self, trial: Trial, values: Mapping[int, float]) -> None:
-        """Put a trial that has ended into the rungs that it reached; see ``pruners.Pruner``."""
+        """Put a trial that has ended into the rungs that it reached; see ``Pruner``."""
         # One epoch more than it trained: its last epoch may have been at a rung.
         epochs = max(values, default=0) + 1
         for rung in self._settings.rungs(epochs):
             losses = [self._sign * value for epoch, value in values.items() if epoch <= rung]
             if losses:
                 best = min((loss for loss in losses if not math.isnan(loss)), default=math.inf)
-                self._ladder.judge(trial.number, rung, epochs, best)
-        self._ladder.end_trial(trial.number)
+                self.reach(trial.number, rung, epochs, best)
+        self.leave(trial.number)
 
     def judge(
         self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
     ) -> Verdict:
-        """Return the ladder's verdict on a trial's best value so far."""
+        """Return the verdict on a trial's best value so far."""
         best = value if trial.value is None else trial.value
-        return self._ladder.judge(trial.number, epoch, epochs, self._sign * best, can_pause)
-
-    def state(self) -> Any:
-        """Return the trials of each rung, as JSON values."""
-        return self._ladder.state()
-
-    def load_state(self, state: Any) -> None:
-        """Replace the rungs by those that ``state`` returned."""
-        self._ladder.load_state(state)
+        return self.reach(trial.number, epoch, epochs, self._sign * best, can_pause)
 
     def end_trial(self, trial: Trial) -> None:
         """Note that a trial has ended, so that it no longer waits."""
-        self._ladder.end_trial(trial.number)
-
-    def restart(self, numbers: Set[int]) -> None:
-        """Forget the losses of trials under way, which report them again."""
-        self._ladder.restart(numbers)
-
-    def promoted(self) -> list[int]:
-        """Return the paused trials that continue now, those of the highest rungs first."""
-        return self._ladder.promoted()
-
-    def given_up(self) -> list[int]:
-        """Return the paused trials that can never be promoted."""
-        return self._ladder.given_up()
-
-    def last(self) -> list[int]:
-        """Return the best paused trial of the highest rung."""
-        return self._ladder.last()
+        self.leave(trial.number)

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
 
 from paceline.errors import UsageError
-from paceline.study.objective import Direction
-from paceline.study.pruners.asha import Verdict
+from paceline.study.objectives import Direction
+from paceline.study.pruners.base import Pruner, Verdict
 from paceline.study.samplers.values import seeded_bits
 from paceline.study.trial import Trial
 
@@ -197,8 +197,12 @@ class Exchange:
     epoch: int  # the epoch that both have trained
 
 
-class PopulationPruner:
-    """Population based training of one search's trials."""
+class PopulationPruner(Pruner):
+    """Population based training of one search's trials.
+
+    It learns nothing of trials of earlier searches, which are of another population; and its
+    members wait until all are there, and then go on.
+    """
 
     pauses = True
 
@@ -272,9 +276,6 @@ class PopulationPruner:
         """Forget members that train from their first epoch again."""
         self._waiting = {n: loss for n, loss in self._waiting.items() if n not in numbers}
 
-    def learn_trial(self, trial: Trial, values: Mapping[int, float]) -> None:
-        """Learn nothing: trials of earlier searches are of another population."""
-
     def promoted(self) -> list[int]:
         """Return the members that train on after an exchange."""
         found, self._go = self._go, []
@@ -284,7 +285,3 @@ class PopulationPruner:
         """Return the members that were replaced."""
         found, self._out = self._out, []
         return found
-
-    def last(self) -> list[int]:
-        """Return no trial: a population waits until all members are there, and then goes on."""
-        return []

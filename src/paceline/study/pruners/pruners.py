@@ -11,7 +11,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from typing import Any, Protocol
+from typing import Any
 
 import optuna
 from optuna.pruners import BasePruner
@@ -19,8 +19,9 @@ from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import UsageError
-from paceline.study.objective import Direction
-from paceline.study.pruners.asha import ASHA, AshaPruner, EndedTrial, Verdict
+from paceline.study.objectives import Direction
+from paceline.study.pruners.asha import ASHA, AshaPruner
+from paceline.study.pruners.base import EndedTrial, Pruner, Verdict
 from paceline.study.pruners.pbt import PBT, PopulationPruner, read_pbt
 from paceline.study.pruners.wilcoxon import PairedWilcoxon
 from paceline.study.storage.storage import quiet_optuna
@@ -30,63 +31,6 @@ FORMS = (
     "none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS], "
     "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]], wilcoxon[:P], pbt[:EVERY[:SHARE]]"
 )
-
-
-class Pruner(Protocol):
-    """Judges trials after each epoch."""
-
-    pauses: bool  # whether it ever says "pause"
-
-    def judge(
-        self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
-    ) -> Verdict:
-        """Return what becomes of a trial that has ended an epoch.
-
-        Args:
-            trial: The trial, with this epoch counted; its value is its best.
-            epoch: From 1, below ``epochs``.
-            epochs: Epochs that the trial would train in all.
-            value: The objective of this epoch.
-            can_pause: Whether the trial could be continued later from this epoch; if not, the
-                answer is never "pause".
-        """
-        ...
-
-    def state(self) -> Any:
-        """Return all that it knows of trials, as JSON values."""
-        ...
-
-    def load_state(self, state: Any) -> None:
-        """Replace all that it knows by what ``state`` returned."""
-        ...
-
-    def end_trial(self, trial: Trial) -> None:
-        """Note that a trial has ended; its state says how."""
-        ...
-
-    def restart(self, numbers: Set[int]) -> None:
-        """Forget the epochs of trials under way, which train from their first epoch again."""
-        ...
-
-    def learn_trial(self, trial: Trial, values: Mapping[int, float]) -> None:
-        """Learn from a trial that was judged elsewhere and has ended.
-
-        ``values`` are epoch -> the objective's value, NaN where there was none. Other programs may
-        count epochs from 0, and leave some out.
-        """
-        ...
-
-    def promoted(self) -> list[int]:
-        """Return the paused trials that continue now, the most urgent first."""
-        ...
-
-    def given_up(self) -> list[int]:
-        """Return the paused trials that can never be continued."""
-        ...
-
-    def last(self) -> list[int]:
-        """Return the paused trial to continue when no other is left and none is complete."""
-        ...
 
 
 def check_pruner(given: Any) -> str | ASHA | PBT | BasePruner | None:
@@ -176,10 +120,8 @@ _COUNTING = (
 )
 
 
-class OptunaPruner:
+class OptunaPruner(Pruner):
     """One of Optuna's pruners, asked over a study in memory of the objective's own values."""
-
-    pauses = False
 
     def __init__(
         self, pruner: BasePruner, direction: Direction, past: Iterable[EndedTrial]
@@ -266,18 +208,6 @@ class OptunaPruner:
         """
         anew = {"state": "RUNNING", "value": None, "values": [], "attrs": {}}
         self.load_state([was | anew if was["number"] in numbers else was for was in self.state()])
-
-    def promoted(self) -> list[int]:
-        """Return no trial: Optuna's pruners never pause one."""
-        return []
-
-    def given_up(self) -> list[int]:
-        """Return no trial: Optuna's pruners never pause one."""
-        return []
-
-    def last(self) -> list[int]:
-        """Return no trial: Optuna's pruners never pause one."""
-        return []
 
     def _begin(self, trial: Trial) -> None:
         begun: FrozenTrial = create_trial(state=OptunaState.RUNNING)

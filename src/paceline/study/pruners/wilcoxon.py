@@ -8,7 +8,7 @@ at this epoch, and the value of the same member of the best complete trial at th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import optuna
 from optuna.pruners import WilcoxonPruner
@@ -16,8 +16,8 @@ from optuna.trial import TrialState as OptunaState
 from optuna.trial import create_trial
 
 from paceline.errors import UsageError
-from paceline.study.objective import Direction, is_better
-from paceline.study.pruners.asha import EndedTrial, Verdict
+from paceline.study.objectives import Direction, is_better
+from paceline.study.pruners.base import EndedTrial, Pruner, Verdict
 from paceline.study.storage.storage import quiet_optuna
 from paceline.study.trial import Trial
 
@@ -25,15 +25,14 @@ from paceline.study.trial import Trial
 _P = 0.1
 
 
-class PairedWilcoxon:
+class PairedWilcoxon(Pruner):
     """Stops a trial whose members are worse than those of the best one, by a signed-rank test.
 
-    The members of ``past`` trials tell the values; ``n_members`` are those of each trial. ``note``
-    is called with a line of text when there are too few members for the test ever to stop a trial.
-    Raises UsageError where trials have one member, so that there is nothing to pair.
+    Of trials under way it keeps nothing, and the best of those that have ended it finds again among
+    them, so it has no state. ``n_members`` are the members of each trial. ``note`` is called with a
+    line of text when there are too few members for the test ever to stop a trial. Raises UsageError
+    where trials have one member, so that there is nothing to pair.
     """
-
-    pauses = False
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class PairedWilcoxon:
     def judge(
         self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
     ) -> Verdict:
-        """See ``pruners.Pruner``."""
+        """See ``Pruner``."""
         if self._best is None or len(self._best.members) < epoch:
             return "go"
         ours, best = trial.members[epoch - 1], self._best.members[epoch - 1]
@@ -76,14 +75,8 @@ class PairedWilcoxon:
             now = create_trial(state=OptunaState.RUNNING, intermediate_values=_by_member(ours))
             return "prune" if self._pruner.prune(self._studies[epoch], now) else "go"
 
-    def state(self) -> None:
-        """Return nothing: the best of the trials that have ended is found again among them."""
-
-    def load_state(self, state: None) -> None:
-        """Do nothing; see ``state``."""
-
     def end_trial(self, trial: Trial) -> None:
-        """See ``pruners.Pruner``."""
+        """See ``Pruner``."""
         if trial.state != "complete" or not trial.members:
             return
         if len(trial.members[0]) != self._n_members:  # of an earlier search, with other members
@@ -93,23 +86,8 @@ class PairedWilcoxon:
             self._studies.clear()
 
     def learn_trial(self, trial: Trial, values: Mapping[int, float]) -> None:
-        """See ``pruners.Pruner``."""
+        """See ``Pruner``."""
         self.end_trial(trial)
-
-    def restart(self, numbers: Set[int]) -> None:
-        """Do nothing: of trials under way this pruner keeps nothing."""
-
-    def promoted(self) -> list[int]:
-        """Return no trial: this pruner never pauses one."""
-        return []
-
-    def given_up(self) -> list[int]:
-        """Return no trial: this pruner never pauses one."""
-        return []
-
-    def last(self) -> list[int]:
-        """Return no trial: this pruner never pauses one."""
-        return []
 
     def _study_of(self, members: Sequence[float]) -> optuna.Study:
         """Return a study whose only trial is the best one, as it was at an epoch."""

@@ -1,4 +1,6 @@
-"""Samplers by name: ``resolve_sampler`` finds the one meant.
+"""Who decides what a study tries: its sampler, or another tool's search.
+
+``resolve_sampler`` finds the sampler meant.
 
 ``tpe``, ``gp``, ``nsga2`` and ``nsga3`` are Optuna's, made afresh for every trial from the study's
 seed and the trial's number, so that a choice does not depend on the clock or on a restart. Four
@@ -7,15 +9,21 @@ samplers are ours:
 which parameters it drew before; ``qmc`` (``Sobol``), because Optuna's knows no conditions and needs
 a finished trial first; ``cmaes`` (``CmaEs``), because Optuna's keeps pickles in the storage;
 ``grid`` (``GridWalk``), because Optuna's needs the space before the first build.
+
+The rest of a search asks a ``SearchStrategy`` and never which kind it is. A ``Searcher`` is given
+to ``Tuner`` in the sampler's place: it suggests configurations and keeps the results, and Paceline
+builds, packs and trains them. Its study accepts whatever it suggests, also a configuration that was
+tried before.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import optuna
 from optuna.samplers import BaseSampler, RandomSampler
@@ -28,7 +36,6 @@ from paceline.study.samplers.sobol import Sobol
 from paceline.study.samplers.told_trials import ToldTrials
 from paceline.study.samplers.tpe import Tpe
 from paceline.study.samplers.values import SAMPLER, Chooser, seeded_bits
-from paceline.study.searcher import Searcher, SearchStrategy
 from paceline.study.trial import Trial
 
 NAMES = ("random", "qmc", "tpe", "cmaes", "gp", "grid", *NSGA)
@@ -68,53 +75,139 @@ class Sampler:
         return self.name not in ("gp", *NSGA)
 
 
-class SamplerStrategy(SearchStrategy):
-    """The strategy of all samplers: the study itself asks them, and tells them the results."""
+class TrialWeights(Protocol):
+    """Holds the weights of trials under way, and gives those of trials that have ended."""
 
-    def __init__(self, sampler: Any) -> None:
-        self.resumable = True
-        self.ends_by_itself = sampler == "grid"
-        self.limits_failures = self.scores_infinity = False
+    def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Any]) -> None:
+        """Take a trial's weights at its best epoch so far, from 1, if they are worth holding.
+
+        ``value`` is the objective then; ``fetch`` copies the weights from the device.
+        """
+        ...
+
+    def complete(self, number: int) -> None:
+        """Note that a trial is complete."""
+        ...
+
+    def forget(self, number: int) -> None:
+        """Drop the weights of a trial that is not complete."""
+        ...
+
+    def renumber(self, number: int, now: int) -> None:
+        """Know a trial by another number."""
+        ...
+
+    def weights(self, number: int) -> Any:
+        """Return the weights of a trial that has ended; None where they are not held."""
+        ...
+
+    def save(self, rebuild: Any, note: Any = None) -> None:
+        """Write to disk what is not there yet."""
+        ...
+
+
+class SearchStrategy:
+    """Decides which configurations a study tries, and learns what became of them.
+
+    What stands here is right for samplers: the study itself asks them and tells them the results,
+    by ``TrialAsker`` and ``TrialUpdates``.
+    """
+
+    # Whether the study's storage holds all that decides, so that other processes may search the
+    # study too, and a later one may continue it.
+    resumable = True
+    # Whether configurations come in an order of its own until there are no more, as those of a
+    # grid: the search then needs no ``n_trials`` and no timeout, and the first trials say little
+    # of the next ones.
+    ends_by_itself = False
+    limits_failures = False  # whether it has a rule of its own on how many trials may fail
+    scores_infinity = False  # whether an infinite objective is a score like others, and no failure
 
     @property
     def max_open(self) -> int | None:
-        """No limit: ``TrialAsker`` has one for samplers that learn from values."""
+        """How many trials may be under way at once; None without a limit.
+
+        ``TrialAsker`` has one for samplers that learn from values.
+        """
         return None
 
     def n_to_come(self, n_left: int | None) -> int | None:
-        """Return ``n_left``: a sampler can always propose another trial."""
+        """Return how many trials will still be asked for; None where that is not known.
+
+        ``n_left`` is how many are missing to the number that the user wants; None without one. A
+        sampler can always propose another trial.
+        """
         return n_left
 
     def first_look(self) -> HyperParameters | None:
-        """Return None: the space is learnt from the first build."""
+        """Return an hp with what is known of the space for a first look at a model; None: empty."""
         return None
 
     def on_search_begin(self, space: Space, hp: HyperParameters, batch: Any) -> None:
-        """Learn the space of the first build."""
+        """Note that a search begins, and learn the space of the first build.
+
+        ``hp`` is as after the first look at a model; ``batch`` has the shapes of a batch, as a step
+        sees them, and is None where the data does not tell.
+        """
         space.learn(hp)
 
     def hp_again(self, number: int, hparams: Mapping[str, Any]) -> HyperParameters:
-        """Return an hp with a trial's values."""
+        """Return the hp of a trial under way, as a copy: its model is built once more.
+
+        ``hparams`` are plain name -> real value.
+        """
         return HyperParameters(values=dict(hparams))
 
     def on_renumbered(self, number: int, now: int) -> None:
-        """See ``SearchStrategy``; nothing here goes by numbers."""
+        """Note that a trial has another number: another program has added one before it."""
 
     def on_trial_result(self, number: int, members: Sequence[Mapping[str, float]]) -> None:
-        """Do nothing: ``TrialUpdates`` tells the sampler."""
+        """Note that a trial has ended an epoch; ``members`` are the logs of each of its members."""
 
     def on_member_result(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:
-        """Do nothing: samplers learn from the mean over members."""
+        """Note that one member of a trial has ended an epoch.
+
+        ``value`` is its objective, None in an epoch without validation; ``fetch`` copies its
+        weights from the device. (Samplers learn from the mean over members.)
+        """
 
     def on_trial_error(self, number: int, error: BaseException) -> bool:
-        """Return False: the search tells the user."""
+        """Note that a trial has failed and is about to end; what is raised here ends the search.
+
+        Returns whether the user has been told of the failure.
+        """
         return False
 
     def on_trial_complete(self, trial: Trial) -> None:
-        """Do nothing: ``TrialUpdates`` tells the sampler."""
+        """Note that a trial has ended, however it ended; what is raised here ends the search."""
 
-    def trial_weights(self) -> None:
-        """Return None: the search keeps its best models."""
+    def trial_weights(self) -> TrialWeights | None:
+        """Return what keeps the trials' weights; None where the search keeps its best models."""
+        return None
+
+
+class Searcher(SearchStrategy, ABC):
+    """Another tool's search. Its state is known to this process alone."""
+
+    resumable = False
+    ends_by_itself = True
+    limits_failures = True
+    scores_infinity = True
+
+    @abstractmethod
+    def suggest(self, number: int) -> HyperParameters | None:
+        """Return the next configuration to build and train; the study's trial will have ``number``.
+
+        It is the hp that ``build`` is called with, changed by nobody else; None while the searcher
+        waits for results, and after its last configuration.
+        """
+
+
+class SamplerStrategy(SearchStrategy):
+    """The strategy of all samplers."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.ends_by_itself = sampler == "grid"
 
 
 def strategy_of(sampler: Any) -> SearchStrategy:

@@ -5,20 +5,9 @@ from __future__ import annotations
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from optuna.trial import FrozenTrial
-
-
-class TrialOwner(Protocol):
-    """Says whether trials that were begun without the storage may still be written to it."""
-
-    def still_mine(self) -> bool:
-        """Whether no other worker has taken this one for dead.
-
-        Raises StorageError where the storage does not answer.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

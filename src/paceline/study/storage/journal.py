@@ -24,7 +24,7 @@ import msgspec
 
 from paceline.errors import StorageError
 from paceline.program.files import as_shown
-from paceline.study.storage import schema, schema_errors
+from paceline.study.storage import schema
 
 #: What to do about a damaged journal, of a study's name and a storage.
 HOW_TO_REPAIR = "`paceline repair {} --storage {}` keeps what is whole, and lists what was lost."
@@ -224,8 +224,8 @@ def record_of(line: bytes) -> Any:
             return msgspec.convert(value, schema.JournalRecord, str_keys=True)
         except schema.UNREADABLE as second:
             invalid = isinstance(second, msgspec.ValidationError)
-            why = schema_errors.why(second if invalid else error, value)
-            begins = schema_errors.shown(line[:40].decode(errors="replace").rstrip())
+            why = schema.why(second if invalid else error, value)
+            begins = schema.shown(line[:40].decode(errors="replace").rstrip())
             raise DamagedLineError(f"{why} (it begins {begins})") from None
 
 

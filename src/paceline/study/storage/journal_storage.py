@@ -11,6 +11,7 @@ compared with the schema before it is used, and a damaged line is named by its n
 from __future__ import annotations
 
 import copy
+import math
 import threading
 import uuid
 import warnings
@@ -20,6 +21,7 @@ from typing import Any, ClassVar
 
 from optuna.distributions import (
     BaseDistribution,
+    CategoricalDistribution,
     check_distribution_compatibility,
     distribution_to_json,
     json_to_distribution,
@@ -32,15 +34,8 @@ from optuna.trial import FrozenTrial, TrialState
 from paceline.study.metadata import META, check_meta
 from paceline.study.storage import compacted, schema
 from paceline.study.storage.journal import DamagedLineError, JournalFile, damaged, record_of
-from paceline.study.trial_codec import (
-    check_attributes,
-    check_values,
-    external_value,
-    is_ours,
-    journal_fields,
-    local_time,
-    utc_text,
-)
+from paceline.study.storage.schema import shown
+from paceline.study.trial_codec import check_attributes, check_values, is_ours
 
 # What values raise that no record of Optuna's has: dates, distributions, choices.
 _IMPOSSIBLE = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
@@ -120,7 +115,7 @@ class JournalReplay:
                 yield {"op_code": 3, **of, "system_attr": {key: value}}
         ids = {id(study): study_id for study_id, study in self.studies.items()}
         for trial, study in zip(self.trials, self._study_of, strict=True):
-            yield {"op_code": 4, **by, "study_id": ids[id(study)], **journal_fields(trial)}
+            yield {"op_code": 4, **by, "study_id": ids[id(study)], **_journal_fields(trial)}
 
     def _create_study(self, record: schema.CreateStudy) -> Exception | None:
         if any(study.study_name == record.study_name for study in self.studies.values()):
@@ -161,9 +156,11 @@ class JournalReplay:
             state=_STATES[record.state],
             value=record.value,
             values=record.values,
-            datetime_start=local_time(record.datetime_start),
-            datetime_complete=local_time(record.datetime_complete),
-            params={key: external_value(kinds[key], value) for key, value in record.params.items()},
+            datetime_start=_local_time(record.datetime_start),
+            datetime_complete=_local_time(record.datetime_complete),
+            params={
+                key: _external_value(kinds[key], value) for key, value in record.params.items()
+            },
             distributions=kinds,
             user_attrs=record.user_attrs,
             system_attrs=record.system_attrs,
@@ -181,7 +178,7 @@ class JournalReplay:
 
     def _set_trial_param(self, record: schema.SetTrialParam) -> Exception | None:
         kind = self._distribution(record.distribution)
-        value = external_value(kind, record.param_value_internal)
+        value = _external_value(kind, record.param_value_internal)
         trial, why = self._to_change(record.trial_id)
         if trial is None:
             return why
@@ -203,7 +200,8 @@ class JournalReplay:
 
     def _set_trial_state(self, record: schema.SetTrialState) -> Exception | None:
         state = _STATES[record.state]
-        started, completed = local_time(record.datetime_start), local_time(record.datetime_complete)
+        started = _local_time(record.datetime_start)
+        completed = _local_time(record.datetime_complete)
         trial, why = self._to_change(record.trial_id)
         if trial is None:
             return why
@@ -361,10 +359,10 @@ class JournalStorage(BaseStorage):
         return list(self._studies().values())
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
-        started = utc_text(datetime.now(tz=UTC))
+        started = _utc_text(datetime.now(tz=UTC))
         fields: dict[str, Any] = {"study_id": study_id, "datetime_start": started}
         if template_trial is not None:
-            fields |= journal_fields(template_trial)
+            fields |= _journal_fields(template_trial)
         with self._file.turn:
             self._write(4, **fields)
             return self._made[threading.get_ident()]
@@ -389,9 +387,9 @@ class JournalStorage(BaseStorage):
     ) -> bool:
         fields: dict[str, Any] = {"trial_id": trial_id, "state": int(state), "values": values}
         if state == TrialState.RUNNING:
-            fields["datetime_start"] = utc_text(datetime.now(tz=UTC))
+            fields["datetime_start"] = _utc_text(datetime.now(tz=UTC))
         elif state.is_finished():
-            fields["datetime_complete"] = utc_text(datetime.now(tz=UTC))
+            fields["datetime_complete"] = _utc_text(datetime.now(tz=UTC))
         with self._file.turn:
             try:
                 self._write(6, **fields)
@@ -476,3 +474,51 @@ class JournalStorage(BaseStorage):
                     if len(replay.trials) > n_trials:
                         self._made[threading.get_ident()] = n_trials
         return refused
+
+
+def _journal_fields(trial: FrozenTrial) -> dict[str, Any]:
+    """Return a trial as Optuna's line of a journal tells it that begins a trial."""
+    several = trial.values is not None and len(trial.values) > 1
+    fields = {
+        "state": int(trial.state),
+        "value": None if several else trial.value,
+        "values": trial.values if several else None,
+        "datetime_start": _utc_text(trial.datetime_start),
+        "distributions": {
+            name: distribution_to_json(kind) for name, kind in trial.distributions.items()
+        },
+        "params": {
+            name: trial.distributions[name].to_internal_repr(value)
+            for name, value in trial.params.items()
+        },
+        "user_attrs": trial.user_attrs,
+        "system_attrs": trial.system_attrs,
+        "intermediate_values": trial.intermediate_values,
+    }
+    if trial.datetime_complete is not None:
+        fields["datetime_complete"] = _utc_text(trial.datetime_complete)
+    return fields
+
+
+def _external_value(kind: BaseDistribution, stored: float) -> Any:
+    """Return a parameter's value of the number that stands for it in a journal.
+
+    Raises ValueError where the number stands for no value of the distribution.
+    """
+    n = len(kind.choices) if isinstance(kind, CategoricalDistribution) else math.inf
+    if not (0 if n < math.inf else -math.inf) <= stored < n:  # false for NaN
+        raise ValueError(f"the value {stored!r} is none of {shown(str(kind))}")
+    return kind.to_external_repr(stored)
+
+
+def _local_time(text: str | None) -> datetime | None:
+    """Return a stored time as Optuna shows it: without a zone, by this machine's clock."""
+    if text is None:
+        return None
+    # Through a timestamp it takes a third of the time of ``astimezone``.
+    return datetime.fromtimestamp(datetime.fromisoformat(text).timestamp())
+
+
+def _utc_text(time: datetime | None) -> str | None:
+    """Return a time by this machine's clock as it is stored."""
+    return None if time is None else time.astimezone(UTC).isoformat(timespec="microseconds")

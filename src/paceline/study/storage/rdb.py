@@ -6,7 +6,6 @@ import importlib.util
 import re
 import time
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, unquote_plus
@@ -134,36 +133,33 @@ def has_tables(url: str) -> bool:
         engine.dispose()
 
 
-def opener(url: str) -> Callable[[], BaseStorage]:
-    """Return a function that opens a database, and makes its tables if need be."""
-
-    def open_it() -> BaseStorage:
-        storage = made()
-        # Who forgets a study leaves no connections open; a fork that ends spares its parent's.
-        weakref.finalize(storage, storage.engine.dispose).atexit = False
-        return storage
-
-    def made() -> RDBStorage:
-        from optuna.storages import RDBStorage  # SQLAlchemy loads here
-
-        # Optuna formats URLs because of {SCHEMA_VERSION}: other braces have to be doubled.
-        kept = "{SCHEMA_VERSION}"
-        parts = _with_driver(url).split(kept)
-        formatted = kept.join(part.replace("{", "{{").replace("}", "}}") for part in parts)
-        for pause in (0.1, 0.5, 2.0):
-            try:
-                return RDBStorage(formatted, engine_kwargs={"connect_args": _connect_args(url)})
-            except Exception as error:  # errors of drivers have no common base
-                # Another process makes the same tables at this moment.
-                if not re.search("already exists|duplicate key|UNIQUE constraint", str(error)):
-                    raise
-            time.sleep(pause)
-        return RDBStorage(formatted, engine_kwargs={"connect_args": _connect_args(url)})
-
-    return open_it
+def open_database(url: str) -> BaseStorage:
+    """Open a database, and make its tables if need be."""
+    storage = _opened(url)
+    # Who forgets a study leaves no connections open; a fork that ends spares its parent's.
+    weakref.finalize(storage, storage.engine.dispose).atexit = False
+    return storage
 
 
-def close_connections(storage: RDBStorage) -> None:
+def _opened(url: str) -> RDBStorage:
+    from optuna.storages import RDBStorage  # SQLAlchemy loads here
+
+    # Optuna formats URLs because of {SCHEMA_VERSION}: other braces have to be doubled.
+    kept = "{SCHEMA_VERSION}"
+    parts = _with_driver(url).split(kept)
+    formatted = kept.join(part.replace("{", "{{").replace("}", "}}") for part in parts)
+    for pause in (0.1, 0.5, 2.0):
+        try:
+            return RDBStorage(formatted, engine_kwargs={"connect_args": _connect_args(url)})
+        except Exception as error:  # errors of drivers have no common base
+            # Another process makes the same tables at this moment.
+            if not re.search("already exists|duplicate key|UNIQUE constraint", str(error)):
+                raise
+        time.sleep(pause)
+    return RDBStorage(formatted, engine_kwargs={"connect_args": _connect_args(url)})
+
+
+def close_connections(storage: Any) -> None:
     """Close the connections that this thread and the pool hold."""
     storage.remove_session()
     storage.engine.dispose()

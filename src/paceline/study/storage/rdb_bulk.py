@@ -168,9 +168,10 @@ class BulkWriter:
 
         Records of a trial that another process has ended are left out: that end stands. ``study``
         is the storage's id. ``records`` are in their order; those of a trial that begins here are
-        part of its first one (``folded``). ``ids`` are trials' numbers -> the storage's ids, as far
-        as they are known. Returns the ids of all trials met that have not ended, by the numbers of
-        the records; ``given`` has the numbers that the storage gave to those that begin.
+        part of its first one, as ``WriteBehind`` has joined them. ``ids`` are trials' numbers ->
+        the storage's ids, as far as they are known. Returns the ids of all trials met that have not
+        ended, by the numbers of the records; ``given`` has the numbers that the storage gave to
+        those that begin.
 
         Raises:
             KeyError: There is no such study or trial any more.

@@ -8,9 +8,9 @@ what a type cannot say (that a trial's study exists) is checked where values are
 | a line of a journal | ``JournalRecord`` | ``journal_storage.JournalReplay`` |
 | the attribute ``paceline`` of a study | ``StudyMeta`` | ``metadata.check_meta`` |
 | the attributes of a trial | ``TrialAttributes`` | ``trial_codec.check_attributes`` |
-| the list of saved models | ``ManifestEntry`` | ``tuner/checkpoint/best_models.py`` |
-| the header of a checkpoint | ``Checkpoint`` | ``tuner/checkpoint/files.py`` |
-| its facts | ``SearchFacts``, ``TrialsFacts``, ``VariablesFacts`` | ``tuner/checkpoint`` |
+| the list of saved models | in ``tuner/checkpoint/trial_variables.py`` | there |
+| what a checkpoint has of a study | ``StudyFacts`` | ``tuner/checkpoint/files.py`` |
+| the other facts of a checkpoint | with their owners in ``tuner`` and ``executor`` | there |
 | what a search did when | in ``study/timeline.py`` | there |
 | the last ensemble | in ``study/ensemble_record.py`` | there |
 | results of ``paceline bench`` | in ``benchmark/records.py`` | there |
@@ -18,17 +18,15 @@ what a type cannot say (that a trial's study exists) is checked where values are
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, MsgspecError, Struct, UnsetType, field
+from msgspec import Meta, MsgspecError, Struct, defstruct, field
 
-Count = Annotated[int, Meta(ge=0, le=2**53)]  # of trials, epochs, examples, bytes
-Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]  # of 64 bits, as a bound or a choice
-#: A float as ``trial_codec.plain`` writes it: JSON has no NaN and no infinities.
-Real = float | Literal["nan", "inf", "-inf"]
+from paceline.records import BatchShape, Count, Scalar, Text, Whole
+from paceline.study.trial import STORED
+
 UNREADABLE = (MsgspecError, ValueError, RecursionError)  # errors of msgspec 0.19 are no ValueErrors
-Scalar = bool | Whole | float | str | None
-Text = str | None
 State = Literal[0, 1, 2, 3, 4]  # optuna.trial.TrialState
 OneAttribute = Annotated[dict[str, Any], Meta(min_length=1, max_length=1)]
 
@@ -144,34 +142,12 @@ JournalRecord = _OfStudies | _OfTrials | SetTrialUserAttr | SetTrialSystemAttr |
 # -- what Paceline keeps in a study ----------------------------------------------------------------
 
 
-class _Facts(Struct):
-    """What is kept of a trial that has ended and of one under way alike."""
-
-    plan: Text = None
-    not_packed: Text = None
-    worker: Text = None
-    best_epoch: Count | None = None
-    continues: Count | None = None
-    continued_at: Count | None = None
-    batch: BatchShape | None = None
-
-
-class TrialAttributes(_Facts):
-    """Attributes of a trial in storage. Others are of other programs, and of any type."""
-
-    hparams: dict[str, Scalar] = {}
-    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    epochs: Count = 0
-    seconds: Real = 0.0
-    program: Text = None
-    error: Text = None
-    rejected: Text = None
-    enqueued: bool = False
-    history: dict[str, list[Real]] = {}
-    members: list[list[Real]] = []
-    value: Real | None = None
-    costs: dict[str, float | str] = {}
-    draw: Count = 0
+#: Attributes of a trial in storage. Others are of other programs, and of any type. ``draw`` is that
+#: of random search.
+TrialAttributes = defstruct(
+    "TrialAttributes",
+    [(name, stored.kind, stored.default) for name, stored in STORED.items()] + [("draw", Count, 0)],
+)
 
 
 class StoredParameter(Struct):
@@ -204,16 +180,6 @@ class StoredSearch(Struct):
     steps_per_epoch: Count | None = None
     initial_epoch: Count | None = None
     validation_freq: Count | list[Count] | None = None
-
-
-class BatchShape(Struct):
-    """Shapes and dtypes of a batch, as ``data.arrays.shapes_to_json`` writes them."""
-
-    shape: list[Count] | UnsetType = UNSET
-    dtype: str | UnsetType = UNSET
-    entries: dict[str, BatchShape] | UnsetType = field(default=UNSET, name="dict")
-    items: list[BatchShape] | UnsetType = field(default=UNSET, name="list")
-    parts: list[BatchShape] | UnsetType = field(default=UNSET, name="tuple")
 
 
 class StudyMeta(Struct):
@@ -251,31 +217,17 @@ class StudyMeta(Struct):
 # -- what Paceline keeps beside a study ------------------------------------------------------------
 
 
-class ManifestEntry(Struct):
-    """A saved model: the trial's file, and what the file holds."""
-
-    file: Annotated[str, Meta(pattern=r"^trial-\d{1,16}-epoch-\d{1,16}\.(keras|weights\.h5)$")]
-    epoch: Annotated[int, Meta(ge=1, le=2**53)]
-    value: float
-    sha256: str
-
-
 Number = Annotated[str, Meta(pattern=r"^\d{1,16}$")]  # of a trial or a job, as a key of JSON
 Numbers = list[Count]
 
 
-class OpenTrial(_Facts, kw_only=True):
+_OPEN = [(name, stored.kind) for name, stored in STORED.items() if "open" in stored.forms]
+
+
+class OpenTrial(defstruct("_OpenTrial", _OPEN), kw_only=True):
     """A trial under way, as ``trial_codec.to_json`` writes it."""
 
-    seed: Count
-    epochs: Count
-    seconds: Real
     state: Literal["running", "paused"]
-    value: Real | None
-    history: dict[str, list[Real]]
-    members: list[list[Real]]
-    hparams: dict[str, Scalar]
-    program: Text
 
 
 class FamilyFacts(Struct):
@@ -302,163 +254,48 @@ class StudyFacts(Struct):
     parents: dict[str, list[Count | list[Count]]] = {}
 
 
-class ProgramFacts(Struct):
-    """The program of a group of trials."""
-
-    plan: str
-    slots: Annotated[int, Meta(ge=1, le=2**20)]
-    quick: Annotated[int, Meta(ge=0, le=2)]  # ``Effort``
-    layout: tuple[Count, Count] | None
-
-
-class RoleFacts(Struct):
-    """The inputs of a group's step."""
-
-    constants: Count
-    observed: Numbers
-    lifted: Numbers
-    settled: bool
-    widened: bool
-
-
-class CallbackFacts(Struct):
-    """What a callback held; see ``pack/callbacks/state.py``."""
-
-    attributes: dict[str, Any]
-    kind: str = field(name="class")
-    lost: list[str] = []
-    length: Count = 0
-
-
-class DriverFacts(Struct):
-    """What the callbacks of one trial held."""
-
-    callbacks: list[CallbackFacts]
-
-
-class GroupFacts(Struct):
-    """A group of trials that share a program; see ``executor/snapshot.py``."""
-
-    name: str
-    example: Count | None
-    seen: Count
-    trials: Count
-    most_slots: Count | None
-    program: ProgramFacts | None
-    met: Count
-    roles: list[RoleFacts]
-    packs: list[Annotated[list[Count | None], Meta(max_length=2**20)]]
-    queue: Numbers
-    parked: Numbers
-    epochs: dict[Number, Count]
-    callbacks: dict[Number, DriverFacts] = {}
-    logs: dict[Number, dict[Number, Count]] = {}  # callback -> bytes before its trial began
-    held: dict[Number, Count] = {}  # elsewhere: the epoch of the state that is held
-    best: dict[Number, float | None] = {}  # elsewhere: the best value until now
-
-
-class PackFacts(Struct):
-    """All groups, and the devices that their programs were made for."""
-
-    device: list[Any]
-    founders: Numbers
-    groups: list[GroupFacts]
-
-
-class FitFacts(Struct):
-    """The trial that Keras' ``fit`` trains; see ``executor/fit_state.py``."""
-
-    job: Count
-    epoch: Count
-    random: Annotated[list[Any], Meta(min_length=5, max_length=5)]
-    callbacks: list[CallbackFacts] = []
-
-
-class MemberFacts(Struct):
-    """How far the members of a trial are; see ``tuner/members.py``."""
-
-    complete: Count
-    trained: list[tuple[Count, Count]]
-    waiting: Numbers
-    verdict: str
-    reports: list[tuple[Count, Count, dict[str, float]]]
-    seconds: float
-    wall: list[tuple[Count, float]]
-    held: tuple[Count, Count] | None
-    latest: list[tuple[Count, dict[str, float]]]
-    ended: Numbers
-
-
-class RunningFacts(Struct):
-    """A trial that runs or is paused; see ``RunningTrial``."""
-
-    epochs: Count
-    epoch: Count = 0
-    seconds: float = 0.0
-    plan: Text = None
-    program: Text = None
-    not_packed: Text = None
-    worker: Text = None
-    wall: float = 0.0
-
-
-class BestFacts(Struct):
-    """Values, epochs and sizes of the weights that are held; see ``BestModels``."""
-
-    open: dict[Number, tuple[float, Count, Count, Count]]
-    complete: dict[Number, tuple[float, Count, Count, Count]]
-
-
-class SearchFacts(Struct):
-    """A search between two rounds; see ``tuner/search_state.py``."""
+class FactsOfStudy(Struct):
+    """The part of a search's checkpoint that the study reads; see ``tuner/search_state.py``."""
 
     study: StudyFacts
-    packs: PackFacts | None
-    trials: dict[Number, RunningFacts]
-    trial_epochs: Count
-    n_begun: Count
-    best: BestFacts
-    pruner: Any
-    succeeded: Count
-    fit: FitFacts | None
-    teams: dict[Number, MemberFacts]
-    n_extra: Count
-    limit: tuple[Count | str | None, Count | None]
-    owed: Count | None
-    go_on: tuple[list[Count] | None, Numbers]
-    key: dict[str, Any] = {}
 
 
-class HandedOverFacts(OpenTrial, kw_only=True):
-    """A trial that a worker left; see ``tuner/checkpoint/trial_variables.py``."""
+# -- what is wrong with a value that was read ------------------------------------------------------
 
-    at: tuple[Count, float]
-    sizes: Numbers
-    best: tuple[Count, float] | None
-    best_sizes: Numbers
+_AT = re.compile(r"^(?P<what>.*?)(?: - at (?:key in )?`(?P<path>.*)`)?$", re.S)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
-class TrialsFacts(Struct):
-    """The running trials of one worker of several."""
+def why(error: Exception, value: Any = None, what: str = "it") -> str:
+    """Return what msgspec found wrong: the field, what it holds, what was expected.
 
-    shared: bool  # always true; msgspec 0.19 knows no Literal of a bool
-    trials: dict[Number, HandedOverFacts]
-    key: dict[str, Any] = {}
+    ``value`` was compared with a type, and the part of it that is wrong is shown; ``what`` is its
+    name in messages. The error may be another one of reading.
+    """
+    match = _AT.match(str(error))
+    said, path = (match["what"], match["path"]) if match is not None else (str(error), None)
+    said = said.replace("`", "") or type(error).__name__
+    said = said[:1].lower() + said[1:] if said[1:2].islower() else said
+    if path is None:
+        return f"{what} is {shown(value)}: {said}" if value is not None else said
+    steps = list(_STEP.finditer(path))
+    name = "".join(step[0] for step in steps).removeprefix(".")
+    name = f"{what}, {name}" if what != "it" else name
+    if said.startswith("object missing"):
+        return f"{name}: {said}"
+    found: Any = value
+    for step in steps:
+        try:
+            found = found[step[1]] if step[1] is not None else found[int(step[2])]
+        except (KeyError, IndexError, TypeError):
+            return f"{name}: {said}"
+    return f"{name} is {shown(found)}: {said}"
 
 
-class VariablesFacts(Struct):
-    """The last variables of one trial."""
-
-    number: Count
-    epoch: Count
-    sizes: Numbers
-    value: float | None = None
-
-
-class Checkpoint(Struct):
-    """The header of a checkpoint; its facts are of one of the types above, or empty."""
-
-    format: Any
-    kinds: dict[str, tuple[str, list[Count]]]
-    facts: dict[str, Any]
-    beside: list[str] = []
+def shown(value: Any) -> str:
+    """Return a value as a message shows it: in ASCII, and short."""
+    try:
+        text = ascii(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits; nesting without end
+        return f"a {type(value).__name__} too large to show"
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -8,6 +8,7 @@ import shlex
 import threading
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -22,7 +23,7 @@ from optuna.trial import FrozenTrial
 from paceline.errors import PacelineError, StorageError, StudyError
 from paceline.program.files import as_shown
 from paceline.study.metadata import META, StoredStudy, check_meta
-from paceline.study.objective import Direction
+from paceline.study.objectives import Direction
 from paceline.study.samplers.values import n_missing
 from paceline.study.storage.folder import check_writable
 from paceline.study.storage.journal import HOW_TO_REPAIR, JournalFile
@@ -33,7 +34,7 @@ from paceline.study.storage.rdb import (
     close_connections,
     has_tables,
     hide_password,
-    opener,
+    open_database,
     sqlite_path,
 )
 from paceline.study.trial_codec import check_attributes, check_values, is_ours
@@ -42,51 +43,22 @@ if TYPE_CHECKING:
     from paceline.study.storage.rdb_bulk import BulkWriter
 
 
-class StudyStorage:
+class StudyStorage(ABC):
     """One storage, opened when something is to be read, made when something is to be written.
 
     Methods raise StorageError where the storage cannot be opened, read, made or written.
     """
 
-    def __init__(
-        self,
-        label: str,
-        opener: Callable[[], BaseStorage],
-        *,
-        is_there: Callable[[], bool] = lambda: True,
-        check: Callable[[], None] = lambda: None,
-        prepare: Callable[[], None] = lambda: None,
-        batch: Callable[[Callable[[], None] | None], AbstractContextManager[None]] | None = None,
-        turn: AbstractContextManager[Any] | None = None,
-        closer: Callable[[Any], None] = lambda _: None,
-        hide: Callable[[str], str] = hide_password,
-        linger: float = 5.0,
-    ) -> None:
-        """Make a storage that is not opened yet; use ``StudyStorage.of``.
+    # Seconds for which a record may wait for others. A call of a database takes milliseconds of
+    # processor time, and a trial that begins and ends within ``linger`` takes one call.
+    linger = 5.0
+    whole = False  # whether a batch that fails has left nothing behind
+    # A lock that a thread holds while it reads, where threads must take turns.
+    turn: AbstractContextManager[Any] = contextlib.nullcontext()
 
-        Args:
-            label: Its name in messages; holds no password.
-            opener: Opens it; may make it.
-            is_there: Whether it exists, so that it can be opened without making anything.
-            check: Raises StorageError where it does not exist and could not be made.
-            prepare: Makes the folders that it needs.
-            batch: Given ``written`` of ``StudyStorage.batch``, a block inside which writes go out
-                together, when it ends, or not at all; None
-                where each goes out by itself.
-            turn: A lock that a thread holds while it reads, where threads must take turns.
-            closer: Closes the connections of an opened one.
-            hide: Shows passwords in a text as stars.
-            linger: Seconds for which a record may wait for others. A call of a database takes
-                milliseconds of processor time, and a trial that begins and ends within ``linger``
-                takes one call.
-        """
-        self.label = label
-        self.linger = linger
-        self.turn = turn or contextlib.nullcontext()
-        self._batch, self._closer, self._hide = batch, closer, hide
-        self._opener, self._is_there = opener, is_there
-        self._check = check
-        self._prepare = prepare
+    def __init__(self, label: str, path: Path | None = None) -> None:
+        self.label = label  # its name in messages; holds no password
+        self._path = path  # of its file, for one that is a file
         self._storage: BaseStorage | None = None
         self._rows: BulkWriter | None = None
         self._has_rows: bool | None = None  # None: not looked at yet
@@ -99,9 +71,9 @@ class StudyStorage:
         ``<directory>/<study>/journal.log``.
         """
         if storage is None:
-            return _journal(directory / study / "journal.log")
+            return _JournalFile(directory / study / "journal.log")
         if isinstance(storage, BaseStorage):
-            return cls(type(storage).__name__, lambda: storage)
+            return _GivenStorage(storage)
         if not isinstance(storage, str):
             raise StorageError(
                 f"storage is {storage!r}; pass journal:PATH, an Optuna URL such as "
@@ -111,21 +83,16 @@ class StudyStorage:
             path = storage.removeprefix("journal:").strip()
             if not path:
                 raise StorageError("storage is 'journal:'; name the file, as in journal:study.log.")
-            return _journal(Path(path).expanduser())
-        return _database(storage)
+            return _JournalFile(Path(path).expanduser())
+        return _Database(storage)
 
     @property
     def storage(self) -> BaseStorage:
         """The storage, opened."""
         if self._storage is None:
             with self.errors("opened"), quiet_optuna(), uncollected():
-                self._storage = self._opener()
+                self._storage = self._open()
         return self._storage
-
-    @property
-    def whole(self) -> bool:
-        """Whether a batch that fails has left nothing behind."""
-        return self._batch is not None
 
     @property
     def rows(self) -> BulkWriter | None:
@@ -147,7 +114,7 @@ class StudyStorage:
 
         ``written`` is called when others can read them, where the disk may have them later.
         """
-        return contextlib.nullcontext() if self._batch is None else self._batch(written)
+        return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -171,14 +138,32 @@ class StudyStorage:
 
     def compact(self) -> None:
         """Leave a long journal so that the next reader is quicker; others stay as they are."""
-        with contextlib.suppress(OSError, LookupError, PacelineError):
-            if isinstance(self._storage, JournalStorage):
-                self._storage.compact()
+        return
 
     def close(self) -> None:
         """Close the connections of a database; the next call opens new ones."""
-        if self._storage is not None:
-            self._closer(self._storage)
+        return
+
+    # What differs between storages
+
+    @abstractmethod
+    def _open(self) -> BaseStorage:
+        """Open it, and make it if need be."""
+
+    def _is_there(self) -> bool:
+        """Whether it exists, so that it can be opened without making anything."""
+        return self._path is None or self._path.is_file()
+
+    def _check(self) -> None:
+        """Raise StorageError where it does not exist and could not be made."""
+        if self._path is not None:
+            check_writable(self._path.parent, self.label)
+
+    def _hide(self, text: str) -> str:
+        """Show passwords in a text as stars."""
+        return hide_password(text)
+
+    # Studies
 
     def find(self, name: str) -> int | None:
         """Return the storage's id of a study; None when there is no such study. Writes nothing."""
@@ -275,7 +260,8 @@ class StudyStorage:
         Raises StudyError where another process has just made a study of this name.
         """
         with self.errors("written"), quiet_optuna():
-            self._prepare()
+            if self._path is not None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
             storage = self.storage
             wanted = [
                 StudyDirection.MAXIMIZE if each == "maximize" else StudyDirection.MINIMIZE
@@ -321,6 +307,74 @@ class StudyStorage:
                 f"storage {self.label} cannot be {done}: {text.rstrip('.')}. Check the path or the "
                 "URL, and that it may be written."
             ) from None
+
+
+class _GivenStorage(StudyStorage):
+    """A storage that the user has opened."""
+
+    def __init__(self, storage: BaseStorage) -> None:
+        super().__init__(type(storage).__name__)
+        self._storage = self._given = storage
+
+    def _open(self) -> BaseStorage:
+        return self._given
+
+
+class _JournalFile(StudyStorage):
+    """A journal in a file."""
+
+    linger, whole = 0.1, True
+
+    def __init__(self, path: Path) -> None:
+        absolute = path.absolute()  # a user's function may change the working directory
+        super().__init__(f"journal:{as_shown(path)}", absolute)
+        self._file = JournalFile(absolute)
+        self.turn = self._file.turn
+
+    def batch(self, written: Callable[[], None] | None = None) -> AbstractContextManager[None]:
+        return self._file.batch(written)
+
+    def compact(self) -> None:
+        with contextlib.suppress(OSError, LookupError, PacelineError):
+            if isinstance(self._storage, JournalStorage):
+                self._storage.compact()
+
+    def _open(self) -> BaseStorage:
+        return JournalStorage(self._file)
+
+    def _check(self) -> None:
+        path = self._file.path
+        if path.is_dir():
+            raise StorageError(f"storage {self.label} is a folder; name a file in it.")
+        if path.exists() and not path.is_file():  # another process may have made it just now
+            raise StorageError(f"storage {self.label} is no file; name another.")
+        super()._check()
+
+
+class _Database(StudyStorage):
+    """A database, by its URL."""
+
+    def __init__(self, url: str) -> None:
+        label, path = check_url(url), sqlite_path(url)
+        if path is not None:
+            label = label.replace(str(path), str(as_shown(path)))
+        super().__init__(label, path)
+        self._url, self._hider, self._made = url, Hider(url), False
+
+    def close(self) -> None:
+        if self._storage is not None:
+            close_connections(self._storage)
+
+    def _open(self) -> BaseStorage:
+        return open_database(self._url)
+
+    def _is_there(self) -> bool:
+        # Optuna makes tables when it opens a database, and SQLite the file: too soon for a reader.
+        self._made = super()._is_there() and (self._made or has_tables(self._url))
+        return self._made
+
+    def _hide(self, text: str) -> str:
+        return self._hider(text)
 
 
 class _QuietOptuna:
@@ -378,63 +432,6 @@ def uncollected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _journal(path: Path) -> StudyStorage:
-    label = f"journal:{as_shown(path)}"
-    path = path.absolute()  # a user's function may change the working directory
-    file = JournalFile(path)
-
-    def check() -> None:
-        if path.is_dir():
-            raise StorageError(f"storage {label} is a folder; name a file in it.")
-        if path.exists() and not path.is_file():  # another process may have made it just now
-            raise StorageError(f"storage {label} is no file; name another.")
-        check_writable(path.parent, label)
-
-    return StudyStorage(
-        label,
-        lambda: JournalStorage(file),
-        is_there=path.is_file,
-        check=check,
-        prepare=lambda: path.parent.mkdir(parents=True, exist_ok=True),
-        batch=file.batch,
-        turn=file.turn,
-        linger=0.1,
-    )
-
-
-def _database(url: str) -> StudyStorage:
-    label, path = check_url(url), sqlite_path(url)
-    if path is not None:
-        label = label.replace(str(path), str(as_shown(path)))
-    made = False
-
-    def is_there() -> bool:
-        nonlocal made
-        if path is not None and not path.is_file():
-            return False
-        # Optuna makes tables when it opens a database, and SQLite the file: too soon for a reader.
-        made = made or has_tables(url)
-        return made
-
-    def check() -> None:
-        if path is not None:
-            check_writable(path.parent, label)
-
-    def prepare() -> None:
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-
-    return StudyStorage(
-        label,
-        opener(url),
-        closer=close_connections,
-        hide=Hider(url),
-        is_there=is_there,
-        check=check,
-        prepare=prepare,
-    )
 
 
 class Stopwatch:

@@ -23,11 +23,10 @@ from paceline.study.storage.events import (
     TrialAnnotated,
     TrialCreated,
     TrialFinished,
-    TrialOwner,
     TrialTaken,
 )
 from paceline.study.storage.storage import Stopwatch, StudyStorage
-from paceline.study.trial_codec import OPTUNA_STATES, folded, identity, kept_attributes
+from paceline.study.trial_codec import OPTUNA_STATES, identity, kept_attributes
 
 if TYPE_CHECKING:
     from paceline.study.storage.rdb_bulk import BulkWriter
@@ -46,8 +45,8 @@ class WriteBehind:
         store: Where the records end up; nothing is written before ``start``.
         note: Called with a line of text when the storage stops answering, and when it answers
             again.
-        owner: Asked before a trial is written that the storage has not numbered; None where no
-            other worker can take this one for dead.
+        still_mine: Whether no other worker has taken this one for dead, asked before a trial is
+            written that the storage has not numbered; None where none can.
         look: Called now and then by the thread; what it raises is no trouble of the records.
     """
 
@@ -67,12 +66,13 @@ class WriteBehind:
         store: StudyStorage,
         *,
         note: Callable[[str], None] = LOGGED,
-        owner: TrialOwner | None = None,
+        still_mine: Callable[[], bool] | None = None,
         look: Callable[[], None] | None = None,
     ) -> None:
         # Time of the calling threads; processor time of the writing thread so far.
         self.stopwatch, self.cpu_seconds = Stopwatch(), 0.0
-        self._store, self._note, self._owner, self._look = store, note, owner, look
+        self._store, self._note, self._look = store, note, look
+        self._still_mine = still_mine
         self._next_look, self._study = 0.0, 0
         # Trials that were begun while the storage did not answer, and have another number there.
         self._numbers: dict[int, int] = {}
@@ -94,7 +94,7 @@ class WriteBehind:
         self._error: PacelineError | None = None
         self._thread: threading.Thread | None = None
         self._noted_trouble = False
-        # Whether the owner has lost what it began without the storage; it never gets that back.
+        # Whether this worker has lost what it began without the storage; it never gets that back.
         self._taken_over = False
         self._dropped: set[int] = set()
 
@@ -267,7 +267,7 @@ class WriteBehind:
     def _write_batches(self) -> None:
         began = time.thread_time()
         while batch := self._next_batch():
-            count, left = len(batch), collections.deque(folded(batch))
+            count, left = len(batch), collections.deque(_folded(batch))
             tries = 0
             while not self._written(left):
                 wait = self.WAITS[min(tries, len(self.WAITS) - 1)]
@@ -409,8 +409,8 @@ class WriteBehind:
         return record.number in self._dropped
 
     def _is_still_mine(self) -> bool:
-        if self._owner is not None and not self._taken_over:
-            self._taken_over = not self._owner.still_mine()
+        if self._still_mine is not None and not self._taken_over:
+            self._taken_over = not self._still_mine()
         return not self._taken_over
 
     def _number(self, written: Iterable[Record]) -> None:
@@ -478,3 +478,31 @@ class WriteBehind:
 def _raised_again(error: PacelineError) -> PacelineError:
     """Return a copy of an error, so that each raise has a traceback of its own."""
     return type(error)(*error.args)
+
+
+def _folded(batch: list[Record]) -> list[Record]:
+    """Return a batch in which each new trial's later records are part of its first one.
+
+    A slow storage (SQLite syncs the disk for every call) gets large batches, in which many trials
+    begin and end: each of them then takes one call instead of some twenty.
+    """
+    new: dict[int, FrozenTrial] = {}
+    others: list[Record] = []
+    for record in batch:
+        if isinstance(record, TrialCreated):
+            new[record.number] = record.template
+        if isinstance(record, TrialCreated | StudyDescribed) or record.number not in new:
+            others.append(record)
+            continue
+        template = new[record.number]
+        match record:
+            case EpochReported(_, epoch, value):
+                template.intermediate_values[epoch] = value
+            case TrialAnnotated(_, attrs):
+                template.user_attrs = {**template.user_attrs, **attrs}
+            case TrialFinished(_, state, values, attrs, when, noted):
+                template.user_attrs = {**template.user_attrs, **attrs}
+                template.system_attrs = {**template.system_attrs, **noted}
+                template.state, template.values = OPTUNA_STATES[state], values
+                template.datetime_complete = when
+    return others

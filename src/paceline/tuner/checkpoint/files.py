@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -35,7 +35,7 @@ from safetensors.numpy import save_file
 
 from paceline.errors import StudyError, UsageError
 from paceline.program.files import as_shown, file_digest, replace_durably, temporary_beside
-from paceline.study.storage import schema, schema_errors
+from paceline.study.storage import schema
 from paceline.study.trial_codec import plain
 
 #: The format of the facts that this version writes and reads.
@@ -51,16 +51,57 @@ _NAME = re.compile(r"checkpoint-(\d{6,})-([0-9a-f]{16})\.safetensors")
 _SHARED = re.compile(r"paused-[0-9.]+-([0-9a-f]{16})\.safetensors")
 
 
-@dataclass
-class Snapshot:
-    """A search between two epochs."""
+F = TypeVar("F")
+G = TypeVar("G")
 
-    facts: dict[str, Any] = field(default_factory=dict)  # JSON values
+
+@dataclass
+class Snapshot(Generic[F]):
+    """What a checkpoint holds."""
+
+    facts: F  # of its owner, a Struct; JSON values as they are written and read
     arrays: dict[str, np.ndarray] = field(default_factory=dict)  # on the host; not changed any more
     # Key -> arrays by name that go to a file of their own, which checkpoints share: under a key are
     # the same arrays for as long as this process lives. A key is made of digits and dots. A
     # snapshot that was read has these arrays among ``arrays``.
     shared_files: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+
+    def encoded(self) -> Snapshot[dict[str, Any]]:
+        """A copy as it is written: arrays in the facts are among the others, by name."""
+        arrays = dict(self.arrays)
+
+        def put(value: Any) -> Any:
+            if isinstance(value, float):  # NumPy's float64
+                return float(value)
+            name = f"facts.{len(arrays)}"
+            arrays[name] = np.asarray(value)
+            return name
+
+        facts = msgspec.to_builtins(self.facts, str_keys=True, enc_hook=put)
+        return Snapshot(facts, arrays, self.shared_files)
+
+    def decoded(self, kind: type[G]) -> Snapshot[G]:
+        """The inverse of ``encoded``; raises ``schema.UNREADABLE`` for facts of another kind."""
+
+        def get(_: type, value: Any) -> np.ndarray:
+            if isinstance(value, float):  # a float64 without a shape
+                return np.asarray(value)
+            if not isinstance(value, str) or value not in self.arrays:
+                raise ValueError(f"there is no array {value!r}")
+            return self.arrays[value]
+
+        facts = msgspec.convert(self.facts, kind, str_keys=True, dec_hook=get)
+        return Snapshot(facts, self.arrays, self.shared_files)
+
+
+class CheckpointHeader(msgspec.Struct):
+    """The header of a checkpoint file."""
+
+    format: Any
+    facts: dict[str, Any]
+    # Array -> dtype and shape, of arrays whose dtype is none of NumPy's own.
+    kinds: dict[str, tuple[str, list[schema.Count]]] = {}
+    beside: list[str] = []  # names of shared files that belong to it
 
 
 @dataclass(eq=False, repr=False)
@@ -80,7 +121,7 @@ class CheckpointManager:
         """Whether no checkpoint is being written."""
         return self._writing is None or self._writing.done()
 
-    def save(self, snapshot: Snapshot) -> None:
+    def save(self, snapshot: Snapshot[dict[str, Any]]) -> None:
         """Writes a snapshot in a thread of its own; waits for the snapshot before it."""
         self.flush()
         if self._thread is None:
@@ -127,7 +168,7 @@ class CheckpointManager:
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
-    def load(self) -> Snapshot | None:
+    def load(self) -> Snapshot[dict[str, Any]] | None:
         """The newest checkpoint that is whole; None where there is none."""
         found = self._found()
         for at, (_, digest, path) in enumerate(found):
@@ -143,7 +184,7 @@ class CheckpointManager:
         """Whether there is a checkpoint file, damaged or not."""
         return bool(self._found())
 
-    def _write(self, snapshot: Snapshot) -> None:
+    def _write(self, snapshot: Snapshot[dict[str, Any]]) -> None:
         found = self._found()
         number = found[0][0] + 1 if found else 1
         before, self._shared = self._shared, {}
@@ -159,7 +200,7 @@ class CheckpointManager:
         kept = [_shared_of(path) for _, _, path in found[: KEPT - 1]]
         self._drop_shared({*names, *(name for others in kept for name in others)})
 
-    def _read(self, path: Path, digest: str) -> tuple[Snapshot | None, str]:
+    def _read(self, path: Path, digest: str) -> tuple[Snapshot[dict[str, Any]] | None, str]:
         """A checkpoint with the arrays of its shared files; or None, and why it cannot be read."""
         snapshot, why = load_checkpoint(path, digest)
         if snapshot is None:
@@ -192,7 +233,7 @@ class CheckpointManager:
 
 
 def save_checkpoint(
-    folder: Path, stem: str, snapshot: Snapshot, *, shared: Sequence[str] = ()
+    folder: Path, stem: str, snapshot: Snapshot[dict[str, Any]], *, shared: Sequence[str] = ()
 ) -> Path:
     """Writes the facts and arrays of a snapshot to a file of its own, whole or not at all.
 
@@ -202,16 +243,17 @@ def save_checkpoint(
     """
     folder.mkdir(parents=True, exist_ok=True)
     _tidy(folder)  # a process that was killed here may have left a temporary file
-    arrays, kinds = {}, {}
+    arrays, header = {}, CheckpointHeader(FORMAT, snapshot.facts, beside=list(shared))
     for name, array in snapshot.arrays.items():
         arrays[name] = np.asarray(array, order="C")
         if array.dtype.isbuiltin != 1:  # bfloat16 and its like are not NumPy's own
-            kinds[name] = [array.dtype.name, list(array.shape)]
+            header.kinds[name] = array.dtype.name, list(array.shape)
             arrays[name] = np.frombuffer(arrays[name].tobytes(), np.uint8)
-    facts = {"format": FORMAT, "kinds": kinds, "facts": snapshot.facts, "beside": list(shared)}
     try:
         with temporary_beside(folder / stem) as temporary:
-            save_file(arrays, temporary, {"paceline": json.dumps(facts)})
+            # Not by msgspec, which writes null for NaN.
+            text = json.dumps(msgspec.structs.asdict(header))
+            save_file(arrays, temporary, {"paceline": text})
             path = folder / f"{stem}-{file_digest(temporary)[:16]}.safetensors"
             replace_durably(temporary, path)
     except BaseException:
@@ -230,7 +272,7 @@ def _tidy(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot | None, str]:
+def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot[dict[str, Any]] | None, str]:
     """Reads a file of ``save_checkpoint``: the snapshot and "", or None and why it cannot be read.
 
     ``digest`` is the beginning of its SHA-256, which its name ends with.
@@ -241,7 +283,7 @@ def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot | None, str]:
             return None, "is damaged"
         with safe_open(path, framework="numpy") as file:
             held = json.loads((file.metadata() or {})["paceline"])
-            header = msgspec.convert(held, schema.Checkpoint)
+            header = msgspec.convert(held, CheckpointHeader)
             if header.format != FORMAT:
                 found = f"is of format {header.format!r}, this version reads format {FORMAT} (go on"
                 return None, f"{found} with the version of Paceline that wrote it)"
@@ -249,7 +291,7 @@ def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot | None, str]:
             arrays = {name: _array(file.get_tensor(name), header.kinds, name) for name in names}
         return Snapshot(header.facts, arrays), ""
     except (msgspec.ValidationError, RecursionError) as error:
-        return None, f"cannot be read ({schema_errors.why(error, held)})"
+        return None, f"cannot be read ({schema.why(error, held)})"
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         return None, f"cannot be read ({type(error).__name__}: {error})"
 
@@ -259,7 +301,7 @@ def _shared_of(path: Path) -> list[str]:
     try:
         with safe_open(path, framework="numpy") as file:
             held = json.loads((file.metadata() or {})["paceline"])
-        return msgspec.convert(held, schema.Checkpoint).beside
+        return msgspec.convert(held, CheckpointHeader).beside
     except (OSError, SafetensorError, KeyError, *schema.UNREADABLE):
         return []
 
@@ -272,13 +314,12 @@ def _array(array: np.ndarray, kinds: Mapping[str, Any], name: str) -> np.ndarray
 
 
 class SavePolicy:
-    """Says when a checkpoint of a search is due, and writes it.
-
-    ``key``, JSON values, is what a search must share with this one to go on with its checkpoints.
-    """
+    """Says when a checkpoint of a search is due, and writes it."""
 
     def __init__(self, checkpoints: CheckpointManager, key: Mapping[str, Any]) -> None:
-        self._checkpoints, self._key = checkpoints, plain(dict(key))
+        self._checkpoints = checkpoints
+        # JSON values that a search must have in common with this one to go on with its checkpoints.
+        self.key: Mapping[str, Any] = plain(dict(key))
         self._every = seconds_between()
         self._next = 0.0  # the first one is due at once
         self.seconds = 0.0  # that the search has waited for its checkpoints
@@ -292,13 +333,14 @@ class SavePolicy:
         """Makes the next checkpoint due at once."""
         self._next = 0.0
 
-    def save(self, snapshot: Snapshot) -> None:
-        """Writes a snapshot in the background."""
-        snapshot.facts["key"] = self._key
-        self._checkpoints.save(snapshot)
+    def save(self, snapshot: Snapshot[Any]) -> None:
+        """Writes a snapshot in the background; the facts may change meanwhile."""
+        written = snapshot.encoded()
+        written.facts["key"] = self.key
+        self._checkpoints.save(written)
         # The first snapshot is waited for: with it, a search that goes on knows which trials have
         # begun since.
-        if not snapshot.arrays:
+        if not written.arrays:
             self._checkpoints.flush()
 
     @contextlib.contextmanager
@@ -310,43 +352,31 @@ class SavePolicy:
         self.seconds += now - began
         self._next = now + max(self._every, _REPAYS * (now - began) if self._every else 0.0)
 
-    def load(self, note: Callable[[str], None]) -> Snapshot | None:
+    def load(self, kind: type[F], note: Callable[[str], None]) -> Snapshot[F] | None:
         """The last snapshot; None, and a note says why, where this search cannot go on with it.
 
-        Raises StudyError where it is of a search like this one, but not as this version writes it.
+        Raises StudyError where it is of a search like this one, but its facts are not of ``kind``.
         """
         snapshot = self._checkpoints.load()
         if snapshot is None or snapshot.facts.get("shared"):  # of single trials: trial_variables.py
             return None
         before, trials = (snapshot.facts.get(name) for name in ("key", "trials"))
-        if before == self._key:
-            self._check(snapshot)
-            return snapshot
+        if before == self.key:
+            try:
+                msgspec.convert(snapshot.facts, schema.FactsOfStudy)
+                return snapshot.decoded(kind)
+            except schema.UNREADABLE as error:
+                why = schema.why(error, snapshot.facts)
+                raise unreadable("study", why, self._checkpoints.folder) from None
         if not isinstance(before, dict):
             before = {}
-        names = ", ".join(name for name in self._key if before.get(name) != self._key[name])
+        names = ", ".join(name for name in self.key if before.get(name) != self.key[name])
         if trials and isinstance(trials, dict):
             note(
                 f"this search is not the one that was stopped ({names}): what has ended stays, and "
                 f"the {len(trials)} trials that were under way begin again as new ones"
             )
         return None
-
-    def _check(self, snapshot: Snapshot) -> None:
-        try:
-            msgspec.convert(snapshot.facts, schema.SearchFacts)
-        except schema.UNREADABLE as error:
-            raise StudyError(
-                "study: its last checkpoint does not hold what this version of Paceline writes "
-                f"({schema_errors.why(error, snapshot.facts)}); go on with the version that wrote "
-                f"it, or remove {as_shown(self._checkpoints.folder)}: then the trials that were "
-                "under way begin again, and what has ended stays."
-            ) from None
-
-    @property
-    def key(self) -> Mapping[str, Any]:
-        """What a search must have in common with this one to go on with its checkpoints."""
-        return self._key
 
     @property
     def any(self) -> bool:
@@ -360,7 +390,7 @@ class SavePolicy:
         """
         self._checkpoints.flush()
         snapshot = self._checkpoints.load()
-        if values is None or snapshot is None or snapshot.facts.get("key") != self._key:
+        if values is None or snapshot is None or snapshot.facts.get("key") != self.key:
             return
         if snapshot.facts.get("shared"):
             return
@@ -372,6 +402,15 @@ class SavePolicy:
     def clear(self) -> None:
         """Removes all checkpoints, when no trial is under way."""
         self._checkpoints.clear()
+
+
+def unreadable(study: str, why: str, folder: Path) -> StudyError:
+    """The error of a checkpoint of this search that is not as this version writes it."""
+    return StudyError(
+        f"{study}: its last checkpoint does not hold what this version of Paceline writes ({why}); "
+        f"go on with the version that wrote it, or remove {as_shown(folder)}: then the trials that "
+        "were under way begin again, and what has ended stays."
+    )
 
 
 def seconds_between() -> float:

@@ -1,9 +1,9 @@
-"""The variables of single trials on disk, for a search or a worker that trains them on.
+"""The variables of single trials: held while a search runs, and on disk.
 
-``LastVariables`` keeps those of the best trials after their last epoch, for ``continue_best``. The
-best models on disk (``best_models.py``) are of no use for that: they are of the best epoch, and
-lack the variables of the optimizer and the metrics, and the seeds. Each trial has a file of its
-own, and there are as many files as best models.
+``KeptTrials`` keeps arrays of the best trials. The weights at each trial's best epoch are in
+``best_models.py``. ``LastVariables`` keeps all variables after the last epoch, for
+``continue_best``: the best models are of no use for that, since they lack the variables of the
+optimizer and the metrics, and the seeds.
 
 ``TrialHandoff`` is for studies that several workers search. Such a study cannot be taken back to
 an earlier state, because other workers change it meanwhile. So a worker's checkpoint holds each of
@@ -16,22 +16,26 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
+from msgspec import Meta, Struct
 from optuna.trial import FrozenTrial
 
-from paceline.executor.base import Parts, Weights
-from paceline.program.files import get_parts, put_parts
+from paceline.executor.base import Parts
+from paceline.program.files import file_digest, write_atomically
 from paceline.study import trial_codec
+from paceline.study.sharing.worker import WORKERS
 from paceline.study.storage import schema
 from paceline.study.storage.folder import study_lock
 from paceline.study.trial import Trial
-from paceline.study.workers.worker import WORKERS
+from paceline.study.trials import rank
 from paceline.tuner.checkpoint.files import (
     CheckpointManager,
     Snapshot,
@@ -41,35 +45,119 @@ from paceline.tuner.checkpoint.files import (
 
 if TYPE_CHECKING:
     from paceline.data.inputs import TrialInputs
+    from paceline.program.trace import State
     from paceline.study.study import Study
 
 #: Folder of checkpoints, in the folder of a study or of one of its workers.
 FOLDER = "checkpoints"
-_NAME = re.compile(r"trial-(\d+)-epoch-(\d+)-([0-9a-f]{16})\.safetensors")
+MANIFEST = "manifest.json"
+_HALF = re.compile(r"\.(tmp-)?\d+-")
+_KINDS = r"\.keras|\.weights\.h5|-[0-9a-f]{16}\.safetensors"
 
 
-class LastVariables:
-    """Keeps the last variables of the k best complete trials; ``keep`` is k.
+class HeldTrial(Struct, frozen=True):
+    """A trial's arrays, and the epoch and the objective that they are of."""
 
-    ``folder`` is made at the first save. ``rank`` maps the value of a trial to a number; the best
-    trial has the lowest. ``values`` are those of all complete trials, by number. For ``study``, see
-    ``BestModels``.
+    value: float
+    epoch: schema.Count
+    arrays: Parts | None  # None: an earlier session has saved them, or this one holds them no more
+
+
+class SavedTrial(Struct):
+    """What the manifest says of a trial's file."""
+
+    file: Annotated[str, Meta(pattern=rf"^trial-\d{{1,16}}-epoch-\d{{1,16}}({_KINDS})$")]
+    epoch: Annotated[int, Meta(ge=1, le=2**53)]
+    value: float
+    sha256: str
+    study: str = ""
+
+
+class KeptTrials(ABC):
+    """Keeps arrays of the k best trials that have ended; ``keep`` is k.
+
+    ``study`` returns the study's id: another study may have left its files in ``folder``, which is
+    made at the first save.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        keep: int,
-        rank: Callable[[float], float],
-        values: Mapping[int, float],
-        study: Callable[[], str] = str,
+        self, folder: Path, keep: int, direction: Any, study: Callable[[], str] = str
     ) -> None:
-        self._folder, self._keep, self._rank, self._study = folder, keep, rank, study
-        self._values = dict(values)
+        self._folder, self._keep, self._direction, self._study = folder, keep, direction, study
+        self._saved = read_manifest(folder, study())
+        self._ended = {n: HeldTrial(e.value, e.epoch, None) for n, e in self._saved.items()}
+
+    def expect(self, trials: Iterable[Trial]) -> None:
+        """Ignores files of no such trial, as where a storage was cut, and they were not."""
+        values = {trial.number: trial.value for trial in trials}
+        self._ended = {n: h for n, h in self._ended.items() if is_of(h.value, values.get(n))}
+
+    @abstractmethod
+    def _place(self, number: int, value: float) -> tuple[float, int]:
+        """Sorts trials, the best first."""
+
+    def _is_among_best(self, number: int, value: float) -> bool:
+        place = self._place(number, value)
+        better = sum(self._place(n, held.value) < place for n, held in self._ended.items())
+        return better < self._keep
+
+    def _best_of(self, trials: Mapping[int, HeldTrial]) -> dict[int, HeldTrial]:
+        ranked = sorted(trials, key=lambda number: self._place(number, trials[number].value))
+        return {number: trials[number] for number in ranked[: self._keep]}
+
+    def _is_saved(self, number: int, held: HeldTrial) -> bool:
+        old = self._saved.get(number)
+        return old is not None and (old.epoch, old.value) == (held.epoch, held.value)
+
+    def _save(
+        self, kept: Mapping[int, HeldTrial], write: Callable[[int, HeldTrial], str | None]
+    ) -> None:
+        """Writes what is not on disk yet; removes files of trials that are kept no longer.
+
+        ``write`` returns the name of the file that it has made, or None if it cannot. Raises
+        OSError where a file cannot be written.
+        """
+        if not kept:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        entries: dict[int, SavedTrial] = {}
+        for number, held in kept.items():
+            if self._is_saved(number, held):
+                entries[number] = self._saved[number]
+            elif held.arrays is not None and (name := write(number, held)) is not None:
+                digest = file_digest(self._folder / name)
+                entry = SavedTrial(name, held.epoch, held.value, digest, self._study())
+                entries[number] = entry
+        stale = {e.file for e in self._saved.values()} - {e.file for e in entries.values()}
+        # Files that a killed process left half written; no other process writes here now.
+        stale |= {path.name for path in self._folder.iterdir() if _HALF.match(path.name)}
+        self._saved = entries
+        text = msgspec.json.encode(entries, enc_hook=float)  # of NumPy's
+        write_atomically(self._folder / MANIFEST, msgspec.json.format(text, indent=1))
+        for name in stale:
+            (self._folder / name).unlink(missing_ok=True)
+
+
+class LastVariables(KeptTrials):
+    """Keeps the variables of the k best complete trials after their last epochs."""
+
+    def __init__(
+        self, folder: Path, keep: int, direction: Any, study: Callable[[], str] = str
+    ) -> None:
+        super().__init__(folder, keep, direction, study)
         # Trials that this search is to train longer: their files stay until it has.
         self.awaited: set[int] = set()
-        self._held: dict[int, tuple[int, Parts]] = {}
-        self._saved = {number: path for number, path in _found(folder) if number in self._values}
+
+    def _place(self, number: int, value: float) -> tuple[float, int]:
+        """As in the base; of equal trials the later one, which may continue the earlier."""
+        return rank(value, self._direction), -number
+
+    def _best_of(self, trials: Mapping[int, HeldTrial]) -> dict[int, HeldTrial]:
+        return super()._best_of(trials) | {n: trials[n] for n in self.awaited if n in trials}
+
+    def _is_saved(self, number: int, held: HeldTrial) -> bool:
+        """As in the base; what is saved is held no longer."""
+        return held.arrays is None
 
     def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Parts]) -> None:
         """Holds a complete trial's variables when it is among the k best.
@@ -77,107 +165,108 @@ class LastVariables:
         ``epoch`` is its last, from 1. ``fetch`` copies the variables from the device; it is called
         only when they are held.
         """
-        self._values[number] = value
-        kept = sorted({*self._held, *self._saved, number}, key=self._place)[: self._keep]
-        if number in kept:
+        if self._is_among_best(number, value):
             # Copies: what is fetched may be a view of the arrays of all slots.
-            self._held[number] = epoch, [[np.array(leaf) for leaf in part] for part in fetch()]
-        self._held = {n: held for n, held in self._held.items() if n in kept}
+            arrays = [[np.array(leaf) for leaf in part] for part in fetch()]
+            self._ended[number] = HeldTrial(value, epoch, arrays)
+            self._ended = self._best_of(self._ended)
 
     def load(self, number: int, epoch: int) -> Parts | None:
         """Finds the variables of a trial after its last epoch, counted from 1.
 
         They are the trainable, non-trainable, optimizer and metric variables; None where they are
-        not kept, or the file is of another epoch or another trial, or damaged.
+        not kept, or the file is of another epoch, or damaged.
         """
-        if number in self._held:
-            found, parts = self._held[number]
-            return parts if found == epoch else None
-        path = self._saved.get(number)
-        match = _NAME.fullmatch(path.name) if path is not None else None
-        if path is None or match is None or int(match[2]) != epoch:
+        held = self._ended.get(number)
+        if held is None or held.epoch != epoch:
             return None
-        snapshot, _ = load_checkpoint(path, match[3])
-        if snapshot is None:
-            return None
-        value = self._values[number]
-        try:
-            # Where the storage was removed or cut and this file was not, its number is that of
-            # another trial.
-            facts = msgspec.convert(snapshot.facts, schema.VariablesFacts)
-            found = value if facts.value is None else facts.value
-            of_study = snapshot.facts.get("study", "") == self._study()
-            if not of_study or not math.isclose(found, value, rel_tol=1e-9):
-                return None
-            return get_parts("", facts.sizes, snapshot.arrays)
-        except (KeyError, *schema.UNREADABLE):
-            return None
+        if held.arrays is not None:
+            return held.arrays
+        entry = self._saved[number]
+        snapshot, _ = load_checkpoint(self._folder / entry.file, entry.sha256[:16])
+        if snapshot is not None:
+            with suppress(*schema.UNREADABLE):
+                return snapshot.decoded(_Variables).facts.parts
+        return None
 
     def save(self) -> None:
         """Writes what is held; removes files of trials no longer among the best nor awaited.
 
         Raises OSError where a file cannot be written.
         """
-        for number, (epoch, parts) in self._held.items():
-            arrays: dict[str, np.ndarray] = {}
-            sizes = put_parts("", parts, arrays)
-            value = self._values[number]
-            facts = {"number": number, "epoch": epoch, "value": value, "sizes": sizes}
-            facts["study"] = self._study()
-            stem = f"trial-{number}-epoch-{epoch}"
-            self._saved[number] = save_checkpoint(self._folder, stem, Snapshot(facts, arrays))
-        self._held.clear()
-        kept = {*sorted(self._saved, key=self._place)[: self._keep], *self.awaited}
-        self._saved = {n: path for n, path in self._saved.items() if n in kept}
-        names = {path.name for path in self._saved.values()}
-        for _, path in _found(self._folder):
-            if path.name not in names:
-                path.unlink(missing_ok=True)
+        self._ended = self._best_of(self._ended)
+        saved = all(self._is_saved(number, held) for number, held in self._ended.items())
+        if saved and self._ended.keys() == self._saved.keys():
+            return
+        self._save(self._ended, self._write)
+        self._ended = {n: HeldTrial(h.value, h.epoch, None) for n, h in self._ended.items()}
 
-    def _place(self, number: int) -> tuple[float, int]:
-        """Sorts the best first; of equal trials the later one, which may continue the earlier."""
-        return self._rank(self._values[number]), -number
+    def _write(self, number: int, held: HeldTrial) -> str:
+        assert held.arrays is not None
+        snapshot = Snapshot(_Variables(held.arrays)).encoded()
+        return save_checkpoint(self._folder, f"trial-{number}-epoch-{held.epoch}", snapshot).name
 
 
-def _found(folder: Path) -> list[tuple[int, Path]]:
-    """Number of the trial, and path, of each file of last variables."""
+class _Variables(Struct):
+    """The facts in a file of last variables."""
+
+    parts: Parts
+
+
+def is_of(saved: float, value: float | None) -> bool:
+    """Whether a saved value is that of a trial; databases may keep fewer digits."""
+    return value is not None and math.isclose(saved, value, rel_tol=1e-9)
+
+
+def read_manifest(folder: Path, study: str) -> dict[int, SavedTrial]:
+    """A study's trials that a folder says it has; none where it has no list, or a damaged one."""
     try:
-        paths = sorted(folder.iterdir())
-    except OSError:
-        return []
-    return [(int(match[1]), path) for path in paths if (match := _NAME.fullmatch(path.name))]
+        data = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=dict[schema.Number, Any])
+    except (OSError, *schema.UNREADABLE):
+        return {}
+    found: dict[int, SavedTrial] = {}
+    for number, entry in data.items():
+        with suppress(*schema.UNREADABLE):
+            found[int(number)] = msgspec.convert(entry, SavedTrial)
+    return {number: entry for number, entry in found.items() if entry.study == study}
 
 
-@dataclass
-class HandedOverTrial:
+def checked(folder: Path, entry: SavedTrial) -> Path | None:
+    """The path of a saved file; None when the file is missing, or its digest is another."""
+    path = folder / entry.file
+    return path if path.is_file() and file_digest(path) == entry.sha256 else None
+
+
+class HandedOverTrial(Struct):
     """A trial between two epochs, as the worker that trained it left it."""
 
-    epoch: int  # epochs trained
+    hparams: dict[str, schema.Scalar]
+    seed: schema.Count
+    epoch: Annotated[int, Meta(ge=1)]  # epochs trained
     seconds: float  # the trial's share of the time that its packs took
     history: dict[str, list[float]]  # metric name -> values, one for each epoch
     parts: Parts  # trainable, non-trainable, optimizer and metric variables
-    # Its best epoch so far, the objective and the weights then; None where it was not among the
-    # best of the worker's trials.
-    best: tuple[int, float, Weights] | None = None
+    best: HeldTrial | None  # None where it was not among the best of the worker's trials
+
+    @classmethod
+    def of(
+        cls, trial: Trial, epoch: int, seconds: float, state: State, best: HeldTrial | None
+    ) -> HandedOverTrial:
+        """A running trial between two epochs."""
+        hparams, parts = trial_codec.plain(trial.hparams), state.lists()
+        return cls(hparams, trial.seed, epoch, seconds, trial.history, parts, best)
+
+    def is_of(self, trial: Trial) -> bool:
+        """Whether it is a trial of the storage, which has another number by now."""
+        return (self.hparams, self.seed) == (trial_codec.plain(trial.hparams), trial.seed)
 
 
-def capture_trials(trials: Iterable[tuple[Trial, HandedOverTrial]]) -> Snapshot:
-    """Puts running trials into a snapshot that ``TrialHandoff`` can read, each by itself."""
-    facts: dict[str, Any] = {}
-    arrays: dict[str, np.ndarray] = {}
-    for trial, left in trials:
-        best, best_sizes = None, []
-        if left.best is not None:
-            epoch, value, weights = left.best
-            best, best_sizes = [epoch, value], put_parts(f"best.{trial.number}", weights, arrays)
-        facts[str(trial.number)] = {
-            **trial_codec.to_json(trial, afresh=False),
-            "at": [left.epoch, left.seconds],
-            "sizes": put_parts(f"last.{trial.number}", left.parts, arrays),
-            "best": best,
-            "best_sizes": best_sizes,
-        }
-    return Snapshot({"shared": True, "trials": facts}, arrays)
+class HandedOverTrials(Struct):
+    """The running trials of one worker of several."""
+
+    trials: list[HandedOverTrial]
+    shared: bool = True  # what tells it from a search's checkpoint
+    key: dict[str, Any] = {}  # of ``SavePolicy``
 
 
 @dataclass(eq=False, repr=False)
@@ -189,31 +278,18 @@ class TrialHandoff:
     key: Mapping[str, Any]
     note: Callable[[str], None]  # told of a checkpoint that is damaged, but not in ``own``
     own: Path | None = None  # this worker's folder, whose damaged checkpoints are told of elsewhere
-    _found: list[Snapshot] | None = field(init=False, default=None)
+    _found: list[HandedOverTrial] | None = field(init=False, default=None)
 
     def has(self, stored: FrozenTrial) -> bool:
         """Whether the variables of a trial of the storage are kept, so that it can go on."""
         trial = trial_codec.from_frozen(stored)
-        return trial is not None and self._entry(trial) is not None
+        return trial is not None and self.take(trial) is not None
 
     def take(self, trial: Trial) -> HandedOverTrial | None:
         """What is kept of a trial, known by its hparams and seed; None where nothing whole is."""
-        entry = self._entry(trial)
-        if entry is None:
-            return None
-        number, was, arrays = entry
-        try:
-            epoch, seconds = int(was["at"][0]), float(was["at"][1])
-            best = None
-            if was["best"] is not None:
-                weights = get_parts(f"best.{number}", was["best_sizes"], arrays)
-                best = int(was["best"][0]), float(was["best"][1]), (weights[0], weights[1])
-            history = {name: list(map(float, column)) for name, column in was["history"].items()}
-            parts = get_parts(f"last.{number}", was["sizes"], arrays)
-            whole = epoch > 0 and all(len(column) >= epoch for column in history.values())
-        except (AttributeError, KeyError, TypeError, ValueError, IndexError):
-            return None
-        return HandedOverTrial(epoch, seconds, history, parts, best) if whole else None
+        if self._found is None:
+            self._found = self._read()
+        return next((left for left in self._found if left.is_of(trial)), None)
 
     def forget(self) -> None:
         """Drops what was read: the next question reads the files again."""
@@ -227,37 +303,27 @@ class TrialHandoff:
             if free:  # otherwise a search has just begun there
                 CheckpointManager(self.folder / FOLDER, self.note).clear()
 
-    def _entry(self, trial: Trial) -> tuple[str, Mapping[str, Any], dict[str, np.ndarray]] | None:
-        """The number under which a trial was kept, its facts, and the arrays of the snapshot."""
-        wanted = trial_codec.plain(trial.hparams), trial.seed
-        for snapshot in self._snapshots():
-            for number, was in snapshot.facts["trials"].items():
-                if isinstance(was, dict) and (was.get("hparams"), was.get("seed")) == wanted:
-                    return number, was, snapshot.arrays
-        return None
-
-    def _snapshots(self) -> list[Snapshot]:
-        if self._found is None:
-            folders = [self.folder / FOLDER, *sorted(self.folder.glob(f"{WORKERS}/*/{FOLDER}"))]
-            found = [CheckpointManager(folder, self._note_of(folder)).load() for folder in folders]
-            self._found = [one for one in found if one is not None and self._is_ours(one.facts)]
-        return self._found
-
-    def _note_of(self, folder: Path) -> Callable[[str], None]:
-        return self.note if self.own is None or folder != self.own / FOLDER else lambda text: None
-
-    def _is_ours(self, facts: Mapping[str, Any]) -> bool:
-        """Whether a snapshot is of single trials, of a search like this one."""
-        if facts.get("key") != self.key or facts.get("shared") is not True:
-            return False
-        try:
-            msgspec.convert(facts, schema.TrialsFacts)
-        except schema.UNREADABLE:
-            return False
-        return True
+    def _read(self) -> list[HandedOverTrial]:
+        """The trials that workers have left, in searches like this one."""
+        found: list[HandedOverTrial] = []
+        for folder in (self.folder / FOLDER, *sorted(self.folder.glob(f"{WORKERS}/*/{FOLDER}"))):
+            told_elsewhere = self.own is not None and folder == self.own / FOLDER
+            note = (lambda text: None) if told_elsewhere else self.note
+            snapshot = CheckpointManager(folder, note).load()
+            if snapshot is None or snapshot.facts.get("key") != self.key:
+                continue
+            if snapshot.facts.get("shared") is not True:
+                continue
+            with suppress(*schema.UNREADABLE):
+                found += snapshot.decoded(HandedOverTrials).facts.trials
+        return [
+            left
+            for left in found
+            if all(len(column) >= left.epoch for column in left.history.values())
+        ]
 
 
-def apply_weights(model: Any, weights: Weights) -> None:
+def apply_weights(model: Any, weights: Parts) -> None:
     """Assigns the weights of a trial to a built model: trainable and non-trainable variables."""
     trainable, non_trainable = weights
     for variables, values in (

@@ -8,14 +8,18 @@ import traceback
 import warnings
 from typing import Any
 
-from paceline.compat.keras_tuner.distribute.utils import check_not_asked_for
-from paceline.compat.keras_tuner.engine import results as results_module
+from paceline.compat.keras_tuner.distribute import check_not_asked_for
 from paceline.compat.keras_tuner.engine.hypermodel import get_hypermodel
-from paceline.compat.keras_tuner.engine.hyperparameters.hp_utils import config_of
+from paceline.compat.keras_tuner.engine.hyperparameters import config_of
 from paceline.compat.keras_tuner.engine.oracle import Oracle
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
+from paceline.compat.keras_tuner.engine.tuner_utils import (
+    convert_to_metrics_dict,
+    get_best_step,
+    validate_trial_results,
+)
 from paceline.compat.keras_tuner.errors import FailedTrialError, FatalError, is_a
-from paceline.compat.keras_tuner.files import read_json, say, write_json
+from paceline.compat.keras_tuner.utils import load_json, save_json, say
 from paceline.search_space import HyperParameters
 
 
@@ -178,9 +182,9 @@ class BaseTuner:
                 stacklevel=2,
             )
             return
-        results_module.check(results, objective, f"{type(self).__name__}.run_trial()")
-        metrics = results_module.metrics_of(results, objective)
-        step = results_module.best_step(results, objective)
+        validate_trial_results(results, objective, f"{type(self).__name__}.run_trial()")
+        metrics = convert_to_metrics_dict(results, objective)
+        step = get_best_step(results, objective)
         self.oracle.update_trial(trial.trial_id, metrics, step=step)
 
     def run_trial(self, trial: Trial, *fit_args: Any, **fit_kwargs: Any) -> Any:
@@ -274,7 +278,7 @@ class BaseTuner:
     def save(self) -> None:
         """Writes the state of the oracle and of this tuner."""
         self.oracle.save()
-        write_json(self._get_tuner_fname(), self.get_state())
+        save_json(self._get_tuner_fname(), self.get_state())
 
     def reload(self) -> None:
         """Reads the project.
@@ -284,7 +288,7 @@ class BaseTuner:
         """
         self.oracle.reload()
         if os.path.exists(self._get_tuner_fname()):
-            self.set_state(read_json(self._get_tuner_fname()))
+            self.set_state(load_json(self._get_tuner_fname()))
 
     @property
     def project_dir(self) -> str:

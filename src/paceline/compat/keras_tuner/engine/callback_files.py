@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +21,13 @@ class CallbackFiles:
     ``ModelCheckpoint("out/best.keras")`` of trial 07 writes ``out/trials/07/best.keras``, and
     ``TensorBoard("logs")`` writes ``logs/07/execution0``, as in KerasTuner on TensorFlow. At the
     end of a search the best trial's file is copied to ``out/best.keras``.
-
-    Args:
-        executions: Number of trainings of each configuration.
     """
 
     def __init__(self, executions: int) -> None:
-        self._executions = executions
+        self._executions = executions  # trainings of each configuration
         self._paths: dict[Path, None] = {}  # the user's; they may hold fields such as {epoch}
         self._trained: set[str] = set()  # trials of this search
         self._best: dict[str, int] = {}
-
-    def of_execution(self, trial_id: str, execution: int) -> ExecutionPaths:
-        """Returns the paths of one training."""
-        return ExecutionPaths(self, trial_id, execution)
 
     def file_of(self, path: Path, trial_id: str, execution: int) -> Path:
         """Returns the path of one training's file for a file of the user's."""
@@ -50,11 +44,10 @@ class CallbackFiles:
         self._best[trial_id] = execution
 
     def put_at_user_paths(self, best: str) -> None:
-        """Copies the files of the best trial to the paths that the user gave.
+        """Copies the files of the trial with the id ``best`` to the paths that the user gave.
 
-        Args:
-            best: Id of the best trial. If an earlier search trained it more than once, nothing is
-                copied, because only that search knew which execution was the best.
+        If an earlier search trained it more than once, nothing is copied, because only that search
+        knew which execution was the best.
         """
         if self._executions > 1 and best not in self._trained:
             return
@@ -74,28 +67,30 @@ class CallbackFiles:
 
     def give_to(self, callbacks: list[Any], trial_id: str, execution: int) -> None:
         """Makes the callbacks of one training write to files of its own."""
+        paths = ExecutionPaths(self, lambda name: (trial_id, execution))
         for callback in callbacks:
-            give_own_path(callback, trial_id, self.of_execution(trial_id, execution))
+            give_own_path(callback, trial_id, paths)
 
 
 class ExecutionPaths:
-    """The paths of one training; a ``TrialPaths``.
+    """The paths of trainings; a ``TrialPaths``.
 
-    Args:
-        files: All files of the search.
-        trial_id: Id of the trial.
-        execution: Number of the training, from 0.
+    A search has a name for each training; ``execution_of`` gives the id of the trial, and the
+    number of the training of that trial, from 0.
     """
 
-    def __init__(self, files: CallbackFiles, trial_id: str, execution: int) -> None:
-        self._files, self._trial_id, self._execution = files, trial_id, execution
+    def __init__(
+        self, files: CallbackFiles, execution_of: Callable[[str], tuple[str, int]]
+    ) -> None:
+        self._files, self._execution_of = files, execution_of
 
     def label(self, trial: str) -> str:
         """Returns what stands for ``{trial}`` in paths."""
-        return self._trial_id
+        return self._execution_of(trial)[0]
 
     def of(self, path: Path, trial: str, is_file: bool) -> Path:
-        """Returns the path of this training for a path of the user's."""
+        """Returns the path of a training for a path of the user's."""
+        trial_id, execution = self._execution_of(trial)
         if is_file:
-            return self._files.file_of(path, self._trial_id, self._execution)
-        return path / self._trial_id / f"execution{self._execution}"
+            return self._files.file_of(path, trial_id, execution)
+        return path / trial_id / f"execution{execution}"

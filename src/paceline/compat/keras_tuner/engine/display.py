@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from paceline.compat.keras_tuner.engine.protocols import OracleTrials
 from paceline.compat.keras_tuner.engine.trial import Trial
-from paceline.compat.keras_tuner.files import say
+from paceline.compat.keras_tuner.utils import say
 
 _WIDTH = 18
 
@@ -21,7 +20,7 @@ class Display:
         verbose: 0: nothing is printed.
     """
 
-    def __init__(self, oracle: OracleTrials, verbose: int = 1) -> None:
+    def __init__(self, oracle: Any, verbose: int = 1) -> None:
         self.oracle, self.verbose = oracle, verbose
         self.search_start: datetime | None = None
         self.trial_start: dict[str, datetime] = {}
@@ -40,14 +39,7 @@ class Display:
         say()
 
     def on_epoch_end(self, trial: Trial, epoch: int, epochs: int, logs: Mapping[str, Any]) -> None:
-        """Prints that a trial has ended an epoch.
-
-        Args:
-            trial: The trial.
-            epoch: The epoch, from 1.
-            epochs: The number of epochs that the trial will have trained.
-            logs: The logs of the epoch.
-        """
+        """Prints that a trial has ended an epoch, counted from 1, of its ``epochs``."""
         if self.verbose < 1:
             return
         number = self.trial_number.get(trial.trial_id, len(self.oracle.trials))

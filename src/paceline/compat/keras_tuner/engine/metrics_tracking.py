@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from paceline.compat.keras_tuner.protos import HasProto
-from paceline.study.objective import infer_direction
+from paceline.study.objectives import infer_direction
 
 _THEIRS = "engine.metrics_tracking"
 

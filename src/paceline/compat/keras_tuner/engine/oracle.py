@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import math
+import os
 import random
+import shutil
 import threading
 import warnings
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
 
 from paceline.compat.keras_tuner.engine.display import Display
-from paceline.compat.keras_tuner.engine.hyperparameters.hyperparameters import (
+from paceline.compat.keras_tuner.engine.hyperparameters import (
     HyperParameters,
     as_ours,
 )
 from paceline.compat.keras_tuner.engine.metrics_tracking import MetricsTracker
-from paceline.compat.keras_tuner.engine.objective import MultiObjective, Objective, create_objective
-from paceline.compat.keras_tuner.engine.project_folder import ProjectFolder
+from paceline.compat.keras_tuner.engine.objective import Objective, create_objective
+from paceline.compat.keras_tuner.engine.stateful import Stateful
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
-from paceline.compat.keras_tuner.files import read_json, say, write_json
+from paceline.compat.keras_tuner.errors import ProjectError
+from paceline.compat.keras_tuner.utils import load_json, save_json, say
 from paceline.search_space import HyperParameter
 
 __all__ = ["Objective", "Oracle", "synchronized"]
@@ -57,7 +62,7 @@ def _as_trial(
     return (Trial(oracle.trials[named].hyperparameters, named, status),), {}
 
 
-class Oracle(ProjectFolder):
+class Oracle(Stateful):
     """An oracle: decides which configurations are tried. A subclass defines ``populate_space``.
 
     Args:
@@ -78,6 +83,9 @@ class Oracle(ProjectFolder):
         hyperparameters: The space as far as it is known.
     """
 
+    #: Fields of a subclass that its state holds under their names, without a leading "_".
+    _own_state: ClassVar[tuple[str, ...]] = ()
+
     def __init__(
         self,
         objective: Any = None,
@@ -89,7 +97,9 @@ class Oracle(ProjectFolder):
         max_retries_per_trial: int = 0,
         max_consecutive_failed_trials: int = 3,
     ) -> None:
-        super().__init__()
+        # A tuner sets the folder; None until then.
+        self.directory: Any = None
+        self.project_name: Any = None
         self.objective = create_objective(objective)
         self.max_trials = max_trials
         if hyperparameters is None:
@@ -371,10 +381,13 @@ class Oracle(ProjectFolder):
 
     def get_best_trials(self, num_trials: int = 1) -> list[Trial]:
         """Returns the best trials, the best first; if too few are complete, others after them."""
-        complete = [t for t in self.trials.values() if t.status == TrialStatus.COMPLETED]
-        complete.sort(key=lambda trial: trial.score, reverse=self.objective.direction == "max")
+        highest_first = self.objective.direction == "max"
+        complete = sorted(self._complete(), key=lambda t: t.score, reverse=highest_first)
         others = [t for t in self.trials.values() if t.status != TrialStatus.COMPLETED]
         return [*complete, *others][:num_trials]
+
+    def _complete(self) -> list[Trial]:
+        return [t for t in self.trials.values() if t.status == TrialStatus.COMPLETED]
 
     def remaining_trials(self) -> int | None:
         """Returns the number of trials that have not begun yet; None without ``max_trials``."""
@@ -409,6 +422,7 @@ class Oracle(ProjectFolder):
             "tried_so_far": sorted(self._tried_so_far),
             "id_to_hash": self._id_to_hash,
             "display": self._display.get_state(),
+            **{name.lstrip("_"): getattr(self, name) for name in self._own_state},
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -429,10 +443,12 @@ class Oracle(ProjectFolder):
         self._id_to_hash = dict(state.get("id_to_hash", ()))
         if "display" in state:
             self._display.set_state(state["display"])
+        for name in self._own_state:
+            setattr(self, name, state[name.lstrip("_")])
 
     def save(self) -> None:
         """Writes ``oracle.json``."""
-        write_json(self._get_oracle_fname(), self.get_state())
+        save_json(self._get_oracle_fname(), self.get_state())
 
     def reload(self) -> None:
         """Reads the project; trials that were under way are tried again.
@@ -443,7 +459,7 @@ class Oracle(ProjectFolder):
         self.trials.update((trial.trial_id, trial) for trial in self._saved_trials())
         path = self._get_oracle_fname()
         try:
-            self.set_state(read_json(path))
+            self.set_state(load_json(path))
         except (KeyError, TypeError, AttributeError) as error:
             raise self._unreadable(path, error) from error
         self.take_back()
@@ -454,6 +470,78 @@ class Oracle(ProjectFolder):
         under_way = [trial.trial_id for trial in self.ongoing_trials.values()]
         self._retry_queue += [trial_id for trial_id in under_way if trial_id not in known]
         self.ongoing_trials = {}
+
+    def _set_project_dir(self, directory: Any, project_name: Any) -> None:
+        self.directory, self.project_name = directory, project_name
+
+    @property
+    def _project_dir(self) -> str:
+        if self.directory is None:
+            raise ProjectError(
+                f"this {type(self).__name__} has no folder yet; give it to a Tuner first."
+            )
+        folder = os.path.join(str(self.directory), str(self.project_name))
+        os.makedirs(folder, exist_ok=True)
+        return folder
+
+    def _get_oracle_fname(self) -> str:
+        return os.path.join(self._project_dir, "oracle.json")
+
+    def _get_trial_dir(self, trial_id: str) -> str:
+        folder = os.path.join(self._project_dir, f"trial_{trial_id}")
+        os.makedirs(folder, exist_ok=True)
+        return folder
+
+    def _save_trial(self, trial: Trial) -> None:
+        trial.save(os.path.join(self._get_trial_dir(trial.trial_id), "trial.json"))
+        if trial.status == TrialStatus.COMPLETED:
+            shutil.rmtree(self._aside, ignore_errors=True)
+
+    @property
+    def _aside(self) -> Path:
+        """Where a project lies that is overwritten, until the new one has a complete trial."""
+        folder = Path(self._project_dir)
+        return folder.with_name(f".{folder.name}.before")
+
+    def _put_aside(self) -> None:
+        """Keep the project that is there until the new one has a complete trial."""
+        if self._aside.exists():  # the project there now was begun anew, and has no such trial
+            shutil.rmtree(self._project_dir)
+        elif any(Path(self._project_dir).iterdir()):
+            Path(self._project_dir).rename(self._aside)
+
+    def _bring_back(self) -> None:
+        """Bring back a project that was to be overwritten by one that has no complete trial."""
+        if not self._aside.exists():
+            return
+        try:
+            done = any(trial.status == TrialStatus.COMPLETED for trial in self._saved_trials())
+        except ProjectError:
+            return  # what is there now cannot be read: both stay
+        if done:
+            shutil.rmtree(self._aside, ignore_errors=True)
+        else:
+            shutil.rmtree(self._project_dir)
+            self._aside.rename(Path(self._project_dir))
+
+    def _saved_trials(self) -> Iterator[Trial]:
+        """The trials in the folder, sorted by their ids.
+
+        Raises:
+            ProjectError: A file holds no trial.
+        """
+        for path in sorted(Path(self._project_dir).glob("trial_*/trial.json")):
+            try:
+                yield Trial.load(path)
+            except (KeyError, TypeError) as error:
+                raise self._unreadable(path, error) from error
+
+    def _unreadable(self, path: Any, error: Exception) -> ProjectError:
+        return ProjectError(
+            f"{path} is not what a project of {type(self).__name__} has there "
+            f"({type(error).__name__}: {error}). If you did not mean to go on with an existing "
+            "project, change `project_name` or pass `overwrite=True`."
+        )
 
     # -- old names ---------------------------------------------------------------------------------
 
@@ -480,9 +568,18 @@ def running(values: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"status": status, "values": values}
 
 
-def multiple(objective: Objective) -> bool:
-    """Returns whether an objective is a sum of several."""
-    return isinstance(objective, MultiObjective)
+def waiting() -> dict[str, Any]:
+    """Returns the answer of ``populate_space`` that there is nothing to try now."""
+    return {"status": TrialStatus.IDLE, "values": None}
+
+
+def given_to(function: Callable[..., Any], names: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those of the ``locals()`` of an ``__init__`` that are arguments of another function.
+
+    Editors show a signature only if it is written out, so those of the tuners and oracles are; what
+    they pass on is not.
+    """
+    return {name: names[name] for name in inspect.signature(function).parameters if name in names}
 
 
 def _conditions(hp: Any) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from paceline.compat.keras_tuner.files import read_json, write_json
+from paceline.compat.keras_tuner.utils import load_json, save_json
 
 
 class Stateful:
@@ -21,8 +21,8 @@ class Stateful:
 
     def save(self, fname: str | Path) -> None:
         """Writes the state to a file."""
-        write_json(fname, self.get_state())
+        save_json(fname, self.get_state())
 
     def reload(self, fname: str | Path) -> None:
         """Restores the state from a file of ``save``."""
-        self.set_state(read_json(fname))
+        self.set_state(load_json(fname))

@@ -7,10 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paceline.compat.keras_tuner.engine.hyperparameters.hyperparameters import HyperParameters
+from paceline.compat.keras_tuner.engine.hyperparameters import HyperParameters
 from paceline.compat.keras_tuner.engine.metrics_tracking import MetricsTracker
-from paceline.compat.keras_tuner.files import read_json, say, write_json
+from paceline.compat.keras_tuner.engine.stateful import Stateful
 from paceline.compat.keras_tuner.protos import theirs
+from paceline.compat.keras_tuner.utils import load_json, say
+
+#: Names of values that Hyperband adds to those of a trial's hyperparameters.
+EPOCHS, BEGIN, PARENT = "tuner/epochs", "tuner/initial_epoch", "tuner/trial_id"
+BRACKET, ROUND = "tuner/bracket", "tuner/round"
 
 
 class TrialStatus:
@@ -38,7 +43,7 @@ class TrialStatus:
         return theirs("engine.trial").TrialStatus.from_proto(proto)
 
 
-class Trial:
+class Trial(Stateful):
     """One configuration and its results.
 
     Args:
@@ -121,15 +126,7 @@ class Trial:
         """Returns the trial of a message of ``to_proto``; needs KerasTuner itself."""
         return cls.from_state(theirs("engine.trial").Trial.from_proto(proto).get_state())
 
-    def save(self, fname: str | Path) -> None:
-        """Writes a ``trial.json``."""
-        write_json(fname, self.get_state())
-
-    def reload(self, fname: str | Path) -> None:
-        """Restores the trial from a ``trial.json``."""
-        self.set_state(read_json(fname))
-
     @classmethod
     def load(cls, fname: str | Path) -> Trial:
         """Returns the trial in a ``trial.json``."""
-        return cls.from_state(read_json(fname))
+        return cls.from_state(load_json(fname))

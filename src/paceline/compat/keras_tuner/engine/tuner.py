@@ -2,57 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import math
-import os
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import keras
 
-from paceline.compat.interception import check_interleave
 from paceline.compat.keras_tuner import oracle_search, run_trial_search
-from paceline.compat.keras_tuner.engine import results as results_module
-from paceline.compat.keras_tuner.engine.base_tuner import BaseTuner
-from paceline.compat.keras_tuner.engine.callback_files import CallbackFiles
-from paceline.compat.keras_tuner.engine.callbacks import BatchCallback, SaveBestEpoch, TunerCallback
 from paceline.compat.keras_tuner.engine.hypermodel import trains_itself
-from paceline.compat.keras_tuner.engine.objective import DefaultObjective
-from paceline.compat.keras_tuner.engine.oracle import Oracle, multiple
-from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
-from paceline.compat.keras_tuner.errors import (
-    FailedTrialError,
-    FatalError,
-    FatalTypeError,
-    FatalValueError,
-    ProjectError,
-    is_a,
-)
-from paceline.compat.keras_tuner.files import read_json, write_json
-from paceline.executor.process import random_state_kept, repeated_warnings_hidden, search_process
-from paceline.program import keras_private
-from paceline.program.initial_weights import noted_build
-from paceline.program.own_model import own_model
-from paceline.search_space import HyperParameters
+from paceline.compat.keras_tuner.engine.model_tuner import HANDS_ON, ModelTuner, maybe_distribute
+from paceline.compat.keras_tuner.engine.objective import DefaultObjective, MultiObjective
+from paceline.compat.keras_tuner.engine.trial import TrialStatus
+from paceline.compat.keras_tuner.errors import FatalError, is_a
+from paceline.executor.process import repeated_warnings_hidden
 from paceline.tuner.progress import to_stderr, unpacked_backend
 
-#: Methods that train a trial or watch its training. A subclass that overrides one of them needs the
-#: search that runs ``run_trial`` of each trial.
-_HANDS_ON = (
-    "run_trial",
-    "_build_and_fit_model",
-    "on_epoch_begin",
-    "on_epoch_end",
-    "on_batch_begin",
-    "on_batch_end",
-)
-#: The package whose methods are not the user's.
-_OURS = __name__.rpartition(".engine.")[0]
+__all__ = ["Tuner", "maybe_distribute"]
 
 
-class Tuner(BaseTuner):
+class Tuner(ModelTuner):
     """A tuner that searches the hyperparameters of a Keras model.
 
     If only ``build`` is the user's, the search trains trials in packs (``oracle_search.py``). If
@@ -87,113 +53,6 @@ class Tuner(BaseTuner):
         ValueError: There is no hypermodel, and the class has no ``run_trial`` of its own.
         UsageError: ``interleave`` is not True, False or None.
     """
-
-    def __init__(
-        self,
-        oracle: Oracle,
-        hypermodel: Any = None,
-        max_model_size: int | None = None,
-        optimizer: Any = None,
-        loss: Any = None,
-        metrics: Any = None,
-        distribution_strategy: Any = None,
-        directory: Any = None,
-        project_name: str | None = None,
-        logger: Any = None,
-        tuner_id: str | None = None,
-        overwrite: bool = False,
-        executions_per_trial: int = 1,
-        **kwargs: Any,
-    ) -> None:
-        if hypermodel is None and type(self).run_trial is Tuner.run_trial:
-            raise ValueError(
-                "Received `hypermodel=None`. Pass a function `build(hp)` or a `HyperModel`; only a "
-                "subclass with a `run_trial()` of its own can do without."
-            )
-        if distribution_strategy is not None and keras.backend.backend() != "tensorflow":
-            to_stderr(
-                "distribution_strategy is for the TensorFlow backend and is not used: trials are "
-                "spread over all accelerators"
-            )
-        self.max_model_size = max_model_size
-        self.optimizer, self.loss, self.metrics = optimizer, loss, metrics
-        self.distribution_strategy = distribution_strategy
-        self.executions_per_trial = executions_per_trial
-        self._callback_files = CallbackFiles(executions_per_trial)
-        self._shown_warnings: set[Any] = set()
-        self.interleave = check_interleave(kwargs.pop("interleave", None))
-        super().__init__(
-            oracle,
-            hypermodel,
-            directory=directory,
-            project_name=project_name,
-            overwrite=overwrite,
-            tuner_id=tuner_id,
-            logger=logger,
-            **kwargs,
-        )
-
-    def _epochs(self, hp: HyperParameters, given: int) -> int:
-        """Number of epochs that a trial trains in a pack.
-
-        Args:
-            hp: The hyperparameters of the trial.
-            given: The ``epochs`` that ``search`` was given.
-        """
-        return given
-
-    # -- building ----------------------------------------------------------------------------------
-
-    def _look_at_build(self, hp: HyperParameters) -> None:
-        with (
-            random_state_kept(),
-            repeated_warnings_hidden(self._shown_warnings),
-            keras_private.fresh_names(),
-            self._distributed(),
-        ):
-            super()._look_at_build(hp)
-
-    def _build_hypermodel(self, hp: HyperParameters) -> Any:
-        with self._distributed():
-            model = self.hypermodel.build(hp)
-            self._override_compile_args(model)
-            return model
-
-    def _try_build(self, hp: HyperParameters) -> Any:
-        """Builds the compiled model for ``hp``.
-
-        Raises:
-            FatalTypeError: ``build`` returned something other than a compiled model.
-            FailedTrialError: The model is larger than ``max_model_size``.
-        """
-        with keras_private.fresh_names():
-            model = self._build_hypermodel(hp)
-        if not isinstance(model, keras.Model):
-            raise FatalTypeError(
-                "Expected the model-building function, or HyperModel.build() to return a valid "
-                f"Keras Model instance. Received: {model} of type {type(model)}."
-            )
-        size = sum(math.prod(v.shape) for v in model.trainable_variables) if model.built else 0
-        if self.max_model_size and size > self.max_model_size:
-            raise FailedTrialError(f"Oversized model: {size} parameters. Skip model.")
-        return model
-
-    def _override_compile_args(self, model: Any) -> None:
-        if not (self.optimizer or self.loss or self.metrics):
-            return
-        optimizer = self.optimizer or getattr(model, "optimizer", None) or "rmsprop"
-        if not isinstance(optimizer, str):  # each model needs an optimizer of its own
-            optimizer = type(optimizer).from_config(optimizer.get_config())
-        known = {"optimizer": optimizer, "loss": self.loss or getattr(model, "loss", None)}
-        known["metrics"] = self.metrics or (_metrics_of(model) if model.compiled else None)
-        model.compile(**known)
-
-    @contextlib.contextmanager
-    def _distributed(self) -> Iterator[None]:
-        with maybe_distribute(self.distribution_strategy):
-            yield
-
-    # -- searching ---------------------------------------------------------------------------------
 
     def _search(self, *fit_args: Any, **fit_kwargs: Any) -> None:
         callbacks = fit_kwargs.get("callbacks")
@@ -236,165 +95,6 @@ class Tuner(BaseTuner):
         """Whether ``model.fit`` alone trains a trial, and no user code watches its epochs."""
         if self.hypermodel is None or trains_itself(self.hypermodel):
             return False
-        if multiple(self.oracle.objective) or isinstance(self.oracle.objective, DefaultObjective):
+        if isinstance(self.oracle.objective, MultiObjective | DefaultObjective):
             return False
-        return not any(map(self._has_own, _HANDS_ON))
-
-    def run_trial(self, trial: Trial, *args: Any, **kwargs: Any) -> Any:
-        """Builds and trains the model of a trial, ``executions_per_trial`` times.
-
-        Args:
-            trial: The trial.
-            *args: Positional arguments of ``search``.
-            **kwargs: Keyword arguments of ``search``.
-
-        Returns:
-            A list of what the ``fit`` of the hypermodel has returned each time.
-        """
-        saver = SaveBestEpoch(self.oracle.objective, self._get_checkpoint_fname(trial.trial_id))
-        given = kwargs.pop("callbacks", None) or []
-        results = []
-        for execution in range(self.executions_per_trial):
-            own = self._deepcopy_callbacks(given)
-            self._callback_files.give_to(own, trial.trial_id, execution)
-            callbacks, before = [*own, *self._hooks(trial), saver], saver.best_value
-            results.append(
-                self._build_and_fit_model(trial, *args, **{**kwargs, "callbacks": callbacks})
-            )
-            if saver.best_value != before:
-                self._callback_files.note_best(trial.trial_id, execution)
-        return results
-
-    def _hooks(self, trial: Trial) -> list[Any]:
-        """The callbacks that call a subclass's hooks; none without hooks, to keep epochs fast."""
-        own = {name for name in _HANDS_ON if self._has_own(name)}
-        if any("batch" in name for name in own):
-            return [BatchCallback(self, trial)]
-        return [TunerCallback(self, trial)] if any("epoch" in name for name in own) else []
-
-    def _has_own(self, name: str) -> bool:
-        """Whether a method is the user's: of a subclass, or put into an object or a class later."""
-        method = vars(self).get(name, getattr(type(self), name))
-        return not str(getattr(method, "__module__", "")).startswith(_OURS)
-
-    def _build_and_fit_model(self, trial: Trial, *args: Any, **kwargs: Any) -> Any:
-        hp = trial.hyperparameters
-        model = self._try_build(hp)
-        with self._distributed():
-            results = self.hypermodel.fit(hp, model, *args, **kwargs)
-        self._save_build_config(trial.trial_id, model)
-        function = f"{type(self.hypermodel).__name__}.fit()"
-        results_module.check(results, self.oracle.objective, function)
-        return results
-
-    def _deepcopy_callbacks(self, callbacks: Any) -> list[Any]:
-        listed = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
-        try:
-            return list(copy.deepcopy(listed))
-        except Exception as error:
-            raise FatalValueError(
-                "All callbacks used during a search should be deep-copyable (since they are reused "
-                f"across trials). It is not possible to do `copy.deepcopy({callbacks})`: {error}"
-            ) from error
-
-    # -- hooks -------------------------------------------------------------------------------------
-
-    def on_epoch_begin(self, trial: Trial, model: Any, epoch: int, logs: Any = None) -> None:
-        """Called when an epoch begins."""
-
-    def on_epoch_end(self, trial: Trial, model: Any, epoch: int, logs: Any = None) -> None:
-        """Called when an epoch has ended."""
-
-    def on_batch_begin(self, trial: Trial, model: Any, batch: int, logs: Any) -> None:
-        """Called when a batch begins."""
-
-    def on_batch_end(self, trial: Trial, model: Any, batch: int, logs: Any = None) -> None:
-        """Called when a batch has ended."""
-
-    # -- models ------------------------------------------------------------------------------------
-
-    def load_model(self, trial: Trial) -> Any:
-        """Returns the compiled model of a trial, with the weights of its best epoch.
-
-        Raises:
-            ProjectError: No weights are saved for the trial.
-        """
-        path = self._get_checkpoint_fname(trial.trial_id)
-        if not os.path.isfile(path):
-            raise ProjectError(
-                f"there is no {path}: trial {trial.trial_id} is {trial.status} and has saved no "
-                "weights. Build its model with `tuner.hypermodel.build(trial.hyperparameters)` and "
-                "train it."
-            )
-
-        def build() -> Any:
-            model = self._try_build(trial.hyperparameters)
-            self._build_as(model, trial.trial_id)
-            if model.built and model.optimizer is not None:
-                model.optimizer.build(model.trainable_variables)
-            return model
-
-        with search_process(memory=False):
-            model, alone = own_model(
-                noted_build(build), lambda model: self._load_weights(model, trial.trial_id)
-            )
-        if not alone:
-            to_stderr(
-                f"the model of trial {trial.trial_id} has layers in common with build, and Keras "
-                "cannot copy it: those layers hold its weights from now on"
-            )
-        return model
-
-    def _build_as(self, model: Any, trial_id: str) -> None:
-        """Builds a model that has no variables yet for the shapes that a trial was trained with."""
-        shapes = self._get_build_config_fname(trial_id)
-        if not model.built and os.path.isfile(shapes):
-            model.build_from_config(read_json(shapes))
-
-    def _load_weights(self, model: Any, trial_id: str) -> None:
-        """Loads the weights of a trial's checkpoint into a model."""
-        self._build_as(model, trial_id)
-        with warnings.catch_warnings():
-            # The checkpoint has no state of an optimizer, as in KerasTuner; Keras warns about that.
-            warnings.filterwarnings("ignore", "Skipping variable loading for optimizer")
-            model.load_weights(self._get_checkpoint_fname(trial_id))
-
-    def _save_build_config(self, trial_id: str, model: Any) -> None:
-        with contextlib.suppress(TypeError, RuntimeError):  # shapes that JSON cannot hold
-            write_json(self._get_build_config_fname(trial_id), model.get_build_config())
-
-    def _get_checkpoint_fname(self, trial_id: str) -> str:
-        return os.path.join(self.get_trial_dir(trial_id), "checkpoint.weights.h5")
-
-    def _get_build_config_fname(self, trial_id: str) -> str:
-        return os.path.join(self.get_trial_dir(trial_id), "build_config.json")
-
-
-def _metrics_of(model: Any) -> Any:
-    """The metrics that a model was compiled with.
-
-    Raises:
-        FatalValueError: The metrics cannot be read back, because one is a function of the user's.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # Keras warns about lambdas, which are read back at once
-            given = model.get_compile_config() or {}
-            return keras.saving.deserialize_keras_object(given.get("metrics"))
-    except (TypeError, ValueError) as error:
-        raise FatalValueError(
-            "`optimizer` or `loss` of the tuner replaces what the model was compiled with, and its "
-            f"metrics cannot be taken over ({error}). Give them to the tuner too, as `metrics=`."
-        ) from error
-
-
-@contextlib.contextmanager
-def maybe_distribute(distribution_strategy: Any) -> Iterator[None]:
-    """A block under a ``tf.distribute.Strategy``, if there is one and Keras' backend can use it."""
-    if distribution_strategy is None or keras.backend.backend() != "tensorflow":
-        yield
-    else:
-        with distribution_strategy.scope():
-            yield
+        return not any(map(self._has_own, HANDS_ON))

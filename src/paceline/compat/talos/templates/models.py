@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from paceline.compat.talos.metrics import f1score, matthews, precision, recall
-from paceline.compat.talos.model import early_stopper, hidden_layers, lr_normalizer
+from paceline.compat.talos.model import early_stopper, hidden_layers, trained
 
 
 def iris(x_train: Any, y_train: Any, x_val: Any, y_val: Any, params: dict[str, Any]) -> Any:
@@ -40,20 +40,8 @@ def titanic(x_train: Any, y_train: Any, x_val: Any, y_val: Any, params: dict[str
             keras.layers.Dense(1, activation=params["last_activation"]),
         ]
     )
-    optimizer = params["optimizer"]
-    if isinstance(optimizer, type):
-        made: Any = optimizer
-        optimizer = made(learning_rate=lr_normalizer(params["lr"], optimizer))
-    model.compile(optimizer, loss=params["losses"], metrics=["acc"])
-    history = model.fit(
-        x_train.astype("float32"),
-        y_train.astype("float32"),
-        batch_size=params["batch_size"],
-        epochs=params["epochs"],
-        verbose=0,
-        validation_data=(x_val.astype("float32"), y_val.astype("float32")),
-    )
-    return history, model
+    data = [part.astype("float32") for part in (x_train, y_train, x_val, y_val)]
+    return trained(model, params, ["acc"], data)
 
 
 def _fitted(
@@ -71,19 +59,5 @@ def _fitted(
     model.add(layers.Dropout(params["dropout"]))
     hidden_layers(model, params, n_out)
     model.add(layers.Dense(n_out, activation=params["last_activation"]))
-    optimizer = params["optimizer"]
-    model.compile(
-        optimizer(learning_rate=lr_normalizer(params["lr"], optimizer)),
-        loss=params["losses"],
-        metrics=measures,
-    )
-    history = model.fit(
-        x_train,
-        y_train,
-        batch_size=int(params["batch_size"]),
-        epochs=params["epochs"],
-        verbose=0,
-        validation_data=(x_val, y_val),
-        callbacks=[early_stopper(params["epochs"], mode="moderate")],
-    )
-    return history, model
+    stopper = early_stopper(params["epochs"], mode="moderate")
+    return trained(model, params, measures, (x_train, y_train, x_val, y_val), [stopper])

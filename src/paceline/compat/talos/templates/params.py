@@ -27,17 +27,11 @@ def iris() -> dict[str, Any]:
 def breast_cancer() -> dict[str, Any]:
     """Returns params for ``models.breast_cancer``."""
     kinds = keras.optimizers
-    return {
-        "lr": (0.5, 5, 10),
-        "first_neuron": [4, 8, 16, 32, 64],
+    return iris() | {
         "hidden_layers": [0, 1, 2],
-        "batch_size": (2, 30, 10),
-        "epochs": [50, 100, 150],
-        "dropout": (0, 0.5, 5),
         "shapes": ["brick", "triangle", "funnel"],
         "optimizer": [kinds.Adam, kinds.Adagrad, kinds.RMSprop],
         "losses": ["log_cosh", "binary_crossentropy"],
-        "activation": ["relu", "elu"],
         "last_activation": ["sigmoid"],
     }
 

@@ -1,0 +1,216 @@
+"""What trials of several structures cost in one program, and what that saves.
+
+A program does the arithmetic of its largest widths for every trial that rides in it. Where that
+takes longer than another program would take to compile, the values of a width are split into bands,
+each with a program of its own: trials of narrow models share one, and those of wide ones another.
+Where even that takes too long, each structure has its own.
+
+What is chosen follows from the search space, the first trial of its kind and the trials that the
+study was to have when it began. Neither the clock nor the cache of programs counts: a search that
+goes on has to choose the same.
+
+A short step leaves most of an accelerator idle: launching its kernels takes longer than their
+arithmetic. So there trials gain from each other's company even where no compile is saved. The
+numbers are those of an H100 (docs/decisions/0046-sharing-on-a-gpu.md); of a TPU nothing has been
+measured.
+
+Notation
+    width: a hyperparameter that decides extents of variables.
+    top: the largest value of a band.
+    structure: as a unit, what takes as long as to trace and compile one.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.executor.base import OtherModels
+
+#: Structures that compile as long as a program of several: it has masks.
+PADDED = 2
+#: What each combination of choices adds: two models are traced, and the program has parts for it.
+_CHOOSING = 0.5
+#: Padding has to save so many times what it costs: it costs in every search, and programs compile
+#: in the first one alone; and fewer trials than expected may be of the kind.
+MARGIN = 2
+#: Bands of one width, at most: more would save little, and choosing them takes time.
+_MOST_BANDS = 8
+#: On an accelerator: floating-point operations a second, in the products and convolutions of a
+#: pack of eight trials.
+_PRODUCTS = 4e13
+#: Simple operations on single elements a second, in kernels that read and write them anyway.
+_ELEMENTS = 1e12
+#: Seconds of a step that do not depend on its size.
+_LAUNCHES = 5e-5
+#: Seconds to trace and compile one more structure.
+_STRUCTURE = 4.0
+#: Compiles have to save so many times what they cost: few trials may fall into a family.
+_SAVES = 2
+#: The tops of each width, ascending.
+Bands = Mapping[str, Sequence[int]]
+
+
+def tops_of(bands: Bands, hparams: Mapping[str, Any]) -> tuple[int, ...]:
+    """The tops of the bands of a trial of these values."""
+    return tuple(_top(tops, hparams[name]) for name, tops in bands.items())
+
+
+def within(
+    ranges: Mapping[str, Sequence[int]], bands: Bands, hparams: Mapping[str, Any]
+) -> dict[str, Sequence[int]]:
+    """The values of each width in the bands of a trial of these values; other ranges as given."""
+    tops = dict(zip(bands, tops_of(bands, hparams), strict=True))
+    return {
+        name: [v for v in values if name not in bands or _top(bands[name], v) == tops[name]]
+        for name, values in ranges.items()
+    }
+
+
+def _top(tops: Sequence[int], value: int) -> int:
+    """The top of a value's band; a value beyond all of them is in the last."""
+    return tops[min(bisect_left(tops, value), len(tops) - 1)]
+
+
+@dataclass(frozen=True)
+class Width:
+    """The values that a width may have."""
+
+    values: Sequence[int]  # ascending
+    weights: Sequence[float]  # how likely each of them is, beside the others
+
+    @property
+    def mean(self) -> float:
+        """The mean value."""
+        return self._mean(self.values)
+
+    def tops(self, count: int) -> list[int]:
+        """The tops of so many bands, each as likely; fewer where one value fills two of them."""
+        found, full, reached, total = [], 0, 0.0, sum(self.weights)
+        for value, weight in zip(self.values, self.weights, strict=True):
+            reached += weight * count / total
+            if int(reached + 1e-6) > full:
+                full = int(reached + 1e-6)
+                found.append(value)
+        return found
+
+    def mean_top(self, count: int) -> float:
+        """The mean top, over all values, of the bands that ``tops`` returns."""
+        tops = self.tops(count)
+        return self._mean([_top(tops, value) for value in self.values])
+
+    def _mean(self, values: Sequence[int]) -> float:
+        pairs = zip(values, self.weights, strict=True)
+        return sum(value * weight for value, weight in pairs) / sum(self.weights)
+
+
+def spread(models: OtherModels, names: Sequence[str]) -> dict[str, Width]:
+    """The widths of these names, as a sampler draws them that has learnt nothing."""
+    found, ranges = {}, models.ranges()
+    for parameter in models.parameters:
+        if parameter.name in names:
+            values = ranges[parameter.name]
+            weights = [1.0] * len(values)
+            if getattr(parameter.distribution, "log", False):
+                ends = values[0] + values[-1] if parameter.mirrored else 0
+                weights = [1 / abs(ends - value) for value in values]
+            found[parameter.name] = Width(values, weights)
+    return found
+
+
+class WorkByWidths:
+    """How the work of a trial follows from its widths: as the numbers of its weights do.
+
+    ``others`` holds, by width, the shapes that the trial's variables have at another value of it.
+    """
+
+    def __init__(
+        self,
+        widths: Mapping[str, int],
+        shapes: Sequence[Sequence[int]],
+        others: Mapping[str, Sequence[Sequence[int]]],
+    ) -> None:
+        self._widths = dict(widths)
+        # Numbers in matrices and larger arrays -> by how many of its axes each width multiplies it.
+        self._terms: list[tuple[int, dict[str, int]]] = []
+        for i, shape in enumerate(shapes):
+            if len(shape) > 1:
+                powers = {
+                    name: sum(a != b for a, b in zip(shape, theirs[i], strict=True))
+                    for name, theirs in others.items()
+                }
+                self._terms.append((math.prod(shape), powers))
+
+    def share(self, widths: Mapping[str, float]) -> float:
+        """The work at other widths, as a share of the trial's own."""
+        growth = {name: value / self._widths[name] for name, value in widths.items()}
+        found = sum(
+            size * math.prod(growth[name] ** power for name, power in powers.items())
+            for size, powers in self._terms
+        )
+        return found / max(1, sum(size for size, _ in self._terms))
+
+
+def choose_bands(
+    widths: Mapping[str, Width], work: WorkByWidths, cost: float, trials: int, choices: int
+) -> dict[str, list[int]] | None:
+    """The bands that take least; None where programs of their own take less.
+
+    Training the first trial, whose work is ``work``, takes as long as compiling ``cost``
+    structures. So many ``trials`` of the kind are expected, and ``choices`` counts the combinations
+    that would share a program.
+    """
+    program = PADDED if choices == 1 else PADDED + _CHOOSING * choices
+    usual = work.share({name: width.mean for name, width in widths.items()})
+
+    @functools.cache
+    def mean_top(name: str, count: int) -> float:
+        return widths[name].mean_top(count)
+
+    def takes(counts: Mapping[str, int], margin: float = 1) -> float:
+        tops = {name: mean_top(name, count) for name, count in counts.items()}
+        padding = cost * trials * (work.share(tops) - usual)
+        return program * structures_met(math.prod(counts.values()), trials) + margin * padding
+
+    counts = dict.fromkeys(widths, 1)
+    least = takes(counts)
+    while True:
+        tries = [
+            counts | {name: count + 1}
+            for name, count in counts.items()
+            if count < min(len(widths[name].values), _MOST_BANDS)
+        ]
+        best = min(tries, key=takes, default=counts)
+        if (taken := takes(best)) >= least:
+            break
+        counts, least = best, taken
+    structures = choices * math.prod(len(width.values) for width in widths.values())
+    if takes(counts, MARGIN) >= structures_met(structures, trials):
+        return None
+    return {name: width.tops(counts[name]) for name, width in widths.items()}
+
+
+def structures_met(n: int, trials: int) -> float:
+    """How many of ``n`` equally likely structures are among so many trials, on average."""
+    return 1.0 if n == 1 else -n * math.expm1(trials * math.log1p(-1 / n))
+
+
+def sharing_pays(
+    *, flops: float, elements: float, steps: int, structures: float, trials: int
+) -> bool:
+    """Whether trials of several structures are trained sooner in one program.
+
+    Args:
+        flops: Floating-point operations that each step of a trial makes more than alone.
+        elements: Operations on single elements that each step makes more than alone.
+        steps: Training steps of a trial.
+        structures: Structures that a trial of the family saves from being compiled, on average.
+        trials: Trials that the family is judged by.
+    """
+    more = flops / _PRODUCTS + elements / _ELEMENTS
+    less = _LAUNCHES * (1 - 1 / trials)
+    return (more - less) * steps < structures * _STRUCTURE / _SAVES

@@ -1,0 +1,166 @@
+"""How the workers of one study agree on who trains which configuration.
+
+All of Optuna's storages settle one thing between processes: the order in which trials are made.
+(They do not settle changes of state: on SQLite two processes can both succeed at one.) So a worker
+claims a configuration by making a trial with all its values. Where two trials have the same
+configuration, or one is beyond the number wanted, the earlier trials stand, and the worker that
+made the later one withdraws it before training.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from paceline.study.sharing.watch import StudyWatch, is_withdrawn
+from paceline.study.sharing.worker import Worker
+from paceline.study.storage.storage import StudyStorage
+from paceline.study.trial import INTERRUPTED
+from paceline.study.trial_codec import WITHDRAWN, owner_of
+
+
+@dataclass(eq=False, repr=False)
+class TrialClaims:
+    """Makes the trials of one worker in the storage.
+
+    Methods that read or write raise StorageError where the storage does not answer.
+    """
+
+    _store: StudyStorage
+    _study: int  # the storage's id
+    _worker: Worker
+    _watch: StudyWatch
+    # Number -> configuration, of the trials that stand.
+    _keys: dict[int, str] = field(default_factory=dict, init=False)
+    # Configuration -> number of the first trial that stands.
+    _seen: dict[str, int] = field(default_factory=dict, init=False)
+    _n_noted: int = field(default=0, init=False)  # trials below this number were noted
+    _unended: set[int] = field(default_factory=set, init=False)  # had not ended then
+
+    def claim(
+        self, template: FrozenTrial, limit: int | None, *, replaces: int | None = None
+    ) -> tuple[int, int] | None:
+        """Make a trial, for this worker to train.
+
+        ``template`` is the trial, running, its configuration in the attribute ``hparams``, with
+        this worker as its owner. ``limit`` is how many trials the study shall have (None: no end),
+        and ``replaces`` the number of a trial that this one is trained in place of.
+
+        Returns the trial's number and the storage's id of it, for the watch to be told that it
+        began; None where another worker was quicker: then it is withdrawn. Where a storage that
+        raises has made the trial all the same, the watch finds it as one that is left.
+        """
+        with self._store.writing():
+            storage = self._store.storage
+            made = storage.create_new_trial(self._study, template)
+            number = storage.get_trial_number_from_id(made)
+            before = self._watch.read_trials()[:number]
+            self._note_all(before)
+            if replaces is not None:
+                self._forget(replaces)
+            stand = sum(_counts(trial) for trial in before)
+            full = limit is not None and stand >= limit and _counts(template)
+            first = self._seen.get(_key(template))
+            if full or (first is not None and first < number):
+                self._withdraw(number, made)
+                return None
+        self._keys[number] = _key(template)
+        self._seen.setdefault(_key(template), number)
+        return number, made
+
+    def taken(self, template: FrozenTrial) -> bool:
+        """Whether another trial stands that has the configuration of one that was not begun."""
+        return _key(template) in self._seen
+
+    def replace(
+        self, trial: FrozenTrial, template: FrozenTrial
+    ) -> tuple[bool, tuple[int, int] | None]:
+        """Take over a trial that nobody trains: make another for it, and end it as interrupted.
+
+        The new trial, of ``template``, is made first: should this worker die in between, the next
+        one finds both. Where two workers take over the same trial, their new ones are equal, so the
+        later one is withdrawn. Returns whether the trial is interrupted now, and what ``claim``
+        does; (False, None) where it has ended otherwise meanwhile.
+        """
+        owner = owner_of(trial)
+        if owner is not None and owner != self._worker.token:
+            self._worker.heartbeats.declare_dead(owner)
+        found = self.claim(template, None, replaces=trial.number)
+        with self._store.writing():
+            storage = self._store.storage
+            made = storage.get_trial_id_from_study_id_trial_number(self._study, trial.number)
+            try:
+                storage.set_trial_user_attr(made, "error", INTERRUPTED)
+                storage.set_trial_state_values(made, OptunaState.FAIL)
+            except RuntimeError:  # Optuna 4 has no class of its own for this
+                # The trial has ended. Either another worker took it over too, and trains nothing
+                # for it, since our new trial is the earlier one; or its own worker ended it.
+                if not _interrupted(storage.get_trial(made)):
+                    if found is not None:
+                        self._withdraw(*found)
+                    return False, None  # it is told later, as an end of another worker's trial
+        self._forget(trial.number)
+        self._watch.drop(trial.number)
+        return True, found
+
+    def _withdraw(self, number: int, made: int) -> None:
+        """Take back a trial of this worker's."""
+        self._watch.drop(number)
+        self._forget(number)
+        self._store.storage.set_trial_system_attr(made, WITHDRAWN, True)
+        self._store.storage.set_trial_state_values(made, OptunaState.FAIL)
+
+    def _note_all(self, trials: Sequence[FrozenTrial]) -> None:
+        """Note the configurations of trials that are new, or had not ended when last noted."""
+        for number in [*self._unended, *range(self._n_noted, len(trials))]:
+            trial = trials[number]
+            if trial.state.is_finished():
+                self._unended.discard(number)
+            else:
+                self._unended.add(number)
+            if not stands(trial):
+                self._forget(number)
+            elif number not in self._keys:
+                key = self._keys[number] = _key(trial)
+                self._seen[key] = min(number, self._seen.get(key, number))
+        self._n_noted = len(trials)
+
+    def _forget(self, number: int) -> None:
+        key = self._keys.pop(number, None)
+        if key is None or self._seen.get(key) != number:
+            return
+        del self._seen[key]
+        if others := [n for n, one in self._keys.items() if one == key]:
+            self._seen[key] = min(others)  # another worker has begun the configuration again
+
+
+def stands(trial: FrozenTrial) -> bool:
+    """Whether a trial counts as tried: it was not withdrawn, and not interrupted."""
+    return not is_withdrawn(trial) and trial.user_attrs.get("error") != INTERRUPTED
+
+
+def _counts(trial: FrozenTrial) -> bool:
+    """Whether a trial counts for ``n_trials``: not one that continues another or is rejected."""
+    attrs = trial.user_attrs
+    return stands(trial) and "continues" not in attrs and "rejected" not in attrs
+
+
+def _key(trial: FrozenTrial) -> str:
+    """Return a text of hparams and of the trial continued: it differs between trials that stand.
+
+    Copies in a population may be alike in both, and then differ in their seeds.
+    """
+    attrs = trial.user_attrs
+    found: list[Any] = [attrs.get("hparams", trial.params), attrs.get("continues")]
+    if "continued_at" in attrs:
+        found.append(attrs.get("seed"))
+    return json.dumps(found, sort_keys=True, default=str)
+
+
+def _interrupted(trial: FrozenTrial) -> bool:
+    return trial.state == OptunaState.FAIL and trial.user_attrs.get("error") == INTERRUPTED
