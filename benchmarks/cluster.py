@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from in_process_pool import InProcessPool
 from one_group import OneGroup
-from paceline.executor import protocol
+from paceline.executor import pack_executor as protocol
 from paceline.executor.base import EpochReport, Job, JobSpec
 from paceline.executor.remote import driver
 from paceline.executor.remote.messages import (

@@ -40,7 +40,7 @@ from clusters import records
 from on_ray.conftest import Nodes  # sets what Ray reads when it is imported
 from on_ray.hook import Hook
 from on_ray.processes import family
-from paceline.tuner.loop import EpochReports
+from paceline.tuner.search.loop import EpochReports
 
 #: Two nodes train at least so many times what one trains.
 PROMISED = 1.7

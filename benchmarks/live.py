@@ -31,8 +31,8 @@ from rich.console import Console
 from paceline.report.notebook import NotebookScreen
 from paceline.report.progress import Progress
 from paceline.report.screens import PanelScreen
-from paceline.tuner.progress import BETWEEN_LOOKS, BETWEEN_TABLES, ProgressReporter
-from paceline.tuner.running_trials import RunningTrials
+from paceline.tuner.search.progress import BETWEEN_LOOKS, BETWEEN_TABLES, ProgressReporter
+from paceline.tuner.search.running_trials import RunningTrials
 from subjects import subject_of
 
 SIZES, LIMIT = (60, 500, 5000), 0.05

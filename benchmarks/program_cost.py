@@ -25,10 +25,10 @@ from works import find
 
 from paceline.data.arrays import prepare
 from paceline.executor.base import Job, SearchData
-from paceline.executor.grouping import TrialGrouper
 from paceline.executor.model_builder import ModelBuilder
-from paceline.executor.planner import Planner
 from paceline.executor.process import search_process
+from paceline.executor.sharing.grouping import TrialGrouper
+from paceline.executor.training.planner import Planner
 from paceline.search_space import HyperParameters
 
 FLOOR, GOAL = 1.5, 1.1

@@ -20,7 +20,7 @@ from paceline.data.arrays import prepare
 from paceline.data.chunks import EpochData
 from paceline.executor import process
 from paceline.executor.model_builder import ModelBuilder
-from paceline.executor.planner import Planner
+from paceline.executor.training.planner import Planner
 from paceline.pack.plan import MappedProgram, SequentialProgram, StackedProgram, Workload
 from paceline.pack.plan import sequential as sequential_plan
 from paceline.pack.plan import stacked as stacked_plan

@@ -36,7 +36,8 @@ import numpy as np
 
 import paceline
 import toys
-from paceline.executor import lanes, local
+from paceline.executor import local
+from paceline.executor.training import lanes
 from paceline.pack import pack
 from paceline.program import compile as compiling
 from paceline.study.ask_tell import TrialUpdates

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import paceline
-from paceline.executor import lanes
 from paceline.executor.local import LocalExecutor
-from paceline.tuner.timeouts import SearchTimeout
+from paceline.executor.training import lanes
+from paceline.tuner.search.timeouts import SearchTimeout
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from paceline.records import Compiled, PackMade, SlotStay
 from paceline.report.html.subject import ReportSubject
 from paceline.study.timeline import Forecast, SearchBegun, SearchTimeline, Spent
-from paceline.study.trial import Trial
-from paceline.study.trials import TrialTable
+from paceline.study.trials.table import TrialTable
+from paceline.study.trials.trial import Trial
 
 #: Names as nobody should call things, in every place where a user chooses a name.
 HOSTILE = '</script><script>document.title="hacked"</script><img src=x onerror=alert(1)>'

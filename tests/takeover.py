@@ -26,8 +26,8 @@ import pytest
 import paceline
 import toys
 from epoch_reports import observe_reports
-from paceline.executor import lanes
 from paceline.executor.base import EpochReport
+from paceline.executor.training import lanes
 from paceline.study.sharing import heartbeat
 from paceline.tuner.checkpoint.best_models import find_saved
 from paceline.tuner.checkpoint.files import CheckpointManager

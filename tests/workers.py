@@ -44,7 +44,7 @@ def study(storage: str, n_trials: int) -> None:
     from paceline.study.sharing.peers import ClaimLost
     from paceline.study.sharing.worker import Worker
     from paceline.study.study import Study
-    from paceline.study.trial import INTERRUPTED
+    from paceline.study.trials.trial import INTERRUPTED
 
     worker = Worker(Path("runs/s/workers"), say)
     found = Study(

@@ -102,7 +102,7 @@ def walk(folder: Path) -> Walk:
     from sklearn.datasets import load_digits
 
     import paceline
-    from paceline.tuner.recording import TimelineRecorder
+    from paceline.tuner.search.recording import TimelineRecorder
 
     # A search that takes longer than ten seconds also writes how far it is. Without that, the walk
     # is the same on a slow machine.

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from paceline.search_space import HyperParameters
     from paceline.study.pruners.asha import ASHA
     from paceline.study.pruners.pbt import PBT
-    from paceline.study.trial import Trial
-    from paceline.tuner.follow_schedule import FollowSchedule
+    from paceline.study.trials.trial import Trial
+    from paceline.tuner.population.follow_schedule import FollowSchedule
     from paceline.tuner.tuner import Tuner
 
     __version__: str
@@ -76,11 +76,11 @@ __all__ = [
 
 _LAZY = {
     "ASHA": "paceline.study.pruners.asha",
-    "FollowSchedule": "paceline.tuner.follow_schedule",
+    "FollowSchedule": "paceline.tuner.population.follow_schedule",
     "HyperParameters": "paceline.search_space",
     "PBT": "paceline.study.pruners.pbt",
     "Ray": "paceline.executor.ray.cluster",
-    "Trial": "paceline.study.trial",
+    "Trial": "paceline.study.trials.trial",
     "Tuner": "paceline.tuner.tuner",
     "bench": "paceline.benchmark.api",
     "from_keras_tuner": "paceline.compat.keras_tuner.projects",

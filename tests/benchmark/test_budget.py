@@ -154,7 +154,7 @@ def test_epochs_without_an_exchange_are_refused_before_anything_is_measured(
 
 @pytest.mark.slow
 def test_what_latencies_take_is_measured_too(fresh_folder, monkeypatch) -> None:
-    from paceline.tuner.costs import TrialCosts
+    from paceline.tuner.arguments.costs import TrialCosts
 
     calls, measure = [], TrialCosts.measure
 

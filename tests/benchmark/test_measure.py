@@ -12,7 +12,7 @@ from paceline.benchmark.measure.cell import layout_of, measure, nothing_cached
 from paceline.benchmark.measure.subject import Subject
 from paceline.benchmark.records import Config
 from paceline.data.arrays import prepare
-from paceline.executor.memory import LIMIT
+from paceline.executor.training.memory import LIMIT
 
 
 def subject(build=lambda hp: toys.softmax(), n=40):

@@ -165,7 +165,7 @@ def test_a_compile_that_takes_long_does_not_hold_the_pilot(monkeypatch):
 
 
 def test_an_epoch_that_does_not_end_in_time_says_nothing(monkeypatch):
-    from paceline.tuner.progress import ProgressReporter
+    from paceline.tuner.search.progress import ProgressReporter
 
     monkeypatch.setattr(ProgressReporter, "_pace", lambda self, now: None)
     assert rehearsed(n_trials=4, epochs=1000, left=lambda: 0.0) is None
@@ -188,7 +188,7 @@ def test_several_programs_are_seen():
 @pytest.mark.slow
 def test_where_trials_end_early_the_pace_is_that_of_the_slots_in_use(monkeypatch):
     """Of 6 trials, 2 go on after the first epoch: their rounds are not full."""
-    monkeypatch.setattr("paceline.tuner.progress.BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr("paceline.tuner.search.progress.BETWEEN_LOOKS", 0.0)
     found = run_pilot(subject(), 8, 6, 4, lambda: 1e9, pruner="asha:1:3")
     assert found.trial_epochs < 6 * 4
     assert 1 <= found.pace.at_once < 6

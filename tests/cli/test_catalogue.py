@@ -12,11 +12,11 @@ import pytest
 
 import paceline as package
 from paceline.errors import StudyError
-from paceline.study.removal import Removal
 from paceline.study.sharing import requests
 from paceline.study.sharing.heartbeat import Heartbeats
 from paceline.study.sharing.worker import WORKERS, Worker
 from paceline.study.storage.folder import study_lock
+from paceline.study.storage.removal import Removal
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.study import Study
 

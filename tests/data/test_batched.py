@@ -199,7 +199,7 @@ def test_batch_order_of_a_shuffled_py_dataset_follows_from_the_seed():
 
 @pytest.mark.slow
 def test_chunks_hold_a_few_batches_on_several_devices(monkeypatch):
-    monkeypatch.setattr("paceline.executor.memory.batches_bytes", lambda: 2.5 * 16 * 32)
+    monkeypatch.setattr("paceline.executor.training.memory.batches_bytes", lambda: 2.5 * 16 * 32)
     tuner = search(Batches(workers=2), mesh=4, slots=4)
     call = {"epochs": 2, "shuffle": False}
     same(tuner, 3, alone(tuner.trial(3), toys.dense, Batches(), **call))

@@ -10,7 +10,7 @@ import paceline
 from paceline.data.adapters import EpochBatches
 from paceline.data.arrays import ArrayData, epoch_order
 from paceline.data.chunks import ChunkedArrays, chunked_order
-from paceline.executor import memory
+from paceline.executor.training import memory
 from paceline.pack.plan import Workload
 
 N = 107
@@ -53,7 +53,7 @@ def searched(name: str, **options) -> tuple[paceline.Tuner, list[str]]:
 def small_device(monkeypatch: pytest.MonkeyPatch):
     """Data of 17 kB stream, in chunks of two batches."""
     monkeypatch.setattr(
-        "paceline.executor.memory.chunk_bytes_of",
+        "paceline.executor.training.memory.chunk_bytes_of",
         lambda train, validation: 2.5 * 16 * train / N,
     )
 
@@ -66,7 +66,7 @@ def small_device(monkeypatch: pytest.MonkeyPatch):
 def test_without_shuffling_a_stream_trains_as_resident_data_do(plan: str, small_device) -> None:
     streamed, notes = searched("streamed", shuffle=False, plan=plan)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("paceline.executor.memory.chunk_bytes_of", lambda *_: None)
+        patch.setattr("paceline.executor.training.memory.chunk_bytes_of", lambda *_: None)
         resident, silent = searched("resident", shuffle=False, plan=plan)
     assert [note for note in notes if "chunks of 32 examples" in note]
     assert not silent
@@ -93,7 +93,7 @@ def test_batch_sizes_do_not_share_a_stream(small_device) -> None:
     streamed, notes = searched("streamed", shuffle=False, batch_size=sizes)
     assert len([note for note in notes if "chunks of 32 examples" in note]) == 2
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("paceline.executor.memory.chunk_bytes_of", lambda *_: None)
+        patch.setattr("paceline.executor.training.memory.chunk_bytes_of", lambda *_: None)
         resident, _ = searched("resident", shuffle=False, batch_size=sizes)
     for number in range(5):
         np.testing.assert_allclose(

@@ -54,7 +54,7 @@ FOREIGN = {
     "--working-dir",
 }
 #: Files with a command line of their own; their options are found in them.
-SCRIPTS = ("benchmarks", "tools", "examples", "tests", "src/paceline/tuner/predict_script.py")
+SCRIPTS = ("benchmarks", "tools", "examples", "tests", "src/paceline/tuner/after/predict_script.py")
 
 
 @cache

@@ -12,8 +12,8 @@ import numpy as np
 
 from paceline.data.adapters import EpochBatches
 from paceline.data.chunks import ResidentArrays
-from paceline.executor.facts import PackFacts
-from paceline.executor.grouping import Group
+from paceline.executor.sharing.grouping import Group
+from paceline.executor.state.facts import PackFacts
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.program.compile import Effort
 from paceline.program.trace import State

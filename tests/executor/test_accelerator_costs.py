@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paceline.executor.sharing_costs import sharing_pays
+from paceline.executor.sharing.costs import sharing_pays
 
 SHORT = {"flops": 0.0, "elements": 0.0, "steps": 100_000, "structures": 0.0, "trials": 8}
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.executor import sharing_costs as bands
 from paceline.executor.base import OtherModels
-from paceline.executor.sharing_costs import (
+from paceline.executor.sharing import costs as bands
+from paceline.executor.sharing.costs import (
     Width,
     WorkByWidths,
     choose_bands,

@@ -15,10 +15,10 @@ from paceline.data.adapters import EpochBatches
 from paceline.data.arrays import ArrayData
 from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import ChunkedArrays, ChunkedBatches
-from paceline.executor import memory
 from paceline.executor.base import Notes
-from paceline.executor.grouping import Group
-from paceline.executor.memory import DeviceData, SlotRoom
+from paceline.executor.sharing.grouping import Group
+from paceline.executor.training import memory
+from paceline.executor.training.memory import DeviceData, SlotRoom
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import Workload
 

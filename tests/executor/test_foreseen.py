@@ -14,8 +14,8 @@ from keras import layers
 from marks import slow_where
 from paceline.data.arrays import prepare
 from paceline.executor.base import Job, OtherModels, SearchData
-from paceline.executor.grouping import TrialGrouper
 from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.sharing.grouping import TrialGrouper
 from paceline.pack.pack import SlotTrial
 from paceline.program import trace
 from paceline.program.laws.width_laws import WidthLaws

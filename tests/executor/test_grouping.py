@@ -16,8 +16,8 @@ from paceline.data.arrays import prepare
 from paceline.data.folds import Fold
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Job, SearchData
-from paceline.executor.grouping import Group, TrialGrouper
 from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.sharing.grouping import Group, TrialGrouper
 from paceline.program import trace
 from paceline.program.canonical import Unpackable
 from paceline.search_space import HyperParameters

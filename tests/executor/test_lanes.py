@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from paceline.executor.base import PackTimeout
-from paceline.executor.lanes import LaneThreads
-from paceline.executor.rounds import EpochRound
+from paceline.executor.training.lanes import LaneThreads
+from paceline.executor.training.rounds import EpochRound
 
 #: Seconds after which what should have come about is given up.
 LONG = 30.0

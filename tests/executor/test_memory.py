@@ -15,8 +15,8 @@ import pytest
 
 import paceline
 import toys
-from paceline.executor import memory, planner
 from paceline.executor.process import host_bytes
+from paceline.executor.training import memory, planner
 from paceline.pack.plan import StackedProgram
 from paceline.program.compile import Executable
 

@@ -26,7 +26,6 @@ from executor.fakes import (
 )
 from paceline.data.arrays import prepare
 from paceline.data.chunks import ResidentArrays
-from paceline.executor import lanes
 from paceline.executor.base import (
     Answer,
     EpochLimit,
@@ -37,11 +36,12 @@ from paceline.executor.base import (
     PackTimeout,
     SearchData,
 )
-from paceline.executor.lanes import PackStream
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import random_state_kept
-from paceline.executor.slots import Demand, SlotAllocator
+from paceline.executor.training import lanes
+from paceline.executor.training.lanes import PackStream
+from paceline.executor.training.slots import Demand, SlotAllocator
 from paceline.pack.pack import Pack
 from paceline.search_space import HyperParameters
 

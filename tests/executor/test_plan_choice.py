@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import paceline
-from paceline.executor import planner, slots
-from paceline.executor.planner import Candidate, PlanChoice, key_of, remembered
+from paceline.executor.training import planner, slots
+from paceline.executor.training.planner import Candidate, PlanChoice, key_of, remembered
 from paceline.program import compilation_cache
 
 A, B, C = Candidate("stacked", 8), Candidate("stacked", 1), Candidate("mapped", 8)

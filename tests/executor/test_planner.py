@@ -14,8 +14,8 @@ from paceline.data.arrays import prepare
 from paceline.executor.base import Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
-from paceline.executor.planner import Candidate, effort_of
 from paceline.executor.process import random_state_kept
+from paceline.executor.training.planner import Candidate, effort_of
 from paceline.pack.plan import stacked
 from paceline.program.compile import Effort
 from paceline.search_space import HyperParameters

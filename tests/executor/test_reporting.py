@@ -11,9 +11,9 @@ import pytest
 
 from executor.fakes import FakeDriver, FakeProgram, empty_pack, group, numbers, trial
 from paceline.executor.base import Answer, EpochReport, Notes
-from paceline.executor.memory import DeviceData
-from paceline.executor.paused import PausedStates
-from paceline.executor.reporting import EpochReporter, ExecutorTimings
+from paceline.executor.state.paused import PausedStates
+from paceline.executor.training.memory import DeviceData
+from paceline.executor.training.reporting import EpochReporter, ExecutorTimings
 from paceline.pack.pack import EpochTimes
 
 #: Bytes of paused trials kept in memory: none goes to disk.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from paceline.executor.reporting import SlotTimeline, compiled_steps
+from paceline.executor.training.reporting import SlotTimeline, compiled_steps
 from paceline.program.compile import Executable
 
 

@@ -13,8 +13,8 @@ import paceline
 from executor.fakes import FakeDriver, FakePlanner, group, numbers, slots_of, state, trial
 from paceline.data.chunks import ResidentArrays
 from paceline.executor.base import EpochLimit, Notes, SearchData
-from paceline.executor.memory import SlotRoom
-from paceline.executor.slots import Demand, SlotAllocator
+from paceline.executor.training.memory import SlotRoom
+from paceline.executor.training.slots import Demand, SlotAllocator
 
 OUT_OF_MEMORY = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 byte")
 

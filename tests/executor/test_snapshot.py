@@ -19,9 +19,9 @@ from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Answer, EpochReport, Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
-from paceline.executor.paused import PausedStates
 from paceline.executor.process import random_state_kept
-from paceline.executor.snapshot import Arrays, state_like
+from paceline.executor.state.paused import PausedStates
+from paceline.executor.state.snapshot import Arrays, state_like
 from paceline.pack import slot_rows
 from paceline.pack.pack import SlotTrial
 from paceline.program.trace import State

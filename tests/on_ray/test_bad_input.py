@@ -18,8 +18,8 @@ from paceline.executor.ray import pool as pool_module
 from paceline.executor.ray import session
 from paceline.executor.ray.packing import pack, unpack
 from paceline.executor.ray.session import RaySession
-from paceline.tuner.arguments import read_arguments
-from paceline.tuner.recipe import TrialRecipe
+from paceline.tuner.arguments.arguments import read_arguments
+from paceline.tuner.search.recipe import TrialRecipe
 
 LARGE = np.ones(2_000_000)  # 16 MB
 LOCK = threading.Lock()

@@ -11,7 +11,7 @@ import pytest
 
 import paceline
 from paceline.errors import BuildError
-from paceline.executor import planner
+from paceline.executor.training import planner
 from paceline.pack.mesh import MeshLayout, check_mesh, lay_out, local_devices
 from paceline.pack.pack import Pack
 

@@ -19,8 +19,8 @@ from paceline.report.notebook import progress_html
 from paceline.report.plots import StudyPlots
 from paceline.report.progress import Progress, TrialRow
 from paceline.report.tables import results_frame
-from paceline.study.trial import Trial
-from paceline.study.trials import TrialTable
+from paceline.study.trials.table import TrialTable
+from paceline.study.trials.trial import Trial
 from subjects import HOSTILE
 
 

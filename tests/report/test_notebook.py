@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from paceline.report.notebook import SearchInterrupted, progress_html
 from paceline.report.progress import Progress, TrialRow
 from paceline.search_space import html
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 
 HOSTILE = '<script>alert(1)</script>\x1b[31m&"'
 PROGRESS = Progress(

@@ -16,8 +16,8 @@ from paceline.errors import StudyError, UsageError
 from paceline.report.html.figures import figures_of
 from paceline.report.html.importance import importances_of
 from paceline.report.plots import EACH, StudyPlots
-from paceline.study.trial import Trial
-from paceline.study.trials import TrialTable
+from paceline.study.trials.table import TrialTable
+from paceline.study.trials.trial import Trial
 from subjects import optuna_subject, subject_of
 
 FIGURES = ("history", "importances", "parallel", "slice", "curves")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import UsageError
 from paceline.report import selection, tables
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 
 TRIALS = [
     Trial(0, "complete", 0.91, {"lr": 0.01, "units": 64, "opt": "adam", "bn": True}, 10),

@@ -10,8 +10,8 @@ import pytest
 
 from paceline.report import tables
 from paceline.report.selection import Columns
-from paceline.study.trial import Trial
-from paceline.study.trials import best_record
+from paceline.study.trials.table import best_record
+from paceline.study.trials.trial import Trial
 
 TRIALS = [
     Trial(0, "complete", 0.91, {"lr": 0.01, "units": 64}, 10, 11, 0.3, "a1b2", "stacked"),

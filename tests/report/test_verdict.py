@@ -13,7 +13,7 @@ from optuna.distributions import BaseDistribution, FloatDistribution, IntDistrib
 from paceline.report.html import verdict as verdict_module
 from paceline.report.html.importance import Importances, importances_of
 from paceline.report.html.verdict import Verdict, verdict_of
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 from subjects import optuna_subject, subject_of
 
 

@@ -13,12 +13,12 @@ import optuna
 import pytest
 
 from paceline.errors import TrialRejected
-from paceline.study import trial_codec
 from paceline.study.proposer import BuildFailed
 from paceline.study.sharing.worker import Worker
 from paceline.study.study import Study
-from paceline.study.trial import Trial, TrialState
-from paceline.study.trials import trials_to_continue
+from paceline.study.trials import codec as trial_codec
+from paceline.study.trials.table import trials_to_continue
+from paceline.study.trials.trial import Trial, TrialState
 from paceline.study.view import StudyView
 
 

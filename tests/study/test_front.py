@@ -9,8 +9,8 @@ import optuna
 import pytest
 
 from paceline.study.front import best_of, front_of
-from paceline.study.trial import Trial
-from paceline.study.trials import TrialTable
+from paceline.study.trials.table import TrialTable
+from paceline.study.trials.trial import Trial
 
 
 def dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:

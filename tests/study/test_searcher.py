@@ -12,7 +12,7 @@ from paceline.search_space import HyperParameters, Space
 from paceline.study.proposer import BuildFailed
 from paceline.study.samplers.samplers import Searcher, TrialWeights, strategy_of
 from paceline.study.study import Study
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 
 
 class Listed(Searcher):

@@ -13,7 +13,7 @@ from paceline.errors import StorageError, StudyError
 from paceline.search_space import HyperParameters
 from paceline.study.storage.write_behind import WriteBehind
 from paceline.study.study import Study
-from paceline.study.trial import INTERRUPTED
+from paceline.study.trials.trial import INTERRUPTED
 from study.builds import build
 
 

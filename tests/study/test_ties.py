@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from paceline.study.trial import Trial
-from paceline.study.trials import TrialTable
+from paceline.study.trials.table import TrialTable
+from paceline.study.trials.trial import Trial
 
 
 def table(*trials: Trial) -> TrialTable:

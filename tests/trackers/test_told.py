@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 from paceline.tuner.trackers.base import TrackedStudy
 from paceline.tuner.trackers.mlflow import MlflowTracker
 from paceline.tuner.trackers.tensorboard import TensorBoardTracker

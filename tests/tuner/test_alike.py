@@ -17,9 +17,9 @@ import pytest
 import paceline
 import toys
 from epoch_reports import observe_reports
-from paceline.executor import protocol
+from paceline.executor import pack_executor as protocol
 from paceline.executor.base import EpochReport
-from paceline.executor.rounds import EpochRound, PackRounds
+from paceline.executor.training.rounds import EpochRound, PackRounds
 from paceline.pack.pack import Pack
 from paceline.pack.plan.stacked import StackedProgram
 from stopping import all_of, by_epochs, hears_signals  # noqa: F401 - a fixture

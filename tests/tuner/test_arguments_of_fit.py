@@ -103,8 +103,8 @@ def test_a_value_is_refused_before_anything_is_written(name, value, message) -> 
 
 @pytest.mark.parametrize(("name", "value"), TAKEN, ids=map(described, TAKEN))
 def test_a_study_of_a_value_that_is_taken_can_be_read(monkeypatch, name, value) -> None:
-    monkeypatch.setattr("paceline.tuner.loop.SearchLoop.run", lambda search: None)
-    monkeypatch.setattr("paceline.tuner.search_run.trace_ends_of_space", lambda *_: None)
+    monkeypatch.setattr("paceline.tuner.search.loop.SearchLoop.run", lambda search: None)
+    monkeypatch.setattr("paceline.tuner.search.run.trace_ends_of_space", lambda *_: None)
     tuner().search(n_trials=1, **call_of(name, value))
     assert tuner()._require_study().metadata.meta["search"]["epochs"] == 2
 

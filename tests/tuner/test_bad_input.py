@@ -36,7 +36,7 @@ def nothing_trained(request, monkeypatch):
         pytest.fail("a trial was asked for")
 
     if "study" not in request.fixturenames:
-        monkeypatch.setattr("paceline.tuner.loop.SearchLoop.run", never)
+        monkeypatch.setattr("paceline.tuner.search.loop.SearchLoop.run", never)
 
 
 def tuner(build: Any = None, **arguments: Any) -> paceline.Tuner:

@@ -17,7 +17,7 @@ import pytest
 import paceline
 import toys
 from paceline.cli.app import main
-from paceline.tuner.provenance import _git
+from paceline.tuner.arguments.provenance import _git
 
 MODEL = """\
 import keras

@@ -12,7 +12,7 @@ import pytest
 
 import paceline
 from marks import slow_where
-from paceline.executor import founding
+from paceline.executor.sharing import founding
 from shared_programs import (
     DATA,
     KINDS,

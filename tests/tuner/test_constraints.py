@@ -20,8 +20,8 @@ import toys
 from marks import slow_where
 from paceline.cli.app import main
 from paceline.errors import BuildError, ConstraintError, TrialRejected, UsageError
-from paceline.tuner import trial_events
-from paceline.tuner.constraints import REJECTED_IN_A_ROW, Constraints, parse_constraint
+from paceline.tuner.arguments.constraints import REJECTED_IN_A_ROW, Constraints, parse_constraint
+from paceline.tuner.search import events as trial_events
 from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
 from toys import n_params, wide
 

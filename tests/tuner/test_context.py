@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import paceline.tuner
-from paceline.tuner.context import SearchContext
+from paceline.tuner.search.context import SearchContext
 
 FOLDER = Path(paceline.tuner.__file__).parent
 

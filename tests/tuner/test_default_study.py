@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import paceline
-from paceline.tuner.naming import default_study
+from paceline.tuner.arguments.naming import default_study
 
 CODE = """\
 import paceline

@@ -19,7 +19,7 @@ from paceline.data.arrays import ArrayData, prepare
 from paceline.errors import UsageError
 from paceline.study.ensemble_record import EnsembleRecord, read_ensemble, write_ensemble
 from paceline.study.objectives import Objective
-from paceline.tuner.ensemble import Part, Predictions, joined, make_ensemble, select, worth_of
+from paceline.tuner.after.ensemble import Part, Predictions, joined, make_ensemble, select, worth_of
 
 UP, DOWN = Objective("val_accuracy", "maximize"), Objective("val_loss", "minimize")
 

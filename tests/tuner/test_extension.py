@@ -15,9 +15,9 @@ import pytest
 import paceline
 import toys
 from paceline.executor.local import LocalExecutor
-from paceline.executor.reporting import EpochReporter
-from paceline.study.trial import Trial
-from paceline.study.trials import trials_to_continue
+from paceline.executor.training.reporting import EpochReporter
+from paceline.study.trials.table import trials_to_continue
+from paceline.study.trials.trial import Trial
 from stopping import by_epochs
 
 X, Y = toys.data()

@@ -10,8 +10,8 @@ import pytest
 
 import paceline
 import toys
-from paceline.executor import planner
 from paceline.executor.local import LocalExecutor
+from paceline.executor.training import planner
 from paceline.pack.pack import Pack
 from paceline.study.samplers.families import Families
 from stopping import by_epochs

@@ -14,8 +14,8 @@ from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import random_state_kept
 from paceline.program import keras_private
 from paceline.study.objectives import resolve_objective
-from paceline.tuner.arguments import read_arguments
-from paceline.tuner.first_build import probe
+from paceline.tuner.arguments.arguments import read_arguments
+from paceline.tuner.search.first_build import probe
 
 X, Y = toys.data()
 

@@ -16,8 +16,8 @@ import toys
 from marks import slow_where
 from paceline.errors import SpaceError, UsageError
 from paceline.report.tables import results_frame
-from paceline.study.trial import Trial
-from paceline.tuner.known_starts import read_configurations, read_file
+from paceline.study.trials.trial import Trial
+from paceline.tuner.arguments.known_starts import read_configurations, read_file
 from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
 
 X, Y = toys.data()

@@ -19,8 +19,8 @@ from epoch_reports import observe_reports
 from paceline.executor.base import EpochReport, settled
 from paceline.pack.plan import StackedProgram
 from paceline.tuner.checkpoint.files import Snapshot
-from paceline.tuner.members import MemberReports, member_seed
-from paceline.tuner.running_trials import RunningTrial, RunningTrials
+from paceline.tuner.search.members import MemberReports, member_seed
+from paceline.tuner.search.running_trials import RunningTrial, RunningTrials
 from stopping import times_out
 
 # 53 examples in 3 folds of 17: two are left out, and both steps have a smaller last batch.

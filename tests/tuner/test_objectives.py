@@ -31,7 +31,7 @@ from paceline.errors import (
     UsageError,
 )
 from paceline.executor.local import LocalExecutor
-from paceline.tuner import costs
+from paceline.tuner.arguments import costs
 from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
 from toys import n_params, wide
 

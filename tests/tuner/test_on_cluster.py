@@ -37,7 +37,7 @@ from paceline.executor.remote import driver
 from paceline.executor.remote.driver import RemoteExecutor
 from paceline.pack.callbacks import elsewhere
 from paceline.study.timeline import read_timelines
-from paceline.tuner.loop import EpochReports
+from paceline.tuner.search.loop import EpochReports
 from stopping import by_epochs, hears_signals  # noqa: F401
 
 

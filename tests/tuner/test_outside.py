@@ -29,7 +29,7 @@ from paceline.report.progress import read_live, watch
 from paceline.study.sharing import requests
 from paceline.study.sharing.watch import StudyWatch
 from paceline.study.storage.storage import StudyStorage
-from paceline.tuner.loop import EpochReports
+from paceline.tuner.search.loop import EpochReports
 from stopping import by_epochs, hears_signals, stopped_after  # noqa: F401 - a fixture
 
 X, Y = toys.data()

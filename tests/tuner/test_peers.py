@@ -7,9 +7,9 @@ from typing import Any
 
 import optuna
 
-from paceline.study import trial_codec
 from paceline.study.sharing.peers import PeerChanges
-from paceline.tuner.peers import PeerWatcher
+from paceline.study.trials import codec as trial_codec
+from paceline.tuner.search.peers import PeerWatcher
 
 
 class Shared:

@@ -19,16 +19,16 @@ import toys
 from epoch_reports import observe_reports
 from marks import slow_where
 from paceline.errors import UsageError
-from paceline.executor import memory
 from paceline.executor.base import EpochReport
 from paceline.executor.local import LocalExecutor
+from paceline.executor.training import memory
 from paceline.pack import slot_rows
 from paceline.pack.pack import Pack
 from paceline.search_space import HyperParameters
-from paceline.study.lineage import Stretch
 from paceline.study.pruners import bandit
-from paceline.study.trial import Trial
-from paceline.tuner.effects import Effects
+from paceline.study.trials.lineage import Stretch
+from paceline.study.trials.trial import Trial
+from paceline.tuner.population.effects import Effects
 from stopping import all_of, hears_signals, same, stopped_after  # noqa: F401 - a fixture
 
 X, Y = toys.data()
@@ -417,7 +417,7 @@ def test_nothing_is_compiled_after_the_first_round(
         counts.setdefault(report.epoch, tuner_programs())
 
     def tuner_programs() -> int:
-        from paceline.executor.planner import Planner
+        from paceline.executor.training.planner import Planner
 
         return sum(len(p.programs) for p in planners if isinstance(p, Planner))
 

@@ -13,7 +13,7 @@ import pytest
 
 import paceline
 from paceline.program import compilation_cache, trace
-from paceline.tuner import first_build
+from paceline.tuner.search import first_build
 
 X = np.random.default_rng(0).random((48, 6)).astype("float32")
 Y = np.arange(48) % 3

@@ -10,13 +10,13 @@ import pytest
 import paceline
 import toys
 from paceline.report.forecast import Pace
-from paceline.tuner.progress import ProgressReporter
+from paceline.tuner.search.progress import ProgressReporter
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
     """What a search of two waves told, every time it could."""
-    from paceline.tuner import progress as outlook
+    from paceline.tuner.search import progress as outlook
 
     found, folder = [], tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
@@ -85,7 +85,7 @@ def test_an_epoch_that_packs_report_is_no_round_yet(in_fit):
 
 def test_a_pause_is_no_time_of_rounds(monkeypatch):
     """Two rounds of a second, a pause of an hour, two rounds of a second."""
-    from paceline.tuner import progress as outlook
+    from paceline.tuner.search import progress as outlook
 
     now = [0.0]
     monkeypatch.setattr(outlook.time, "perf_counter", lambda: now[0])
@@ -120,7 +120,7 @@ def test_the_table_begins_with_the_trial_that_the_header_calls_best(said):
 
 def test_another_best_trial_is_in_the_table_at_once(tmp_path, monkeypatch):
     found = []
-    monkeypatch.setattr("paceline.tuner.progress.BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr("paceline.tuner.search.progress.BETWEEN_LOOKS", 0.0)
     tuner = paceline.Tuner(
         toys.dense,
         sampler="random",

@@ -12,8 +12,9 @@ import pytest
 import paceline
 import toys
 from epoch_reports import observe_reports
-from paceline.executor import planner, protocol
-from paceline.executor.paused import PausedStates
+from paceline.executor import pack_executor as protocol
+from paceline.executor.state.paused import PausedStates
+from paceline.executor.training import planner
 from paceline.study.ask_tell import TrialUpdates
 from stopping import times_out
 

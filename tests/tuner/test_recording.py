@@ -21,8 +21,8 @@ from paceline.report.progress import (
     watch,
 )
 from paceline.study.timeline import TIMELINE, Forecast, SearchBegun, Spent, read_timelines
-from paceline.tuner import recording as module
-from paceline.tuner.recording import TimelineFile, is_watched, write_live
+from paceline.tuner.search import recording as module
+from paceline.tuner.search.recording import TimelineFile, is_watched, write_live
 
 STAY = SlotStay(3, 0, 1, 0.5, 2.0, 4, "ab12", "stacked")
 PROGRESS = Progress("s", "training", 8, 3, 0, 0, 0, 0, 1.0, None, 2.0, "value", pace=(2.0, 0.5))

@@ -15,7 +15,7 @@ import pytest
 import paceline
 import toys
 from marks import slow_where
-from paceline.tuner.reproduce import arguments_again
+from paceline.tuner.after.reproduce import arguments_again
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "batch_size": 16}
@@ -75,7 +75,7 @@ def test_a_pruned_trial_trains_as_many_epochs(make) -> None:
 
 
 def test_other_data_and_versions_are_named(make, monkeypatch) -> None:
-    from paceline.tuner import comparison
+    from paceline.tuner.arguments import comparison
 
     make(plan="sequential").search(X, Y, epochs=1, n_trials=1, **CALL)
     now = {**comparison.versions(), "jax": "0.0.1", "device": "abacus"}

@@ -24,12 +24,12 @@ from paceline.cli.app import main
 from paceline.errors import StorageError, StudyError
 from paceline.executor.base import EpochReport
 from paceline.executor.local import LocalExecutor
-from paceline.executor.rounds import PackRounds
+from paceline.executor.training.rounds import PackRounds
 from paceline.pack.pack import Pack
 from paceline.tuner.checkpoint import files
 from paceline.tuner.checkpoint.best_models import BestModels
-from paceline.tuner.loop import SearchLoop
-from paceline.tuner.progress import ProgressReporter
+from paceline.tuner.search.loop import SearchLoop
+from paceline.tuner.search.progress import ProgressReporter
 from stopping import all_of, by_epochs, hears_signals, same, stopped_after, times_out  # noqa: F401 - a fixture
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -625,7 +625,7 @@ def test_a_model_that_has_changed_begins_again(make, notes, monkeypatch) -> None
 @pytest.mark.slow
 def test_another_number_of_lanes_keeps_the_trials(make, monkeypatch) -> None:
     """As on a machine with other cores: the trials go on, in slots of their own."""
-    from paceline.executor import planner
+    from paceline.executor.training import planner
 
     whole = make(study="whole", slots="auto")
     whole.search(X, Y, **CALL)
@@ -788,7 +788,7 @@ def test_after_a_timeout_all_that_has_ended_is_shown(make, monkeypatch) -> None:
 
 @pytest.mark.slow
 def test_states_too_large_for_the_host_are_left_out(make, notes, monkeypatch) -> None:
-    from paceline.tuner import search_state
+    from paceline.tuner.search import checkpointer as search_state
 
     whole = make(study="whole")
     whole.search(X, Y, **CALL)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from paceline.study.trial import INTERRUPTED, Trial
-from paceline.tuner.running_trials import RunningTrials
+from paceline.study.trials.trial import INTERRUPTED, Trial
+from paceline.tuner.search.running_trials import RunningTrials
 
 
 def test_trials_that_a_dead_process_left_are_tried_again() -> None:

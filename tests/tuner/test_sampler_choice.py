@@ -20,8 +20,8 @@ from paceline.search_space import HyperParameters
 from paceline.study.objectives import Objective
 from paceline.study.samplers.auto import CMAES_TRIALS
 from paceline.study.storage.storage import StudyStorage
-from paceline.tuner.config import TunerConfig
-from paceline.tuner.sampler_choice import with_chosen_sampler
+from paceline.tuner.arguments.config import TunerConfig
+from paceline.tuner.arguments.sampler_choice import with_chosen_sampler
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {**toys.CALL, "epochs": 1}

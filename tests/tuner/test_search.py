@@ -17,8 +17,8 @@ import pytest
 import paceline
 import toys
 from epoch_reports import observe_reports
-from paceline.tuner import progress as progress_module
-from paceline.tuner import timeouts
+from paceline.tuner.search import progress as progress_module
+from paceline.tuner.search import timeouts
 
 X, Y = toys.data()
 XV, YV = toys.data(23, seed=1)

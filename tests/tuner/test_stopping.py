@@ -18,12 +18,12 @@ from commands import command
 from paceline.benchmark import budget
 from paceline.errors import UsageError
 from paceline.report.summary import search_summary
-from paceline.study import trial_codec
 from paceline.study.objectives import Objective
-from paceline.study.trial import Trial
-from paceline.study.trials import TrialTable
-from paceline.tuner.running_trials import RunningTrials
-from paceline.tuner.stopping import SearchEnd, StoppingCheck, StoppingRules
+from paceline.study.trials import codec as trial_codec
+from paceline.study.trials.table import TrialTable
+from paceline.study.trials.trial import Trial
+from paceline.tuner.search.running_trials import RunningTrials
+from paceline.tuner.search.stopping import SearchEnd, StoppingCheck, StoppingRules
 from stopping import all_of, hears_signals, same, stopped_after  # noqa: F401 - a fixture
 
 X, Y = toys.data()

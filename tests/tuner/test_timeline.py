@@ -14,7 +14,7 @@ from paceline.errors import UsageError
 from paceline.records import SlotStay
 from paceline.report.progress import LiveState, read_live, watch
 from paceline.study.timeline import TIMELINE, SearchTimeline, read_timelines
-from paceline.tuner.recording import LiveWriter
+from paceline.tuner.search.recording import LiveWriter
 
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "epochs": 4, "verbose": 0}
 
@@ -134,7 +134,7 @@ def test_a_study_whose_searches_recorded_nothing_has_no_slots_to_draw() -> None:
 
 def test_a_search_that_is_watched_says_what_it_does(monkeypatch) -> None:
     monkeypatch.setattr(LiveWriter, "EVERY", 0.0)
-    monkeypatch.setattr("paceline.tuner.progress.BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr("paceline.tuner.search.progress.BETWEEN_LOOKS", 0.0)
     folder = Path("runs/s")
     folder.mkdir(parents=True)
     watch(folder)

@@ -15,8 +15,8 @@ import pytest
 import paceline
 import toys
 from paceline.errors import UsageError
-from paceline.study.trial import Trial
-from paceline.tuner import provenance
+from paceline.study.trials.trial import Trial
+from paceline.tuner.arguments import provenance
 from paceline.tuner.trackers.base import TrackedStudy, Tracker
 from paceline.tuner.trackers.choice import make_trackers
 from paceline.tuner.trackers.threads import TrackerThreads

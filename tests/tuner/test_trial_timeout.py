@@ -22,7 +22,7 @@ from paceline.cli import restart
 from paceline.cli.app import main
 from paceline.executor.base import EpochReport
 from paceline.pack.pack import Pack
-from paceline.tuner.timeouts import run_with_timeout
+from paceline.tuner.search.timeouts import run_with_timeout
 
 TESTS = Path(__file__).resolve().parents[1]
 X, Y = toys.data()
@@ -116,7 +116,7 @@ def test_a_script_that_meets_one_ends(child_environment, fresh_folder) -> None:
         HANGS + "import paceline\n"
         "x, y = toys.data()\n"
         "tuner = paceline.Tuner(build, sampler='grid', slots=1, plan='stacked')\n"
-        "from paceline.executor.rounds import EpochRound\n"
+        "from paceline.executor.training.rounds import EpochRound\n"
         "check = EpochRound.check_hung\n"
         "def later(self, limit):\n"  # the clock runs on where trial 2 trains
         "    for pack in self.packs:\n"
@@ -323,7 +323,7 @@ def test_fit_that_never_ends(make) -> None:
 
 
 def test_code_that_cannot_be_interrupted_is_told_of(monkeypatch) -> None:
-    from paceline.tuner import timeouts
+    from paceline.tuner.search import timeouts
 
     monkeypatch.setattr(timeouts, "_GRACE", 0.05)
     told = threading.Event()

@@ -18,7 +18,7 @@ import paceline
 import toys
 from paceline.data.inputs import DataArguments
 from paceline.study.storage.schema import StoredSearch
-from paceline.tuner.arguments import ARGUMENTS, SearchArguments
+from paceline.tuner.arguments.arguments import ARGUMENTS, SearchArguments
 
 X, Y = toys.data()
 XV, YV = toys.data(23, seed=1)

@@ -15,8 +15,8 @@ import paceline
 import toys
 from commands import command
 from epoch_reports import observe_reports
-from paceline.executor.planner import cores
-from paceline.executor.rounds import PackRounds
+from paceline.executor.training.planner import cores
+from paceline.executor.training.rounds import PackRounds
 from paceline.pack.plan import StackedProgram
 from paceline.tuner.checkpoint.best_models import TrainedModels
 from stopping import hears_signals, stopped_after, times_out  # noqa: F401
@@ -181,7 +181,7 @@ def test_a_process_that_dies_leaves_the_model_that_was_saved(make, monkeypatch):
         return len(epochs) > 8 and any(Path("runs/s/best").glob("*.keras"))
 
     tuner = make(sampler="tpe", progress=lambda now: not saved())
-    monkeypatch.setattr("paceline.tuner.search_run.SearchRun._save", lambda self: None)
+    monkeypatch.setattr("paceline.tuner.search.run.SearchRun._save", lambda self: None)
     tuner.search(X, Y, n_trials=8, **{**CALL, "epochs": 2000})
     found = json.loads(Path("runs/s/best/manifest.json").read_text())
     ((number, entry),) = found.items()

@@ -17,7 +17,7 @@ import paceline
 from marks import slow_where
 from paceline.compat.interception import Call, Engine
 from paceline.compat.talos.evaluate import outputs
-from paceline.tuner.predict_script import as_floats
+from paceline.tuner.after.predict_script import as_floats
 
 N, SIZE = 48, 16
 RNG = np.random.default_rng(0)

@@ -17,10 +17,11 @@ import paceline
 from epoch_reports import observe_reports
 from marks import slow_where
 from paceline.errors import UsageError
-from paceline.executor import founding, sharing_costs
 from paceline.executor.base import EpochReport
-from paceline.study import trials
-from paceline.study.trials import expected_by_time
+from paceline.executor.sharing import costs as sharing_costs
+from paceline.executor.sharing import founding
+from paceline.study.trials import table as trials
+from paceline.study.trials.table import expected_by_time
 from shared_programs import (
     DATA,
     KINDS,

@@ -21,8 +21,8 @@ from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import search_process
 from paceline.program.trace import check_precision
 from paceline.report import formats
-from paceline.tuner.arguments import whole_number
-from paceline.tuner.progress import to_stderr
+from paceline.tuner.arguments.arguments import whole_number
+from paceline.tuner.search.progress import to_stderr
 
 #: Seconds of a benchmark by default.
 BUDGET = 300.0

@@ -12,7 +12,7 @@ from paceline.benchmark.records import MOST_PLANNED, MOST_WORKERS, PlannedSearch
 from paceline.benchmark.tell.quota import check_quota
 from paceline.errors import UsageError
 from paceline.pack.mesh import local_devices
-from paceline.tuner.arguments import whole_number
+from paceline.tuner.arguments.arguments import whole_number
 
 #: Numbers of trials at once by default; 0 stands for the number that a search would choose.
 SLOTS = (1, 4, 16, 0)

@@ -103,9 +103,9 @@ def _check_search(command: SearchCommand) -> None:
     from paceline.study.pruners.pruners import check_pruner
     from paceline.study.samplers.learnt import read_learnt
     from paceline.study.storage.folder import at_home
-    from paceline.tuner import several
-    from paceline.tuner.arguments import check_each
-    from paceline.tuner.stopping import StoppingRules
+    from paceline.tuner.arguments import several
+    from paceline.tuner.arguments.arguments import check_each
+    from paceline.tuner.search.stopping import StoppingRules
 
     given, epochs = command.tuner, command.search["epochs"]
     values = check_each({**command.search, "epochs": epochs or LEAST_EPOCHS})

@@ -54,7 +54,7 @@ def device_facts(devices: Sequence[Any]) -> dict[str, Any]:
     ``memory_bytes``: of one device (of the machine for a CPU), None if unknown. ``would_use``:
     the names of the devices that a search would train on.
     """
-    from paceline.executor.memory import device_bytes
+    from paceline.executor.training.memory import device_bytes
     from paceline.pack import mesh
 
     first = devices[0]
@@ -69,7 +69,7 @@ def device_facts(devices: Sequence[Any]) -> dict[str, Any]:
 
 def _listed(devices: Sequence[Any]) -> list[str]:
     """One line for all devices; if there are several accelerators, also a line for each."""
-    from paceline.executor.planner import cores
+    from paceline.executor.training.planner import cores
 
     first = devices[0]
     several = len(devices) > 1
@@ -88,7 +88,7 @@ def _listed(devices: Sequence[Any]) -> list[str]:
 
 def _use() -> str:
     """A sentence on what a search does if it chooses slots, plan and mesh by itself."""
-    from paceline.executor.planner import Planner
+    from paceline.executor.training.planner import Planner
 
     planner = Planner()
     devices, lanes, at_once = planner.devices, planner.lanes, planner.max_slots([])
@@ -128,7 +128,7 @@ def _name(device: Any) -> str:
 
 
 def _size(device: Any) -> list[str]:
-    from paceline.executor.memory import device_bytes
+    from paceline.executor.training.memory import device_bytes
 
     memory = device_bytes(device)
     return [f"{memory / 2**30:.1f} GiB"] if memory else []

@@ -19,7 +19,7 @@ from paceline.errors import StudyError, UsageError
 from paceline.report import formats
 
 if TYPE_CHECKING:
-    from paceline.study.trial import Trial
+    from paceline.study.trials.trial import Trial
     from paceline.study.view import StudyView
 
 
@@ -121,7 +121,7 @@ def _write_bundle(target: Path, study: StudyView, best: Trial, saved: Path) -> l
     from shlex import quote
 
     from paceline.program.files import written_atomically
-    from paceline.tuner.bundle import write_bundle
+    from paceline.tuner.after.bundle import write_bundle
 
     try:
         with written_atomically(target) as part:
@@ -195,7 +195,7 @@ def write_model(target: Path, write: Callable[[Path], object]) -> None:
 
 def model_lines(model: Path, what: str, meta: Mapping[str, Any]) -> list[str]:
     """Return lines that say what a model's file holds, and how to load it."""
-    from paceline.tuner.bundle import load_lines
+    from paceline.tuner.after.bundle import load_lines
 
     head = f"{model}: {what}. Load it in Python:"
     return [head, *(f"  {line}" for line in load_lines(str(model), meta))]

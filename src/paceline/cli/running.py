@@ -75,7 +75,7 @@ def prepare(
 ) -> tuple[Any, dict[str, Any]]:
     """Load the user's file and data; return the tuner, and the arguments of its ``search``."""
     from paceline.executor.process import StopSignal
-    from paceline.tuner.known_starts import read_file
+    from paceline.tuner.arguments.known_starts import read_file
 
     starts = [] if command.enqueue is None else read_file(command.enqueue)
     view.status(f"loading {command.path.name}")
@@ -100,7 +100,7 @@ def prepare(
     elif data.note is not None:
         view.note(data.note)
     view.status("loading Keras")
-    from paceline.tuner.constraints import of_command
+    from paceline.tuner.arguments.constraints import of_command
     from paceline.tuner.tuner import Tuner
 
     constraints = of_command(command.constraints) if command.constraints else user.constraints

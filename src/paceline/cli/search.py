@@ -195,7 +195,7 @@ def search(
 
         check_pruner(pruner)
     if constraint:
-        from paceline.tuner.constraints import of_command
+        from paceline.tuner.arguments.constraints import of_command
 
         of_command(constraint)
     if folds is not None and folds < 2:

@@ -115,7 +115,7 @@ def rm(
     storage: Storage = None,
 ) -> None:
     """Remove a study: its folder, and with --storage what that storage holds of it."""
-    from paceline.study.removal import Removal
+    from paceline.study.storage.removal import Removal
 
     found = Removal.of(study, storage, directory)
     parts = []
@@ -163,7 +163,7 @@ def _records(directory: Path, storage: str | None) -> tuple[list[dict[str, Any]]
 
 
 def _record(view: StudyView) -> dict[str, Any]:
-    from paceline.study.trials import best_record
+    from paceline.study.trials.table import best_record
 
     best = view.trials.best
     return {

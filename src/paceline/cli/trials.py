@@ -14,7 +14,7 @@ from paceline.errors import StudyError, UsageError
 from paceline.report import formats
 
 if TYPE_CHECKING:
-    from paceline.study.trial import Trial
+    from paceline.study.trials.trial import Trial
     from paceline.study.view import StudyView
 
 ROWS = 50  # of a table, unless more are asked for
@@ -118,7 +118,7 @@ def _trials_text(
 
 def _under_way(study: StudyView, trials: Sequence[Trial]) -> list[str]:
     """Say what has become of trials that are neither trained now nor ended."""
-    from paceline.study.trial import UNDER_WAY  # as late as all that reads a study
+    from paceline.study.trials.trial import UNDER_WAY  # as late as all that reads a study
 
     if not any(trial.state in UNDER_WAY for trial in trials):
         return []
@@ -141,7 +141,7 @@ def _failures(trials: Sequence[Trial]) -> list[str]:
 def best(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:
     """Print a study's best configuration, or the front of several objectives."""
     from paceline.report import summary
-    from paceline.study.trials import best_record, front_record
+    from paceline.study.trials.table import best_record, front_record
 
     view = studies.open_study(study, storage)
     found = best_trial(view, storage)

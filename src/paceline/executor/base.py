@@ -178,7 +178,7 @@ class JobSpec:
 
 @dataclass
 class Job:
-    """A trial to train, or one member of a trial (see ``tuner/members.py``)."""
+    """A trial to train, or one member of a trial (see ``tuner/search/members.py``)."""
 
     number: int  # the trial's, or the member's
     seed: int  # the initial weights, dropout and the order of examples follow from it

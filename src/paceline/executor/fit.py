@@ -23,8 +23,8 @@ from paceline.executor.base import (
     Weights,
     settled,
 )
-from paceline.executor.facts import FitFacts
-from paceline.executor.fit_state import Arrays, FitState
+from paceline.executor.state.facts import FitFacts
+from paceline.executor.state.fit_state import Arrays, FitState
 from paceline.executor.tf_replicas import Replicas, find
 from paceline.executor.wide_integers import checked
 from paceline.pack.callbacks.per_trial import numbers
@@ -67,7 +67,8 @@ class FitExecutor:
         """Queues a trial; its model is built again in its turn, from the trial's seed."""
         job.model = None
         folds = [replace(job, number=job.number + i, folds=(f,)) for i, f in enumerate(job.folds)]
-        self._queue.extend(reversed(folds or [job]))  # the first member last: tuner/members.py
+        # The first member is last: see tuner/search/members.py.
+        self._queue.extend(reversed(folds or [job]))
 
     def snapshot(self, arrays: Arrays, jobs: Container[int]) -> FitFacts | None:
         """The training under way as it was after its last epoch; None where there is none.

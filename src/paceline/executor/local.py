@@ -21,21 +21,21 @@ from paceline.executor.base import (
     Report,
     SearchData,
 )
-from paceline.executor.facts import GroupFacts, PackFacts, RoundFacts
-from paceline.executor.grouping import Group, TrialGrouper
-from paceline.executor.lanes import LaneThreads, PackStream
-from paceline.executor.memory import DeviceData, search_chunk_bytes
-from paceline.executor.planner import Planner
-from paceline.executor.protocol import PackExecutor
-from paceline.executor.reporting import (
+from paceline.executor.pack_executor import PackExecutor
+from paceline.executor.sharing.grouping import Group, TrialGrouper
+from paceline.executor.state.facts import GroupFacts, PackFacts, RoundFacts
+from paceline.executor.state.snapshot import Arrays, JobState, group_facts, job_state, state_like
+from paceline.executor.training.lanes import LaneThreads, PackStream
+from paceline.executor.training.memory import DeviceData, search_chunk_bytes
+from paceline.executor.training.planner import Planner
+from paceline.executor.training.reporting import (
     EpochReporter,
     ExecutorTimings,
     SlotTimeline,
     compiled_steps,
 )
-from paceline.executor.rounds import PackRounds
-from paceline.executor.slots import Demand, SlotAllocator
-from paceline.executor.snapshot import Arrays, JobState, group_facts, job_state, state_like
+from paceline.executor.training.rounds import PackRounds
+from paceline.executor.training.slots import Demand, SlotAllocator
 from paceline.pack.callbacks.driver import abandon
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.slot_rows import on_host
@@ -45,7 +45,7 @@ from paceline.program.trace import State
 from paceline.records import Compiled
 
 if TYPE_CHECKING:
-    from paceline.executor.copies import TrialCopies
+    from paceline.executor.training.copies import TrialCopies
 
 #: Seconds that ``close`` waits for epochs to end when a search is given up.
 _PATIENCE = 5.0
@@ -194,7 +194,9 @@ class LocalExecutor(PackExecutor[Group]):
 
         Which trials wait must not depend on the clock when this is called.
         """
-        from paceline.executor.waiting_widths import WaitingWidths  # intercepted fits alone need it
+        from paceline.executor.sharing.waiting_widths import (
+            WaitingWidths,  # intercepted fits alone need it
+        )
 
         began = time.perf_counter()
         self._grouper.join_waiting(WaitingWidths)
@@ -216,7 +218,7 @@ class LocalExecutor(PackExecutor[Group]):
     @property
     def copies(self) -> TrialCopies:
         """Begins trials as copies of paused ones."""
-        from paceline.executor.copies import TrialCopies  # populations alone need it
+        from paceline.executor.training.copies import TrialCopies  # populations alone need it
 
         return TrialCopies(self._grouper, self._paused)
 

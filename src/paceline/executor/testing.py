@@ -21,11 +21,11 @@ import msgspec
 import numpy as np
 
 from paceline.executor.base import Answer, EpochReport, Executor, Job, JobSpec
-from paceline.executor.facts import PackFacts
 from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.pack_executor import PackExecutor
 from paceline.executor.process import random_state_kept
-from paceline.executor.protocol import PackExecutor
-from paceline.executor.snapshot import Arrays
+from paceline.executor.state.facts import PackFacts
+from paceline.executor.state.snapshot import Arrays
 from paceline.search_space import HyperParameters
 
 #: x f32[N, 6], y i64[N]: examples whose class shows in the features.

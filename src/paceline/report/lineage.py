@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from paceline.report import formats
 from paceline.report.hparam_figures import hover_text
-from paceline.study.lineage import Stretch, line_of
-from paceline.study.trial import Trial
-from paceline.study.trials import TrialTable
+from paceline.study.trials.lineage import Stretch, line_of
+from paceline.study.trials.table import TrialTable
+from paceline.study.trials.trial import Trial
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

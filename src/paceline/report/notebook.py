@@ -15,7 +15,7 @@ from paceline.report import formats, panel
 from paceline.report.progress import Progress, TrialRow
 from paceline.report.screens import LineScreen
 from paceline.search_space import html
-from paceline.study.trials import TrialTable
+from paceline.study.trials.table import TrialTable
 
 #: Hyperparameters of a trial that a row shows.
 _HPARAMS = 4

@@ -21,8 +21,8 @@ from paceline.report.hparam_figures import (
 from paceline.report.html.subject import ReportSubject
 from paceline.report.slots import slots_figure
 from paceline.study.timeline import read_timelines
-from paceline.study.trial import Trial
-from paceline.study.trials import TrialTable
+from paceline.study.trials.table import TrialTable
+from paceline.study.trials.trial import Trial
 
 if TYPE_CHECKING:
     import optuna

@@ -22,7 +22,7 @@ from typing import Any
 
 from paceline.errors import UsageError
 from paceline.report import tables
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 
 Row = Mapping[str, Any]
 Condition = Callable[[Row], bool]

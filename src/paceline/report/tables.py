@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline.report import formats
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 
 if TYPE_CHECKING:
     import pandas as pd

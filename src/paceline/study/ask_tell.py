@@ -16,7 +16,6 @@ from optuna.trial import FrozenTrial
 
 from paceline.errors import SpaceError
 from paceline.search_space import HyperParameters
-from paceline.study import trial_codec
 from paceline.study.metadata import RestoredStudy, StudyMetadata
 from paceline.study.proposer import Draft, Proposer
 from paceline.study.samplers.samplers import SearchStrategy, resolve_sampler
@@ -24,8 +23,9 @@ from paceline.study.sharing.peers import StudyPeers
 from paceline.study.sharing.watch import StudyWatch
 from paceline.study.storage.events import EpochReported, TrialAnnotated, TrialFinished
 from paceline.study.storage.write_behind import WriteBehind
-from paceline.study.trial import INTERRUPTED, UNDER_WAY, Trial, TrialState
-from paceline.study.trials import TrialTable, counts, expected_by_time
+from paceline.study.trials import codec as trial_codec
+from paceline.study.trials.table import TrialTable, counts, expected_by_time
+from paceline.study.trials.trial import INTERRUPTED, UNDER_WAY, Trial, TrialState
 
 T = TypeVar("T")
 

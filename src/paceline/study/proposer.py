@@ -23,14 +23,14 @@ from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import SamplerError, SpaceError, TrialRejected
 from paceline.search_space import GridWalk, HyperParameters, Parameter, Space
-from paceline.study import trial_codec
 from paceline.study.metadata import RestoredStudy
 from paceline.study.samplers.families import Families
 from paceline.study.samplers.in_memory_study import SampledTrials
 from paceline.study.samplers.samplers import Sampler, Searcher, fixed
 from paceline.study.samplers.values import Chooser, random_chooser, trial_seed
 from paceline.study.sharing.watch import WaitingTrial
-from paceline.study.trial import INTERRUPTED
+from paceline.study.trials import codec as trial_codec
+from paceline.study.trials.trial import INTERRUPTED
 
 T = TypeVar("T")
 

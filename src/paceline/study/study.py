@@ -23,7 +23,6 @@ from optuna.trial import FrozenTrial
 
 from paceline.errors import PacelineError
 from paceline.search_space import HyperParameters
-from paceline.study import trial_codec
 from paceline.study.ask_tell import TrialAsker, TrialUpdates
 from paceline.study.metadata import RestoredStudy, StudyMetadata, check_name
 from paceline.study.objectives import Direction
@@ -56,8 +55,9 @@ from paceline.study.storage.folder import (
 )
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.storage.write_behind import LOGGED, WriteBehind
-from paceline.study.trial import UNDER_WAY, Trial
-from paceline.study.trials import TrialTable
+from paceline.study.trials import codec as trial_codec
+from paceline.study.trials.table import TrialTable
+from paceline.study.trials.trial import UNDER_WAY, Trial
 
 
 class Study:

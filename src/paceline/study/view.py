@@ -11,7 +11,6 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from paceline.errors import StorageError, StudyError
-from paceline.study import trial_codec
 from paceline.study.metadata import META, StoredStudy, check_name, stored_space
 from paceline.study.objectives import objective_names
 from paceline.study.sharing.heartbeat import BEAT, is_searched
@@ -27,8 +26,9 @@ from paceline.study.storage.folder import (
 from paceline.study.storage.journal import DamagedLineError, JournalFile, damaged
 from paceline.study.storage.journal_storage import JournalReplay
 from paceline.study.storage.storage import StudyStorage, uncollected
-from paceline.study.trial import Trial
-from paceline.study.trials import TrialTable, rank
+from paceline.study.trials import codec as trial_codec
+from paceline.study.trials.table import TrialTable, rank
+from paceline.study.trials.trial import Trial
 
 # How lines of a journal begin that are about trials.
 _OF_TRIALS = tuple(b'{"op_code":%d,' % operation for operation in range(4, 10))

@@ -19,7 +19,6 @@ from paceline.report.live import live_view
 from paceline.report.notebook import interrupted
 from paceline.report.progress import Progress
 from paceline.report.summary import search_summary, steps_in_python
-from paceline.study.lineage import copied_line
 from paceline.study.metadata import check_name
 from paceline.study.objectives import Objective
 from paceline.study.pruners.pruners import check_pruner
@@ -27,19 +26,20 @@ from paceline.study.samplers.learnt import check_learn_from
 from paceline.study.samplers.samplers import strategy_of
 from paceline.study.sharing.worker import WORKERS, Worker
 from paceline.study.storage.folder import aside_of, at_home, study_lock
-from paceline.tuner import comparison, provenance, several
-from paceline.tuner.arguments import SearchArguments, read_arguments, whole_number
+from paceline.study.trials.lineage import copied_line
+from paceline.tuner.after.reproduce import Reproduction, arguments_again, train_again
+from paceline.tuner.after.results import StudyResults
+from paceline.tuner.arguments import comparison, provenance, several
+from paceline.tuner.arguments.arguments import SearchArguments, read_arguments, whole_number
+from paceline.tuner.arguments.config import Listeners, TunerConfig, WorkerFolder
+from paceline.tuner.arguments.constraints import checked
+from paceline.tuner.arguments.naming import default_study
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
-from paceline.tuner.config import Listeners, TunerConfig, WorkerFolder
-from paceline.tuner.constraints import checked
-from paceline.tuner.first_build import first_preprocessing, probe
-from paceline.tuner.naming import default_study
-from paceline.tuner.progress import to_stderr, unpacked_backend
-from paceline.tuner.reproduce import Reproduction, arguments_again, train_again
-from paceline.tuner.results import StudyResults
-from paceline.tuner.running_trials import IN_A_ROW
-from paceline.tuner.search_run import SearchRun, executor_of, one_of
-from paceline.tuner.timeouts import run_with_timeout
+from paceline.tuner.search.first_build import first_preprocessing, probe
+from paceline.tuner.search.progress import to_stderr, unpacked_backend
+from paceline.tuner.search.run import SearchRun, executor_of, one_of
+from paceline.tuner.search.running_trials import IN_A_ROW
+from paceline.tuner.search.timeouts import run_with_timeout
 from paceline.tuner.trackers.choice import make_trackers
 
 PLANS = ("auto", "stacked", "mapped", "sequential")
@@ -325,7 +325,9 @@ class Tuner(StudyResults):
             if arguments.validated and arguments.validation_freq != 1:
                 self._tell(_NAN_EPOCHS)
             if config.sampler == "auto":
-                from paceline.tuner.sampler_choice import with_chosen_sampler  # seldom needed
+                from paceline.tuner.arguments.sampler_choice import (
+                    with_chosen_sampler,  # seldom needed
+                )
 
                 config = with_chosen_sampler(config, arguments, found, objective, self._tell)
             key = provenance.checkpoint_key(config, arguments, objective)
@@ -446,7 +448,7 @@ class Tuner(StudyResults):
         config = self._config
         fresh, self._fresh = self._fresh, False
         if config.storage is None and (fresh or aside_of(config.folder).exists()):
-            from paceline.study.removal import begun_anew  # seldom needed
+            from paceline.study.storage.removal import begun_anew  # seldom needed
 
             if self._study is not None:
                 self._study.close()

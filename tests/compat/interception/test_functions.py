@@ -12,7 +12,7 @@ from compat.interception.alone import alone, assert_same
 from compat.interception.functions import FUNCTIONS, X, Y, network
 from marks import slow_where
 from paceline.compat.interception import Call, Engine
-from paceline.executor.planner import Planner
+from paceline.executor.training.planner import Planner
 
 SEEDS = [21, 22, 23]
 

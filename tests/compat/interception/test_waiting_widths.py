@@ -12,7 +12,7 @@ import pytest
 
 from compat.interception.alone import alone, assert_same
 from paceline.compat.interception import Call, Engine
-from paceline.executor import founding
+from paceline.executor.sharing import founding
 
 X = np.random.default_rng(0).normal(size=(50, 6)).astype("float32")
 Y = np.random.default_rng(1).integers(0, 3, 50)

@@ -12,8 +12,8 @@ import pytest
 import paceline.compat.keras_tuner as ours
 import toys
 from paceline.compat.keras_tuner.engine.trial import PARENT
-from paceline.executor.founding import Founding
-from paceline.executor.width_families import WidthFamilies
+from paceline.executor.sharing.founding import Founding
+from paceline.executor.sharing.width_families import WidthFamilies
 
 X, Y = toys.data(60)
 DATA: dict[str, Any] = {"x": X, "y": Y, "validation_data": (X[:21], Y[:21]), "batch_size": 16}

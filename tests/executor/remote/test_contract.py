@@ -16,7 +16,7 @@ from in_process_pool import InProcessPool
 from paceline.data.arrays import prepare
 from paceline.executor.base import Job, JobSpec, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
-from paceline.executor.protocol import PackExecutor
+from paceline.executor.pack_executor import PackExecutor
 from paceline.executor.remote.driver import RemoteExecutor
 from paceline.executor.remote.host import Host, HostOptions
 from paceline.executor.testing import Data, PackExecutorContract, make_job

@@ -16,7 +16,7 @@ import pytest
 
 from in_process_pool import InProcessPool
 from one_group import OneGroup
-from paceline.executor import protocol
+from paceline.executor import pack_executor as protocol
 from paceline.executor.base import Answer, EpochReport, Job, JobSpec
 from paceline.executor.remote import driver
 from paceline.executor.remote.driver import RemoteExecutor

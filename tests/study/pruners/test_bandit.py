@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paceline.study.pruners.bandit import Leg, chosen, is_learnt, legs_of
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 from study.pruners.parameters import PARAMETERS, parameter
 
 RANGES = {name: each for name, each in PARAMETERS.items() if is_learnt(each)}

@@ -16,7 +16,7 @@ from paceline.search_space import HyperParameters
 from paceline.study.pruners.exploration import explored
 from paceline.study.pruners.pbt import Exchange, PopulationPruner
 from paceline.study.pruners.pruners import check_pruner, pruner_text
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 from study.pruners.parameters import PARAMETERS, parameter
 
 

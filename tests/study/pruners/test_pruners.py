@@ -9,10 +9,10 @@ import pytest
 from optuna.trial import TrialState
 
 from paceline.errors import UsageError
-from paceline.study import trial_codec
 from paceline.study.pruners.asha import ASHA
 from paceline.study.pruners.pruners import check_pruner, make_pruner, pruner_text
-from paceline.study.trial import Trial
+from paceline.study.trials import codec as trial_codec
+from paceline.study.trials.trial import Trial
 
 
 def pruner(given: Any, *, direction: Any = "maximize", past: Any = (), **more: Any) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from paceline.errors import UsageError
 from paceline.study.pruners.pruners import check_pruner, make_pruner, pruner_text
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 
 
 def pruner(

@@ -11,12 +11,12 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
-from paceline.study import trial_codec
 from paceline.study.samplers import told_trials
 from paceline.study.samplers.in_memory_study import InMemoryStudy
 from paceline.study.samplers.samplers import resolve_sampler
 from paceline.study.samplers.told_trials import ToldTrials
 from paceline.study.samplers.tpe import Tpe
+from paceline.study.trials import codec as trial_codec
 
 SPACE = {
     "lr": FloatDistribution(1e-4, 1e-1, log=True),

@@ -19,8 +19,8 @@ from paceline.study.sharing.heartbeat import MISSED
 from paceline.study.sharing.peers import ClaimLost
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.study import Study
-from paceline.study.trial import INTERRUPTED
-from paceline.study.trials import trials_to_continue
+from paceline.study.trials.table import trials_to_continue
+from paceline.study.trials.trial import INTERRUPTED
 from study.builds import small_build
 from study.sharing.party import EVERY, Clock, Party, begin, end, floating, must_begin
 

@@ -12,13 +12,13 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from paceline.study import trial_codec
 from paceline.study.metadata import RestoredStudy
 from paceline.study.sharing.requests import stop_trial
 from paceline.study.sharing.watch import StudyWatch
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.study import Study
-from paceline.study.trial_codec import OWNER
+from paceline.study.trials import codec as trial_codec
+from paceline.study.trials.codec import OWNER
 
 
 @pytest.fixture(params=[None, "sqlite:///s.db"])

@@ -12,7 +12,7 @@ import pytest
 
 import toys
 from marks import slow_where
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 from paceline.tuner.checkpoint.best_models import BestModels, find_saved
 from paceline.tuner.checkpoint.trial_variables import MANIFEST, apply_weights
 

@@ -24,7 +24,7 @@ from mutations import STRANGE, Tally, changed, mutations, sizes
 from paceline.errors import PacelineError
 from paceline.study.study import Study
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
-from paceline.tuner.search_state import SearchFacts
+from paceline.tuner.search.checkpointer import SearchFacts
 
 #: Cases whose trials are in a journal and whose checkpoints are of different kinds.
 NAMES = ("asha", "callbacks", "families", "fit", "hyperband", "repeats")

@@ -15,7 +15,7 @@ import pytest
 from paceline.errors import StudyError, UsageError
 from paceline.tuner.checkpoint import files as checkpoint
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy, Snapshot, seconds_between
-from paceline.tuner.search_state import SearchFacts
+from paceline.tuner.search.checkpointer import SearchFacts
 
 
 @pytest.fixture

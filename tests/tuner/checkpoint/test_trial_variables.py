@@ -11,7 +11,7 @@ import pytest
 import paceline
 import toys
 from epoch_reports import observe_reports
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 from paceline.tuner.checkpoint.best_models import TrainedModels
 from paceline.tuner.checkpoint.trial_variables import LastVariables
 from stopping import by_epochs

@@ -18,7 +18,7 @@ from paceline.benchmark.measure.subject import Subject, Traced
 from paceline.benchmark.measure.timing import Clock, Timing, time_steps
 from paceline.benchmark.records import Config, Measurement
 from paceline.data.arrays import epoch_order
-from paceline.executor.memory import is_out_of_memory, size_text
+from paceline.executor.training.memory import is_out_of_memory, size_text
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import CompiledPlan, MappedProgram, SequentialProgram, StackedProgram
 from paceline.pack.plan.flops import count_flops

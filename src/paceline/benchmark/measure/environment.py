@@ -21,8 +21,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from paceline.benchmark.records import Device
-from paceline.executor.memory import device_bytes
-from paceline.executor.planner import cores
+from paceline.executor.training.memory import device_bytes
+from paceline.executor.training.planner import cores
 
 #: Side of the matrices, and bytes of the copied array: large enough to fill the device.
 _SIDE = {"cpu": 2048}

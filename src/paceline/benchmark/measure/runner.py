@@ -24,8 +24,8 @@ from paceline.benchmark.measure.subject import Subject
 from paceline.benchmark.measure.timing import Clock
 from paceline.benchmark.records import Config, Curve, FirstEpoch, Measurement, PlannedSearch, Run
 from paceline.benchmark.tell.advice import way
-from paceline.executor.planner import Planner
 from paceline.executor.process import StopSignal
+from paceline.executor.training.planner import Planner
 from paceline.program.canonical import Unpackable
 from paceline.report import formats
 from paceline.report.forecast import Costs, Pace

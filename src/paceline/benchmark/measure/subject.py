@@ -14,9 +14,9 @@ import keras
 from paceline.data.arrays import ArrayData
 from paceline.data.labels import check_labels
 from paceline.executor.base import SearchData
-from paceline.executor.grouping import Group, TrialGrouper
-from paceline.executor.memory import free_bytes
 from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.sharing.grouping import Group, TrialGrouper
+from paceline.executor.training.memory import free_bytes
 from paceline.pack.mesh import MeshLayout
 from paceline.program import trace
 from paceline.program.trace import State

@@ -22,7 +22,7 @@ from paceline.executor.local import LocalExecutor
 from paceline.executor.wide_integers import checked
 from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
-from paceline.tuner.progress import unpacked_backend
+from paceline.tuner.search.progress import unpacked_backend
 
 
 @dataclass

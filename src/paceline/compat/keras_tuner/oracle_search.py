@@ -47,9 +47,9 @@ from paceline.program.initial_weights import (
 )
 from paceline.search_space import HyperParameters, Space
 from paceline.study.samplers.samplers import Searcher, TrialWeights
-from paceline.study.trial import Trial as Record
+from paceline.study.trials.trial import Trial as Record
 from paceline.tuner.checkpoint.trial_variables import apply_weights
-from paceline.tuner.progress import to_stderr
+from paceline.tuner.search.progress import to_stderr
 
 #: Number of models that are kept in order to save the weights of other trials with them.
 _KEPT_MODELS = 4

@@ -16,7 +16,7 @@ from paceline.compat.keras_tuner.engine.model_tuner import ModelTuner
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
 from paceline.compat.keras_tuner.oracle_search import EndingError, begin_trial
 from paceline.study.samplers.values import trial_seed
-from paceline.tuner.progress import to_stderr
+from paceline.tuner.search.progress import to_stderr
 
 #: Methods of tuners and hypermodels that are called while trials run.
 _CALLED = (

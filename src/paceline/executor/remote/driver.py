@@ -26,13 +26,8 @@ from paceline.executor.base import (
     SearchData,
     settled,
 )
-from paceline.executor.facts import GroupFacts, PackFacts
-from paceline.executor.grouping import TrialGrouper
-from paceline.executor.lanes import PAUSE
-from paceline.executor.memory import search_chunk_bytes
-from paceline.executor.planner import ELSEWHERE
+from paceline.executor.pack_executor import PackExecutor
 from paceline.executor.process import host_bytes
-from paceline.executor.protocol import PackExecutor
 from paceline.executor.remote.files import CollectedFiles
 from paceline.executor.remote.jobs import JobTable, RemoteGroup, RemoteJob
 from paceline.executor.remote.machines import Machine, Machines
@@ -47,14 +42,19 @@ from paceline.executor.remote.pool import Event, HostPool, Joined, Leaving, Left
 from paceline.executor.remote.programs import ProgramOrders
 from paceline.executor.remote.spent import SpendsElsewhere
 from paceline.executor.remote.suspects import Suspects
-from paceline.executor.slots import Demand
-from paceline.executor.snapshot import (
+from paceline.executor.sharing.grouping import TrialGrouper
+from paceline.executor.state.facts import GroupFacts, PackFacts
+from paceline.executor.state.snapshot import (
     Arrays,
     JobState,
     group_facts,
     job_state,
     state_like,
 )
+from paceline.executor.training.lanes import PAUSE
+from paceline.executor.training.memory import search_chunk_bytes
+from paceline.executor.training.planner import ELSEWHERE
+from paceline.executor.training.slots import Demand
 
 #: Seconds that a machine trains before it answers, where no answer of the search changes anything.
 _ROUND = 0.1

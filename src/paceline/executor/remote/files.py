@@ -10,10 +10,10 @@ from typing import Any
 
 from paceline.errors import ClusterError
 from paceline.executor.base import Notes
-from paceline.executor.lanes import PAUSE
 from paceline.executor.remote.machines import Machine
 from paceline.executor.remote.messages import RoundAnswer, RoundOrder, Submitted
 from paceline.executor.remote.pool import Answered, HostPool, Left
+from paceline.executor.training.lanes import PAUSE
 from paceline.pack.callbacks.elsewhere import UserPlaces
 
 #: Seconds for which a search that ends waits for the last files.

@@ -43,7 +43,7 @@ from paceline.executor.remote.messages import (
     SentWeights,
     Submitted,
 )
-from paceline.executor.reporting import Seconds
+from paceline.executor.training.reporting import Seconds
 from paceline.pack.callbacks.elsewhere import OwnFolder
 from paceline.program.numbers import set_numbers
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from paceline.executor.base import settled
 from paceline.executor.local import LocalExecutor
 from paceline.executor.remote.messages import HostState, ProgramOrder
-from paceline.executor.snapshot import JobState, restore_roles
+from paceline.executor.state.snapshot import JobState, restore_roles
 
 
 class HostedExecutor(LocalExecutor):

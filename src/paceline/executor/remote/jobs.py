@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from paceline.executor.base import JobSpec
-from paceline.executor.grouping import TrialGroup
-from paceline.executor.paused import PausedStates
-from paceline.executor.snapshot import JobState
+from paceline.executor.sharing.grouping import TrialGroup
+from paceline.executor.state.paused import PausedStates
+from paceline.executor.state.snapshot import JobState
 from paceline.pack.pack import SlotTrial
 from paceline.program.trace import State
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from paceline.executor.grouping import TrialGroup
 from paceline.executor.remote.jobs import JobTable, RemoteGroup, RemoteJob
 from paceline.executor.remote.messages import HostFacts, HostState, ProgramOrder
+from paceline.executor.sharing.grouping import TrialGroup
 
 
 @dataclass(eq=False)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from paceline import errors
 from paceline.executor.base import EpochReport, JobSpec, Parts, Weights
-from paceline.executor.facts import ProgramFacts, RoleFacts
-from paceline.executor.reporting import Seconds
-from paceline.executor.snapshot import JobState
+from paceline.executor.state.facts import ProgramFacts, RoleFacts
+from paceline.executor.state.snapshot import JobState
+from paceline.executor.training.reporting import Seconds
 from paceline.pack.callbacks.elsewhere import WrittenFile
 from paceline.program.trace import State
 from paceline.records import Compiled, PackMade, SlotStay

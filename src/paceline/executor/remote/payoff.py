@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # `paceline bench` reads PAYS, and shows results without JAX
-    from paceline.executor.grouping import TrialGroup
-    from paceline.executor.reporting import ExecutorTimings
-    from paceline.executor.slots import Demand
+    from paceline.executor.sharing.grouping import TrialGroup
+    from paceline.executor.training.reporting import ExecutorTimings
+    from paceline.executor.training.slots import Demand
 
 #: Seconds of training for each worker from which on a cluster pays.
 PAYS = 60.0

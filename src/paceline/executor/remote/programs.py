@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from paceline.executor.base import PackOptions
-from paceline.executor.facts import ProgramFacts
-from paceline.executor.planner import effort_of
 from paceline.executor.remote.jobs import RemoteGroup
 from paceline.executor.remote.machines import Machine
 from paceline.executor.remote.messages import ProgramOrder
-from paceline.executor.slots import Demand
-from paceline.executor.snapshot import role_facts
+from paceline.executor.state.facts import ProgramFacts
+from paceline.executor.state.snapshot import role_facts
+from paceline.executor.training.planner import effort_of
+from paceline.executor.training.slots import Demand
 from paceline.program.compile import Effort
 
 

@@ -7,7 +7,7 @@ from collections.abc import Container
 
 from paceline.executor.remote.machines import Machine, Machines
 from paceline.executor.remote.messages import HostState, RoundAnswer
-from paceline.executor.reporting import ExecutorTimings, SlotTimeline
+from paceline.executor.training.reporting import ExecutorTimings, SlotTimeline
 from paceline.records import Compiled, PackMade, SlotStay
 
 

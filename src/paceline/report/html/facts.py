@@ -14,9 +14,9 @@ from paceline.report.html.verdict import shape_of
 from paceline.report.lineage import value_in
 from paceline.report.slots import HELD, slot_shares
 from paceline.report.tables import hparam_names, objective_value
-from paceline.study.lineage import line_of
 from paceline.study.timeline import SearchTimeline
-from paceline.study.trial import UNDER_WAY, Trial
+from paceline.study.trials.lineage import line_of
+from paceline.study.trials.trial import UNDER_WAY, Trial
 
 _Column = tuple[object, Sequence[object]]  # its head and its cells
 #: Rows of the table of trials at most.

@@ -26,7 +26,7 @@ from paceline.report.plots import (
 from paceline.report.slots import slots_figure, slots_note
 from paceline.report.static import as_dict
 from paceline.search_space.html import thin
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 
 #: Points of a figure at most; beyond, the best trials and an even choice of the others.
 MOST_POINTS = 300

@@ -12,11 +12,11 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
 from paceline.study.ensemble_record import EnsembleRecord, read_ensemble
-from paceline.study.lineage import first_of
 from paceline.study.objectives import objective_names
 from paceline.study.timeline import SearchTimeline, read_timelines
-from paceline.study.trial import Trial
-from paceline.study.trials import TrialTable
+from paceline.study.trials.lineage import first_of
+from paceline.study.trials.table import TrialTable
+from paceline.study.trials.trial import Trial
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from paceline.report import formats
 from paceline.report.html.importance import Importances
 from paceline.report.html.subject import ReportSubject
 from paceline.report.lineage import has_copies
-from paceline.study.trial import UNDER_WAY
+from paceline.study.trials.trial import UNDER_WAY
 
 #: Complete trials below which nothing is said of edges of ranges.
 _ENOUGH = 10

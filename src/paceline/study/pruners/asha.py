@@ -23,7 +23,7 @@ from typing import Any
 from paceline.errors import UsageError
 from paceline.study.objectives import Direction
 from paceline.study.pruners.base import EndedTrial, Pruner, Verdict
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from optuna.distributions import FloatDistribution, IntDistribution
 
 from paceline.search_space import Parameter
 from paceline.study.samplers.values import value_at
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 
 #: Legs that are needed: with fewer, values are drawn as without a process.
 _LEAST = 4

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Set
 from typing import Any, Literal
 
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 
 #: What becomes of a trial after an epoch.
 Verdict = Literal["go", "prune", "pause"]

@@ -2,7 +2,8 @@
 
 ``PBT`` has the settings, ``PopulationPruner`` the rule: every few epochs all members wait for one
 another, the worst are replaced by copies of the best, and the copies train on with other values of
-their hyperparameters. What those values are, and how a copy is made, ``tuner/population.py`` knows.
+their hyperparameters. ``tuner/population/population.py`` knows what those values are, and how a copy
+is made.
 
 Source: Jaderberg et al., "Population based training of neural networks", 2017, with truncation
 selection. One difference: a copy is a trial of its own that continues the one it is copied from, so
@@ -22,7 +23,7 @@ from paceline.errors import UsageError
 from paceline.study.objectives import Direction
 from paceline.study.pruners.base import Pruner, Verdict
 from paceline.study.samplers.values import seeded_bits
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 
 #: How ``pruner=`` and ``--pruner`` write it.
 FORM = (

@@ -25,7 +25,7 @@ from paceline.study.pruners.base import EndedTrial, Pruner, Verdict
 from paceline.study.pruners.pbt import PBT, PopulationPruner, read_pbt
 from paceline.study.pruners.wilcoxon import PairedWilcoxon
 from paceline.study.storage.storage import quiet_optuna
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 
 FORMS = (
     "none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS], "

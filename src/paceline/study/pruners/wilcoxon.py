@@ -19,7 +19,7 @@ from paceline.errors import UsageError
 from paceline.study.objectives import Direction, is_better
 from paceline.study.pruners.base import EndedTrial, Pruner, Verdict
 from paceline.study.storage.storage import quiet_optuna
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 
 # Optuna's default p, where the user's object does not show its own.
 _P = 0.1

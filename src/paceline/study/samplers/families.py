@@ -15,7 +15,7 @@ from optuna.trial import TrialState as OptunaState
 from paceline.search_space import Space
 from paceline.study.samplers.samplers import Sampler
 from paceline.study.samplers.values import RandomDraws
-from paceline.study.trial import INTERRUPTED
+from paceline.study.trials.trial import INTERRUPTED
 
 #: Trials in a row that TPE is asked for with the structure of the first (docs/decisions/0009).
 WAVE = 8

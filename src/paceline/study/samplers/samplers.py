@@ -36,7 +36,7 @@ from paceline.study.samplers.sobol import Sobol
 from paceline.study.samplers.told_trials import ToldTrials
 from paceline.study.samplers.tpe import Tpe
 from paceline.study.samplers.values import SAMPLER, Chooser, seeded_bits
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 
 NAMES = ("random", "qmc", "tpe", "cmaes", "gp", "grid", *NSGA)
 

@@ -13,7 +13,6 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from paceline.errors import StorageError, StudyError
-from paceline.study import trial_codec
 from paceline.study.metadata import META, StoredStudy
 from paceline.study.objectives import Direction
 from paceline.study.proposer import Proposer
@@ -22,8 +21,9 @@ from paceline.study.sharing.watch import Change, StudyWatch
 from paceline.study.sharing.worker import Worker
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.storage.write_behind import WriteBehind
-from paceline.study.trial import INTERRUPTED, UNDER_WAY, Trial
-from paceline.study.trials import TrialTable
+from paceline.study.trials import codec as trial_codec
+from paceline.study.trials.table import TrialTable
+from paceline.study.trials.trial import INTERRUPTED, UNDER_WAY, Trial
 
 #: Seconds before a storage that did not answer is asked again.
 _PAUSE = 1.0

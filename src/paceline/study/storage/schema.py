@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, MsgspecError, Struct, defstruct, field
 
 from paceline.records import BatchShape, Count, Scalar, Text, Whole
-from paceline.study.trial import STORED
+from paceline.study.trials.trial import STORED
 
 UNREADABLE = (MsgspecError, ValueError, RecursionError)  # errors of msgspec 0.19 are no ValueErrors
 State = Literal[0, 1, 2, 3, 4]  # optuna.trial.TrialState
@@ -255,7 +255,7 @@ class StudyFacts(Struct):
 
 
 class FactsOfStudy(Struct):
-    """The part of a search's checkpoint that the study reads; see ``tuner/search_state.py``."""
+    """What the study reads of a search's checkpoint; see ``tuner/search/checkpointer.py``."""
 
     study: StudyFacts
 

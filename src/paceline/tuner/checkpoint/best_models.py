@@ -19,8 +19,8 @@ from paceline.study.sharing.worker import WORKERS
 from paceline.study.storage import schema
 from paceline.study.storage.folder import BEST as FOLDER
 from paceline.study.study import Study
-from paceline.study.trial import UNDER_WAY, Trial
-from paceline.study.trials import rank
+from paceline.study.trials.table import rank
+from paceline.study.trials.trial import UNDER_WAY, Trial
 from paceline.tuner.checkpoint.trial_variables import (
     HeldTrial,
     KeptTrials,

@@ -30,12 +30,12 @@ from optuna.trial import FrozenTrial
 
 from paceline.executor.base import Parts
 from paceline.program.files import file_digest, write_atomically
-from paceline.study import trial_codec
 from paceline.study.sharing.worker import WORKERS
 from paceline.study.storage import schema
 from paceline.study.storage.folder import study_lock
-from paceline.study.trial import Trial
-from paceline.study.trials import rank
+from paceline.study.trials import codec as trial_codec
+from paceline.study.trials.table import rank
+from paceline.study.trials.trial import Trial
 from paceline.tuner.checkpoint.files import (
     CheckpointManager,
     Snapshot,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from paceline.study.storage.rdb import label_of
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 from paceline.tuner.trackers.base import TrackedStudy
 from paceline.tuner.trackers.values import epochs_of, facts_of, setting_of
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.program.files import as_shown
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 from paceline.tuner.trackers.base import TrackedStudy
 from paceline.tuner.trackers.values import epochs_of
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from paceline.study.storage.rdb import hide_password
 from paceline.study.study import Study
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 from paceline.tuner.trackers.base import TrackedStudy, Tracker
 
 _ENDED = ("complete", "pruned", "failed")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from paceline.report import formats
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 
 
 def epochs_of(trial: Trial) -> Iterator[tuple[int, dict[str, float]]]:

@@ -18,7 +18,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from paceline.study.trial import Trial
+from paceline.study.trials.trial import Trial
 from paceline.tuner.trackers.base import TrackedStudy
 from paceline.tuner.trackers.values import epochs_of, facts_of, setting_of
 

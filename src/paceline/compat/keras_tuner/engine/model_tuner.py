@@ -35,7 +35,7 @@ from paceline.program import keras_private
 from paceline.program.initial_weights import noted_build
 from paceline.program.own_model import own_model
 from paceline.search_space import HyperParameters
-from paceline.tuner.progress import to_stderr
+from paceline.tuner.search.progress import to_stderr
 
 #: Methods that train a trial or watch its training. A subclass that overrides one of them needs the
 #: search that runs ``run_trial`` of each trial.

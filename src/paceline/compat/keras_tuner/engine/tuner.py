@@ -13,7 +13,7 @@ from paceline.compat.keras_tuner.engine.objective import DefaultObjective, Multi
 from paceline.compat.keras_tuner.engine.trial import TrialStatus
 from paceline.compat.keras_tuner.errors import FatalError, is_a
 from paceline.executor.process import repeated_warnings_hidden
-from paceline.tuner.progress import to_stderr, unpacked_backend
+from paceline.tuner.search.progress import to_stderr, unpacked_backend
 
 __all__ = ["Tuner", "maybe_distribute"]
 

@@ -1,0 +1,503 @@
+"""Groups: the trials of one program. Each trial is traced, or recognised, and joins its group.
+
+Trials whose steps have one canonical form share a program: the constants that differ between them
+become inputs of it. A model that consists of Keras' own classes need not be traced if
+``ConstantPredictor`` knows how such a model's constants follow from its hyperparameters.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any, ClassVar, Generic, TypeVar
+
+from paceline.data.inputs import TrialInputs
+from paceline.executor.base import Job, Notes, OtherModels, SearchData
+from paceline.executor.model_builder import (
+    SmallerBatches,
+    alike_key,
+    key_of,
+    kind_of,
+    stock_structure,
+    traced_model,
+    traced_sizes,
+    with_variables,
+    workload_of,
+)
+from paceline.executor.sharing.width_families import WidthFamilies
+from paceline.executor.state.facts import ProgramFacts
+from paceline.pack.callbacks.driver import CallbackDriver
+from paceline.pack.callbacks.model_variables import why_not_beside
+from paceline.pack.callbacks.packable import why_not_packed
+from paceline.pack.pack import Pack, SlotTrial
+from paceline.pack.plan import CompiledPlan, Workload
+from paceline.program import trace
+from paceline.program.canonical import Canonical, Constant, Unpackable
+from paceline.program.laws import constant_laws
+from paceline.program.laws.model_structure import ModelStructure
+from paceline.program.padding.widths import Embedding
+from paceline.program.step_template import StepTemplate
+from paceline.program.trace import State, Step
+
+
+@dataclass
+class TrialGroup(ABC):
+    """Trials of one program: what they have in common, and those that wait to be trained."""
+
+    name: str  # short fingerprint, for people
+    work: Workload  # the data that an epoch goes over
+    train: StepTemplate
+    test: StepTemplate | None  # None without validation data
+    state: State  # shapes of a trial's variables
+    metrics: list[Any]  # the metric variables at the start of an epoch
+    rng_differs: bool  # whether its random numbers would be others under ``vmap``
+    convolves: bool  # whether its training step holds a convolution
+    n_seen: int = 0  # models whose constants are known, whether they are trials or not
+    n_trials: int = 0  # taken in so far
+    example: int | None = None  # number of the first of these trials
+    queue: deque[SlotTrial] = field(default_factory=deque)  # without a slot, the next one first
+    #: Whether trials train on other machines.
+    away: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def live(self) -> list[SlotTrial]:
+        """The trials that train."""
+
+    @property
+    @abstractmethod
+    def has_program(self) -> bool:
+        """Whether its program is compiled, or asked for."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is settled how its program is compiled."""
+        return self.has_program
+
+    @property
+    def roles(self) -> list[StepTemplate]:
+        """The training step, and the validation step if there is one."""
+        return [role for role in (self.train, self.test) if role is not None]
+
+    @property
+    def n_live(self) -> int:
+        """Number of trials that train."""
+        return len(self.live)
+
+    def add_constants(
+        self,
+        train: Sequence[Constant],
+        test: Sequence[Constant] | None = None,
+        *,
+        counts: bool = True,
+    ) -> None:
+        """Adds the constants of a model to those that the steps have met.
+
+        ``counts``: whether the model may differ from those before; a repeat of a trial does not.
+        Raises Unpackable if a number differs both between models and between batch sizes.
+        """
+        self.train.admit(train)
+        if self.test is not None and test is not None:
+            self.test.admit(test)
+        self.n_seen += counts
+
+    def count_in(self, number: int, *steps: Any, counts: bool = True) -> None:
+        """Counts a trial of that number; the rest as of ``add_constants``."""
+        self.add_constants(*steps, counts=counts)
+        self.n_trials += 1
+        self.example = number if self.example is None else self.example
+
+    @property
+    def trials(self) -> list[SlotTrial]:
+        """Trials that wait, in order, and then those that train."""
+        return [*self.queue, *self.live]
+
+    def waiting(self, number: int) -> SlotTrial | None:
+        """The trial of that number if it waits, else None."""
+        return next((trial for trial in self.queue if trial.number == number), None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one trial's variables."""
+        return sum(
+            math.prod(a.shape) * a.dtype.itemsize for part in self.state.lists() for a in part
+        )
+
+    @property
+    def active(self) -> bool:
+        """Whether any trial waits or trains."""
+        return bool(self.queue) or self.n_live > 0
+
+
+@dataclass
+class Group(TrialGroup):
+    """A group whose trials train in packs of this process."""
+
+    program: CompiledPlan | None = None  # that its packs run; None before the first is compiled
+    # How the program was compiled before the search stopped; None where nothing is known, and once
+    # the program has been compiled again.
+    restored_program: ProgramFacts | None = None
+    asked_round: int = 0  # when its program was asked for
+    # At most one for each lane, while there are trials; in a stream all that have trials.
+    packs: list[Pack] = field(default_factory=list)
+    most_slots: int | None = None  # of a pack, as the memory allows; None while that is not known
+    # Ways to train it that are tried out, a ``PlanChoice``; None where there is no choice.
+    plan_choice: Any = None
+    # Being compiled in the background, to replace ``program``.
+    next_program: CompiledPlan | None = None
+
+    @property
+    def live(self) -> list[SlotTrial]:
+        """The trials in slots."""
+        return [trial for pack in self.packs for trial in pack.live]
+
+    @property
+    def has_program(self) -> bool:
+        """Whether its program is compiled, or asked for."""
+        return self.program is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its program is compiled, or will be as it was before the search stopped."""
+        return self.has_program or self.restored_program is not None
+
+
+def program_of(group: Group) -> CompiledPlan:
+    """The program of a group that has one."""
+    assert group.program is not None
+    return group.program
+
+
+#: The kind of group that an executor trains.
+G = TypeVar("G", bound=TrialGroup)
+
+
+@dataclass(eq=False, repr=False)
+class TrialGrouper(Generic[G]):
+    """Sorts trials into groups."""
+
+    data: SearchData
+    # Size of a chunk of training data; None: all of them are on the device.
+    chunk_bytes: float | None = None
+    # Tells why trials of several widths do not share a program.
+    notes: Notes = field(default_factory=Notes)
+    kind: Any = field(default=Group, kw_only=True)  # class of the groups; decides ``G``
+    founders: list[int] = field(init=False, default_factory=list)  # see ``WidthFamilies``
+    # None until a trial asks for one.
+    families: WidthFamilies | None = field(init=False, default=None)
+    # ``WaitingWidths``, once trials that wait have been joined.
+    _waiting: Any = field(init=False, default=None)
+    # Structure and one of its groups, by key -> how its trials ride in the group's program.
+    _embeddings: dict[tuple[Any, ...], Embedding] = field(init=False, default_factory=dict)
+    _by_key: dict[tuple[Any, ...], G] = field(init=False, default_factory=dict)
+    _smaller: SmallerBatches = field(init=False, default_factory=SmallerBatches)
+    _predictor: constant_laws.ConstantPredictor = field(
+        init=False, default_factory=constant_laws.ConstantPredictor
+    )
+    # Structures and groups looked up on disk.
+    _looked_up: set[tuple[Any, ...]] = field(init=False, default_factory=set)
+    # Models that were not to be trained.
+    _met: set[tuple[Any, ...]] = field(init=False, default_factory=set)
+    # Structure -> what building the optimizer adds to the model's state; None where some of it
+    # is not always zero.
+    _optimizer_starts: dict[str, list[Any] | None] = field(init=False, default_factory=dict)
+
+    @property
+    def groups(self) -> list[G]:
+        """All groups that have had a trial, in the order in which the groups were met."""
+        return [group for group in self._by_key.values() if group.n_trials]
+
+    @property
+    def n_programs(self) -> int:
+        """Number of groups that were met, those of models that are not to be trained among them."""
+        return len(self._by_key)
+
+    @property
+    def waiting(self) -> int:
+        """Number of trials that have been traced and have no slot."""
+        return sum(len(group.queue) for group in self.groups)
+
+    def find_waiting(self, number: int) -> tuple[G, SlotTrial] | None:
+        """The trial of that number, with its group; None if it does not wait."""
+        found = ((group, group.waiting(number)) for group in self.groups)
+        return next(((group, trial) for group, trial in found if trial is not None), None)
+
+    def reorder(self, groups: Sequence[G]) -> None:
+        """Puts these groups first, in this order."""
+        first = {id(group): at for at, group in enumerate(groups)}
+        items = sorted(self._by_key.items(), key=lambda pair: first.get(id(pair[1]), len(first)))
+        self._by_key = dict(items)
+
+    def add(self, job: Job) -> G:
+        """Queues a trial in its group, whose name becomes the job's program.
+
+        Raises Unpackable if the step cannot be traced, or cannot be shared, or a callback acts
+        within an epoch; the message says why.
+        """
+        setting = job.setting or self.data.inputs(job.batch_size)
+        if setting.why_fit is not None:
+            raise Unpackable(setting.why_fit)
+        trace.check_packable(job.model, preprocessed=setting.preprocessed)
+        if job.callbacks is not None:
+            made = job.make_callbacks()[0]
+            if why := why_not_packed(made) or why_not_beside(made, job.model, away=self.kind.away):
+                raise Unpackable(why)
+        structure = stock_structure(job.model, setting, self.data.fold)
+        known = None if structure is None else (job, setting, structure)
+        group = known and (self._recognise(*known) or self._foresee(*known))
+        group = group or self._trace(job, setting, structure)
+        job.program = group.name
+        return group
+
+    def pretrace(
+        self, model: Any, setting: TrialInputs | int, widths: OtherModels | None = None
+    ) -> G | None:
+        """Traces a model that is not to be trained, to learn how the constants of its kind follow.
+
+        A number as ``setting`` is a batch size, on the executor's data. ``widths`` are given where
+        the model may ride in the program of a family. Returns the model's group; None where nothing
+        can be learnt from the model. Raises Unpackable if the model cannot be packed.
+        """
+        if isinstance(setting, int):
+            setting = self.data.inputs(setting)
+        trace.check_packable(model, preprocessed=setting.preprocessed)
+        structure = stock_structure(model, setting, self.data.fold)
+        family = None if structure is None else alike_key(structure, setting, widths)
+        numbers = () if structure is None else structure.numbers
+        found = None if family is None else self._predictor.predict(family, numbers)
+        key, steps, *_ = found or self._steps(model, setting, structure, widths)
+        # The same numbers count once, whether a law gave the constants or a trace.
+        if family is None or (family, key, numbers) not in self._met:
+            self._by_key[key].add_constants(*steps)
+            self._met.add((family, key, numbers))
+        if family is not None and found is None:
+            self._learn(family, key, numbers, steps)
+        return self._by_key[key]
+
+    def by_itself(self, model: Any, setting: TrialInputs) -> G:
+        """The group of a model that rides in no other program; arguments as of ``pretrace``."""
+        trace.check_packable(model, preprocessed=setting.preprocessed)
+        key, steps, *_ = self._steps(model, setting, None, None)
+        self._by_key[key].add_constants(*steps)
+        return self._by_key[key]
+
+    def _recognise(self, job: Job, setting: TrialInputs, structure: ModelStructure) -> G | None:
+        """Queues a trial whose constants follow from its structure; None: it must be traced."""
+        found = self._predictor.predict(
+            alike_key(structure, setting, job.widths), structure.numbers
+        )
+        if found is None:
+            return None
+        key, steps = found
+        group = self._by_key[key]
+        embedding = self._embeddings.get((alike_key(structure, setting, job.widths), key))
+        state = None
+        if job.model.built:
+            built = job.model.optimizer.built
+            start = None if built else self._optimizer_starts.get(structure.structure)
+            like = group.state if embedding is None else embedding.own
+            state = trace.quick_state(job.model, like, group.metrics, start)
+        if state is None:
+            shapes = group.work.train.batch_shapes(group.work.batch_size)
+            state = trace.build_state(job.model, shapes)
+        return self._queue(key, job, state, steps, embedding)
+
+    def _foresee(self, job: Job, setting: TrialInputs, structure: ModelStructure) -> G | None:
+        """Queues a trial that follows from others of its family; None: it must be traced."""
+        if self.families is None or job.widths is None:
+            return None
+        work = workload_of(setting, self.data.fold, self.chunk_bytes)
+        model, kind = job.model, kind_of(work, setting)
+
+        def own(metrics: list[Any]) -> State:
+            state = trace.quick_state(model, None, metrics) if model.built else None
+            return state or trace.build_state(model, work.train.batch_shapes(work.batch_size))
+
+        found = self.families.foresee(kind, structure, job.widths, own)
+        group = None if found is None else self._by_key.get(key_of(found[0].full, kind))
+        if found is None or group is None:
+            return None
+        ride, state = found
+        _queue_job(group, job, state, ride.constants, ride.embedding)
+        return group
+
+    def _trace(self, job: Job, setting: TrialInputs, structure: ModelStructure | None) -> G:
+        """Traces a trial's steps and queues the trial."""
+        key, steps, state, embedding = self._steps(job.model, setting, structure, job.widths)
+        group = self._queue(key, job, state, steps, embedding)
+        if structure is not None:
+            self._learn(alike_key(structure, setting, job.widths), key, structure.numbers, steps)
+        return group
+
+    def _queue(
+        self,
+        key: tuple[Any, ...],
+        job: Job,
+        state: State,
+        steps: Sequence[Sequence[Constant]],
+        embedding: Embedding | None,
+    ) -> G:
+        """Queues a trial with those of its steps, or where these have been joined with others."""
+        found = self._waiting and self._waiting.ride_of(key, self._by_key[key])
+        if found is not None:
+            key, ride = found
+            steps, embedding = ride.riding(steps), ride.embedding
+        _queue_job(self._by_key[key], job, state, steps, embedding)
+        return self._by_key[key]
+
+    def join_waiting(self, make: Callable[[], Any]) -> None:
+        """Has trials of several widths that wait share programs, by ``WaitingWidths()``."""
+        self._waiting = self._waiting or make()
+        self._waiting.join(self._by_key)
+
+    def _learn(
+        self,
+        family: tuple[str, int, int],
+        key: tuple[Any, ...],
+        numbers: tuple[float, ...],
+        steps: list[tuple[Constant, ...]],
+    ) -> None:
+        """Learns from a traced model, and laws from earlier searches, which decide no inputs."""
+        self._predictor.add(family, key, numbers, steps)
+        if (family, key) in self._looked_up:
+            return
+        self._looked_up.add((family, key))
+        group = self._by_key[key]
+        for old in constant_laws.load_laws(self._laws_file(family, group)):
+            if old.group != key:
+                for numbers, _ in old.rows:
+                    self._predictor.exclude(family, key, numbers)
+                continue
+            for numbers, constants in old.like(steps):
+                self._predictor.add(family, key, numbers, constants)
+
+    def save_laws(self) -> None:
+        """Writes what was learnt of the models' constants to disk, for later searches."""
+        for family, shelf in self._predictor.by_structure():
+            file = self._laws_file(family, self._by_key[shelf[0].group])
+            lawless = any(each.unpredictable or len(each.met) > len(each.traced) for each in shelf)
+            kept = [] if lawless else [constant_laws.StoredLaws.of(each) for each in shelf]
+            constant_laws.store_laws(file, kept)
+
+    def _laws_file(self, family: tuple[str, int, int], group: G) -> str:
+        name, work = family[0], group.work
+        shapes = [work.train.batch_shapes(work.batch_size), work.rest]
+        if work.validation is not None:
+            size = work.validation_batch_size
+            shapes += [work.validation.batch_shapes(size), work.validation_rest]
+        return constant_laws.laws_key(name, *shapes)
+
+    def _steps(
+        self,
+        model: Any,
+        setting: TrialInputs,
+        structure: ModelStructure | None,
+        widths: OtherModels | None,
+    ) -> tuple[tuple[Any, ...], list[tuple[Constant, ...]], State, Embedding | None]:
+        """Traces a model's steps.
+
+        Returns the key of the model's group, which is made if it is new; the constants of the
+        model's training step and, with validation data, of its validation step; its state; and how
+        it rides in its group's program, if not as it was traced.
+        """
+        work, table = workload_of(setting, self.data.fold, self.chunk_bytes), setting.class_weight
+        traced, start = traced_model(model, work, table, structure)
+        if structure is not None:
+            starts, name = self._optimizer_starts, structure.structure
+            # Once building an optimizer has added something else than zeros, it stays None.
+            if starts.setdefault(name, start) is not None:
+                starts[name] = start
+        kind, ride = kind_of(work, setting), None
+        tails = cache(partial(self._smaller.tails, model, traced, work, table, kind))
+        if widths is not None:
+            self.families = self.families or WidthFamilies(self.notes, self.founders)
+            widths = with_variables(widths, work, table)
+            sizes = partial(traced_sizes, work=work, table=table)
+            ride = self.families.admit(traced, widths, kind, work.steps, sizes, tails)
+        steps = (traced.train, traced.test) if ride is None else ride.full
+        key = key_of(steps, kind)
+        if ride is not None and structure is not None:
+            self._embeddings[alike_key(structure, setting, widths), key] = ride.embedding
+        group = self._by_key.get(key)
+        if group is None:
+            if ride is None:
+                shapes, small = traced.state, tails()
+            else:
+                shapes, small = ride.family, ride.small
+            metrics = traced.state.metrics
+            self._by_key[key] = new_group(self.kind, key, shapes, metrics, work, steps, small)
+        elif group.n_seen == 1 and structure is None and ride is None:
+            # The second trial's smaller batch is traced too: its constants must follow the full
+            # one's. In Keras' own classes no number mixes a hyperparameter with the batch size.
+            for role, step, tail in zip((group.train, group.test), steps, tails(), strict=True):
+                if role is not None and step is not None and tail is not None:
+                    role.verify_tail(step.canonical.constants, tail)
+        constants = [s.canonical.constants for s in steps if s is not None]
+        return key, constants, traced.state, None if ride is None else ride.embedding
+
+
+def new_group(
+    kind: type[G],
+    key: tuple[Any, ...],
+    state: State,
+    metrics: list[Any],
+    work: Workload,
+    steps: tuple[Step, Step | None],
+    tails: tuple[Step | None, Step | None],
+) -> G:
+    """A group without trials; the smaller batches have ``tails``."""
+    (train, test), (train_tail, test_tail) = steps, tails
+    flags: list[Canonical] = [s.canonical for s in (train, test) if s is not None]
+    return kind(
+        name=f"{key[0][:6]}{(key[1] or '')[:4]}",
+        work=work,
+        train=StepTemplate(train, train_tail),
+        test=None if test is None else StepTemplate(test, test_tail),
+        state=trace.shapes_only(state),
+        metrics=metrics,
+        rng_differs=any(c.batched_rng_differs for c in flags),
+        convolves=train.canonical.convolves,
+    )
+
+
+def _queue_job(
+    group: TrialGroup,
+    job: Job,
+    state: State,
+    steps: Sequence[Sequence[Constant]],
+    embedding: Embedding | None,
+) -> None:
+    """Queues a job's members in its group; all members begin with one state."""
+    train, test = steps[0], steps[1] if len(steps) > 1 else None
+    group.count_in(job.number, train, test, counts=job.counts)
+    trials = [
+        SlotTrial(
+            *(job.number + i, job.seed, job.epochs, state, train, test),
+            fold=fold,
+            order=job.order,
+            driver=_driver(group, job, i),
+            first_epoch=job.first_epoch,
+            embedding=embedding,
+        )
+        for i, fold in enumerate(job.folds or (None,))
+    ]
+    # Executors begin with the first member last: ``tuner/search/members.py`` says why.
+    group.queue.extend(reversed(trials))
+
+
+def _driver(group: TrialGroup, job: Job, member: int) -> CallbackDriver | None:
+    """The callbacks of a member of a job, each member with a model of its own to look at."""
+    if not job.made:
+        return None
+    model, work = job.model, group.work
+    return CallbackDriver(
+        job.made[member],
+        job.rebuild if member else lambda: model,
+        work.train.batch_shapes(work.batch_size),
+        {"epochs": job.first_epoch + job.epochs, "steps": work.epochs.of(0)[2]},
+        job.seed,
+    )

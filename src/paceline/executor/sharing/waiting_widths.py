@@ -1,0 +1,168 @@
+"""Trials of several widths that wait share a program, where no other models may be built.
+
+A fit of a user's own function has a model, and nobody knows how to build it at other widths: the
+function is not run for values that nobody asked for. So the program is that of a trial that waits
+and is the largest in all its variables (``family.py``), and a second one that waits shows which
+axes are padded. Trials that come later ride where they fit in; wider ones have programs of their
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.executor.model_builder import Tails, TracedModel, key_of
+from paceline.executor.sharing.costs import MARGIN, PADDED
+from paceline.executor.sharing.family import Family, Ride, family_of, operations_of
+from paceline.executor.sharing.founding import in_structures, unknown_cost
+from paceline.executor.sharing.grouping import Group, new_group
+from paceline.pack.pack import SlotTrial
+from paceline.pack.plan.base import step_flops
+from paceline.program.canonical import Constant, Unpackable
+from paceline.program.padding.axes import NotPaddable
+
+Key = tuple[Any, ...]
+
+
+class WaitingWidths:
+    """Which trials ride in the programs of others that waited with them."""
+
+    def __init__(self) -> None:
+        self._families: dict[Any, list[tuple[Key, Family]]] = {}  # by ``_kind``
+        # Key of a group -> where its trials ride; None: in a program of their own.
+        self._rides: dict[Key, tuple[Key, Ride] | None] = {}
+
+    def join(self, groups: dict[Key, Group]) -> None:
+        """Moves trials that wait, of groups without a program, to groups of several widths.
+
+        The latter are added to ``groups``, which has all groups by their keys.
+        """
+        kinds: dict[Any, list[Key]] = {}
+        for key, group in groups.items():
+            if group.queue and group.program is None and key not in self._rides:
+                kinds.setdefault(_kind(key, group), []).append(key)
+        for kind, keys in kinds.items():
+            left = sorted(keys, key=lambda key: -groups[key].nbytes)
+            while len(left) > PADDED:
+                largest, *others = left
+                fitting = [key for key in others if _fits(groups[largest], groups[key])]
+                enough = len(fitting) >= PADDED
+                moved = self._join(groups, kind, largest, fitting) if enough else []
+                if moved is None:
+                    break  # each try walks two traces, and the next one would fail as well
+                left = [key for key in others if key not in moved]
+
+    def ride_of(self, key: Key, group: Group) -> tuple[Key, Ride] | None:
+        """The key of the group in which trials of a group ride, and how; None: in their own."""
+        if key not in self._rides:
+            families = self._families.get(_kind(key, group), ()) if self._families else ()
+            rides = ((other, _ride(family, group)) for other, family in families)
+            self._rides[key] = next(((other, ride) for other, ride in rides if ride), None)
+        return self._rides[key]
+
+    def _join(
+        self, groups: dict[Key, Group], kind: Any, largest: Key, fitting: Sequence[Key]
+    ) -> list[Key] | None:
+        """Joins groups that fit into the largest one, where that pays.
+
+        Returns the keys of those that ride; None where it is not proved of any.
+        """
+        whole, others = groups[largest], [groups[key] for key in fitting]
+        if not _pays(whole, others):
+            return []
+        # The one that shows most axes: whose extents differ most from the largest one's.
+        other = max(others, key=lambda group: _differing(whole, group))
+        try:
+            family = family_of(_traced(whole), _tails(whole), _traced(other), _tails(other))
+        except NotPaddable:
+            return None
+        rides = {key: _ride(family, groups[key]) for key in (largest, *fitting)}
+        found = {key: ride for key, ride in rides.items() if ride is not None}
+        if len(found) <= PADDED:
+            return []
+        first = found.get(largest) or next(iter(found.values()))
+        key = key_of(first.full, largest[2:])
+        parts = whole.metrics, whole.work, first.full, first.small
+        joined = new_group(Group, key, first.family, *parts)
+        trials = [(trial, found[key]) for key in found for trial in groups[key].queue]
+        trials.sort(key=lambda pair: pair[0].number)
+        constants = [ride.riding(_constants(trial)) for trial, ride in trials]
+        try:
+            for (trial, _), steps in zip(trials, constants, strict=True):
+                joined.count_in(trial.number, *steps)
+        except Unpackable:
+            return []
+        groups[key] = joined
+        self._families.setdefault(kind, []).append((key, family))
+        for own, ride in found.items():
+            self._rides[own] = key, ride
+            groups[own].queue.clear()
+            groups[own].n_trials = 0
+        for (trial, ride), (train, *rest) in zip(trials, constants, strict=True):
+            trial.train, trial.test = train, rest[0] if rest else None
+            trial.embedding = ride.embedding
+            joined.queue.append(trial)
+        return list(found)
+
+
+def _constants(trial: SlotTrial) -> list[Sequence[Constant]]:
+    return [trial.train] if trial.test is None else [trial.train, trial.test]
+
+
+def _kind(key: Key, group: Group) -> Any:
+    """What trials have in common that may share a program."""
+    names = [role.full.log_names for role in group.roles]
+    return *key[2:], repr(names), operations_of(_traced(group))
+
+
+def _traced(group: Group) -> TracedModel:
+    return TracedModel(
+        group.state, group.train.full, None if group.test is None else group.test.full
+    )
+
+
+def _tails(group: Group) -> Tails:
+    return group.train.tail, None if group.test is None else group.test.tail
+
+
+def _ride(family: Family, group: Group) -> Ride | None:
+    """How the trials of a group ride; None where it is not proved that they may."""
+    try:
+        return family.admit(_traced(group), _tails(group))
+    except NotPaddable:
+        return None
+
+
+def _fits(whole: Group, group: Group) -> bool:
+    """Whether no variable of a group is larger than that of another along any axis."""
+    pairs = _extents(whole, group)
+    return pairs is not None and all(b <= a for a, b in pairs)
+
+
+def _extents(whole: Group, group: Group) -> list[tuple[int, int]] | None:
+    """The extents of the variables of both; None where they do not go in pairs."""
+    ours, own = (
+        [leaf.shape for part in each.state.lists() for leaf in part] for each in (whole, group)
+    )
+    if list(map(len, ours)) != list(map(len, own)):
+        return None
+    return [pair for a, b in zip(ours, own, strict=True) for pair in zip(a, b, strict=True)]
+
+
+def _differing(whole: Group, group: Group) -> int:
+    """How many different extents become different ones."""
+    return len({(a, b) for a, b in _extents(whole, group) or () if a != b})
+
+
+def _pays(whole: Group, groups: Sequence[Group]) -> bool:
+    """Whether training at the largest widths takes less than programs of their own."""
+    if unknown_cost(_traced(whole)):
+        return False
+    most = step_flops(whole.train.full.closed)
+    extra = sum(
+        (most - step_flops(group.train.full.closed)) * group.work.steps * trial.epochs
+        for group in groups
+        for trial in group.queue
+    )
+    return in_structures(extra) * MARGIN < 1 + len(groups) - PADDED

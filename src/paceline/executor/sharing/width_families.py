@@ -1,0 +1,217 @@
+"""Families: trials of several widths, and of several choices, that ride in one program.
+
+The first trial of its kind founds a family (``founding.py``). Each later trial is traced at its own
+widths, and a walk over the traces proves that it may ride; or its steps follow from those of the
+trials that were traced (``program/laws/width_laws.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from paceline.executor.base import Notes, OtherModels
+from paceline.executor.model_builder import Tails, TracedModel
+from paceline.executor.process import random_state_kept
+from paceline.executor.sharing.costs import Bands, tops_of
+from paceline.executor.sharing.family import Family, Ride, operations_of
+from paceline.executor.sharing.founding import Founding
+from paceline.program.initial_weights import changes_kept
+from paceline.program.laws.model_structure import ModelStructure
+from paceline.program.laws.width_laws import WidthLaws
+from paceline.program.padding.axes import NotPaddable
+from paceline.program.trace import State
+
+
+class WidthFamilies:
+    """The families of a search.
+
+    ``notes`` tells why trials do not ride that should wherever they can. Jobs that show whether
+    trials of their kind ride are added to ``founders``, in order. A search that goes on asks the
+    same ones: others of the kind could decide otherwise.
+    """
+
+    def __init__(self, notes: Notes, founders: list[int]) -> None:
+        self._notes, self._founders = notes, founders
+        self._families: dict[Any, Family | None] = {}  # None: such trials do not ride
+        # Kind and operations, and whether bands are known -> whole numbers whose values keep trials
+        # in families of their own.
+        self._dividing: dict[Any, tuple[str, ...]] = {}
+        # By kind and bounds of widths: bands, and the level of trials from which they hold.
+        self._bands: dict[Any, tuple[int, Bands]] = {}
+        # Kinds and bounds of widths whose padding does not pay -> the level at which that was seen.
+        self._apart: dict[Any, int] = {}
+        self._laws = WidthLaws()
+        self._known: list[Family] = []
+        # What rides in each of the known families: variants, and constants that decide extents.
+        self._structures: list[set[bytes]] = []
+
+    @property
+    def saved(self) -> int:
+        """Structures without a program of their own."""
+        return sum(len(found) - 1 for found in self._structures if found)
+
+    def admit(
+        self,
+        traced: TracedModel,
+        widths: OtherModels,
+        kind: tuple[Any, ...],
+        steps: int,
+        trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
+        trace_tails: Callable[[], Tails],
+    ) -> Ride | None:
+        """A trial's steps within its family's program; None: it has a program of its own.
+
+        ``kind`` is what the trials of a family share besides their steps; ``steps`` are training
+        steps per epoch. ``trace_sizes`` traces a model on the full and on the smaller batches,
+        ``trace_tails`` the trial's model on the smaller batches.
+        """
+        of_kind, band = (*kind, operations_of(traced)), self._band(kind, widths)
+        key = self._key(of_kind, widths, band)
+        # More trials are to be reckoned with than when sharing a program did not pay.
+        again = False
+        if widths.level and not band:  # bounds take a moment, and most searches are of level 0
+            again = widths.level > self._apart.get(_bounds(kind, widths), widths.level)
+        if again or key not in self._families:
+            self._families[key] = None
+            if widths.job is not None:
+                self._founders.append(widths.job)
+            family, dividing = self._begin(traced, widths, kind, steps, trace_sizes)
+            digests = () if family is None else family.members
+            alike = [(*kind, digest) for digest in digests]
+            band = self._band(kind, widths)
+            for each in (of_kind, *alike):
+                self._dividing.setdefault((each, bool(band)), dividing)
+                if not again:
+                    self._dividing.setdefault((each, False), dividing)
+            for each in alike:
+                self._families.setdefault(self._key(each, widths, band), family)
+            # Other bounds of such models have no bands yet: they find no answer, and choose. Trials
+            # that came before more were reckoned with keep their programs.
+            if not again:
+                self._families.pop(key)
+            key = self._key(of_kind, widths, band)
+            self._families[key] = family
+            if family is not None:
+                self._meet(kind, family, widths, band)
+        family, of_laws = self._families[key], (*kind, *band)
+        if family is None:
+            self._learn(of_laws, traced, None, [])
+            return None
+        try:
+            # In Keras' own classes no number follows from hp and from the batch size at once.
+            ride = family.admit(traced, trace_tails() if traced.structure is None else None)
+        except NotPaddable as error:
+            self._learn(of_laws, traced, None, [])
+            self._tell(widths, f"a trial has a program of its own: {error}")
+            return None
+        number = next(i for i, known in enumerate(self._known) if known is family)
+        self._structures[number].add(ride.structure)
+        constants = family.beside_extents(ride.variant, ride.steps)
+        self._learn(of_laws, traced, (number, ride.variant), constants)
+        return ride
+
+    def foresee(
+        self,
+        kind: tuple[Any, ...],
+        structure: ModelStructure,
+        widths: OtherModels,
+        own: Callable[[list[Any]], State],
+    ) -> tuple[Ride, State] | None:
+        """A trial's steps within its family's program, and its variables; None: trace it.
+
+        ``kind`` is as of ``admit``. ``own`` makes the variables, from the metrics' variables at the
+        start of an epoch.
+        """
+        band = self._band(kind, widths)
+        found = self._laws.predict((*kind, *band), structure)
+        if found is None:
+            return None
+        (number, variant), constants = found
+        family = self._known[number]
+        operations = list(family.members)[variant]
+        if self._families.get(self._key((*kind, operations), widths, band)) is not family:
+            return None  # it was decided before that trials of its kind do not ride in this one
+        try:
+            ride, state = family.foresee(variant, constants, own)
+        except NotPaddable:
+            return None
+        self._structures[number].add(ride.structure)
+        return ride, state
+
+    def _meet(
+        self, kind: tuple[Any, ...], family: Family, widths: OtherModels, band: tuple[Any, ...]
+    ) -> None:
+        """Learns how steps follow from the models of a new family whose trials ride in it."""
+        self._known.append(family)
+        self._structures.append(set())
+        keys = [self._key((*kind, operations), widths, band) for operations in family.members]
+        for structure, variant, constants in family.examples():
+            if self._families.get(keys[variant]) is family:
+                group = (len(self._known) - 1, variant)
+                self._laws.add((*kind, *band), structure, group, constants)
+
+    def _key(
+        self, of_kind: tuple[Any, ...], widths: OtherModels, band: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        """The name of a trial's family."""
+        names = self._dividing.get((of_kind, bool(band)), ())
+        return (*of_kind, *(widths.hparams.get(name) for name in names), *band)
+
+    def _band(self, kind: tuple[Any, ...], widths: OtherModels) -> tuple[Any, ...]:
+        """The name of a trial's band; empty where its kind has no bands, or none yet."""
+        if not self._bands:
+            return ()
+        bounds = _bounds(kind, widths)
+        level, bands = self._bands.get(bounds, (0, None))
+        if bands is None or widths.level < level:
+            return ()
+        return (bounds, *tops_of(bands, widths.hparams))
+
+    def _begin(
+        self,
+        traced: TracedModel,
+        widths: OtherModels,
+        kind: tuple[Any, ...],
+        steps: int,
+        trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
+    ) -> tuple[Family | None, tuple[str, ...]]:
+        """The family of its first trial, and what divides its kind; arguments as of ``admit``."""
+        ranges, choices = widths.ranges(), widths.choices()
+        bounds = _bounds(kind, widths)
+        if not ranges | choices or self._apart.get(bounds, -1) >= widths.level:
+            return None, ()
+        _, bands = self._bands.get(bounds, (0, None))
+        founding = Founding(traced, widths, steps, trace_sizes, bands)
+        try:
+            # Its builds may freeze layers that the user's models share. A model that was built
+            # before may draw its first values afterwards: once the data have told its inputs.
+            with changes_kept(), random_state_kept():
+                family = founding.family(ranges, choices)
+        except Exception as error:
+            # A user's build may refuse its largest widths, or what it builds may not fit.
+            self._tell(widths, f"widths are not trained together: {error}")
+            return None, ()
+        finally:
+            if founding.bands is not None:  # another band may do where this one does not
+                self._bands.setdefault(bounds, (widths.level, founding.bands))
+        for why in founding.refused:
+            self._tell(widths, f"choices are not all trained together: {why}")
+        if family is None and founding.bands is None and not widths.always:
+            self._apart[bounds] = widths.level
+        return family, tuple(founding.dividing)
+
+    def _learn(self, of_laws: Any, traced: TracedModel, group: Any, constants: Any) -> None:
+        """Learns how steps follow from a model of Keras' own classes; arguments as of the laws."""
+        if traced.structure is not None:
+            self._laws.add(of_laws, traced.structure, group, constants)
+
+    def _tell(self, widths: OtherModels, text: str) -> None:
+        if widths.always:
+            self._notes.tell_once(text)
+
+
+def _bounds(kind: tuple[Any, ...], widths: OtherModels) -> tuple[Any, ...]:
+    """A kind of trials, and what widths and choices they may have."""
+    ranges = widths.ranges() | widths.choices()
+    return (*kind, *((name, *values) for name, values in ranges.items()))

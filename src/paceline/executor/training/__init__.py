@@ -1,0 +1,1 @@
+"""How packs train: plans and slots, rounds and streams, memory, copies, and what is reported."""

@@ -1,0 +1,239 @@
+"""The memory of devices: how much is free, how much a program takes, and the data placed in it.
+
+Training data stay on the device as a whole. Data that do not fit are sent in chunks.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import jax
+
+from paceline.data.batched import BatchedDataset
+from paceline.data.chunks import EpochData
+from paceline.errors import UsageError
+from paceline.executor.base import Notes, SearchData
+from paceline.executor.process import host_bytes
+from paceline.executor.sharing.grouping import Group
+from paceline.executor.training.planner import layout_of
+from paceline.pack.mesh import MeshLayout
+from paceline.pack.plan import CompiledPlan
+from paceline.pack.slot_rows import host_is_device
+from paceline.program.compile import Executable
+
+#: Environment variable that limits the memory of packs, in bytes: for trying out a smaller device.
+LIMIT = "PACELINE_MEMORY_BYTES"
+#: Share of the free memory that packs may take.
+_SHARE = 0.9
+#: Share of that memory that data may take before training data are sent in chunks; and the share of
+#: one chunk, of which two are on the device.
+_DATA, _CHUNK = 0.6, 0.1
+#: Bytes of a chunk of a data set that is read while it is trained on. A larger chunk would only
+#: make training wait longer for the first one.
+_BATCHES = 2**26
+
+
+class SlotRoom(NamedTuple):
+    """How many slots of a program a device's memory holds."""
+
+    fitting: int  # slots of a pack that fit: all of them, or a power of two for each device
+    each: float  # bytes that one slot takes
+    rows: int  # devices that the slots are spread over
+    free: float  # bytes that are free beside the data, on each of these devices
+
+
+class DeviceData:
+    """Training and validation data on the devices, sent once for all packs that share devices."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self._on_device: dict[Any, tuple[Any, Any]] = {}  # by _key
+        self._arrays: dict[Any, dict[int, Any]] = {}  # devices -> id of a host array -> its copy
+
+    def of(self, group: Group, layout: MeshLayout | None) -> tuple[EpochData, Any]:
+        """A group's training data for one pack, and validation data (arrays [V, ...]; or None).
+
+        They are on the devices of ``layout``; None: on the default device.
+        """
+        chunk, key = group.work.chunk, _key(group, layout)
+        if key not in self._on_device:
+            # Every device of a mesh holds the same data, whatever the shape of the mesh.
+            there = self._arrays.setdefault(layout.devices if layout else None, {})
+            train, validation = group.work.train, group.work.validation
+            where = layout.everywhere if layout else None
+            arrays = None
+            if isinstance(train, BatchedDataset):
+                pass  # read batch by batch, by every pack for itself
+            elif chunk is None:
+                arrays = train.on_device(there=there, sharding=where)
+            else:
+                self._notes.tell(
+                    f"the training data ({size_text(train.nbytes)}) do not fit on the device: "
+                    f"chunks of {chunk:,} examples are sent to it in turn, and examples are "
+                    "shuffled within a chunk"
+                )
+            placed = (
+                None if validation is None else validation.on_device(there=there, sharding=where)
+            )
+            self._on_device[key] = arrays, placed
+        arrays, placed = self._on_device[key]
+        return group.work.epoch_data(arrays, layout.everywhere if layout else None), placed
+
+    def room(self, group: Group, program: CompiledPlan, lanes: int) -> SlotRoom:
+        """How many slots of a group's packs fit beside the data if ``lanes`` packs share memory."""
+        layout, free = layout_of(program), free_bytes()
+        rows = layout.trial if layout else 1  # each device has a share of the slots, and all data
+        executables = [executable for role in program.roles() for executable in role]
+        data = group.work.resident_bytes
+        given = data / 2 if group.work.chunk else data  # a program is given one of two chunks
+        each = slot_bytes(executables, program.n_slots // rows, given)
+        # The free memory that the device states lacks the data that are there already. A limit of
+        # the user's is the same before and after.
+        if limited() or _key(group, layout) not in self._on_device:
+            validation = group.work.validation
+            beside = validation.nbytes_beside(group.work.train) if validation else 0
+            free -= data + beside
+        fit = free / (lanes * each) if each else float("inf")
+        if fit * rows >= program.n_slots:
+            return SlotRoom(program.n_slots, each, rows, max(0.0, free))
+        fitting = rows << int(fit).bit_length() - 1 if fit >= 1 else 0
+        return SlotRoom(fitting, each, rows, max(0.0, free))
+
+    def can_hold(self, group: Group, program: CompiledPlan, nbytes: int) -> bool:
+        """Whether variables of paused trials may stay on a group's devices while its packs train.
+
+        ``nbytes`` counts the variables of all trials that are paused there.
+        """
+        if host_is_device():
+            return True  # the same memory, and ``PausedStates`` has a limit for it
+        room = self.room(group, program, 1)
+        each_device = room.each * program.n_slots / room.rows
+        # Of a limit of the user's, nothing that is there has been taken off.
+        there = nbytes / room.rows if limited() else 0.0
+        return room.free - there >= each_device
+
+    def clear(self) -> None:
+        """Drops all data."""
+        self._on_device.clear()
+        self._arrays.clear()
+
+
+def _key(group: Group, layout: MeshLayout | None) -> tuple[Any, ...]:
+    # Chunks consist of batches, so chunks for another batch size are other chunks.
+    work = group.work
+    data = id(work.train), id(work.validation)
+    return layout, data, None if work.chunk is None else (work.chunk, work.batch_size)
+
+
+def size_text(n_bytes: float) -> str:
+    """Bytes as people read them: "512 bytes", "3.2 MB"."""
+    for unit in ("bytes", "kB", "MB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} GB"
+
+
+def limited() -> bool:
+    """Whether the user has set a limit. What packs take does not change that limit."""
+    return bool(os.environ.get(LIMIT))
+
+
+def free_bytes() -> float:
+    """Bytes that packs may take on the default device; infinity where nothing states them."""
+    given = os.environ.get(LIMIT)
+    if given:
+        if not given.isdigit():
+            raise UsageError(f"{LIMIT} is {given!r}; give a whole number of bytes.")
+        return float(given)
+    device = jax.devices()[0]
+    stats = device.memory_stats()
+    if stats and "bytes_limit" in stats:
+        return _SHARE * (stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    return float("inf") if device.platform != "cpu" else _SHARE * host_bytes()
+
+
+def device_bytes(device: Any) -> int | None:
+    """Bytes of a device's memory, or of the machine's for a CPU; None where nothing states them."""
+    statistics = device.memory_stats()  # None on a CPU
+    if statistics and "bytes_limit" in statistics:
+        return int(statistics["bytes_limit"])
+    if device.platform != "cpu":
+        return None
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # the system does not know these names
+        return None
+
+
+def chunk_bytes_of(train_bytes: int, validation_bytes: int) -> float | None:
+    """Bytes of a chunk of training data; None where all data fit on the device.
+
+    Raises UsageError if the validation data, which are never sent in chunks, do not fit alone.
+    """
+    free = free_bytes()
+    if validation_bytes > _DATA * free:
+        raise UsageError(
+            f"validation_data: {validation_bytes / 1e6:,.0f} MB do not fit into the device's "
+            f"{free / 1e6:,.0f} MB beside the trials; give fewer examples."
+        )
+    if train_bytes + validation_bytes <= _DATA * free:
+        return None
+    return _steady(_CHUNK * free)
+
+
+def batches_bytes() -> float:
+    """Bytes of a chunk of data that come in batches."""
+    return min(_BATCHES, _steady(_CHUNK * free_bytes()))
+
+
+def _steady(most: float) -> float:
+    """A size of at most so many bytes, the same as long as half of the device's memory is free.
+
+    Examples are shuffled by chunks, so the size of a chunk decides their order. With less memory it
+    is halved until it fits. A limit that the user gives is taken as it is.
+    """
+    total = None if os.environ.get(LIMIT) else device_bytes(jax.devices()[0])
+    if total is None or most <= 0 or math.isinf(most):
+        return most
+    size = _CHUNK * _SHARE * total / 2
+    while size > most:
+        size /= 2
+    return size
+
+
+def slot_bytes(executables: Iterable[Executable], n_slots: int, data_bytes: float) -> float:
+    """Bytes that one slot takes beside the data, in whichever program takes most.
+
+    Each of the ``executables`` is given the whole data set, of ``data_bytes``.
+    """
+    most = 0.0
+    for executable in executables:
+        sizes = executable.memory
+        if sizes is not None:
+            most = max(most, sizes - data_bytes)
+    return max(0.0, most) / n_slots
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether XLA raised the error because the device's memory does not suffice."""
+    return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+
+
+def search_chunk_bytes(data: SearchData) -> float | None:
+    """Bytes of a chunk of a search's training data; None where all of them fit on the device."""
+    train, validation = data.train, data.validation
+    beside = validation.nbytes_beside(train) if validation else 0
+    if isinstance(train, BatchedDataset):
+        found = batches_bytes()
+    else:
+        found = chunk_bytes_of(train.nbytes, beside)
+    if data.fold is not None and found is not None:
+        raise UsageError(
+            f"folds: their data stay on the device, and {size_text(train.nbytes)} do not fit "
+            "beside the trials; give fewer examples."
+        )
+    return found

@@ -1,0 +1,351 @@
+"""The slots of packs: which trial gets a free slot, and how many trials should be ready for one.
+
+A group's packs have a fixed number of slots. Between two epochs free slots are filled from the
+group's queue. When the device's memory does not suffice, the group goes on with half as many slots.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from paceline.errors import DataError, UsageError
+from paceline.executor.base import EpochLimit, Failed, Notes, SearchData
+from paceline.executor.sharing.grouping import Group, TrialGroup, TrialGrouper, program_of
+from paceline.executor.training.memory import DeviceData, is_out_of_memory, size_text
+from paceline.executor.training.planner import Planner, layout_of
+from paceline.pack.callbacks.driver import abandon
+from paceline.pack.pack import Pack, SlotTrial
+
+if TYPE_CHECKING:
+    from paceline.executor.remote.machines import Machines
+
+#: Rounds for which the groups in slots train on while another group's program is compiled. After
+#: them the program is waited for.
+_ROUNDS = 10
+#: Share of the slots that programs must fill before another waits for its turn.
+_FILLED = 0.5
+#: As many times the trials that train at once are to be ready where several programs are in sight,
+#: and may wait.
+FURTHER = 4
+#: Once this many trials of one program have come, and none of another, the program is compiled in
+#: the background.
+_SURE = 3
+#: The same where numbers are chosen from a few: the first three may have one in common.
+_SURE_OF_CHOICES = 6
+
+
+@dataclass(eq=False, repr=False)
+class SlotAllocator:
+    """Gives the slots of an executor to its trials."""
+
+    planner: Planner
+    device_data: DeviceData
+    data: SearchData
+    notes: Notes
+    limit: EpochLimit
+
+    def groups_in_turn(self, active: list[Group], now: int) -> list[Group]:
+        """The groups that train now: those in slots, then as many as fill the device, in order.
+
+        The answer does not depend on which programs happen to be compiled. Samplers and pruners see
+        results in the order of training, and a resumed search must decide as the first one did.
+        ``active`` groups have trials that wait or train; ``now`` is the number of the round.
+        """
+        lanes, found = self.planner.lanes, [group for group in active if group.n_live]
+        for group in active:
+            if group.n_live:
+                continue
+            if any(one.n_live for one in found) and now - group.asked_round < _ROUNDS:
+                continue  # its program is being compiled; the groups in slots train on meanwhile
+            n_trials = [one.n_live + len(one.queue) for one in found]
+            n_packs = sum(min(lanes, n) for n in n_trials)
+            filled = sum(
+                n / (lanes * program_of(one).n_slots)
+                for n, one in zip(n_trials, found, strict=True)
+            )
+            if n_packs >= lanes and filled >= _FILLED:
+                break
+            found.append(group)
+        return [group for group in active if group in found]
+
+    def empty_packs(self, group: Group, *, begun: bool = True) -> None:
+        """Takes a group's trials out of its packs and puts them first in the queue.
+
+        ``begun``: whether packs that have begun to train are emptied, too.
+        """
+        packs = [pack for pack in group.packs if begun or pack.began is None]
+        for pack in packs:
+            group.queue.extendleft(pack.take_out(trial.number) for trial in pack.live)
+            group.packs.remove(pack)
+
+    def fits(self, group: Group, failed: Failed) -> bool:
+        """Whether a compiled group fits into the device's memory.
+
+        If the group does not fit, it gets fewer slots and must be compiled again. If not even one
+        trial fits, its waiting trials fail. Raises UsageError if the user asked for a number of
+        slots that does not fit.
+        """
+        if any(pack.began is not None for pack in group.packs):
+            return True
+        program, planner = program_of(group), self.planner
+        room = self.device_data.room(group, program, planner.lanes)
+        if room.fitting == 0 and planner.lanes > 1:
+            planner.lanes = 1
+            room = self.device_data.room(group, program, 1)
+        if room.fitting >= program.n_slots:
+            return True
+        free = size_text(room.free)
+        if room.fitting and planner.chooses_slots:
+            self._limit_slots(group, room.fitting)
+        elif room.fitting:
+            needed = size_text(room.each * program.n_slots / room.rows)
+            raise UsageError(
+                f"slots: {program.n_slots} slots need {needed} beside the data, and {free} are "
+                f"free; {room.fitting} fit."
+            )
+        else:
+            error = MemoryError(
+                f"one trial needs {size_text(room.each)} beside the data, and {free} are free on "
+                "the device; make the model or the batch smaller"
+            )
+            self.empty_packs(group)
+            while group.queue:
+                failed(group.queue.popleft().number, error)
+        return False
+
+    def fits_twice(self, group: Group) -> bool:
+        """Whether memory holds two packs of a group for each lane; one of each fits."""
+        program, n_packs = program_of(group), 2 * self.planner.lanes
+        return self.device_data.room(group, program, n_packs).fitting >= program.n_slots
+
+    def _limit_slots(self, group: Group, n_slots: int) -> None:
+        """Drops a group's program, to be compiled again with at most ``n_slots`` slots."""
+        self.notes.tell(
+            f"the device's memory holds {n_slots} slots a pack of this program, not "
+            f"{program_of(group).n_slots}"
+        )
+        group.most_slots, group.program = n_slots, None
+        group.plan_choice = group.next_program = None
+        self.empty_packs(group)
+
+    def recover(self, group: Group, pack: Pack, error: BaseException, failed: Failed) -> bool:
+        """Handles the error of a pack's epoch; returns whether the group must do with less memory.
+
+        Where memory ran out, the pack's trials wait for a slot again. Other errors fail them.
+        Raises the error itself where it concerns all trials: an error of the data, or an
+        interruption.
+        """
+        if not isinstance(error, Exception) or isinstance(error, DataError):
+            raise error
+        saved, lost = pack.rescue()
+        group.packs.remove(pack)  # its arrays may be gone
+        again = is_out_of_memory(error) and self.planner.can_halve(pack.program)
+        if again:
+            group.queue.extendleft(reversed(saved))
+        else:
+            lost += saved
+        for trial in lost:
+            abandon(trial.driver)
+            failed(trial.number, error)
+        return again
+
+    def halve(self, group: Group) -> None:
+        """Halves a group's slots; with a single slot, the executor's lanes become one.
+
+        The trials in slots wait first in the queue, with the state that they have.
+        """
+        n_slots = program_of(group).n_slots
+        self.empty_packs(group)
+        if n_slots == 1:
+            self.planner.lanes = 1
+        self._limit_slots(group, max(1, n_slots // 2))
+
+    def refill(
+        self, group: Group, all_asked: bool, only: Container[int] | None = None
+    ) -> list[Pack]:
+        """Fills the free slots of a group's packs from its queue; returns those that hold a trial.
+
+        The group's program is compiled. ``all_asked``: whether no trial will be submitted any more.
+        ``only`` has the numbers of the trials that may get a slot; None: all.
+        """
+        if self._suspects_of(group):
+            return self._one_suspect_per_pack(group)
+        n_packs = self.planner.lanes
+        if all_asked and group.n_live:
+            # No new trial will take a slot, so the trials that are left share as few packs as hold
+            # them: a slot without a trial computes as long as one with a trial.
+            n_trials = group.n_live + len(group.queue)
+            n_packs = min(n_packs, -(-n_trials // program_of(group).n_slots))
+            if n_packs < sum(bool(pack.live) for pack in group.packs):
+                self.empty_packs(group)
+        while len(group.packs) < n_packs:
+            group.packs.append(self.new_pack(group))
+        packs = sorted(group.packs, key=lambda pack: not pack.live)[:n_packs]
+        for trial in [t for t in group.queue if only is None or t.number in only]:
+            pack = max(packs, key=lambda pack: len(pack.free) * pack.takes(trial))
+            if pack.free and pack.takes(trial):
+                group.queue.remove(trial)
+                pack.admit(trial)
+            elif not any(pack.free for pack in packs):
+                break
+        return [pack for pack in group.packs if pack.live]
+
+    def _suspects_of(self, group: Group) -> list[SlotTrial]:
+        """A group's trials that are about to train the epoch that did not end before."""
+        suspects = self.limit.suspects
+        return [trial for trial in group.trials if suspects.get(trial.number) == trial.epoch]
+
+    def _one_suspect_per_pack(self, group: Group) -> list[Pack]:
+        """Packs with one suspect each; all other trials of the group wait."""
+        self.empty_packs(group)
+        for trial in self._suspects_of(group)[: self.planner.lanes]:
+            group.queue = deque(each for each in group.queue if each is not trial)
+            group.packs.append(self.new_pack(group))
+            group.packs[-1].admit(trial)
+        return list(group.packs)
+
+    def new_pack(self, group: Group) -> Pack:
+        """An empty pack of a group's program."""
+        program = program_of(group)
+        data, on_device = self.device_data.of(group, layout_of(program))
+        return Pack(
+            program,
+            data,
+            on_device,
+            self.data.shuffle,
+            group.train.full.log_names,
+            group.test.full.log_names if group.test else (),
+            group.work.n_validation if self.data.fold is not None else None,
+            self.data.validation_freq,
+        )
+
+
+@dataclass(eq=False, repr=False)
+class Demand:
+    """How many trials an executor wants to have ready; the search says what is still to come."""
+
+    planner: Planner | Machines  # counts slots
+    grouper: TrialGrouper[Any]
+    # Whether trials come as a grid is walked: what the first trials have in common the next need
+    # not have.
+    in_order: bool = field(default=False, kw_only=True)
+    # Trials that come with one structure where the sampler is adaptive. The search sets this and
+    # the following fields.
+    family: int = field(init=False, default=1)
+    # Trials still to come, including those that wait.
+    expected: int = field(init=False, default=1)
+    # Whether no trial will be submitted any more.
+    all_asked: bool = field(init=False, default=False)
+    # Whether the space has no choice that could make another program.
+    uniform: bool = field(init=False, default=False)
+    # Whether each floating-point number is of a range, so that no two trials have the same.
+    continuous: bool = field(init=False, default=False)
+    # Whether time may end the search, so that what is compiled may never be trained.
+    by_time: bool = field(init=False, default=False)
+    # Of the trials still to come, the number of those that have not been taken in.
+    unasked: int = field(init=False, default=0)
+    # The ``PackStream`` that trains trials as they come, and knows how many it wants; None: rounds
+    # train.
+    stream: Any = field(init=False, default=None)
+
+    def expect_members(self, n_members: int) -> None:
+        """Counts a trial with so many members that is about to be taken in."""
+        self.unasked = max(0, self.expected - self.grouper.waiting - n_members)
+
+    def is_sure(self, group: TrialGroup) -> bool:
+        """Whether all trials to come share a group's program, as far as one can tell early on."""
+        alike = self.uniform or (group.n_trials >= _SURE and not self.in_order)
+        return group.n_seen >= _SURE and alike and len(self.grouper.groups) == 1
+
+    def is_known(self, group: TrialGroup, *, alone: bool) -> bool:
+        """Whether a group among several is compiled while further trials are still being built.
+
+        Its trials have shown which constants differ. Where trials train one by one (``alone``: its
+        packs have one slot), the group's next one may be far away.
+        """
+        several = len(self.grouper.groups) > 1 and not self.in_order
+        enough = _SURE if self.continuous else _SURE_OF_CHOICES
+        # Not the models seen, which an earlier search's laws are among: a search that comes again
+        # has to make the same programs to find them in the cache.
+        return several and (alone or group.n_trials >= enough)
+
+    def of_known(self, group: TrialGroup) -> tuple[int, int]:
+        """As ``of_program``, while most trials are still to be built.
+
+        Of what is to come, as large a part is of new programs as of the trials so far are the only
+        ones of theirs (the estimate of Good and Turing). The number for slots is rounded down to a
+        power of two: slots that stay empty compute all the same, while packs can grow.
+        """
+        counts = [each.n_trials for each in self.grouper.groups]
+        met = 1 - counts.count(1) / sum(counts)
+        to_come = max(0, self.expected - self.grouper.waiting)
+        share = len(group.queue) + int(to_come * met * group.n_trials / sum(counts))
+        return max(len(group.queue), 1 << (share.bit_length() - 1)), share
+
+    def of_program(self, group: TrialGroup) -> tuple[int, int]:
+        """Trials that a group's program will train, and its share of all that are to come."""
+        n_trials = max(len(group.queue), min(self.family, self.expected))
+        # Trials to come are as likely to be of any program that was met: a search over structures
+        # has few of each.
+        return n_trials, -(-self.expected // max(1, len(self.grouper.groups)))
+
+    @property
+    def hungry(self) -> bool:
+        """Whether training should wait for more trials, because slots would stay empty."""
+        if self.stream is not None:
+            hungry = self.stream.hungry
+            if not self.stream.ended():
+                return hungry
+        groups = self.grouper.groups
+        have = sum(len(group.queue) + group.n_live for group in groups)
+        return have < self.planner.slots_now(groups) * self.further
+
+    @property
+    def further(self) -> int:
+        """How many times the trials that train at once are to be ready."""
+        groups = self.grouper.groups
+        # With several programs in sight, look further ahead, so that each fills a pack of its own.
+        if len(groups) > 1:
+            return FURTHER
+        # Where trials come in order, look for a second program before the first is compiled.
+        begins = self.in_order and any(not group.has_program for group in groups)
+        return 2 if begins else 1
+
+    @property
+    def room(self) -> bool:
+        """Whether one more trial is worth tracing now, to be ready when a slot becomes free."""
+        if self.stream is not None and not self.stream.ended():
+            return self.stream.room
+        return self.grouper.waiting < FURTHER * self.planner.slots_now(self.grouper.groups)
+
+    @property
+    def one_program(self) -> bool:
+        """Whether all trials share a program, as far as trials and the space's ends tell."""
+        return self.uniform and self.grouper.n_programs <= 1
+
+    @property
+    def uncompiled(self) -> bool:
+        """Whether a program is about to be compiled for the trials that wait for it."""
+        return any(group.active and not group.is_settled for group in self.grouper.groups)
+
+    def ahead(self, steady: bool) -> int:
+        """Number of trials to prepare while the next epoch trains, to fill free slots at once.
+
+        ``steady``: whether trials stay in their slots until their last epoch.
+        """
+        groups = self.grouper.groups
+        trials = [trial for group in groups for trial in group.trials]
+        slots = self.planner.slots_now(groups)
+        # Those in slots will have left, and as many are to wait then as before the packs trained.
+        missing = slots * self.further - max(0, len(trials) - slots)
+        left = min((trial.epochs - trial.epoch for trial in trials), default=1) if steady else 1
+        return max(0, -(-missing // max(1, left)))
+
+    def epochs_left(self, group: TrialGroup) -> int:
+        """Epochs that a group has to train if all trials still to come belong to it."""
+        trials = group.trials
+        left = sum(trial.epochs - trial.epoch for trial in trials)
+        return left + self.unasked * max((trial.epochs for trial in trials), default=0)

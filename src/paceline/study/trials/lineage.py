@@ -1,0 +1,69 @@
+"""The line of a trial: the trials that it continues, and the hyperparameters of each epoch.
+
+Population based training copies trials on the way, so the weights of a trial may have been trained
+under several configurations, one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.study.trials.trial import Trial
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The epochs of a line that one trial has trained."""
+
+    trial: Trial
+    first: int  # of these epochs, from 1
+    last: int  # of them; ``first - 1`` where the trial has trained none yet
+
+
+def line_of(trial: Trial, by_number: Callable[[int], Trial | None]) -> list[Stretch]:
+    """Return the line of a trial, its oldest ancestor first; of most trials, the trial alone.
+
+    ``by_number`` returns a trial of the study; None where there is none.
+    """
+    found: list[Stretch] = []
+    last = trial.epochs
+    seen = set()
+    while True:
+        seen.add(trial.number)
+        source = None if trial.continues is None else by_number(trial.continues)
+        # A storage may have been written by others: no line leads back to itself.
+        if source is None or source.number in seen:
+            break
+        before = source.epochs if trial.continued_at is None else trial.continued_at
+        before = min(before, last)
+        found.append(Stretch(trial, before + 1, last))
+        trial, last = source, before
+    found.append(Stretch(trial, 1, last))
+    return found[::-1]
+
+
+def first_of(trial: Trial, by_number: Callable[[int], Trial | None]) -> int:
+    """Return the number of the trial that a line began with, with the arguments of ``line_of``."""
+    return line_of(trial, by_number)[0].trial.number
+
+
+def copied_line(line: list[Stretch]) -> list[Stretch]:
+    """Return a line in which each trial but the first began as a copy of the one before it.
+
+    Trials that go on with more epochs have the configuration and the seed of the one that they
+    continue, so they are not copies: what they continue has their epochs here.
+    """
+    found: list[Stretch] = []
+    for each in line:
+        if found and each.trial.continued_at is None:
+            found[-1] = Stretch(found[-1].trial, found[-1].first, each.last)
+        else:
+            found.append(each)
+    return found if len(found) > 1 else [Stretch(line[-1].trial, 1, line[-1].last)]
+
+
+def schedule_of(line: list[Stretch]) -> list[Mapping[str, Any]]:
+    """Return the hyperparameters of each epoch of a line, from the first one on."""
+    return [each.trial.hparams for each in line for _ in range(each.first, each.last + 1)]

@@ -1,0 +1,1 @@
+"""What a study gives once it has trials: results, models, ensembles, bundles, a trial again."""

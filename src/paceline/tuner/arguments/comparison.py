@@ -1,0 +1,137 @@
+"""Whether a search is comparable with earlier ones of its study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.tuner.arguments.arguments import SearchArguments
+from paceline.tuner.arguments.config import TunerConfig
+from paceline.tuner.arguments.provenance import (
+    ERA,
+    code,
+    compiled_with,
+    digests,
+    numerics,
+    versions,
+)
+
+#: How often a trial trains: trials with others compare, though not quite.
+_MEMBERS = ("repeats", "folds")
+
+
+def compare(
+    before: Mapping[str, Any],
+    config: TunerConfig,
+    arguments: SearchArguments,
+    note: Callable[[str], None],
+) -> None:
+    """Notes why values of a search do not compare with earlier values of its study."""
+    study = config.study
+    build, then = code(config.builder.code_digest), before.get("build")
+    if build and isinstance(then, dict) and then.get("python") == build["python"]:
+        if then != build:
+            note(
+                f"the code of build(hp) has changed since trial 0 of study {study!r}: values of "
+                "trials before and after do not compare. fresh=True (--fresh) begins the study "
+                "anew, another study name keeps both"
+            )
+    if others := unlike(before, arguments):
+        note(
+            f"study {study!r} was searched with {', '.join(others)}: its earlier values do not "
+            "compare with the new ones; another study name begins afresh"
+        )
+    if new := [f"{name} is {now} and was {was}" for name, now, was in _new_versions(before)]:
+        note(
+            f"since study {study!r} was searched last, {', '.join(new)}: trials go on, and "
+            "their numbers may differ from what they would have been in the last digits"
+        )
+    constraints = config.constraints.to_json() if config.constraints else {}
+    if before.get("constraints", {}) != constraints:
+        note(
+            f"trials must satisfy {_constraints(constraints)} from now on; those of study "
+            f"{study!r} so far had to satisfy {_constraints(before.get('constraints', {}))}: what "
+            "was rejected stays so, and is not tried again"
+        )
+    now, was = arguments.to_meta(), before.get("search", {})
+    epochs = now["epochs"]
+    if was.get("epochs") != epochs and epochs is not None:
+        note(
+            f"trials have {epochs} epochs from now on; those of study {study!r} so far had "
+            f"{was.get('epochs') or 'epochs by hp'}"
+        )
+    for name in _MEMBERS:
+        if was.get(name) != now.get(name):
+            note(
+                f"trials have {now.get(name, 'no')} {name} from now on; those of study "
+                f"{study!r} so far had {was.get(name, 'no')} {name}: their values do not "
+                "quite compare"
+            )
+
+
+def unlike(before: Mapping[str, Any], arguments: SearchArguments) -> list[str]:
+    """What decides the values of a trial, and is not as a study was searched last.
+
+    What an earlier version has not kept in the study's metadata is not compared.
+    """
+    data = digests(arguments)
+    found = [
+        what
+        for name, what in (("data", "other data"), ("validation", "other validation data"))
+        if data[name] is not None and before.get(name) not in (None, data[name])
+    ]
+    was, now = before.get("search", {}), arguments.to_meta()
+    for name in ERA:
+        values = was.get(name), now.get(name)
+        # None stands for a function of hp, and for arguments that earlier versions left out.
+        if name not in _MEMBERS and None not in values and values[0] != values[1]:
+            found.append(f"{name} {values[0]} instead of {values[1]}")
+    if before.get("numerics") not in (None, numerics()):
+        found.append(f"other numbers than {numerics()}")
+    return found
+
+
+def check_alike(before: Mapping[str, Any], arguments: SearchArguments) -> None:
+    """Checks that trials of a study may be trained on: that one training would come of it."""
+    if others := unlike(before, arguments):
+        raise UsageError(
+            f"continue_best: trials were searched with {', '.join(others)}, so half of a history "
+            "would not compare with the other half; search as before, or without continue_best."
+        )
+
+
+def changes(before: Mapping[str, Any], arguments: SearchArguments) -> tuple[str, ...]:
+    """What is not as it was when a trial was searched, a sentence each.
+
+    ``before`` is the study's metadata, whose ``search`` are the arguments of the trial's search.
+    """
+    found = []
+    callbacks = (before.get("search") or {}).get("callbacks")
+    if callbacks != arguments.to_meta().get("callbacks"):
+        names = callbacks if isinstance(callbacks, str) else ", ".join(callbacks or ["none"])
+        found.append(f"the search had other callbacks ({names}); pass callbacks= as it had them")
+    data = digests(arguments)
+    for name, what in (("data", "the data"), ("validation", "the validation data")):
+        if before.get(name) not in (None, data[name]):
+            found.append(f"{what} are not those that the study was searched with")
+    if before.get("numerics") not in (None, numerics()):
+        found.append(f"models compute in {numerics()}, and did not when it was searched last")
+    found += [f"{name} is {now}, it was {was}" for name, now, was in _new_versions(before)]
+    return tuple(found)
+
+
+def _new_versions(before: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Name, version now and version before of all that a history depends on and has changed."""
+    was = {**(before.get("versions") or {}), **(before.get("compiled_with") or {})}
+    now = {**versions(), **compiled_with()}
+    return [(name, of, was[name]) for name, of in now.items() if was.get(name, of) != of]
+
+
+def _constraints(stored: Mapping[str, Any]) -> str:
+    """Constraints as ``Constraints.to_json`` has them, in words."""
+    texts = [
+        name if bounds is None else " and ".join(f"{name} {op} {limit:,}" for op, limit in bounds)
+        for name, bounds in stored.items()
+    ]
+    return ", ".join(texts) or "no constraints"

@@ -1,0 +1,87 @@
+"""What a search with several objectives cannot do, said before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paceline.errors import StudyError, UsageError
+from paceline.study.objectives import named_objective
+from paceline.study.pruners.pbt import PBT
+from paceline.study.samplers.samplers import check_several
+
+if TYPE_CHECKING:
+    from paceline.study.objectives import Objectives
+    from paceline.tuner.arguments.arguments import SearchArguments
+    from paceline.tuner.arguments.config import TunerConfig
+
+_ONE = "give one objective"
+
+
+def check_tuner(objective: Sequence[Any], config: TunerConfig) -> Any:
+    """Refuses arguments that mean nothing with several objectives; returns these, or the one."""
+    if not objective:
+        raise UsageError('objective: [] names none; give such as ["val_accuracy", "params"].')
+    if len(objective) == 1:
+        return objective[0]
+    check_several(config.sampler)
+    if config.learn_from:
+        raise UsageError(
+            "learn_from: what is learnt of earlier studies are ranks by one objective, and there "
+            "are several; leave it out, and enqueue the front of the earlier study: "
+            "tuner.enqueue([trial.hparams for trial in earlier.pareto()])."
+        )
+    if isinstance(config.pruner, PBT):
+        raise UsageError(
+            "pruner: a population (PBT) replaces trials by those that are better, by one "
+            f"objective, and there are several; {_ONE}, or choose asha or median, which go by the "
+            "first."
+        )
+    if config.cluster is not None:
+        raise UsageError(
+            f"executor: a cluster ({config.executor}) sends back the weights of the best trials by "
+            f"one objective, and there are several; {_ONE}, or leave executor out."
+        )
+    if config.keep_best != 1:
+        raise UsageError(
+            f"keep_best: {config.keep_best} of one order were kept, and several objectives have no "
+            "order: the models of the front are kept; leave keep_best out."
+        )
+    return list(objective)
+
+
+def check_search(arguments: SearchArguments, objective: Sequence[Any]) -> None:
+    """Refuses arguments of ``search`` that mean nothing with several objectives."""
+    check_rules(vars(arguments))
+    # The values of a trial are those of one epoch, the best of the first objective.
+    if (freq := arguments.validation_freq) == 1:
+        return
+    first, *others = [named_objective(each)[0] or "" for each in objective]
+    validated = [name for name in others if name.startswith("val_")]
+    if validated and not first.startswith("val_"):
+        raise UsageError(
+            f'validation_freq: {freq} leaves out epochs, and the best one of "{first}", the first '
+            f'objective, may be without "{validated[0]}"; put "{validated[0]}" first, or leave '
+            "validation_freq out."
+        )
+
+
+def check_rules(arguments: Mapping[str, Any]) -> None:
+    """Refuses arguments of ``search`` that go by the best trial."""
+    for name in ("target", "stop_after", "continue_best"):
+        if arguments[name] is not None:
+            raise UsageError(
+                f"{name}: {arguments[name]} is about the best trial, and with several objectives "
+                f"there is no best one; leave it out, or {_ONE}. n_trials, timeout and "
+                "max_epochs_total end a search."
+            )
+
+
+def check_alone(objectives: Objectives, study: str, *, alone: bool) -> None:
+    """Refuses to measure latencies while another process trains trials of the same study."""
+    if "latency" in objectives.costs and not alone:
+        raise StudyError(
+            f"study: {study!r} is being searched by another process, and a latency is measured "
+            "while nothing else trains; wait for it, or leave latency out of the objectives of "
+            "another study."
+        )

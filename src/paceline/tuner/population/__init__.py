@@ -1,0 +1,1 @@
+"""Population based training: what may change in a copy, how copies are made, and replays."""

@@ -1,0 +1,428 @@
+"""Models that are built before any trial, and never trained: the first one, and two to trace.
+
+The first build shows what a search must know before it trains or writes anything: the names of the
+logs, the shapes of a batch, and whether the model takes the data.
+
+``trace_ends_of_space`` has two more models traced, so that fewer of the trials need tracing. The
+constants of a program follow laws between the values that were traced
+(``program/laws/constant_laws.py``), and trials drawn at random would widen that range again and
+again. Models at both ends of the space show the whole range at once. That is worth it where every
+hyperparameter is a continuous number, so that all trials share one structure.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from paceline.data.arrays import ArrayData, step_form
+from paceline.data.batched import BatchedDataset
+from paceline.data.inputs import TrialInputs
+from paceline.data.labels import check_labels, output_shapes
+from paceline.errors import (
+    BuildError,
+    ConstraintError,
+    DataError,
+    ObjectiveError,
+    PacelineError,
+    TrialRejected,
+)
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.pack_executor import PackExecutor
+from paceline.executor.process import search_process
+from paceline.executor.wide_integers import check_casts
+from paceline.program import keras_private, trace
+from paceline.search_space import HyperParameters, Parameter
+from paceline.study.objectives import Objective, resolve_objective
+from paceline.study.samplers.values import value_at
+from paceline.tuner.arguments.arguments import SearchArguments
+from paceline.tuner.arguments.constraints import REJECTED_IN_A_ROW, Constraints, rejections_text
+
+if TYPE_CHECKING:
+    from paceline.study.objectives import Objectives
+
+#: The shares of a range to trace at. Its bounds are left out: they are often special (a dropout of
+#: 0 is another program). Trials with values beyond these shares are traced themselves.
+_ENDS = (0.002, 0.998)
+#: The number of trials below which two more builds take longer than the traces that they save.
+_ENOUGH = 8
+
+
+@dataclass(frozen=True)
+class FirstBuild:
+    """What the first model shows of all models of a search."""
+
+    hp: HyperParameters  # of the model, and with them the space as far as it is known
+    # Of an epoch's logs, in the order of ``compile``; None: only training shows them.
+    names: list[str] | None
+    # Shapes and dtypes of a batch (x, y, sample weights), first axis examples; None when only
+    # ``fit`` can read the data.
+    batch: Any
+    # Name of a metric that is an array -> how many numbers it has.
+    arrays: Mapping[str, int] = field(default_factory=dict)
+    untraced: str | None = None  # why the user's steps cannot be traced, nor names be known
+
+    def note_on(self, objective: Objective) -> str | None:
+        """A sentence for the user where the objective is an array; else None."""
+        name = objective.name.removeprefix("val_")
+        if name not in self.arrays:
+            return None
+        return (
+            f'objective "{objective.name}": the metric is an array of {self.arrays[name]} numbers, '
+            "and the search improves their mean; the numbers have names of their own in the "
+            f"history, and one of them may be the objective: {objective.name}_0"
+        )
+
+    def objective(
+        self, given: Any, direction: str | None, *, callbacks: bool
+    ) -> Objective | Objectives:
+        """The objective of a search, or all of several; ``given`` is the argument of ``Tuner``.
+
+        ``callbacks``: trials have callbacks, which may add the objective to the logs.
+        """
+        if isinstance(given, list):
+            from paceline.study.objectives import resolve_objectives  # seldom needed
+
+            return resolve_objectives(given, direction, self.names, callbacks=callbacks)
+        try:
+            return resolve_objective(given, direction, self.names)
+        except ObjectiveError:
+            if given is None and self.untraced is not None:
+                raise ObjectiveError(
+                    "objective is None, and the model's own step shows no metrics: "
+                    f"{self.untraced}; mend it, or name a metric."
+                ) from None
+            if given is None or not callbacks:
+                raise
+            try:
+                return resolve_objective(given, direction, None)
+            except ObjectiveError:
+                raise ObjectiveError(
+                    f"objective {given!r} is no metric of the model; if a callback adds it to the "
+                    'logs, say which way is better: "max:NAME" or "min:NAME".'
+                ) from None
+
+
+def first_preprocessing(
+    builder: ModelBuilder, seed: int, precision: str | None, first: HyperParameters | None
+) -> Any:
+    """What the first model does to samples before its step sees them, if it is a task of KerasHub.
+
+    It is of ``data/preprocessed.py``; None for other models. ``first`` is as for ``probe``. Raises
+    BuildError where the build failed.
+    """
+    if "keras_hub" not in sys.modules or keras.backend.backend() != "jax":
+        return None  # there are no tasks yet, or ``fit`` reads their data
+    from paceline.data.preprocessed import preprocessing_of
+
+    try:
+        with search_process(precision, memory=False):
+            return preprocessing_of(builder(first or HyperParameters(), seed))
+    except PacelineError as error:
+        if isinstance(error, TrialRejected):  # other values may be allowed, as ``probe`` finds out
+            raise BuildError(f"build(hp) rejects what it is given: {error}") from error
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raise BuildError(f"build(hp) failed: {type(error).__name__}: {error}") from error
+
+
+def probe(
+    builder: ModelBuilder,
+    arguments: SearchArguments,
+    seed: int,
+    attempts: int,
+    first: HyperParameters | None = None,
+    constraints: Constraints | None = None,
+) -> FirstBuild:
+    """Builds the model of the default hyperparameters, or of others where that one fails.
+
+    ``attempts`` builds may fail; ``seed`` is that of the hyperparameters of the further ones.
+    ``first`` is the hp of the first build; None: nothing is known of the space. ``constraints`` are
+    tried on the model, which need not satisfy them. Raises an error of Paceline in the build or a
+    function of hp as it was raised.
+    """
+    keras_private.check_names()  # before the build and the data could be blamed
+    hp, model, inputs = _first_model(builder, arguments, seed, attempts, first)
+    data, validation = data_of(inputs, arguments), inputs.validation
+    if data is None:
+        _try_constraints(constraints, hp, model)
+        return FirstBuild(hp, None, None)
+    size = min(inputs.batch_size, data.n)
+    batch = data.batch_shapes(size)
+    _check_complex(model, batch[0])
+    names, untraced = _log_names(model, batch, data.step_shapes(size), arguments)
+    _check_complex(model, batch[0])  # a Sequential may know its inputs only now
+    _try_constraints(constraints, hp, model)
+    outputs = output_shapes(model, batch[0])
+    check_labels(model, _labelled(inputs, data), "training data", outputs)
+    if arguments.callbacks is not None and names is not None:
+        arguments.callbacks.check_logs(hp, names)
+    validation = validation or arguments.loaded.validation_sample
+    n = inputs.validation_batch_size
+    if validation is not None:
+        n = min(n, validation.n)
+        _check_validation(model, batch, validation.batch_shapes(n), wrapped=validation.wrapped)
+        check_labels(model, validation, "validation data", outputs)
+    if data.wide or getattr(validation, "wide", None):
+        check_casts(model, inputs.data or data, size, validation, n, inputs.class_weight)
+    results = trace.flat_logs(model.get_metrics_result())
+    sizes = {name: math.prod(np.shape(value)) for name, value in results.items()}
+    arrays = {name: size for name, size in sizes.items() if size > 1}
+    return FirstBuild(hp, names, batch, arrays, untraced)
+
+
+def _try_constraints(constraints: Constraints | None, hp: HyperParameters, model: Any) -> None:
+    """Has the user's constraints fail before anything is trained, if they fail at all."""
+    if constraints and model.built:
+        with suppress(TrialRejected):
+            constraints.check(model, hp.hparams)
+
+
+def _check_complex(model: Any, x: Any) -> None:
+    """Refuses complex inputs of a model whose inputs are real: Keras drops the imaginary part."""
+    inputs = keras.tree.flatten(getattr(model, "inputs", None) or [])
+    complex_x = any(leaf.dtype.kind == "c" for leaf in keras.tree.flatten(x))
+    if complex_x and inputs and not any("complex" in str(each.dtype) for each in inputs):
+        raise DataError(
+            "training data: x holds complex numbers, and the model's inputs are real ones, so that "
+            "Keras would drop the imaginary part; pass both as features, such as "
+            "np.stack([x.real, x.imag], axis=-1)."
+        )
+
+
+def _check_validation(model: Any, batch: Any, validation: Any, *, wrapped: bool) -> None:
+    """Checks that the model takes validation data of other shapes than those to train on.
+
+    ``batch`` and ``validation`` are shapes and dtypes of a batch of each: ``(x,)``, ``(x, y)`` or
+    with weights. ``wrapped`` is ``ArrayData.wrapped`` of the validation data.
+    """
+    say = _differences(batch, validation)
+    if not say:
+        return
+    own_step = type(model).test_step is not keras.Model.test_step
+    same_x = _per_example(batch[:1]) == _per_example(validation[:1])
+    if not own_step and len(batch) > 1 and len(validation) == 1:
+        raise DataError(f"validation_data: {say}; pass (x, y).")
+    if not own_step and same_x and _targets(batch) != _targets(validation):
+        raise DataError(f"validation_data: {say}; targets must be as those to train on.")
+    error = _refusal(model, batch, validation, wrapped)
+    if error is not None and _refusal(model, batch, batch, wrapped) is None:
+        raise DataError(
+            f"validation_data: {say}; the model does not take them: {_said(error)}"
+        ) from error
+
+
+def _said(error: Exception) -> str:
+    """What an error of Keras' says, without its colours and the list of all arguments."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).partition("\n\nArguments received by")[0]
+    text = re.sub(r"^Exception encountered when calling [^\n]*\n+", "", text)
+    return f"{type(error).__name__}: {' '.join(text.split())}"
+
+
+def _differences(batch: Any, validation: Any) -> str:
+    """How validation data differ in shape from training data; weights may always be left out."""
+    found = []
+    for at, name in enumerate(("x", "y", "sample_weight")):
+        ours, theirs = (_per_example(each[at : at + 1]) for each in (batch, validation))
+        if ours != theirs and not (name == "sample_weight" and not theirs):
+            found.append(f"{name} has {theirs or 'nothing'} per example, to train on {ours or '-'}")
+    return ", ".join(found)
+
+
+def _per_example(parts: Any) -> str:
+    """Shapes of one example as text; empty where there is no such part."""
+    shapes = [keras.tree.map_structure(lambda leaf: str(tuple(leaf.shape[1:])), p) for p in parts]
+    return str(shapes[0]).replace("'", "") if shapes else ""
+
+
+def _targets(batch: Any) -> list[Any]:
+    """Shapes of the targets of one example, without axes of length 1, which losses add and drop."""
+    return [[n for n in leaf.shape[1:] if n != 1] for leaf in keras.tree.flatten(batch[1:2])]
+
+
+def _refusal(model: Any, batch: Any, validation: Any, wrapped: bool) -> Exception | None:
+    """What a model raises when it is called on shapes of validation data; None: nothing."""
+    try:
+        if keras.backend.backend() == "jax":
+            given = step_form(validation, wrapped=wrapped)
+            trace.trace_test(model, trace.build_state(model, batch), given)
+        else:
+            model.compute_output_spec(
+                keras.tree.map_structure(
+                    lambda leaf: keras.KerasTensor(leaf.shape, str(leaf.dtype)), validation[0]
+                )
+            )
+    except Exception as error:  # the user's layers may raise anything
+        return error
+    return None
+
+
+def data_of(inputs: TrialInputs, arguments: SearchArguments) -> ArrayData | None:
+    """Arrays like the training data of a trial: all of it, or the first batch; None for none."""
+    if inputs.data is None:
+        data = arguments.loaded.data
+        return data if isinstance(data, ArrayData) else arguments.loaded.sample
+    return inputs.data.sample if isinstance(inputs.data, BatchedDataset) else inputs.data
+
+
+def make_variables(model: Any, inputs: TrialInputs, arguments: SearchArguments) -> None:
+    """Makes the variables of a model that knows its inputs only from data, which are arrays."""
+    data = data_of(inputs, arguments)
+    if data is None:
+        raise ConstraintError(
+            "constraints: how many parameters the model has is not known before it trains; have "
+            "build(hp) begin it with keras.Input."
+        )
+    keras_private.symbolic_build(model, data.batch_shapes(min(inputs.batch_size, data.n)))
+
+
+def _labelled(inputs: TrialInputs, data: ArrayData) -> ArrayData:
+    """Arrays with all labels; of a data set with an end, the lowest and the highest label."""
+    if isinstance(inputs.data, BatchedDataset) and inputs.data.labels is not None:
+        return inputs.data.labels
+    return data
+
+
+def built_with_all(
+    builder: ModelBuilder, arguments: SearchArguments, hp: HyperParameters, seed: int
+) -> tuple[Any, TrialInputs]:
+    """A model and its inputs; hp then holds what all functions of hp declare, as for a trial."""
+    model = builder(hp, seed)
+    if arguments.callbacks is not None:
+        arguments.callbacks.ask(hp)
+    arguments.epochs_for(hp)
+    return model, arguments.inputs_for(hp, model)
+
+
+def _first_model(
+    builder: ModelBuilder,
+    arguments: SearchArguments,
+    seed: int,
+    attempts: int,
+    first: HyperParameters | None,
+) -> tuple[HyperParameters, Any, TrialInputs]:
+    rng = np.random.default_rng(seed)
+    error: Exception | None = None
+    rejected: list[TrialRejected] = []
+    attempt = -1
+    while attempt + 1 - len(rejected) < attempts and len(rejected) < REJECTED_IN_A_ROW:
+        attempt += 1
+        hp = HyperParameters(chooser=None if attempt == 0 else _anything(rng))
+        if attempt == 0 and first is not None:
+            hp = first
+        try:
+            return hp, *built_with_all(builder, arguments, hp, seed)
+        except TrialRejected as raised:
+            rejected.append(raised)
+            if not hp.hparams:
+                break
+        except PacelineError:
+            raise
+        except Exception as raised:  # the user's code may raise anything
+            error = error or raised
+            if not hp.hparams:
+                break  # it failed before its first hyperparameter: other values change nothing
+    if error is None:
+        raise ConstraintError(rejections_text([*map(str, rejected)], over=False)) from rejected[-1]
+    raise BuildError(f"build(hp) failed: {type(error).__name__}: {error}") from error
+
+
+def _anything(rng: np.random.Generator) -> Callable[[Any], Any]:
+    def choose(parameter: Any) -> Any:
+        values = parameter.values()
+        return values[int(rng.integers(len(values)))]
+
+    return choose
+
+
+def _log_names(
+    model: Any, batch: Any, given: Any, arguments: SearchArguments
+) -> tuple[list[str] | None, str | None]:
+    """Names of an epoch's logs; for the user's own steps that cannot be traced None, and why.
+
+    ``batch`` has shapes and dtypes; ``given`` is the same, as ``fit`` hands it to the steps.
+    """
+    validated = arguments.validated
+    try:
+        keras_private.symbolic_build(model, batch)
+        results = model.get_metrics_result()
+    except Exception as error:
+        raise BuildError(
+            "the model that build(hp) returned does not take the data: "
+            f"x has {_per_example(batch[:1])} per example; {_said(error)}"
+        ) from error
+    logs = trace.flat_logs(results)
+    arrays = {name: keras.ops.convert_to_numpy(value) for name, value in logs.items()}
+    names = [str(name) for name in trace.each_number(arrays)]
+    if names == sorted(names):  # as Keras before 3.12 has them
+        names = _as_compiled(model, names)
+    train, test = names, names
+    if keras.backend.backend() != "jax":  # only JAX's steps can be traced
+        own = any(
+            getattr(type(model), name) is not getattr(keras.Model, name)
+            for name in ("train_step", "test_step")
+        )
+        if own:
+            return None, f"Keras runs on {keras.backend.backend()}"
+        return ([*names, *(f"val_{name}" for name in names)] if validated else names), None
+    try:
+        if type(model).train_step is not keras.Model.train_step:
+            train = list(trace.trace_train(model, trace.build_state(model, batch), given).log_names)
+        if validated and type(model).test_step is not keras.Model.test_step:
+            test = list(trace.trace_test(model, trace.build_state(model, batch), given).log_names)
+    except Exception as error:  # such trials run in fit, whose logs show the names, or fail
+        return None, f"{type(error).__name__}: {error}"
+    return ([*train, *(f"val_{name}" for name in test)] if validated else train), None
+
+
+def _as_compiled(model: Any, names: list[str]) -> list[str]:
+    """Names of logs in the order in which the model was compiled with them, the loss first."""
+    outputs = [str(name) for name in getattr(model, "output_names", None) or []]
+    metrics = [m.name for metric in model.metrics for m in getattr(metric, "metrics", [metric])]
+
+    def place(name: str) -> tuple[int, int, int]:
+        if name == "loss":
+            return -1, 0, 0
+        of = [i for i, output in enumerate(outputs) if name.startswith(f"{output}_")]
+        which = [i for i, m in enumerate(metrics) if name == m or name.endswith(f"_{m}")]
+        return min(of, default=0), min(which, default=len(metrics)), len(name)
+
+    return sorted(names, key=place)
+
+
+def trace_ends_of_space(
+    packs: PackExecutor,
+    builder: ModelBuilder,
+    arguments: SearchArguments,
+    known: HyperParameters,
+    seed: int,
+) -> None:
+    """Traces a model at each end of a space of continuous numbers, as far as it is ``known``."""
+    parameters = known.parameters.values()
+    packs.demand.uniform = bool(parameters) and all(not p.is_finite for p in parameters)
+    packs.demand.continuous = not any(
+        parameter.is_finite and isinstance(parameter.default, float) for parameter in parameters
+    )
+    if not packs.demand.uniform or (arguments.n_trials or _ENOUGH) < _ENOUGH:
+        return
+    for share in _ENDS:
+
+        def choose(parameter: Parameter, share: float = share) -> Any:
+            if parameter.is_finite:
+                return parameter.default
+            return parameter.from_storage(value_at(parameter.distribution, share))
+
+        hp = HyperParameters(chooser=choose)
+        try:
+            model = builder(hp, seed)
+            packs.pretrace(model, arguments.inputs_for(hp, model))
+        except Exception:  # no error of the search: a trial that fails will say why
+            return

@@ -1,0 +1,76 @@
+"""The executor of a search whose trials train on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.executor.base import EpochLimit, PackOptions
+from paceline.executor.ray.cluster import Ray
+from paceline.executor.remote.cluster import Cluster
+from paceline.executor.remote.driver import RemoteExecutor
+from paceline.executor.remote.host import HostOptions
+from paceline.executor.remote.messages import KeptWeights
+from paceline.pack.mesh import check_mesh
+from paceline.program.numbers import number_settings
+from paceline.study.objectives import Objective
+from paceline.study.samplers.samplers import strategy_of
+from paceline.tuner.arguments.arguments import SearchArguments
+from paceline.tuner.arguments.config import TunerConfig
+from paceline.tuner.checkpoint.best_models import TrainedModels
+from paceline.tuner.search.recipe import TrialRecipe
+
+
+def cluster_of(executor: Any, mesh: Any, sampler: Any) -> tuple[str, Cluster]:
+    """The name of an executor of several machines, and the machines; arguments are ``Tuner``'s."""
+    if executor == "ray":
+        executor = Ray()
+    if not isinstance(executor, Cluster):
+        raise UsageError(
+            f"executor: {executor!r} is neither a name nor an object of paceline.Ray; pass "
+            "paceline.Ray() for a Ray cluster."
+        )
+    if check_mesh(mesh) is not None:
+        raise UsageError(
+            "mesh: on a cluster each worker trains on one device; leave mesh out, and say with "
+            "paceline.Ray(workers=...) how many there are."
+        )
+    if not strategy_of(sampler).resumable:
+        raise UsageError(
+            "executor: a cluster trains the trials of samplers, and here a Searcher decides; use "
+            "executor='auto', or a sampler such as 'tpe'."
+        )
+    return executor.name, executor
+
+
+def cluster_executor(
+    config: TunerConfig,
+    arguments: SearchArguments,
+    how: tuple[PackOptions, EpochLimit, bool, int],
+    objective: Objective,
+    models: TrainedModels,
+    note: Callable[[str], None],
+) -> RemoteExecutor:
+    """The executor of a search on a cluster; raises as ``Cluster.connect``.
+
+    ``how`` is slots and plan, the limit of an epoch, whether trials come in order, and the rules by
+    which they share programs.
+    """
+    assert config.cluster is not None
+    options, limit, in_order, rules = how
+    numbers = number_settings()
+    recipe = TrialRecipe(config.builder, arguments, config.widths, rules, config.precision, numbers)
+    sign = -1 if objective.direction == "maximize" else 1
+
+    def kept() -> KeptWeights:
+        return KeptWeights(objective.name, sign, models.best.least, arguments.n_members)
+
+    pool = config.cluster.connect(recipe, HostOptions(options, in_order, limit), note)
+    try:
+        packs = RemoteExecutor(recipe.data, pool, options, note=note, in_order=in_order, kept=kept)
+    except BaseException:
+        pool.close()
+        raise
+    packs.limit = limit
+    return packs
