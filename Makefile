@@ -143,7 +143,7 @@ bench-trackers: .venv-trackers/.installed ## what MLflow, wandb and TensorBoard 
 bench-cluster-nodes: .venv-ray/.installed ## what a second node of one core brings on a Ray cluster (PACELINE_DATA names the data)
 	.venv-ray/bin/python benchmarks/cluster_nodes.py $(ARGS)
 
-# Every other benchmark: `make bench-learn-from` runs benchmarks/learn_from.py.
+# Every other benchmark: `make bench-warm-start-from` runs benchmarks/warm_start_from.py.
 bench-%: env ## any other file of benchmarks/: bench-asking, bench-live, bench-storage, ...
 	$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)
 

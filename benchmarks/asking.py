@@ -390,7 +390,7 @@ def one_search(sampler: str, n: int) -> dict[str, Any]:
                 study=f"s{trials}",
                 sampler=sampler,
                 directory=directory,
-                notes=lambda text: None,
+                on_note=lambda text: None,
             )
             began, used = time.perf_counter(), time.process_time()
             tuner.search(x, y, validation_data=validation, epochs=10, n_trials=trials)

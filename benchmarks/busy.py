@@ -60,7 +60,7 @@ def search(pruner: str, seed: int) -> dict[str, Any]:
             seed=seed,
             pruner=None if pruner == "none" else pruner,
             directory=directory,
-            notes=lambda text: None,
+            on_note=lambda text: None,
         )
         tuner.search(
             x,

@@ -104,7 +104,7 @@ def search_on(work: Work, directory: str, progress: Any, seconds: float) -> pace
         study="s",
         sampler="random",
         directory=directory,
-        progress=progress,
+        on_progress=progress,
     )
     tuner.search(
         x,

@@ -73,9 +73,9 @@ class Machine:
             ended = self._train(answer)
             if ended and not self._waiting:
                 break
-        packs: list[Any] = [("p", "stacked", list(self._slots))]
+        packs: list[Any] = [("p", "vectorized", list(self._slots))]
         counts = {"compiled": 1, "from_cache": 0}
-        look = HostState(counts, 0.0, (1, 1), packs, [], {"stacked"}, SLOTS)
+        look = HostState(counts, 0.0, (1, 1), packs, [], {"vectorized"}, SLOTS)
         done = RoundAnswer(answer.reports, host=look)
         Machine.spent += time.process_time() - began
         return done
@@ -94,7 +94,7 @@ class Machine:
                     logs,
                     0.0,
                     "p",
-                    "stacked",
+                    "vectorized",
                     SentWeights(number, epoch + 1, None),
                     last=last,
                 )

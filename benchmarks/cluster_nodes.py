@@ -163,8 +163,9 @@ def measured(n: int, n_trials: int, epochs: int) -> tuple[dict[str, Any], list[A
             patch.setattr(EpochReports, "receive", received)
             tuner = paceline.Tuner(
                 work.build(), study=f"nodes-{n}", executor=paceline.Ray(address=nodes.address),
-                sampler="random", slots=SLOTS, plan="stacked", objective=work.objective,
-                notes=lambda text: print(f"  {text}", flush=True),
+                sampler="random", parallel_trials=SLOTS, plan="vectorized",
+                objective=work.objective,
+                on_note=lambda text: print(f"  {text}", flush=True),
             )  # fmt: skip
             began = time.perf_counter()
             with Spending(nodes, hook.pids) as spending:

@@ -92,7 +92,7 @@ def figures(work: Work, options: dict[str, Any]) -> dict[str, Any]:
     data = work.data()
     n = len(data[0][0])
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory:
-        search = sides.paceline_side(work, data, directory, 1, notes=_quiet, **options)
+        search = sides.paceline_side(work, data, directory, 1, on_note=_quiet, **options)
         began = time.perf_counter()
         outcome = search()
         seconds = time.perf_counter() - began

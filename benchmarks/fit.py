@@ -121,7 +121,7 @@ def callbacks_in_packs(n: int, epochs: int, n_trials: int) -> dict[str, Any]:
                     *(build,),
                     sampler="random",
                     directory=folder,
-                    notes=lambda _: None,
+                    on_note=lambda _: None,
                 )
                 began = time.perf_counter()
                 tuner.search(

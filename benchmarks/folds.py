@@ -130,7 +130,7 @@ def seconds(case: Case, call: dict[str, Any], cache: str) -> float:
             study="s",
             sampler=case.sampler,
             directory=directory,
-            notes=lambda text: None,
+            on_note=lambda text: None,
         )
         began = time.perf_counter()
         tuner.search(**call, epochs=case.epochs, batch_size=BATCH, n_trials=case.n_trials)

@@ -131,7 +131,7 @@ def records(model: Path, n_trials: int, epochs: int, sampler: str) -> Iterator[d
             "epochs": epochs,
             "seconds": 0.25,
             "program": "a1b2c3d4",
-            "plan": "stacked",
+            "plan": "vectorized",
             "best_epoch": 1 + values.index(max(values)),
             "history": history,
         }

@@ -82,7 +82,7 @@ def search(n_trials: int, epochs: int, every: int) -> tuple[dict[int, dict[str, 
             study="memory",
             sampler="random",
             directory=directory,
-            progress=watch,
+            on_progress=watch,
         )
         start = time.perf_counter()
         tuner.search(

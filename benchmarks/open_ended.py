@@ -143,8 +143,8 @@ def search(case: str, timeout: float, seed: int) -> dict[str, Any]:
             study="s",
             seed=seed,
             directory=directory,
-            progress=look,
-            notes=lambda text: None,
+            on_progress=look,
+            on_note=lambda text: None,
             **of_tuner,
         )
         began = time.perf_counter()

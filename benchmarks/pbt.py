@@ -3,8 +3,8 @@
     python benchmarks/pbt.py [digits] [mnist] [--seeds 3] [--timed 1] [--floors] [--quick]
     python benchmarks/pbt.py --without-ray --seeds 10    only what is found, seed by seed
 
-Two works: digits, 16 members x 40 epochs with an exchange every 4, and a dense model on 12,000
-MNIST images, 8 members x 12 epochs with an exchange every 3. Learning rate and dropout are
+Two works: digits, 16 members x 40 epochs with a perturbation every 4, and a dense model on 12,000
+MNIST images, 8 members x 12 epochs with a perturbation every 3. Learning rate and dropout are
 searched. Each search is a process of its own with empty caches, timed from its start to its end, so
 imports, Ray's start and compiling count on both sides. Ray Tune has the same share, probability of
 a new draw and factors, keeps its actors, and is given a function that holds values within their
@@ -51,7 +51,7 @@ class PopulationWork:
     Attributes:
         members: Its size.
         epochs: Epochs of a member.
-        every: Epochs between two exchanges.
+        every: Epochs between two perturbations.
         batch_size: Examples of a step.
         units: Of the hidden layer.
         floor: Ray Tune's time divided by Paceline's is claimed to be at least this.
@@ -119,7 +119,7 @@ def paceline_side(name: str, work: PopulationWork, seed: int, **options: Any) ->
             sampler="random",
             seed=seed,
             directory=directory,
-            notes=lambda text: None,
+            on_note=lambda text: None,
             **options,
         )
         for hparams in draws(work, seed):
@@ -143,14 +143,16 @@ def population_side(name: str, work: PopulationWork, seed: int) -> dict[str, Any
     """Population based training in packs."""
     from paceline import PBT
 
-    return paceline_side(name, work, seed, pruner=PBT(every=work.every))
+    return paceline_side(name, work, seed, pruner=PBT(perturbation_interval=work.every))
 
 
 def bandit_side(name: str, work: PopulationWork, seed: int) -> dict[str, Any]:
     """The same, with values for copies that a Gaussian process chooses."""
     from paceline import PBT
 
-    return paceline_side(name, work, seed, pruner=PBT(every=work.every, explore="gp"))
+    return paceline_side(
+        name, work, seed, pruner=PBT(perturbation_interval=work.every, explore="gp")
+    )
 
 
 def ray_side(name: str, work: PopulationWork, seed: int, at_once: int = 2) -> dict[str, Any]:

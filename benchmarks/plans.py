@@ -81,9 +81,9 @@ def cells(name: str, slots: Sequence[int], quick: bool) -> Iterator[Row]:
         allowed = min(allowed, ROUNDING)
     yield {"plan": "fit", "slots": 1, **fit, "deviation": 0.0, "agrees": True}
     step = steps.TracedStep(model.build, x, y, model.batch_size, TRIALS)
-    packs = [(plan, n) for plan in ("stacked", "mapped") for n in slots]
+    packs = [(plan, n) for plan in ("vectorized", "looped") for n in slots]
     # With a single slot, stacked and mapped are the same: one row for both.
-    for plan, n_slots in (("sequential", 1), *(p for p in packs if p != ("mapped", 1))):
+    for plan, n_slots in (("sequential", 1), *(p for p in packs if p != ("looped", 1))):
         row: Row = {"plan": plan, "slots": n_slots}
         try:
             program, seconds = step.compile(plan, n_slots)
@@ -159,7 +159,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _alone(plan: str) -> str:
-    return "a loop over steps" if plan == "stacked" else plan
+    return "a loop over steps" if plan == "vectorized" else plan
 
 
 def _milliseconds(row: Row) -> str:

@@ -153,11 +153,11 @@ def predict(search: Search) -> dict[str, Any]:
         y,
         validation_data=validation,
         batch_sizes=[work.batch_size],
-        slots=[1],
-        budget=search.budget,
-        plan_trials=search.n_trials,
-        plan_epochs=search.epochs,
-        plan_pruner=search.pruner,
+        parallel_trials=[1],
+        measure_for=search.budget,
+        predict_trials=search.n_trials,
+        predict_epochs=search.epochs,
+        predict_pruner=search.pruner,
     )
     for text in found.outlook:
         print(text, file=sys.stderr)
@@ -182,8 +182,8 @@ def measure(search: Search) -> dict[str, Any]:
         study="measured",
         sampler="random",
         pruner=search.pruner,
-        progress=hear,
-        notes=lambda text: None,
+        on_progress=hear,
+        on_note=lambda text: None,
     )
     began = time.perf_counter()
     tuner.search(

@@ -3,8 +3,8 @@
     python benchmarks/program_cost.py            the 24 structures of the work "layers"
     python benchmarks/program_cost.py --trials 4 the first of them
 
-Every structure is compiled as a search with ``widths="apart"`` compiles it: the training step in
-its loop, the last, smaller batch, and the validation step, with the effort that the planner
+Every structure is compiled as a search with ``share_widths=False`` compiles it: the training step
+in its loop, the last, smaller batch, and the validation step, with the effort that the planner
 chooses. Nothing trains meanwhile, and no program comes from disk, so what the process spends is
 what the structure costs. The floor is 1.5 processor seconds of compiling on average.
 """

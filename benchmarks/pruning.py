@@ -115,7 +115,7 @@ def search(build: Any, pairs: Any, batch_size: int, seed: int, pruner: Any) -> d
             seed=seed,
             pruner=pruner,
             directory=directory,
-            notes=lambda text: None,
+            on_note=lambda text: None,
         )
         began = time.perf_counter()
         tuner.search(

@@ -80,7 +80,7 @@ def measure(case: str) -> dict[str, dict[str, float]]:
     n = n_steps * size
     x, y = jax.tree.map(lambda a: np.asarray(a)[:n], (x, y))
     step = steps.TracedStep(WORKS[work].build(), x, y, size)
-    plan = "sequential" if step.role.full.canonical.convolves else "stacked"
+    plan = "sequential" if step.role.full.canonical.convolves else "vectorized"
     programs: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     for title, without in variants():

@@ -97,7 +97,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--works", nargs="+", choices=WORKS, default=_usual(), metavar="WORK")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES), metavar="SIDE")
     parser.add_argument("--rounds", type=int, help="runs of each side (default: the work's own)")
-    parser.add_argument("--widths", help="Paceline's argument: auto, apart or together")
+    parser.add_argument("--share-widths", help="Paceline's argument: auto, yes or no")
     parser.add_argument("--other", action="store_true", help="also warm runs with other values")
     parser.add_argument("--name", default="search_speed", help="of the file in results/")
     parser.add_argument("--tensorflow", metavar="PYTHON", help="an interpreter with TensorFlow")
@@ -105,8 +105,8 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.tensorflow:
         arguments.sides.append(ON_TENSORFLOW)
-    if arguments.widths:
-        os.environ["PACELINE_WIDTHS"] = arguments.widths  # ``sides.py`` reads it
+    if arguments.share_widths:
+        os.environ["PACELINE_WIDTHS"] = arguments.share_widths  # ``sides.py`` reads it
     return arguments
 
 

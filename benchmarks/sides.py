@@ -32,8 +32,9 @@ def paceline_side(work: Work, data: Pairs, directory: str, seed: int, **options:
     import paceline
 
     build, tuner_class = work.build(), paceline.Tuner
-    if "PACELINE_WIDTHS" in os.environ:  # which ``search_speed.py --widths`` sets
-        options["widths"] = os.environ["PACELINE_WIDTHS"]
+    if "PACELINE_WIDTHS" in os.environ:  # which ``search_speed.py --share-widths`` sets
+        given = os.environ["PACELINE_WIDTHS"]
+        options["share_widths"] = {"yes": True, "no": False}.get(given, given)
     (x, y), validation = data
 
     def search() -> dict[str, Any]:

@@ -21,9 +21,9 @@ from paceline.data.chunks import EpochData
 from paceline.executor import process
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.training.planner import Planner
-from paceline.pack.plan import MappedProgram, SequentialProgram, StackedProgram, Workload
+from paceline.pack.plan import LoopedProgram, SequentialProgram, VectorizedProgram, Workload
 from paceline.pack.plan import sequential as sequential_plan
-from paceline.pack.plan import stacked as stacked_plan
+from paceline.pack.plan import vectorized as vectorized_plan
 from paceline.program import trace
 from paceline.program.step_template import StepTemplate
 from paceline.search_space import HyperParameters
@@ -41,7 +41,7 @@ def lanes() -> int:
 
 def always_compile() -> None:
     """Turn the caches of compiled programs off, so that compiling can be timed."""
-    plans: tuple[Any, ...] = (stacked_plan, sequential_plan)
+    plans: tuple[Any, ...] = (vectorized_plan, sequential_plan)
     for module in plans:
         module.program_key = lambda *parts: None
     jax.config.update("jax_enable_compilation_cache", False)
@@ -89,7 +89,7 @@ class TracedStep:
         if plan == "sequential":
             program: Any = SequentialProgram(*parts)
         else:
-            kind = MappedProgram if plan == "mapped" else StackedProgram
+            kind = LoopedProgram if plan == "looped" else VectorizedProgram
             program = kind(*parts, n_slots)
         program.roles()
         return program, time.perf_counter() - began

@@ -89,8 +89,8 @@ def search(storage: Any, directory: Path, n_trials: int, epochs: int) -> dict[st
         storage=storage,
         sampler="random",
         directory=directory,
-        progress=lambda progress: None,
-        notes=lambda text: None,
+        on_progress=lambda progress: None,
+        on_note=lambda text: None,
     )
     began = time.perf_counter()
     tuner.search(

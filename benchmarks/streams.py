@@ -76,9 +76,9 @@ def search(name: str, limit: int | None) -> tuple[float, str]:
             study="s",
             sampler="random",
             directory=directory,
-            slots=SLOTS,
-            plan="stacked",
-            notes=notes.append,
+            parallel_trials=SLOTS,
+            plan="vectorized",
+            on_note=notes.append,
         )
         tuner.search(
             x,

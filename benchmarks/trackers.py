@@ -69,9 +69,9 @@ def search(tracker: str | None, study: str) -> dict[str, Any]:
         objective="val_accuracy",
         study=study,
         sampler="random",
-        track=tracker,
+        trackers=tracker,
         directory="runs",
-        notes=lambda text: None,
+        on_note=lambda text: None,
     )
     began, used = time.perf_counter(), time.process_time()
     call: dict[str, Any] = {"epochs": 20, "n_trials": 64, "batch_size": 32, "verbose": 0}

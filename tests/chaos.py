@@ -141,24 +141,32 @@ CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = 
         {"sampler": "tpe", "constraints": {"params": ("<=", 60)}},
         {"n_trials": 20},
     ),
-    "known-starts": (
+    "initial-configurations": (
         toys.dense,
         {"sampler": "tpe"},
         {
             "n_trials": 20,
-            "start_with_default": True,
+            "enqueue_defaults": True,
             "enqueue": [{"lr": 0.05, "dropout": 0.2}, {"lr": 0.07}, {"dropout": 0.4}, {"lr": 0.02}],
         },
     ),
-    "stop-after": (toys.dense, {"sampler": "random"}, {"n_trials": 40, "stop_after": 5}),
+    "patience-trials": (toys.dense, {"sampler": "random"}, {"n_trials": 40, "patience_trials": 5}),
     # One slot: of trials side by side, which one is first would depend on when each was built.
-    "target": (toys.dense, {"sampler": "random", "slots": 1}, {"target": 0.88, "n_trials": 40}),
-    "max-epochs-total": (
+    "target_value": (
+        toys.dense,
+        {"sampler": "random", "parallel_trials": 1},
+        {"target_value": 0.88, "n_trials": 40},
+    ),
+    "max-total-epochs": (
         toys.dense,
         {"sampler": "random"},
-        {"n_trials": 40, "max_epochs_total": 75},
+        {"n_trials": 40, "max_total_epochs": 75},
     ),
-    "learn-from": (toys.dense, {"sampler": "tpe", "learn_from": ["before"]}, {"n_trials": 24}),
+    "warm-start-from": (
+        toys.dense,
+        {"sampler": "tpe", "warm_start_from": ["before"]},
+        {"n_trials": 24},
+    ),
     "families": (structures, {"sampler": "random"}, {}),
     "families-tpe": (structures, {"sampler": "tpe"}, {"n_trials": 24}),
     "widths": (widths, {"sampler": "random"}, {"n_trials": 24}),
@@ -196,12 +204,12 @@ CASES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], dict[str, Any]]] = 
     "median": (structures, {"sampler": "random", "pruner": "median"}, {"n_trials": 20}),
     "pbt": (
         toys.dense,
-        {"sampler": "random", "pruner": paceline.PBT(every=2)},
+        {"sampler": "random", "pruner": paceline.PBT(perturbation_interval=2)},
         {"epochs": 9, "n_trials": 8},
     ),
     "pbt-gp": (
         toys.dense,
-        {"sampler": "random", "pruner": paceline.PBT(every=2, explore="gp")},
+        {"sampler": "random", "pruner": paceline.PBT(perturbation_interval=2, explore="gp")},
         {"epochs": 9, "n_trials": 8},
     ),
     "recurrent": (recurrent, {"sampler": "random"}, {"epochs": 3, "n_trials": 8}),
@@ -271,9 +279,9 @@ def search(case: str, folder: Path) -> None:
     if "storage" in tuner_arguments:
         storage = tuner_arguments["storage"].format(folder=folder)
         tuner_arguments = {**tuner_arguments, "storage": storage}
-    usual: dict[str, Any] = {"objective": "val_accuracy", "directory": folder, "slots": 4}
-    usual["notes"] = lambda text: None
-    if "learn_from" in tuner_arguments:  # the earlier study, which may be killed as well
+    usual: dict[str, Any] = {"objective": "val_accuracy", "directory": folder, "parallel_trials": 4}
+    usual["on_note"] = lambda text: None
+    if "warm_start_from" in tuner_arguments:  # the earlier study, which may be killed as well
         before = paceline.Tuner(build, study="before", sampler="random", **usual)
         before.search(X, Y, validation_data=VALIDATION, epochs=3, n_trials=8, batch_size=16)
     tuner = paceline.Tuner(build, study="s", **(usual | tuner_arguments))
@@ -314,7 +322,7 @@ def result(tuner: paceline.Tuner) -> dict[str, Any]:
                 "value": repr(trial.value),
                 "values": list(map(repr, trial.values)),
                 "history": {name: list(map(repr, found)) for name, found in trial.history.items()},
-                "members": repr(trial.members),
+                "members": repr(trial.runs),
             }
         )
     digest, front = hashlib.sha256(), tuner.pareto()

@@ -53,7 +53,7 @@ def main() -> int:
         os.chdir(folder)
         # Without a pruner: of a trial that one stopped, the epochs before are compared.
         alone = {
-            case: searched("local", f"{case}-local", make, search=search)
+            case: searched("packed", f"{case}-local", make, search=search)
             for case, (make, _, search) in CASES.items()
         }
         nodes, began = Nodes(2), time.monotonic()

@@ -125,9 +125,14 @@ def searched(
         **tuner: Further arguments of ``Tuner``.
     """
     told = [] if notes is None else notes
-    arguments = {"sampler": "random", "slots": 2, "plan": "stacked", "objective": "val_loss"}
+    arguments = {
+        "sampler": "random",
+        "parallel_trials": 2,
+        "plan": "vectorized",
+        "objective": "val_loss",
+    }
     found = paceline.Tuner(
-        make, study=study, executor=executor, notes=told.append, **{**arguments, **tuner}
+        make, study=study, executor=executor, on_note=told.append, **{**arguments, **tuner}
     )
     found.search(**{**DATA, "epochs": 3, "batch_size": 16, "n_trials": 8, **(search or {})})
     return found

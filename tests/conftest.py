@@ -148,7 +148,11 @@ def make(fresh_folder: Path, notes: list[str]) -> Callable[..., Any]:
     import toys
 
     def tuner(build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {"sampler": "random", "slots": 2, "notes": notes.append}
+        settings: dict[str, Any] = {
+            "sampler": "random",
+            "parallel_trials": 2,
+            "on_note": notes.append,
+        }
         return paceline.Tuner(build, **({"study": "s"} | settings | arguments))
 
     return tuner

@@ -203,13 +203,13 @@ CASES = {
     "folds": Case(
         softmax,
         ("prune", 5),
-        {"pruner": "wilcoxon:0.3", "slots": 4},
+        {"pruner": "wilcoxon:0.3", "parallel_trials": 4},
         {"n_trials": 8, "epochs": 3, "folds": 3},
     ),
     "repeats": Case(
         dropout,
         ("prune", 11),
-        {"pruner": "percentile:60", "slots": 3},
+        {"pruner": "percentile:60", "parallel_trials": 3},
         {"n_trials": 8, "epochs": 3, "repeats": 2},
     ),
     # Callbacks of trials in packs, and patience.
@@ -247,12 +247,12 @@ def tuner(name: str, study: str = "s", **more: Any) -> paceline.Tuner:
         study: Of the study; another one has a storage of its own.
         more: Other arguments of ``Tuner``.
     """
-    arguments = {"sampler": "random", "slots": 2, **CASES[name].tuner}
+    arguments = {"sampler": "random", "parallel_trials": 2, **CASES[name].tuner}
     if "storage" in arguments:
         arguments["storage"] = arguments["storage"].replace("s/s.db", f"{study}/s.db")
         Path("runs", study).mkdir(parents=True, exist_ok=True)
     found = CASES[name].build
-    return paceline.Tuner(found, "val_loss", study=study, **(arguments | {"notes": _no} | more))
+    return paceline.Tuner(found, "val_loss", study=study, **(arguments | {"on_note": _no} | more))
 
 
 def search(name: str, found: paceline.Tuner, stop: bool = False) -> None:

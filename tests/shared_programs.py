@@ -42,10 +42,17 @@ def first_of_many_guides(hp: Any) -> Any:
     return model
 
 
-def grid(build: Build, widths: str, notes: list[str], **arguments: Any) -> paceline.Tuner:
+def grid(
+    build: Build, share_widths: bool | str, notes: list[str], **arguments: Any
+) -> paceline.Tuner:
     """A search over all configurations, two slots a pack."""
     tuner = paceline.Tuner(
-        build, sampler="grid", study=widths, widths=widths, notes=notes.append, slots=2
+        build,
+        sampler="grid",
+        study={True: "together", False: "apart"}.get(share_widths, "auto"),
+        share_widths=share_widths,
+        on_note=notes.append,
+        parallel_trials=2,
     )
     tuner.search(X, Y, epochs=2, **(DATA | arguments))
     return tuner
@@ -64,7 +71,12 @@ def search_kind(build: Build, kind: str, study: str) -> paceline.Tuner:
     """A search of six trials that share a program wherever that is proved."""
     arguments, call = KINDS[kind]
     tuner = paceline.Tuner(
-        build, sampler="random", study=study, widths="together", slots=2, **arguments
+        build,
+        sampler="random",
+        study=study,
+        share_widths=True,
+        parallel_trials=2,
+        **arguments,
     )
     tuner.search(X, Y, **(DATA | {"epochs": 4, "n_trials": _TRIALS} | call))
     return tuner

@@ -64,15 +64,24 @@ def alone(trial: Any, build: Callable[[Any], Any], x: Any, **arguments: Any) -> 
 
 def search(x: Any, name: str = "s", build: Any = None, **arguments: Any) -> paceline.Tuner:
     """Four trials in packs of three."""
-    options = {"executor": "local", "slots": 3, "sampler": "random", "objective": "loss"}
+    options = {"executor": "packed", "parallel_trials": 3, "sampler": "random", "objective": "loss"}
     options |= {key: arguments.pop(key) for key in list(arguments) if key in _OPTIONS}
     notes = options.pop("notes", lambda text: None)
-    tuner = paceline.Tuner(build or toys.dense, study=name, notes=notes, **options)
+    tuner = paceline.Tuner(build or toys.dense, study=name, on_note=notes, **options)
     tuner.search(x, **({"epochs": 2, "n_trials": 4, "shuffle": False} | arguments))
     return tuner
 
 
-_OPTIONS = ("executor", "slots", "sampler", "objective", "notes", "plan", "mesh", "pruner")
+_OPTIONS = (
+    "executor",
+    "parallel_trials",
+    "sampler",
+    "objective",
+    "on_note",
+    "plan",
+    "mesh",
+    "pruner",
+)
 
 
 def same(tuner: paceline.Tuner, number: int, expected: dict[str, Any]) -> None:

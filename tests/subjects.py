@@ -67,9 +67,9 @@ def subject_of(
                 curve[-1],
                 params,
                 epochs=epochs,
-                seconds=0.01 * epochs,
-                program="ab12cd" + mark,
-                plan="stacked",
+                train_seconds=0.01 * epochs,
+                program_id="ab12cd" + mark,
+                plan="vectorized",
                 history={objective: curve, "loss": [1 - v for v in curve]},
                 best_epoch=epochs,
             )
@@ -115,9 +115,9 @@ def optuna_subject(*trials: tuple[float, dict[str, optuna.distributions.BaseDist
 def timeline_of(n: int, epochs: int, slots: int = 16) -> SearchTimeline:
     """Makes the record of a search whose trials filled the slots of one pack, round after round."""
     search = SearchTimeline(SearchBegun(1.7e9, devices="cpu"))
-    search.add(Compiled(0.5, 2.0, "ab12cd", "stacked", slots))
-    search.add(Compiled(2.0, 2.1, "ab12cd", "stacked", slots, from_cache=True))
-    search.add(PackMade(0, slots, 2.2, "ab12cd", "stacked"))
+    search.add(Compiled(0.5, 2.0, "ab12cd", "vectorized", slots))
+    search.add(Compiled(2.0, 2.1, "ab12cd", "vectorized", slots, from_cache=True))
+    search.add(PackMade(0, slots, 2.2, "ab12cd", "vectorized"))
     for number in range(n):
         begun = 2.2 + (number // slots) * epochs * 0.1
         search.add(

@@ -86,10 +86,10 @@ def run(name: str, storage: str, seen: Seen) -> None:
         study="s",
         storage=storage or None,
         sampler="random",
-        slots=2,
+        parallel_trials=2,
         plan="sequential",
         keep_best=N_TRIALS,
-        notes=notes.append,
+        on_note=notes.append,
     )
     call: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "batch_size": 16}
     with pytest.MonkeyPatch.context() as patch:

@@ -142,7 +142,7 @@ def test_where_keras_is_loaded_nothing_changes():
 
 def searching(monkeypatch, notes: list[str], **arguments) -> None:
     monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
-    tuner = paceline.Tuner(toys.dense, study="s", notes=notes.append, **arguments)
+    tuner = paceline.Tuner(toys.dense, study="s", on_note=notes.append, **arguments)
     monkeypatch.setattr(tuner, "_view", None)  # the search ends here
     with pytest.raises(TypeError, match="NoneType"):
         tuner.search(*toys.data(), n_trials=1)
@@ -224,7 +224,7 @@ def test_tensorboard_without_its_packages_is_an_error_before_the_search(monkeypa
         [keras.callbacks.TensorBoard("logs")],
         lambda hp: keras.callbacks.TensorBoard("logs"),
     ):
-        tuner = paceline.Tuner(toys.dense, study="s", notes=lambda text: None)
+        tuner = paceline.Tuner(toys.dense, study="s", on_note=lambda text: None)
         with pytest.raises(
             paceline.MissingExtraError, match="pip install tensorflow tensorboard. Keras can run"
         ):
@@ -238,7 +238,7 @@ def test_a_search_all_of_whose_trials_fail_raises():
             raise ValueError("no such thing")
         return toys.dense(hp)
 
-    tuner = paceline.Tuner(build, study="s", sampler="random", notes=lambda text: None)
+    tuner = paceline.Tuner(build, study="s", sampler="random", on_note=lambda text: None)
     with pytest.raises(
         paceline.BuildError, match="every trial of this search failed; the last.*no such"
     ):
@@ -269,6 +269,6 @@ def test_what_the_guide_makes_of_texts_trains():
         ]
         return toys.compiled(keras.Sequential(layers), hp.Float("lr", 1e-3, 1e-1))
 
-    tuner = paceline.Tuner(build, study="s", sampler="random", notes=lambda text: None)
+    tuner = paceline.Tuner(build, study="s", sampler="random", on_note=lambda text: None)
     tuner.search(found[1], [0, 1] * 12, n_trials=1, epochs=1, validation_split=0.25)
     assert tuner.best_trial.plan != "fit"

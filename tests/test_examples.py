@@ -111,7 +111,9 @@ def test_packed_histories_are_those_of_fit(example, data_file, monkeypatch, name
     file = example(name)
     read = getattr(sys.modules[file.build.__module__], "prepared", file.data)
     (x, y), validation = read(*sizes)[:2]
-    tuner = paceline.Tuner(file.build, objective="loss", slots=2, plan="stacked", notes=len)
+    tuner = paceline.Tuner(
+        file.build, objective="loss", parallel_trials=2, plan="vectorized", on_note=len
+    )
     tuner.enqueue(first)
     call = {"epochs": 1, "batch_size": 16, "shuffle": False, "validation_data": validation}
     tuner.search(x, y, n_trials=2, **call)

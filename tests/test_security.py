@@ -49,7 +49,11 @@ def nothing_ran(fresh_folder: Path):
 @pytest.fixture
 def make(fresh_folder: Path):
     def tuner(study: str = "s", **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {"sampler": "random", "slots": 2, "notes": lambda text: None}
+        settings: dict[str, Any] = {
+            "sampler": "random",
+            "parallel_trials": 2,
+            "on_note": lambda text: None,
+        }
         return paceline.Tuner(toys.dense, study=study, **(settings | arguments))
 
     return tuner

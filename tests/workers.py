@@ -89,9 +89,9 @@ def search(storage: str, n_trials: int, seconds: float = 0.0) -> None:
         study="s",
         storage=storage or None,
         sampler="random",
-        slots=2,
-        notes=say,
-        progress=lambda _: time.sleep(seconds),
+        parallel_trials=2,
+        on_note=say,
+        on_progress=lambda _: time.sleep(seconds),
     )
     for hparams in json.loads(os.environ.get("STARTS", "[]")):
         tuner.enqueue(hparams)

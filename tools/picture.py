@@ -68,7 +68,7 @@ def search(n_trials: int) -> list[tuple[float, RenderableType]]:
     (x, y), validation = digits.data()
     with tempfile.TemporaryDirectory() as folder:
         tuner = paceline.Tuner(
-            digits.build, study="digits", directory=folder, progress=show, notes=lambda _: None
+            digits.build, study="digits", directory=folder, on_progress=show, on_note=lambda _: None
         )
         tuner.search(x, y, validation_data=validation, epochs=10, batch_size=32, n_trials=n_trials)
         summary = tuner.summary()

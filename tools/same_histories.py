@@ -51,7 +51,7 @@ def widths(hp: Any) -> keras.Model:
 
 def tuned(build: Callable[[Any], Any], tuner: dict[str, Any], search: dict[str, Any]) -> Histories:
     """The histories of a search with `Tuner`."""
-    found = paceline.Tuner(build, study="s", notes=lambda text: None, **tuner)
+    found = paceline.Tuner(build, study="s", on_note=lambda text: None, **tuner)
     found.search(X, Y, **{**CALL, "epochs": 4, "n_trials": 16, **search})
     return histories(found)
 
@@ -73,9 +73,9 @@ def resumed() -> Histories:
         seen[0] = now.trial_epochs
         return now.trial_epochs < 20
 
-    arguments: dict[str, Any] = {"study": "s", "pruner": "asha", "notes": lambda text: None}
+    arguments: dict[str, Any] = {"study": "s", "pruner": "asha", "on_note": lambda text: None}
     call = {**CALL, "epochs": 9, "n_trials": 20}
-    paceline.Tuner(toys.dense, progress=stop, **arguments).search(X, Y, **call)
+    paceline.Tuner(toys.dense, on_progress=stop, **arguments).search(X, Y, **call)
     again = paceline.Tuner(toys.dense, **arguments)
     again.search(X, Y, **call)
     return histories(again)

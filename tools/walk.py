@@ -110,7 +110,7 @@ def walk(folder: Path) -> Walk:
     digits = load_digits()
     x, y = (digits.data / 16.0).astype("float32"), digits.target
     tuner = paceline.Tuner(
-        build, objective="val_accuracy", study="walk", sampler="random", notes=lambda text: None
+        build, objective="val_accuracy", study="walk", sampler="random", on_note=lambda text: None
     )
     found = Walk(Path(paceline.__file__).resolve().parent)
     with found:

@@ -24,8 +24,8 @@ from paceline.errors import (
     SamplerError,
     SpaceError,
     StorageError,
-    StuckError,
     StudyError,
+    TrialHangError,
     TrialRejected,
     TrialTimeoutError,
     UsageError,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from paceline.study.pruners.asha import ASHA
     from paceline.study.pruners.pbt import PBT
     from paceline.study.trials.trial import Trial
-    from paceline.tuner.population.follow_schedule import FollowSchedule
+    from paceline.tuner.population.replay_schedule import ReplaySchedule
     from paceline.tuner.tuner import Tuner
 
     __version__: str
@@ -53,18 +53,18 @@ __all__ = [
     "ClusterError",
     "ConstraintError",
     "DataError",
-    "FollowSchedule",
     "HyperParameters",
     "MissingExtraError",
     "ObjectiveError",
     "PacelineError",
     "Ray",
+    "ReplaySchedule",
     "SamplerError",
     "SpaceError",
     "StorageError",
-    "StuckError",
     "StudyError",
     "Trial",
+    "TrialHangError",
     "TrialRejected",
     "TrialTimeoutError",
     "Tuner",
@@ -76,7 +76,7 @@ __all__ = [
 
 _LAZY = {
     "ASHA": "paceline.study.pruners.asha",
-    "FollowSchedule": "paceline.tuner.population.follow_schedule",
+    "ReplaySchedule": "paceline.tuner.population.replay_schedule",
     "HyperParameters": "paceline.search_space",
     "PBT": "paceline.study.pruners.pbt",
     "Ray": "paceline.executor.ray.cluster",

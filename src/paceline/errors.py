@@ -66,7 +66,7 @@ class TrialTimeoutError(PacelineError):
     """Raised if a trial takes longer than ``trial_timeout`` allows."""
 
 
-class StuckError(PacelineError):
+class TrialHangError(PacelineError):
     """Raised if a compiled step does not return within ``trial_timeout``; the process cannot go on.
 
     Args:

@@ -63,7 +63,7 @@ def test_a_data_set_of_another_library(make):
 
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # of Keras, at each end of Grain's
-@pytest.mark.parametrize("executor", ["local", "fit"])
+@pytest.mark.parametrize("executor", ["packed", "fit"])
 @pytest.mark.parametrize("make", [tensorflow_set, torch_set, grain_set])
 def test_targets_beyond_32_bits_count_as_floats_do(make, executor):
     def build(hp: Any) -> Any:
@@ -73,7 +73,7 @@ def test_targets_beyond_32_bits_count_as_floats_do(make, executor):
 
     found = []
     for dtype in ("int64", "float32"):
-        settings: Any = {"notes": len, "objective": "min:loss", "executor": executor}
+        settings: Any = {"on_note": len, "objective": "min:loss", "executor": executor}
         tuner = paceline.Tuner(build, study=dtype, **settings)
         tuner.search(make(X, (Y + 3_000_000_000).astype(dtype)), epochs=2, n_trials=1)
         found.append(tuner.trial(0).history["loss"])

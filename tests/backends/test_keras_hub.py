@@ -92,7 +92,7 @@ def test_texts_are_preprocessed_once(make, notes) -> None:
         return compiled(model, hp)
 
     trials = search(make, build, TEXTS, LABELS, n_trials=3)
-    assert {trial.plan for trial in trials} & {"stacked", "sequential", "mapped"}
+    assert {trial.plan for trial in trials} & {"vectorized", "sequential", "looped"}
     n = len(runs)
     for trial in trials:
         assert trial.error is None
@@ -111,7 +111,7 @@ def test_a_length_that_trials_choose(make) -> None:
     tuner.search(TEXTS, LABELS, **CALL, n_trials=2)
     trials = tuner._require_study().trials
     assert [trial.hparams["length"] for trial in trials] == [4, 8]
-    assert len({trial.program for trial in trials}) == 2
+    assert len({trial.program_id for trial in trials}) == 2
     for trial in trials:
         assert_alone(build, trial, np.array(TEXTS), LABELS)
 

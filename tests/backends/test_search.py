@@ -29,7 +29,7 @@ CALL: dict[str, Any] = {"validation_data": (XV, YV), "epochs": 3, "batch_size": 
 def test_a_search_with_a_pruner_and_its_best_model(fresh_folder) -> None:
     notes: list[str] = []
     tuner = paceline.Tuner(
-        toys.dense, executor="fit", sampler="random", pruner="threshold:0.4", notes=notes.append
+        toys.dense, executor="fit", sampler="random", pruner="threshold:0.4", on_note=notes.append
     )
     tuner.search(X, Y, **CALL, n_trials=6)
     results = tuner.results()
@@ -39,13 +39,13 @@ def test_a_search_with_a_pruner_and_its_best_model(fresh_folder) -> None:
     value = tuner.best_model().evaluate(XV, YV, verbose=0, return_dict=True)["accuracy"]
     assert value == pytest.approx(tuner.best_trial.value, abs=1e-5)
     again = paceline.Tuner(
-        toys.dense, executor="fit", sampler="random", pruner="threshold:0.4", notes=notes.append
+        toys.dense, executor="fit", sampler="random", pruner="threshold:0.4", on_note=notes.append
     )
     loaded = again.best_model()  # from the file
     for a, b in zip(loaded.get_weights(), tuner.best_model().get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert tuner.trial(0).not_packed == "executor='fit'"
-    assert again.trial(0).not_packed == "executor='fit'"
+    assert tuner.trial(0).fallback_reason == "executor='fit'"
+    assert again.trial(0).fallback_reason == "executor='fit'"
     reproduced = tuner.reproduce(0, X, Y, validation_data=(XV, YV))
     assert max(reproduced.differences.values()) < 1e-4
     assert reproduced.notes == ()
@@ -166,7 +166,7 @@ def test_a_trial_that_was_stopped_goes_on_between_epochs(fresh_folder, monkeypat
 
     def search(study: str) -> paceline.Tuner:
         tuner = paceline.Tuner(
-            toys.dense, study=study, executor="fit", sampler="random", notes=lambda _: None
+            toys.dense, study=study, executor="fit", sampler="random", on_note=lambda _: None
         )
         plateau = keras.callbacks.ReduceLROnPlateau("val_loss", patience=0, min_delta=9.0)
         tuner.search(X, Y, **CALL, n_trials=2, callbacks=[plateau])
@@ -198,7 +198,7 @@ def resident() -> float:
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from Linux")
 def test_memory_stays_flat(fresh_folder) -> None:
     """100 trials; the first 20 fill what is filled once."""
-    tuner = paceline.Tuner(toys.dense, executor="fit", sampler="random", notes=lambda _: None)
+    tuner = paceline.Tuner(toys.dense, executor="fit", sampler="random", on_note=lambda _: None)
     measured = []
     for _ in range(5):
         tuner.search(X, Y, **(CALL | {"epochs": 1}), n_trials="+20")

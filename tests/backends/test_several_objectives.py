@@ -37,7 +37,7 @@ def searched(objective: list[str], sampler: str = "random", **options: Any) -> p
         study="s",
         executor="fit",
         sampler=sampler,
-        notes=lambda text: None,
+        on_note=lambda text: None,
         **options,
     )
     tuner.search(X, Y, **CALL, n_trials=6)

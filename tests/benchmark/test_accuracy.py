@@ -41,7 +41,7 @@ def test_it_has_a_value_and_a_time_for_each_epoch(found):
 
 
 def test_another_plan_trains_the_same_trial(found):
-    other = curve(plan="stacked")
+    other = curve(plan="vectorized")
     np.testing.assert_allclose(other.values, found[0].values, atol=1 / len(XV))  # one example
 
 

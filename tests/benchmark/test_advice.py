@@ -23,9 +23,9 @@ def test_nothing_measured_nothing_said():
 
 def test_the_fastest_cell_wins():
     text = said(
-        run(measurement(32, 1000.0), measurement(64, 5000.0, 16, "stacked")), topic="fastest"
+        run(measurement(32, 1000.0), measurement(64, 5000.0, 16, "vectorized")), topic="fastest"
     )
-    assert text.startswith("Fastest: batch 64, stacked, 16 trials at once: 5,000 examples/s.")
+    assert text.startswith("Fastest: batch 64, vectorized, 16 trials at once: 5,000 examples/s.")
     assert "epoch of 10,000 examples takes 2.00 s as its share" in text
 
 
@@ -89,25 +89,28 @@ def test_packing_that_pays():
     text = said(
         run(
             measurement(32, 1000.0),
-            measurement(32, 3900.0, 4, "stacked"),
-            measurement(32, 4000.0, 16, "stacked"),
+            measurement(32, 3900.0, 4, "vectorized"),
+            measurement(32, 4000.0, 16, "vectorized"),
             measurement(32, 500.0, plan="fit"),
         ),
         topic="slots",
     )
-    assert "stacked, 4 trials at once, do 3.9 times" in text
+    assert "vectorized, 4 trials at once, do 3.9 times" in text
     assert "(3,900 against 1,000). More at once gain less than 5 %." in text
 
 
 def test_packing_that_does_not_pay():
-    text = said(run(measurement(32, 1000.0), measurement(32, 1040.0, 4, "stacked")), topic="slots")
+    text = said(
+        run(measurement(32, 1000.0), measurement(32, 1040.0, 4, "vectorized")), topic="slots"
+    )
     assert text.startswith("Training several trials at once does not pay at batch 32: 1,040")
 
 
 def test_fit_is_not_what_packing_is_measured_against():
     assert (
         said(
-            run(measurement(32, 1.0, plan="fit"), measurement(32, 9.0, 4, "stacked")), topic="slots"
+            run(measurement(32, 1.0, plan="fit"), measurement(32, 9.0, 4, "vectorized")),
+            topic="slots",
         )
         == ""
     )
@@ -142,7 +145,7 @@ def test_devices_without_a_batch_size_in_common():
 
 
 def test_backends_are_compared_by_what_both_have():
-    jax = run(measurement(32, 9000.0, 16, "stacked"), measurement(32, 1000.0, plan="fit"))
+    jax = run(measurement(32, 9000.0, 16, "vectorized"), measurement(32, 1000.0, plan="fit"))
     tensorflow = run(measurement(32, 2000.0, plan="fit"), backend="tensorflow")
     assert said(jax, tensorflow, topic="backends") == (
         "cpu tensorflow is faster than cpu at every batch size measured: 2.0 times at batch 32."
@@ -153,8 +156,8 @@ def test_scaling_over_devices():
     text = said(
         run(
             measurement(32, 1000.0),
-            measurement(32, 6000.0, 8, "stacked", trial_devices=8),
-            measurement(32, 2000.0, 1, "stacked", data_devices=8),
+            measurement(32, 6000.0, 8, "vectorized", trial_devices=8),
+            measurement(32, 2000.0, 1, "vectorized", data_devices=8),
         ),
         topic="scaling",
     )
@@ -168,11 +171,11 @@ def test_what_does_not_fit_is_said():
     text = said(
         run(
             measurement(32, 1.0),
-            Measurement(Config(512, 16, "stacked"), "failed", "no", fits=False),
+            Measurement(Config(512, 16, "vectorized"), "failed", "no", fits=False),
         ),
         topic="memory",
     )
-    assert text == "Batch 512, stacked, 16 trials at once, does not fit into the memory."
+    assert text == "Batch 512, vectorized, 16 trials at once, does not fit into the memory."
 
 
 def test_each_device_is_named_where_there_are_several():
@@ -187,9 +190,12 @@ def test_each_device_is_named_where_there_are_several():
         (Config(32), "sequential, one trial"),
         (Config(32, plan="fit"), "Keras' fit"),
         (Config(32, 1, "sequential", lanes=2), "sequential, 2 trials at once"),
-        (Config(32, 8, "stacked", lanes=2), "stacked, 2 x 8 trials at once"),
-        (Config(32, 8, "stacked", 1, 8), "stacked, 8 trials at once over 8 devices"),
-        (Config(32, 1, "stacked", 1, 1, 4), "stacked, one trial, each batch split over 4 devices"),
+        (Config(32, 8, "vectorized", lanes=2), "vectorized, 2 x 8 trials at once"),
+        (Config(32, 8, "vectorized", 1, 8), "vectorized, 8 trials at once over 8 devices"),
+        (
+            Config(32, 1, "vectorized", 1, 1, 4),
+            "vectorized, one trial, each batch split over 4 devices",
+        ),
     ],
 )
 def test_ways_have_names(config, text):

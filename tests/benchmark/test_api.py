@@ -60,10 +60,10 @@ def result(short):
         Y,
         validation_data=toys.data(8),
         batch_sizes=[8],
-        slots=[2],
+        parallel_trials=[2],
         hparams={"lr": 0.02},
-        budget=None,
-        notes=notes.append,
+        measure_for=None,
+        on_note=notes.append,
     )
     return found, notes
 
@@ -71,7 +71,7 @@ def result(short):
 def test_every_cell_is_measured_or_left_out_for_a_reason(result):
     (found,) = result[0].runs
     ways = {(c.config.batch_size, c.config.plan, c.config.slots) for c in found.cells}
-    assert {(8, "sequential", 1), (8, "stacked", 1), (8, "stacked", 2)} <= ways
+    assert {(8, "sequential", 1), (8, "vectorized", 1), (8, "vectorized", 2)} <= ways
     assert sum(plan == "fit" for _, plan, _ in ways) == 1
     for measurement in found.cells:
         assert (measurement.state == "measured") is (measurement.reason is None)
@@ -137,34 +137,40 @@ def test_a_file_that_is_no_result_is_refused(tmp_path):
         ({"batch_sizes": [0]}, "batch_sizes: 0 is not a positive whole number"),
         ({"batch_sizes": []}, "batch_sizes: there is none"),
         ({"batch_sizes": 32}, "batch_sizes: 32 is no list"),
-        ({"slots": "auto"}, "slots: 'auto' is no list"),
-        ({"slots": []}, "slots: there is none"),
-        ({"slots": [1, "many"]}, "slots: 'many' is not a positive whole number"),
-        ({"budget": 0}, "budget: 0 is not a number of seconds above 0"),
-        ({"budget": "5m"}, "budget: '5m' is not a number of seconds"),
+        ({"parallel_trials": "auto"}, "parallel_trials: 'auto' is no list"),
+        ({"parallel_trials": []}, "parallel_trials: there is none"),
+        (
+            {"parallel_trials": [1, "many"]},
+            "parallel_trials: 'many' is not a positive whole number",
+        ),
+        ({"measure_for": 0}, "measure_for: 0 is not a number of seconds above 0"),
+        ({"measure_for": "5m"}, "measure_for: '5m' is not a number of seconds"),
         ({"hparams": {"units": 3}}, "hparams: 'units' is no hyperparameter of this model"),
         ({"precision": "int4"}, "precision: 'int4' is not one of"),
         ({"mesh": 0}, "mesh: 0 is not a positive whole number"),
-        ({"plan_trials": 0}, "plan_trials: 0 is not a positive whole number"),
-        ({"plan_trials": 3, "plan_epochs": 0}, "plan_epochs: 0 is not"),
-        ({"plan_trials": 3, "plan_batch_size": 99}, "plan_batch_size: 99 is above the 40"),
-        ({"plan_trials": 3, "plan_pruner": "ax"}, "pruner: 'ax'"),
+        ({"predict_trials": 0}, "predict_trials: 0 is not a positive whole number"),
+        ({"predict_trials": 3, "predict_epochs": 0}, "predict_epochs: 0 is not"),
+        ({"predict_trials": 3, "predict_batch_size": 99}, "predict_batch_size: 99 is above the 40"),
+        ({"predict_trials": 3, "predict_pruner": "ax"}, "pruner: 'ax'"),
         ({"quota": "gpu=30h"}, "quota: it is about a planned search"),
-        ({"plan_pruner": "rubbish"}, "plan_pruner: it is about a planned search"),
-        ({"plan_trials": 10**9 + 1}, "plan_trials: it is above 1,000,000,000; plan a smaller"),
-        ({"workers": 8}, "workers: it is about a planned search; give plan_trials too"),
-        ({"plan_trials": 3, "workers": 0}, "workers: 0 is not a positive whole number"),
-        ({"plan_trials": 3, "workers": 2, "executor": "fit"}, "workers: .* leave out workers"),
-        ({"plan_trials": 3, "quota": "npu=1h"}, "quota: 'npu' is not one of"),
+        ({"predict_pruner": "rubbish"}, "predict_pruner: it is about a planned search"),
+        (
+            {"predict_trials": 10**9 + 1},
+            "predict_trials: it is above 1,000,000,000; plan a smaller",
+        ),
+        ({"workers": 8}, "workers: it is about a planned search; give predict_trials too"),
+        ({"predict_trials": 3, "workers": 0}, "workers: 0 is not a positive whole number"),
+        ({"predict_trials": 3, "workers": 2, "executor": "fit"}, "workers: .* leave out workers"),
+        ({"predict_trials": 3, "quota": "npu=1h"}, "quota: 'npu' is not one of"),
         ({"executor": "local"}, "executor: 'local' is not one of auto, fit"),
         ({"x": iter([1])}, "x: x is a list_iterator, and arrays are measured only"),
         ({"validation_data": iter([1])}, "validation_data: pass"),
         ({"epochs": 2}, "epochs: accuracy is compared on validation data"),
         ({"epochs": 0}, "epochs: 0 is not a positive whole number"),
         ({"scale_lr": "linear"}, "scale_lr: it is about trials that are trained"),
-        ({"target": 0.9}, "target: it is about trials that are trained"),
+        ({"target_value": 0.9}, "target_value: it is about trials that are trained"),
         ({"scale_lr": "cubic"}, "scale_lr: 'cubic' is not one of none, linear, sqrt"),
-        ({"target": "high"}, "target: 'high' is not a number"),
+        ({"target_value": "high"}, "target_value: 'high' is not a number"),
     ],
 )
 def test_bad_input(arguments, message):
@@ -219,8 +225,12 @@ def test_several_devices_are_compared_with_one():
 
 def test_a_budget_that_does_not_suffice_is_said():
     # After building and tracing it is used up.
-    with pytest.raises(UsageError, match=r"budget: 1e-06 s do not suffice for one cell: .*60 s"):
-        paceline.bench(toys.dense, X, Y, batch_sizes=[8], budget=1e-6, notes=lambda text: None)
+    with pytest.raises(
+        UsageError, match=r"measure_for: 1e-06 s do not suffice for one cell: .*60 s"
+    ):
+        paceline.bench(
+            toys.dense, X, Y, batch_sizes=[8], measure_for=1e-6, on_note=lambda text: None
+        )
 
 
 class Moved:
@@ -298,7 +308,7 @@ def test_curves_come_before_the_cells_that_say_least(measured, monkeypatch):
     monkeypatch.setattr(runner_module, "train_curve", train_curve)
 
     def found_cells():
-        return [c for c in made[0].cells if c.config.plan in ("stacked", "mapped")]
+        return [c for c in made[0].cells if c.config.plan in ("vectorized", "looped")]
 
     found = measured(1.0, epochs=5, scale_lr="linear")
     assert [(size, epochs, scale) for size, epochs, scale, _, _ in order] == [
@@ -351,7 +361,7 @@ def test_a_peak_that_is_too_low_is_probed_again(measured, monkeypatch, again, sh
 
 def test_a_search_of_long_epochs_is_predicted_from_steps(measured, monkeypatch):
     monkeypatch.setattr(runner_module, "run_pilot", lambda *_: None)
-    usual = Config(0, 4, "stacked", lanes=2)
+    usual = Config(0, 4, "vectorized", lanes=2)
     monkeypatch.setattr(runner_module.Runner, "_usual", lambda self, size: usual)
     found = measured(0.0, search=PlannedSearch(16, 3))
     # A step of the fake takes 1 ms for each example: 8 trials' epochs of 40 examples.
@@ -392,7 +402,7 @@ def test_a_model_that_fails_on_one_batch_size_is_measured_on_the_others(measured
 
 
 def test_what_a_search_does_may_depend_on_the_batch_size(measured, monkeypatch):
-    ways = {8: Config(0, 4, "stacked", lanes=2), 20: Config(0, 1, "stacked", lanes=2)}
+    ways = {8: Config(0, 4, "vectorized", lanes=2), 20: Config(0, 1, "vectorized", lanes=2)}
     monkeypatch.setattr(runner_module.Runner, "_usual", lambda self, size: ways[size])
     measurements = measured(0.0).cells
     usual = {c.config.batch_size: c.config.way for c in measurements if c.config.usual}
@@ -400,7 +410,7 @@ def test_what_a_search_does_may_depend_on_the_batch_size(measured, monkeypatch):
 
 
 def test_what_a_search_does_is_not_measured_twice(measured, monkeypatch):
-    ways = {8: Config(0, 4, "stacked", lanes=2), 20: Config(0)}
+    ways = {8: Config(0, 4, "vectorized", lanes=2), 20: Config(0)}
     monkeypatch.setattr(runner_module.Runner, "_usual", lambda self, size: ways[size])
     measurements = measured(0.0).cells
     at_20 = [c.config for c in measurements if c.config.batch_size == 20]
@@ -429,7 +439,7 @@ def test_a_model_that_cannot_be_packed_is_measured_in_fit(monkeypatch):
 
     monkeypatch.setattr(runner_module, "measure_fit", fit)
     found = paceline.bench(
-        lambda hp: toys.softmax(run_eagerly=True), X, Y, batch_sizes=[8, 20], notes=lambda text: 0
+        lambda hp: toys.softmax(run_eagerly=True), X, Y, batch_sizes=[8, 20], on_note=lambda text: 0
     )
     (only,) = found.runs
     assert [(c.config.batch_size, c.config.plan) for c in only.cells] == [(8, "fit"), (20, "fit")]

@@ -70,18 +70,18 @@ def test_a_population_has_two_members_and_an_exchange_at_least() -> None:
     assert short.epochs == 6 and short.n_trials >= 2
     large = choose(COSTS, 14.0, 6, whole, fewest=20)
     assert large.n_trials == 20 and "a population of 20 of 6 epochs may take" in large.text
-    assert choose(None, 14.0, 6, whole, fewest=2, max_epochs_total=30).n_trials == 5
+    assert choose(None, 14.0, 6, whole, fewest=2, max_total_epochs=30).n_trials == 5
 
 
 @pytest.mark.parametrize(("total", "epochs"), [(8, 8), (100_000, MOST_EPOCHS)])
 def test_no_more_epochs_than_all_trials_may_train(total: int, epochs: int) -> None:
-    plan = choose(COSTS, 100_000.0, None, whole, max_epochs_total=total)
+    plan = choose(COSTS, 100_000.0, None, whole, max_total_epochs=total)
     assert plan.epochs == epochs and plan.n_trials > 10_000
 
 
 @pytest.mark.parametrize(("total", "epochs"), [(13, None), (60, None), (90, 12)])
 def test_all_members_of_a_population_train_within_the_total(total: int, epochs: int | None) -> None:
-    plan = choose(COSTS, 1_500.0, epochs, whole, least=6, fewest=2, max_epochs_total=total)
+    plan = choose(COSTS, 1_500.0, epochs, whole, least=6, fewest=2, max_total_epochs=total)
     assert plan.epochs >= 6 and plan.n_trials >= 2
     assert total - plan.epochs < plan.epochs * plan.n_trials <= total
 
@@ -98,8 +98,8 @@ def test_more_epochs_than_all_may_train_are_refused_before_anything_is_measured(
     fresh_folder, monkeypatch, pruner: str | None, epochs: int | None, said: str
 ) -> None:
     monkeypatch.setattr(budget, "run_pilot", None)
-    with pytest.raises(UsageError, match=f"max_epochs_total: {said} trains more; raise it"):
-        planned(100.0, pruner=pruner, epochs=epochs, max_epochs_total=15)
+    with pytest.raises(UsageError, match=f"max_total_epochs: {said} trains more; raise it"):
+        planned(100.0, pruner=pruner, epochs=epochs, max_total_epochs=15)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_the_beginning_of_a_population_is_measured_with_an_exchange(
     monkeypatch.setattr(budget, "run_pilot", run_pilot)
     plan = planned(14.0 if pruner == "pbt" else 100.0, pruner=pruner, epochs=epochs)
     assert asked[0][2] == tried and asked[0][5] == pruner
-    assert paceline.PBT(int(pruner[4:] or 5)).exchanges(plan.epochs)
+    assert paceline.PBT(int(pruner[4:] or 5)).perturbations(plan.epochs)
 
 
 @pytest.mark.parametrize(("slots", "n_measured"), [("auto", 64), (1, 64), (100, 100)])
@@ -137,7 +137,13 @@ def test_the_beginning_is_measured_as_the_search_will_train(
             return {}
 
     monkeypatch.setattr("paceline.tuner.tuner.Tuner", Tuner)
-    how = {"slots": slots, "plan": "mapped", "widths": "apart", "mesh": 2, "executor": "fit"}
+    how = {
+        "parallel_trials": slots,
+        "plan": "looped",
+        "share_widths": False,
+        "mesh": 2,
+        "executor": "fit",
+    }
     how["constraints"] = {"params": ("<=", 50)}
     assert planned(100.0, **how).n_trials == FEW
     assert {name: made[0][name] for name in how} == how
@@ -148,7 +154,7 @@ def test_epochs_without_an_exchange_are_refused_before_anything_is_measured(
     fresh_folder, monkeypatch
 ) -> None:
     monkeypatch.setattr(budget, "run_pilot", None)
-    with pytest.raises(UsageError, match="pbt exchanges trials every 5 epochs .* trials have 4"):
+    with pytest.raises(UsageError, match="pbt perturbs trials every 5 epochs .* trials have 4"):
         planned(100.0, pruner="pbt", epochs=4)
 
 

@@ -8,7 +8,7 @@ from bench_records import measurement
 from paceline.benchmark.measure.grid import configs, outside_in, pointless
 from paceline.benchmark.records import Config, Measurement
 
-USUAL = Config(0, 8, "stacked", lanes=2)
+USUAL = Config(0, 8, "vectorized", lanes=2)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_one_trial_the_usual_way_and_fit_come_first():
     found = configs([32, 128, 1024], [1, 4, 16], USUAL)
     assert [(s.batch_size, s.plan, s.at_once) for s in found[:3]] == [
         (128, "sequential", 1),
-        (128, "stacked", 16),
+        (128, "vectorized", 16),
         (128, "fit", 1),
     ]
     assert [s.usual for s in found[:3]] == [False, True, False]
@@ -42,11 +42,11 @@ def test_every_way_stands_once_at_every_batch_size():
     assert len(found) == 2 * len(ways)
     assert {(s.plan, s.slots, s.lanes) for s in found} == {
         ("sequential", 1, 1),
-        ("stacked", 8, 2),
+        ("vectorized", 8, 2),
         ("fit", 1, 1),
-        ("stacked", 1, 1),
-        ("stacked", 4, 1),
-        ("mapped", 4, 1),
+        ("vectorized", 1, 1),
+        ("vectorized", 4, 1),
+        ("looped", 4, 1),
     }
 
 
@@ -74,34 +74,34 @@ SINGLE = measurement(128, 1000.0)
     [
         # hopeless at one batch size: not tried at another
         (
-            Config(32, 4, "mapped"),
-            [SINGLE, measurement(128, 300.0, 4, "mapped")],
+            Config(32, 4, "looped"),
+            [SINGLE, measurement(128, 300.0, 4, "looped")],
             "3.3 times slower",
         ),
-        (Config(32, 4, "mapped"), [SINGLE, measurement(128, 400.0, 4, "mapped")], None),
+        (Config(32, 4, "looped"), [SINGLE, measurement(128, 400.0, 4, "looped")], None),
         # hopeless with 4 slots: not tried with 16
         (
-            Config(128, 16, "stacked"),
-            [SINGLE, measurement(128, 100.0, 4, "stacked")],
+            Config(128, 16, "vectorized"),
+            [SINGLE, measurement(128, 100.0, 4, "vectorized")],
             "slots is 10.0 times",
         ),
         # one slot says nothing of more
-        (Config(128, 16, "stacked"), [SINGLE, measurement(128, 100.0, 1, "stacked")], None),
+        (Config(128, 16, "vectorized"), [SINGLE, measurement(128, 100.0, 1, "vectorized")], None),
         # another plan's fault
-        (Config(128, 16, "stacked"), [SINGLE, measurement(128, 100.0, 4, "mapped")], None),
+        (Config(128, 16, "vectorized"), [SINGLE, measurement(128, 100.0, 4, "looped")], None),
         # what does not fit does not fit with more
         (
-            Config(256, 4, "stacked"),
-            [Measurement(Config(128, 4, "stacked"), "failed", "no", fits=False)],
+            Config(256, 4, "vectorized"),
+            [Measurement(Config(128, 4, "vectorized"), "failed", "no", fits=False)],
             "does not fit",
         ),
         (
-            Config(64, 4, "stacked"),
-            [Measurement(Config(128, 4, "stacked"), "failed", "no", fits=False)],
+            Config(64, 4, "vectorized"),
+            [Measurement(Config(128, 4, "vectorized"), "failed", "no", fits=False)],
             None,
         ),
         # one trial alone is what the others are compared with: always measured
-        (Config(32), [measurement(128, 1000.0, 4, "stacked"), measurement(128, 10.0)], None),
+        (Config(32), [measurement(128, 1000.0, 4, "vectorized"), measurement(128, 10.0)], None),
     ],
 )
 def test_what_cannot_matter_is_left_out(config, done, why):

@@ -18,7 +18,7 @@ from paceline.benchmark.tell.html import page
 
 RUN = run(
     measurement(32, 1000.0),
-    measurement(32, 4000.0, 8, "stacked"),
+    measurement(32, 4000.0, 8, "vectorized"),
     measurement(128, 2000.0),
     measurement(128, 500.0, plan="fit"),
     Measurement(Config(64), "failed", "ValueError: <no>"),
@@ -147,7 +147,7 @@ def test_a_target_is_marked_and_within_the_picture():
 
 
 def test_everything_that_is_known_is_said(text):
-    assert "Fastest: batch 32, stacked, 8 trials at once" in text
+    assert "Fastest: batch 32, vectorized, 8 trials at once" in text
     assert "3.00 s (75%) compiling" in text
     assert "It takes 5 minutes." in text
     assert "jax 0.10.2, keras 3.15.1; 2026-11-21 20:00" in text

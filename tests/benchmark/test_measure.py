@@ -26,10 +26,10 @@ def measurements():
     with nothing_cached():
         for config in (
             Config(8),
-            Config(8, 2, "stacked"),
-            Config(8, 2, "mapped", lanes=2),
-            Config(8, 8, "stacked", 1, 8),
-            Config(8, 1, "stacked", 1, 1, 8),
+            Config(8, 2, "vectorized"),
+            Config(8, 2, "looped", lanes=2),
+            Config(8, 8, "vectorized", 1, 8),
+            Config(8, 1, "vectorized", 1, 1, 8),
         ):
             found[config] = measure(model, config, patience=0.02)
     return found
@@ -72,7 +72,7 @@ def test_what_is_compiled_is_compiled_afresh(monkeypatch):
     assert jax.config.jax_enable_compilation_cache
 
 
-@pytest.mark.parametrize("config", [Config(8), Config(8, 2, "stacked", lanes=2)])
+@pytest.mark.parametrize("config", [Config(8), Config(8, 2, "vectorized", lanes=2)])
 def test_so_many_steps_are_done_in_every_slot(config):
     traced = (model := subject()).traced(8)
     program = measure_module._compile(traced, config, layout_of(config))

@@ -25,9 +25,9 @@ def saved(tmp_path):
 
 def test_results_of_two_machines(saved):
     notes: list[str] = []
-    found = merge([saved(CPU), saved(GPU, target=0.9)], notes.append)
+    found = merge([saved(CPU), saved(GPU, target_value=0.9)], notes.append)
     assert found.runs == [CPU, GPU]
-    assert found.target == 0.9
+    assert found.target_value == 0.9
     assert notes == []
     assert any("gpu is faster than cpu" in each.text for each in found.advice)
 
@@ -54,12 +54,12 @@ def test_other_models_are_not_compared(saved, other, message):
 def test_of_different_targets_and_plans_nothing_is_said(saved):
     notes: list[str] = []
     plan = PlannedSearch(10, 10)
-    one = saved(CPU, target=0.9, plan=plan)
+    one = saved(CPU, target_value=0.9, plan=plan)
     assert merge([one, saved(GPU)], notes.append).plan == plan
-    assert merge([one, saved(GPU, target=0.9, plan=plan)], notes.append).target == 0.9
+    assert merge([one, saved(GPU, target_value=0.9, plan=plan)], notes.append).target_value == 0.9
     assert notes == []
-    found = merge([one, saved(GPU, target=0.2, plan=PlannedSearch(500, 50))], notes.append)
-    assert (found.target, found.plan) == (None, None)
+    found = merge([one, saved(GPU, target_value=0.2, plan=PlannedSearch(500, 50))], notes.append)
+    assert (found.target_value, found.plan) == (None, None)
     assert notes == [
         "the results are of different targets, so that nothing is said of them",
         "the results are of different planned searches, so that nothing is said of them",

@@ -16,7 +16,7 @@ from paceline.benchmark.measure.subject import Subject
 from paceline.benchmark.records import PlannedSearch
 from paceline.benchmark.tell.result import Bench
 from paceline.data.arrays import prepare
-from paceline.pack.plan import StackedProgram
+from paceline.pack.plan import VectorizedProgram
 from paceline.report.forecast import Pace, predict
 from paceline.report.progress import Progress
 
@@ -159,7 +159,7 @@ def test_a_compile_that_takes_long_does_not_hold_the_pilot(monkeypatch):
         compiling.set()
         return ended.is_set()
 
-    monkeypatch.setattr(StackedProgram, "ready", ready)
+    monkeypatch.setattr(VectorizedProgram, "ready", ready)
     assert rehearsed(left=lambda: -1.0 if compiling.is_set() else 9.0) is None
     assert not ended.is_set()
 

@@ -24,7 +24,7 @@ from paceline.report import formats
 
 def test_a_run_comes_back_as_it_was():
     run = bench_records.run(
-        bench_records.measurement(32, 1000.0, 8, "stacked", lanes=2, flops=1e6, fits=True),
+        bench_records.measurement(32, 1000.0, 8, "vectorized", lanes=2, flops=1e6, fits=True),
         Measurement(Config(64), "failed", "ValueError: no"),
         first_epoch=bench_records.FIRST_EPOCH,
         curves=[Curve(32, "val_accuracy", "maximize", [0.5, 0.75], [1.0, 2.0])],
@@ -36,7 +36,7 @@ def test_a_run_comes_back_as_it_was():
 
 def test_what_follows_of_a_cell_stands_beside_it():
     (record,) = to_json(
-        [bench_records.run(bench_records.measurement(50, 2000.0, 4, "stacked", lanes=2))]
+        [bench_records.run(bench_records.measurement(50, 2000.0, 4, "vectorized", lanes=2))]
     )
     (measurement,) = record["cells"]
     assert (measurement["examples_per_second"], measurement["at_once"]) == (2000.0, 8)
@@ -49,7 +49,7 @@ def test_numbers_of_numpy_are_numbers():
 
 
 def test_a_round_is_of_all_trials_at_once():
-    measurement = bench_records.measurement(32, 6400.0, 8, "stacked", lanes=2)
+    measurement = bench_records.measurement(32, 6400.0, 8, "vectorized", lanes=2)
     assert measurement.step == pytest.approx(0.08)  # 512 examples
 
 

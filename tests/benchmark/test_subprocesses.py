@@ -88,7 +88,7 @@ class Started:
         self.now = None
 
 
-CPU = Bench([run(measurement(32, 1000.0))], target=0.9, plan=PlannedSearch(8, 2))
+CPU = Bench([run(measurement(32, 1000.0))], target_value=0.9, plan=PlannedSearch(8, 2))
 GPU = Bench([run(measurement(32, 3000.0), platform="gpu")])
 WHERE = [Place("cpu", "jax"), Place("gpu", "jax")]
 
@@ -97,8 +97,16 @@ def test_results_are_put_together():
     started, notes = Started(CPU, GPU), []
     found = measure(WHERE, ["a.py", "--seed", "1"], 60.0, notes.append, started)
     assert found.runs == CPU.runs + GPU.runs
-    assert (found.target, found.plan) == (0.9, PlannedSearch(8, 2))
-    assert started.commands[0][3:-1] == ["bench", "a.py", "--seed", "1", "--budget", "30.000", "-o"]
+    assert (found.target_value, found.plan) == (0.9, PlannedSearch(8, 2))
+    assert started.commands[0][3:-1] == [
+        "bench",
+        "a.py",
+        "--seed",
+        "1",
+        "--measure-for",
+        "30.000",
+        "-o",
+    ]
     assert [env["JAX_PLATFORMS"] for env in started.environments] == ["cpu", "cuda"]
     assert notes == ["measuring on cpu, jax", "measuring on gpu, jax"]
 
@@ -129,7 +137,7 @@ def test_an_interrupt_of_a_process_that_hangs_ends_it():
 
 
 def test_words_for_one_place():
-    words = ["bench", "a.py", "--devices", "cpu,gpu", "--budget=5m", "-o", "b.html", "--json"]
+    words = ["bench", "a.py", "--devices", "cpu,gpu", "--measure-for=5m", "-o", "b.html", "--json"]
     assert without_ours([*words, "--seed", "3", "--keras-backends", "jax"]) == [
         "a.py",
         "--seed",
@@ -167,7 +175,7 @@ def test_a_real_process(child_environment, fresh_folder):
                 "--devices",
                 "cpu,tpu",
             ),
-            *("--batch-sizes", "32", "--slots", "1", "--executor", "fit", "--json"),
+            *("--batch-sizes", "32", "--parallel-trials", "1", "--executor", "fit", "--json"),
         ],
         env=child_environment,
         check=False,

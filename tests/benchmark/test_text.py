@@ -15,11 +15,11 @@ RUN = run(
     measurement(
         32, 1000.0, build=0.02, trace=0.1, first=0.5, flops=1e6, peak_share=0.05, memory=2e6
     ),
-    measurement(32, 8000.0, 8, "stacked", lanes=2, usual=True, spread=0.03, fits=True),
-    measurement(1024, 9000.0, 4, "mapped"),
+    measurement(32, 8000.0, 8, "vectorized", lanes=2, usual=True, spread=0.03, fits=True),
+    measurement(1024, 9000.0, 4, "looped"),
     Measurement(Config(64), "failed", "ValueError: no"),
-    Measurement(Config(64, 4, "stacked"), "skipped", "the budget is used up"),
-    Measurement(Config(128, 4, "stacked"), "skipped", "the budget is used up"),
+    Measurement(Config(64, 4, "vectorized"), "skipped", "the budget is used up"),
+    Measurement(Config(128, 4, "vectorized"), "skipped", "the budget is used up"),
     device=Device("cpu", "A chip", cores=4, memory=2**34, peak_flops=5.9e10, peak_bytes=2e9),
     first_epoch=bench_records.FIRST_EPOCH,
     notes=["the data are small"],
@@ -43,14 +43,14 @@ def test_it_says_what_was_measured_where_and_when():
 
 
 def test_the_winner_is_marked():
-    marked = [line for line in text(RUN).splitlines() if line.startswith("*") and "mapped" in line]
+    marked = [line for line in text(RUN).splitlines() if line.startswith("*") and "looped" in line]
     assert len(marked) == 1
-    assert marked[0].split()[:4] == ["*", "1,024", "4", "mapped"]
+    assert marked[0].split()[:4] == ["*", "1,024", "4", "looped"]
 
 
 def test_a_row_has_its_numbers():
     (row,) = [line.split() for line in text(RUN).splitlines() if "2x8" in line]
-    assert row[:3] == ["32", "2x8", "stacked"]
+    assert row[:3] == ["32", "2x8", "vectorized"]
     assert row[row.index("ms") - 1 : row.index("ms") + 3] == ["64.0", "ms", "3%", "8,000"]
     (row,) = [line for line in text(RUN).splitlines() if " sequential" in line and "1,000" in line]
     assert "20.0 ms" in row and "0.10 s" in row and "0.50 s" in row and "2.00 MB" in row
@@ -60,7 +60,8 @@ def test_what_was_not_measured_is_there_with_its_reason():
     found = " ".join(text(RUN).split())
     assert "Failed: sequential, one trial (batch 64): ValueError: no." in found
     assert (
-        "Not measured: stacked, 4 trials at once (batch 64, 128): the budget is used up." in found
+        "Not measured: vectorized, 4 trials at once (batch 64, 128): the budget is used up."
+        in found
     )
 
 

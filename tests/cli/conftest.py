@@ -80,8 +80,8 @@ class FakeTuner:
 
     def search(self, **call: Any) -> None:
         self.call = call
-        self.arguments["notes"]("a note of the tuner")
-        self.arguments["progress"](
+        self.arguments["on_note"]("a note of the tuner")
+        self.arguments["on_progress"](
             Progress("s", "done", 32, 32, 0, 0, 0, 320, 1.0, 320.0, None, "val_accuracy")
         )
         if self.raises is not None:

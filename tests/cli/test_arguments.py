@@ -33,7 +33,7 @@ def test_counts_below_one_name_their_option():
 def test_slots_are_a_number_or_auto():
     assert arguments.slot_count("auto") == "auto"
     assert arguments.slot_count("6") == 6
-    with pytest.raises(UsageError, match="--slots '0'"):
+    with pytest.raises(UsageError, match="--parallel-trials '0'"):
         arguments.slot_count("0")
 
 

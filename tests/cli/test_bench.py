@@ -29,32 +29,62 @@ def measured(monkeypatch, user_modules) -> dict[str, Any]:
 
 def test_words_become_arguments(paceline, measured, model):
     done = paceline(
-        *("bench", "model.py", "--batch-sizes", "8,16", "--slots", "1,4,auto", "--budget", "2m"),
+        *(
+            "bench",
+            "model.py",
+            "--batch-sizes",
+            "8,16",
+            "--parallel-trials",
+            "1,4,auto",
+            "--measure-for",
+            "2m",
+        ),
         *("--hparams", "lr=0.01", "--hparams", "units=3", "--hparams", "name=relu"),
         *("--hparams", "flag=true", "--precision", "bfloat16", "--seed", "5", "--executor", "fit"),
-        *("--fit", "--mesh", "2", "--plan-trials", "8", "--plan-epochs", "4", "--quota", "gpu=1h"),
-        *("--plan-batch-size", "8", "--plan-pruner", "asha", "--workers", "8"),
-        *("--epochs", "3", "--scale-lr", "sqrt", "--target", "0.9", "--objective", "val_loss"),
+        *(
+            "--fit",
+            "--mesh",
+            "2",
+            "--predict-trials",
+            "8",
+            "--predict-epochs",
+            "4",
+            "--quota",
+            "gpu=1h",
+        ),
+        *("--predict-batch-size", "8", "--predict-pruner", "asha", "--workers", "8"),
+        *(
+            "--epochs",
+            "3",
+            "--scale-lr",
+            "sqrt",
+            "--target-value",
+            "0.9",
+            "--objective",
+            "val_loss",
+        ),
     )
     assert done.code == 0, done.err
-    assert {name: measured[name] for name in ("batch_sizes", "slots", "budget", "seed")} == {
+    assert {
+        name: measured[name] for name in ("batch_sizes", "parallel_trials", "measure_for", "seed")
+    } == {
         "batch_sizes": [8, 16],
-        "slots": [1, 4, "auto"],
-        "budget": 120.0,
+        "parallel_trials": [1, 4, "auto"],
+        "measure_for": 120.0,
         "seed": 5,
     }
     assert measured["hparams"] == {"lr": 0.01, "units": 3, "name": "relu", "flag": True}
     assert (measured["precision"], measured["executor"]) == ("bfloat16", "fit")
-    assert (measured["epochs"], measured["scale_lr"], measured["target"]) == (3, "sqrt", 0.9)
+    assert (measured["epochs"], measured["scale_lr"], measured["target_value"]) == (3, "sqrt", 0.9)
     assert measured["objective"] == "val_loss"
     assert (measured["fit"], measured["mesh"], measured["quota"]) == (True, 2, "gpu=1h")
     assert measured["workers"] == 8
-    plan = {name: value for name, value in measured.items() if name.startswith("plan_")}
+    plan = {name: value for name, value in measured.items() if name.startswith("predict_")}
     assert plan == {
-        "plan_trials": 8,
-        "plan_epochs": 4,
-        "plan_batch_size": 8,
-        "plan_pruner": "asha",
+        "predict_trials": 8,
+        "predict_epochs": 4,
+        "predict_batch_size": 8,
+        "predict_pruner": "asha",
     }
     assert measured["name"] == "model.py"
     assert measured["x"] == [1, 2]
@@ -62,10 +92,10 @@ def test_words_become_arguments(paceline, measured, model):
 
 
 def test_what_is_not_said_is_left_open(paceline, measured, model):
-    assert paceline("bench", "model.py", "--budget", "none").code == 0
+    assert paceline("bench", "model.py", "--measure-for", "none").code == 0
     assert measured["batch_sizes"] is None
-    assert measured["slots"] is None
-    assert measured["budget"] is None
+    assert measured["parallel_trials"] is None
+    assert measured["measure_for"] is None
 
 
 def test_a_table_for_people(paceline, measured, model):
@@ -132,8 +162,8 @@ def test_where_every_cell_failed_the_command_failed(paceline, measured, model):
     [
         (["--batch-sizes", "32,x"], "--batch-sizes '32,x': 'x' is no whole number"),
         (["--batch-sizes", "0"], "--batch-sizes '0': '0' is no whole number"),
-        (["--slots", "1,many"], "--slots 'many': 'many' is no whole number"),
-        (["--budget", "soon"], "--budget 'soon': give a time above 0"),
+        (["--parallel-trials", "1,many"], "--parallel-trials 'many': 'many' is no whole number"),
+        (["--measure-for", "soon"], "--measure-for 'soon': give a time above 0"),
         (["--hparams", "lr"], "--hparams 'lr': give NAME=VALUE"),
         (["-o", "a.txt"], "-o a.txt: give a name that ends in .html or .json"),
         (["-o", "none/a.json"], "-o none/a.json: the folder none does not exist"),
@@ -142,13 +172,19 @@ def test_where_every_cell_failed_the_command_failed(paceline, measured, model):
         (["--devices", "npu"], "--devices: 'npu' is not one of cpu, gpu, tpu"),
         (["--keras-backends", "theano"], "--keras-backends: 'theano' is not one of"),
         (["--mesh", "4,2"], "--mesh '4,2': give one number of devices, such as 4, or auto"),
-        (["--merge", "--plan-trials", "5"], "--plan-trials: --merge shows results as they were"),
+        (
+            ["--merge", "--predict-trials", "5"],
+            "--predict-trials: --merge shows results as they were",
+        ),
         (["--merge", "--quota", "gpu=1h"], "--quota: --merge shows results as they were"),
-        (["--merge", "--target", "0"], "--target: --merge shows results as they were"),
+        (["--merge", "--target-value", "0"], "--target-value: --merge shows results as they were"),
         (["--merge", "--hparams", "lr=1"], "--hparams: --merge shows results as they were"),
         (["--merge", "--seed", "3"], "--seed: --merge shows results as they were"),
-        (["--merge", "--budget", "none"], "--budget: --merge shows results as they were"),
-        (["--merge", "--plan-epochs", "5"], "--plan-epochs: --merge shows results as they were"),
+        (["--merge", "--measure-for", "none"], "--measure-for: --merge shows results as they were"),
+        (
+            ["--merge", "--predict-epochs", "5"],
+            "--predict-epochs: --merge shows results as they were",
+        ),
         (["--merge", "--executor", "fit"], "--executor: --merge shows results as they were"),
         (["--mesh", "x"], "--mesh 'x': 'x' is no whole number"),
         (["--epochs", "0"], "--epochs 0: give a whole number of at least 1"),

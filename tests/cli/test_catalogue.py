@@ -1,4 +1,4 @@
-"""``paceline studies``, ``rm``, ``--version`` and what a shell completes."""
+"""``paceline list``, ``delete``, ``--version`` and what a shell completes."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def test_the_version(paceline):
 def test_studies_are_listed_with_their_best(paceline):
     make("digits")
     make("other", values=())
-    head, _, first, second = paceline("studies").out.splitlines()
+    head, _, first, second = paceline("list").out.splitlines()
     columns = "study trials complete stopped early failed under way best search objective"
     assert head.split() == columns.split()
     assert first.split() == ["digits", "2", "2", "0", "0", "0", "0.7500", "-", "val_accuracy"]
     assert second.split() == ["other", "0", "0", "0", "0", "0", "-", "-", "val_accuracy"]
-    one, two = paceline("studies", "--json").json
+    one, two = paceline("list", "--json").json
     assert (one["study"], one["n_trials"], one["best"]["number"]) == ("digits", {"complete": 2}, 1)
     assert two["best"] is None
 
@@ -60,28 +60,28 @@ def test_it_is_said_whether_a_study_is_searched_or_paused(paceline):
     store = StudyStorage.of(None, "digits", Path("runs"))
     study = store.find("digits")
     assert study is not None
-    assert paceline("studies").out.splitlines()[2].split()[7] == "runs"
+    assert paceline("list").out.splitlines()[2].split()[7] == "runs"
     requests.ask(store, study, "pause")
-    assert paceline("studies").out.splitlines()[2].split()[7] == "paused"
-    (record,) = paceline("studies", "--json").json
+    assert paceline("list").out.splitlines()[2].split()[7] == "paused"
+    (record,) = paceline("list", "--json").json
     assert (record["searched"], record["paused"]) == (True, True)
     requests.ask(store, study, "continue")
     searched.close()
     worker.leave()
-    (record,) = paceline("studies", "--json").json
+    (record,) = paceline("list", "--json").json
     assert (record["searched"], record["paused"]) == (False, False)
     elsewhere = Heartbeats(store, study, "0" * 16)
     elsewhere.beat()
-    assert paceline("studies", "--json").json[0]["searched"] is None
+    assert paceline("list", "--json").json[0]["searched"] is None
 
 
 def test_studies_of_another_folder_and_of_a_storage_are_listed(paceline):
     make("digits")
     make("row", SQLITE)
     Path("runs").rename("old")
-    assert paceline("studies").out.startswith("no studies in runs; ")
-    assert "digits" in paceline("studies", "--directory", "old").out
-    listed = paceline("studies", "--storage", SQLITE).out
+    assert paceline("list").out.startswith("no studies in runs; ")
+    assert "digits" in paceline("list", "--directory", "old").out
+    listed = paceline("list", "--storage", SQLITE).out
     assert "row" in listed and "digits" not in listed
 
 
@@ -92,7 +92,7 @@ def test_a_study_that_cannot_be_read_is_no_end_of_the_list(paceline):
     Path("runs/m/journal.log").write_text("no json\n", encoding="utf-8")
     Path("runs/\x1b[31mred").mkdir()
     Path("runs/\x1b[31mred/journal.log").touch()
-    listed = paceline("studies")
+    listed = paceline("list")
     assert listed.code == 0
     assert "\na  " in listed.out and "\nz  " in listed.out
     assert "m cannot be read: storage " in listed.out
@@ -106,7 +106,7 @@ def test_a_study_is_removed_and_nothing_else(paceline):
     Path("precious/file").write_text("x", encoding="utf-8")
     Path("runs/digits/best").mkdir()
     Path("runs/digits/link").symlink_to(Path("precious").resolve())
-    done = paceline("rm", "digits", "--yes")
+    done = paceline("delete", "digits", "--yes")
     assert (done.code, done.out[:35]) == (0, "removed the folder runs/digits (1 f")
     assert os.listdir("runs") == ["digits2"]
     assert Path("precious/file").read_text(encoding="utf-8") == "x"
@@ -118,7 +118,7 @@ def test_a_study_is_removed_if_the_answer_is_yes(paceline, monkeypatch, answer, 
 
     make("digits")
     monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
-    done = paceline("rm", "digits")
+    done = paceline("delete", "digits")
     assert "Remove the folder runs/digits (1 file, " in done.err
     assert Path("runs/digits").exists() is not removed
     assert done.code == (0 if removed else 1)
@@ -129,7 +129,7 @@ def test_of_a_shared_storage_only_the_study_is_removed(paceline):
     make("one", SQLITE)
     make("two", SQLITE)
     Path("runs/one/best").mkdir(parents=True)
-    assert paceline("rm", "one", "--storage", SQLITE, "--yes").code == 0
+    assert paceline("delete", "one", "--storage", SQLITE, "--yes").code == 0
     assert optuna.study.get_all_study_names(SQLITE) == ["two"]
     assert not Path("runs/one").exists()
 
@@ -151,7 +151,7 @@ def test_what_is_not_removed_says_why(paceline, name, why):
     make("searched")
     Path("runs/linked").symlink_to("../elsewhere")
     with study_lock(Path("runs/searched")):
-        done = paceline("rm", name, "--yes")
+        done = paceline("delete", name, "--yes")
     assert done.code == 2
     assert why in done.err
     assert Path("up").exists() and Path("elsewhere").exists()
@@ -197,7 +197,7 @@ def test_names_of_studies_complete_without_loading_anything_heavy():
 def test_the_folder_of_a_study_of_the_same_name_in_its_journal_stays(paceline) -> None:
     make("s", SQLITE)
     make("s")
-    assert "the folder" not in paceline("rm", "s", "--storage", SQLITE, "--yes").out
+    assert "the folder" not in paceline("delete", "s", "--storage", SQLITE, "--yes").out
     assert len(Study("s").trials) == 2
     with pytest.raises(StudyError, match="it would be a new one, and runs/s holds a journal of"):
         Study("s", storage=SQLITE, worker=Worker(None, repr))

@@ -72,7 +72,7 @@ def test_a_cpu_says_its_cores_and_lanes(paceline, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(4), raising=False)
     out = paceline("devices").out
     assert ", 4 cores, " in out
-    assert "in 4 lanes, a pack of up to 8 slots in each: at most 32 trials at once" in out
+    assert "in 4 worker threads, a pack of up to 8 slots in each: at most 32 trials at once" in out
 
 
 def test_where_no_device_answers_it_is_wrong_input(paceline, monkeypatch):

@@ -12,20 +12,21 @@ from paceline.cli.app import app
 #: Command -> a digest of its help texts, and the names of its arguments and options.
 COMMANDS = {
     "search": (
-        "492c8218",
+        "baa02265",
         "model --data --trials --epochs --batch-size --objective --sampler --pruner --repeats "
-        "--folds --seed --timeout --deadline --budget --trial-timeout --target --stop-after "
-        "--max-epochs-total --enqueue --start-with-default --learn-from --study --fresh "
-        "--storage --slots --plan --widths --executor --mesh --precision --track --keep-best "
-        "--constraint --json --quiet",
+        "--folds --seed --timeout --deadline --budget --trial-timeout --target-value "
+        "--patience-trials --max-total-epochs --enqueue --enqueue-defaults --warm-start-from "
+        "--study --overwrite --storage --parallel-trials --plan --share-widths --executor "
+        "--mesh --precision --tracker --keep-best --constraint --json --quiet",
     ),
     "resume": (
-        "d2b13c12",
-        "study --trials --epochs --best --timeout --deadline --trial-timeout --target "
-        "--stop-after --max-epochs-total --storage --executor --track --json --quiet",
+        "b33ef41c",
+        "study --trials --epochs --continue-best --timeout --deadline --trial-timeout "
+        "--target-value --patience-trials --max-total-epochs --storage --executor --tracker --json "
+        "--quiet",
     ),
     "reproduce": ("e570d5cb", "study trial --storage --json --quiet"),
-    "best": ("4588ecb6", "study --storage --json"),
+    "best": ("49dada43", "study --storage --json"),
     "trials": (
         "78f128df",
         "study --storage --csv --json --where --sort --reverse --top --limit --all",
@@ -34,18 +35,19 @@ COMMANDS = {
     "dashboard": ("64e3c0d3", "study --storage --port --browser"),
     "export": ("199ccd16", "study --output --bundle --trial --storage"),
     "ensemble": ("91592e91", "study --models --output --storage --quiet"),
-    "studies": ("d781c5b8", "--directory --storage --json"),
-    "rm": ("92d590db", "study --yes --directory --storage"),
+    "list": ("d781c5b8", "--directory --storage --json"),
+    "delete": ("9f6ba26b", "study --yes --directory --storage"),
     "enqueue": ("bfabc355", "study values --storage"),
     "stop": ("b3171438", "study trial --storage"),
-    "pause": ("136dd840", "study --off --storage"),
+    "pause": ("edd123ec", "study --storage"),
+    "unpause": ("e0529949", "study --storage"),
     "repair": ("e89cdfe4", "study --storage --json"),
     "bench": (
-        "df5c22aa",
-        "files --data --batch-sizes --devices --keras-backends --mesh --slots --budget "
-        "--hparams --precision --epochs --objective --scale-lr --target --plan-trials "
-        "--plan-epochs --plan-batch-size --plan-pruner --workers --quota --merge --executor "
-        "--fit --seed --output --json --quiet",
+        "daaf0c6c",
+        "files --data --batch-sizes --devices --keras-backends --mesh --parallel-trials "
+        "--measure-for --hparams --precision --epochs --objective --scale-lr --target-value "
+        "--predict-trials --predict-epochs --predict-batch-size --predict-pruner --workers "
+        "--quota --merge --executor --fit --seed --output --json --quiet",
     ),
     "devices": ("e7d189c3", "--json"),
 }

@@ -46,7 +46,7 @@ def tried(study: str, capsys: Any) -> list[dict[str, Any]]:
 def test_a_search_learns_and_resume_goes_on_without_the_earlier_studies(capsys) -> None:
     for study, seed in (("first", "1"), ("second", "2")):
         assert command(*SEARCH, "--seed", seed, "--trials", "11", "--study", study) == 0
-    learn = ("--learn-from", "first", "--learn-from", "runs/second", "--trials")
+    learn = ("--warm-start-from", "first", "--warm-start-from", "runs/second", "--trials")
     capsys.readouterr()
     assert command(*SEARCH, *learn, "3", "--study", "beside") == 0
     said = "".join(capsys.readouterr())
@@ -70,11 +70,14 @@ def test_a_search_learns_and_resume_goes_on_without_the_earlier_studies(capsys) 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--learn-from", "gone"), "learn_from: there is no study 'gone' in"),
-        (("--learn-from", "../gone"), "'../gone' is no study's folder, no journal and no name of"),
-        (("--learn-from", "s"), "'s' is the study that is searched"),
-        (("--learn-from", ""), "names no study"),
-        (("--learn-from", "s", "--sampler", "random"), "does not learn from earlier studies"),
+        (("--warm-start-from", "gone"), "warm_start_from: there is no study 'gone' in"),
+        (
+            ("--warm-start-from", "../gone"),
+            "'../gone' is no study's folder, no journal and no name of",
+        ),
+        (("--warm-start-from", "s"), "'s' is the study that is searched"),
+        (("--warm-start-from", ""), "names no study"),
+        (("--warm-start-from", "s", "--sampler", "random"), "does not learn from earlier studies"),
     ],
 )
 def test_what_cannot_be_learnt_from_is_said_and_nothing_is_written(words, said, capsys) -> None:
@@ -86,7 +89,7 @@ def test_what_cannot_be_learnt_from_is_said_and_nothing_is_written(words, said, 
 def test_help_names_the_option_and_the_sampler(capsys) -> None:
     assert command("search", "--help") == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "--learn-from" in text and "cmaes" in text
+    assert "--warm-start-from" in text and "cmaes" in text
 
 
 @pytest.mark.slow

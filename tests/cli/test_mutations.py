@@ -54,7 +54,7 @@ def study(user_modules: None) -> bytes:
         "direction": "maximize",
         "sampler": "tpe",
         "seed": 3,
-        "slots": "auto",
+        "parallel_trials": "auto",
         "plan": "auto",
         "pruner": "asha:1:3",
         "precision": None,
@@ -85,7 +85,7 @@ def study(user_modules: None) -> bytes:
             logs = {"val_accuracy": value, "loss": float("nan")}
             found.updates.report(number, 1, logs, value, [value, value])
             found.writer.flush()
-            attrs = {"epochs": 1, "seconds": 0.25, "program": "a1b2", "plan": "stacked"}
+            attrs = {"epochs": 1, "seconds": 0.25, "program": "a1b2", "plan": "vectorized"}
             found.updates.finish(number, "complete", value=value, attrs=attrs)
         found.writer.flush()
     found.close()
@@ -103,7 +103,7 @@ def study(user_modules: None) -> bytes:
 def result() -> bytes:
     """A file of benchmark results that holds each kind of record."""
     cells = [
-        bench_records.measurement(size, 1000.0 * slots, slots, "stacked", usual=slots == 4)
+        bench_records.measurement(size, 1000.0 * slots, slots, "vectorized", usual=slots == 4)
         for size in (32, 64)
         for slots in (1, 4)
     ]
@@ -127,7 +127,7 @@ def result() -> bytes:
         notes=["a note"],
     )
     plan = PlannedSearch(32, 10, "asha:1:3", {"gpu": 3600.0, "session": 600.0})
-    Bench([run], target=0.7, plan=plan).save("bench.json")
+    Bench([run], target_value=0.7, plan=plan).save("bench.json")
     return Path("bench.json").read_bytes()
 
 
@@ -215,7 +215,7 @@ def test_a_changed_study_that_goes_on(run, study, monkeypatch, n):
     tally.finish("resume")
 
 
-def prepared(command: Any, view: Any, when_stuck: Any = None) -> tuple[Any, dict[str, Any]]:
+def prepared(command: Any, view: Any, on_hang: Any = None) -> tuple[Any, dict[str, Any]]:
     """As ``paceline resume`` prepares a tuner, which opens the study and trains nothing."""
     from paceline.cli import user_file
 

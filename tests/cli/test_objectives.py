@@ -34,7 +34,7 @@ FRONT = [1, 0, 3]
 
 @pytest.fixture
 def study() -> str:
-    """A study of five complete trials, three of them on the front, and one that failed."""
+    """A study of five complete trials, three of them on the Pareto front, and one that failed."""
     study = Study("sizes", direction=("maximize", "minimize"), seed=3)
     study.persist(META)
     for values in [*VALUES, None]:
@@ -54,7 +54,7 @@ def study() -> str:
 
 def test_best_prints_the_front(paceline: Callable[..., Any], study: str) -> None:
     lines = paceline("best", study).out.splitlines()
-    assert lines[0] == "Front: 3 trials that no other one is better than"
+    assert lines[0] == "Pareto front: 3 trials that no other one is better than"
     assert lines[1].split() == ["trial", "val_accuracy", "params"]
     assert [line.split()[:3] for line in lines[2:]] == [
         ["1", "0.7500", "1,000"],
@@ -74,7 +74,7 @@ def test_trials_have_a_column_for_each_objective(paceline: Callable[..., Any], s
     head, _, *rows = done.out.splitlines()
     assert head.split()[:4] == ["trial", "state", "val_accuracy", "params"]
     assert [row.split()[1] for row in rows if row.strip().startswith("*")][:3] == ["0", "1", "3"]
-    assert "* on the front: `paceline best sizes` lists it" in done.out
+    assert "* on the Pareto front: `paceline best sizes` lists it" in done.out
     records = paceline("trials", study, "--json").json
     assert records[1]["values"] == {"val_accuracy": 0.75, "params": 1000.0}
     assert records[1]["costs"] == {"params": 1000}
@@ -101,19 +101,19 @@ def test_trials_are_sorted_and_chosen_by_each_objective(
 
 
 def test_studies_says_how_long_the_front_is(paceline: Callable[..., Any], study: str) -> None:
-    assert paceline("studies").out.split("front of 3")[1].split() == [
+    assert paceline("list").out.split("Pareto front of 3")[1].split() == [
         "-",
         "val_accuracy,",
         "params",
     ]
-    (record,) = paceline("studies", "--json").json
-    assert (record["best"], record["front"]) == (None, FRONT)
+    (record,) = paceline("list", "--json").json
+    assert (record["best"], record["pareto_front"]) == (None, FRONT)
 
 
 def test_export_asks_for_a_trial_of_the_front(paceline: Callable[..., Any], study: str) -> None:
     done = paceline("export", study)
     assert done.code != 0
-    assert "choose one of the front: --trial 1 or 0 or 3" in done.err
+    assert "choose one on the Pareto front: --trial 1 or 0 or 3" in done.err
 
 
 @pytest.mark.slow
@@ -122,12 +122,12 @@ def test_a_search_from_its_beginning_to_a_file(paceline, user_modules) -> None:
     options = ["--objective", "val_accuracy", "--objective", "min:params", "--sampler", "nsga2:4"]
     done = paceline("search", "model.py", *options, "--epochs", "1", "--trials", "5", "--json")
     assert done.code == 0, done.err
-    front = done.json["front"]
+    front = done.json["pareto_front"]
     assert done.json["best"] is None
     assert done.json["objectives"] == ["val_accuracy", "params"]
     done = paceline("resume", "model", "--trials", "8", "--quiet")
     assert done.code == 0, done.err
-    assert "Front: " in done.out
+    assert "Pareto front: " in done.out
     number = paceline("best", "model", "--json").json[0]["number"]
     assert f"export model --trial {number}" in done.out
     done = paceline("export", "model", "--trial", str(number), "-o", "one.keras")

@@ -54,8 +54,8 @@ def test_resume_searches_with_a_further_population(paceline, user_modules) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--pruner", "pbt:0"], "PBT: every is 0"),
-        (["--pruner", "pbt", "--epochs", "4"], "pbt exchanges trials every 5 epochs"),
+        (["--pruner", "pbt:0"], "PBT: perturbation_interval is 0"),
+        (["--pruner", "pbt", "--epochs", "4"], "pbt perturbs trials every 5 epochs"),
         (["--pruner", "pbt:2", "--trials", "1"], "n_trials is the size of pbt's population"),
         (["--pruner", "pbt:2", "--objective", "val_loss", "--objective", "params"], "PBT"),
     ],

@@ -27,7 +27,7 @@ def journal() -> bytes:
     under_way: list[int] = []
 
     def end(number: int) -> None:
-        attrs = {"epochs": 2, "plan": "stacked"}
+        attrs = {"epochs": 2, "plan": "vectorized"}
         study.updates.finish(number, "complete", value=number + 0.5, attrs=attrs)
         study.writer.flush()
 

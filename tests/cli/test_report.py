@@ -15,7 +15,7 @@ from paceline.cli import report
 
 @pytest.fixture
 def searched() -> paceline.Tuner:
-    tuner = paceline.Tuner(toys.dense, study="s", sampler="random", notes=lambda text: None)
+    tuner = paceline.Tuner(toys.dense, study="s", sampler="random", on_note=lambda text: None)
     tuner.search(*toys.data(), n_trials=2, **{**toys.CALL, "epochs": 1}, verbose=0)
     return tuner
 

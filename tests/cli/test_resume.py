@@ -48,7 +48,7 @@ def test_a_study_goes_on_as_it_began(paceline, tuner, model):
         "direction": "maximize",
         "sampler": "random",
         "seed": 5,
-        "origin": origin_of(model),
+        "_origin": origin_of(model),
     }
     assert expected.items() <= made.arguments.items()
     rest = {name: made.call[name] for name in ("epochs", "batch_size", "n_trials", "timeout")}
@@ -64,7 +64,7 @@ def test_a_study_of_a_cluster_may_go_on_on_one_machine(
     store("s", origin_of(model, executor="ray"))
     assert paceline("resume", "s", *given).code == 0
     (made,) = tuner.made
-    assert made.arguments["executor"] == made.arguments["origin"]["executor"]
+    assert made.arguments["executor"] == made.arguments["_origin"]["executor"]
     assert made.arguments["executor"] == (given[-1] if given else "ray")
 
 
@@ -101,7 +101,7 @@ def test_a_changed_file_is_told_and_tried(paceline, tuner, model):
     done = paceline("resume", "s", "--quiet")
     assert done.code == 0
     assert "model.py has changed since study 's' began" in done.err
-    assert tuner.made[0].arguments["origin"]["digest"] == file_digest(model)
+    assert tuner.made[0].arguments["_origin"]["digest"] == file_digest(model)
 
 
 def test_a_file_that_is_gone_says_what_to_do(paceline, tuner, model):
@@ -154,7 +154,9 @@ def test_a_wrong_number_is_told_before_the_study_is_read(paceline, tuner):
 
 def test_the_best_can_train_longer_and_a_trial_gets_a_limit(paceline, tuner, model):
     store("s", origin_of(model))
-    assert paceline(*"resume s --epochs 9 --best 2 --trial-timeout 1m30s".split()).code == 0
+    assert (
+        paceline(*"resume s --epochs 9 --continue-best 2 --trial-timeout 1m30s".split()).code == 0
+    )
     (made,) = tuner.made
     names = ("epochs", "continue_best", "n_trials", "trial_timeout")
     assert [made.call[name] for name in names] == [9, 2, 16, 90.0]
@@ -169,8 +171,8 @@ def test_the_limit_of_a_trial_is_as_before(paceline, tuner, model):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--best 2", "--best 2: give --epochs N too"),
-        ("--best 0 --epochs 4", "--best 0: give a whole number"),
+        ("--continue-best 2", "--continue-best 2: give --epochs N too"),
+        ("--continue-best 0 --epochs 4", "--continue-best 0: give a whole number"),
         ("--trial-timeout soon", "--trial-timeout 'soon': give a time above 0"),
     ],
 )

@@ -22,8 +22,8 @@ def test_a_file_alone_is_enough(paceline, tuner, model):
     assert done.code == 0
     (made,) = tuner.made
     assert made.build("hp") == "hp"
-    assert callable(made.arguments.pop("when_stuck"))
-    progress, notes = made.arguments.pop("progress"), made.arguments.pop("notes")
+    assert callable(made.arguments.pop("on_hang"))
+    progress, notes = made.arguments.pop("on_progress"), made.arguments.pop("on_note")
     assert callable(progress)
     assert callable(notes)
     assert made.arguments == {
@@ -34,12 +34,12 @@ def test_a_file_alone_is_enough(paceline, tuner, model):
         "sampler": "tpe",
         "pruner": None,
         "seed": 0,
-        "slots": "auto",
+        "parallel_trials": "auto",
         "plan": "auto",
-        "widths": "auto",
+        "share_widths": "auto",
         "mesh": "auto",
         "precision": None,
-        "origin": {
+        "_origin": {
             "file": str(model.resolve()),
             "function": "build",
             "digest": file_digest(model),
@@ -62,8 +62,8 @@ def test_every_option_reaches_the_tuner(paceline, tuner, model):
     words = (
         "search model.py:build --data d.npz --trials +8 --epochs 3 --batch-size 64 "
         "--objective max:val_auc --sampler grid --pruner none --seed 7 --timeout 30m --study s "
-        "--storage journal:j.log --slots 4 --plan stacked --widths together --mesh 4x2 "
-        "--precision bfloat16 --quiet"
+        "--storage journal:j.log --parallel-trials 4 --plan vectorized --share-widths yes "
+        "--mesh 4x2 --precision bfloat16 --quiet"
     )
     assert paceline(*words.split()).code == 0
     (made,) = tuner.made
@@ -74,14 +74,14 @@ def test_every_option_reaches_the_tuner(paceline, tuner, model):
         "sampler": "grid",
         "pruner": None,
         "seed": 7,
-        "slots": 4,
-        "plan": "stacked",
-        "widths": "together",
+        "parallel_trials": 4,
+        "plan": "vectorized",
+        "share_widths": True,
         "mesh": "4x2",
         "precision": "bfloat16",
     }
     assert expected.items() <= made.arguments.items()
-    assert made.arguments["origin"]["data"] == str(Path("d.npz").resolve())
+    assert made.arguments["_origin"]["data"] == str(Path("d.npz").resolve())
     assert made.call["x"].shape == (1, 1)
     rest = {name: made.call[name] for name in ("epochs", "batch_size", "n_trials", "timeout")}
     assert rest == {"epochs": 3, "batch_size": 64, "n_trials": "+8", "timeout": 1800}
@@ -207,15 +207,15 @@ def test_folds_are_made_of_the_training_data_and_this_is_said(paceline, tuner, m
 
 
 def test_a_mean_is_printed_with_its_spread(paceline, tuner, model):
-    tuner.result["best"] |= {"spread": 0.0123}
+    tuner.result["best"] |= {"value_std": 0.0123}
     out = paceline("search", "model.py", "--folds", "5").out
-    assert "Best: val_accuracy mean 0.9750 (spread 0.0123), trial 17, 10 epochs" in out
+    assert "Best: val_accuracy mean 0.9750 (standard deviation 0.0123), trial 17, 10 epochs" in out
 
 
 def test_digits_are_built_in(paceline, tuner, model):
     assert paceline("search", "model.py", "--data", "digits").code == 0
     assert tuner.made[0].call["x"].shape == (1437, 64)
-    assert tuner.made[0].arguments["origin"]["data"] == "digits"
+    assert tuner.made[0].arguments["_origin"]["data"] == "digits"
 
 
 def test_keras_runs_on_jax_unless_the_user_says_otherwise(paceline, tuner, model, monkeypatch):
@@ -234,7 +234,7 @@ WRONG = [
     ("model.py --trials 0", "--trials '0'"),
     ("model.py --epochs 0", "--epochs 0"),
     ("model.py --batch-size -1", "--batch-size -1"),
-    ("model.py --slots many", "--slots 'many'"),
+    ("model.py --parallel-trials many", "--parallel-trials 'many'"),
     ("model.py --repeats 0", "--repeats 0"),
     ("model.py --folds 1", "--folds 1"),
     ("model.py --timeout soon", "--timeout 'soon'"),
@@ -320,11 +320,17 @@ def planned(monkeypatch):
 
 
 def test_a_budget_is_planned_as_the_search_will_train(paceline, tuner, model, planned):
-    words = ("--slots", "3", "--plan", "mapped", "--widths", "apart", "--mesh", "2")
-    done = paceline("search", "model.py", "--budget", "2m", *words, "--executor", "local")
+    words = ("--parallel-trials", "3", "--plan", "looped", "--share-widths", "no", "--mesh", "2")
+    done = paceline("search", "model.py", "--budget", "2m", *words, "--executor", "packed")
     assert done.code == 0
     (asked,) = planned
-    how = {"slots": 3, "plan": "mapped", "widths": "apart", "mesh": "2", "executor": "local"}
+    how = {
+        "parallel_trials": 3,
+        "plan": "looped",
+        "share_widths": False,
+        "mesh": "2",
+        "executor": "packed",
+    }
     assert asked | how == asked
     assert (tuner.made[0].call["n_trials"], tuner.made[0].call["epochs"]) == (5, 2)
 
@@ -460,5 +466,5 @@ def test_help_loads_nothing_heavy_and_names_every_command():
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    for command in ("search", "resume", "best", "trials", "export", "studies", "rm", "devices"):
+    for command in ("search", "resume", "best", "trials", "export", "list", "delete", "devices"):
         assert command in done.stdout

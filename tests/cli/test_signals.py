@@ -45,7 +45,7 @@ def data():
     send("data")
     return toys.data(), toys.data(23, seed=1)
 """
-SEARCH = ("search", "model.py", "--trials", "2", "--epochs", "1", "--slots", "2")
+SEARCH = ("search", "model.py", "--trials", "2", "--epochs", "1", "--parallel-trials", "2")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ CHECKPOINTS = Path("runs/model/checkpoints")
 @contextlib.contextmanager
 def searching(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     """A search that does not end by itself, in a process that has just begun."""
-    words = ["search", "model.py", "--trials", "4", "--epochs", "100000", "--slots", "2"]
+    words = ["search", "model.py", "--trials", "4", "--epochs", "100000", "--parallel-trials", "2"]
     with subprocess.Popen(
         [sys.executable, "-c", PROCESS, *words],
         env=environment,
@@ -200,7 +200,7 @@ def test_a_connection_that_drops_saves(child_environment, fresh_folder):
     """The terminal goes: SIGHUP comes, and nothing can be written to stdout and stderr any more."""
     Path("model.py").write_text(FILE.format(tests=str(TESTS), where="", number="SIGINT"))
     main, terminal = os.openpty()
-    words = ["search", "model.py", "--trials", "4", "--epochs", "4000", "--slots", "2"]
+    words = ["search", "model.py", "--trials", "4", "--epochs", "4000", "--parallel-trials", "2"]
     code = "import fcntl, os, sys, termios\nfcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
     with subprocess.Popen(
         [sys.executable, "-c", code + PROCESS, *words],

@@ -18,7 +18,7 @@ CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "epochs": 2, "
 
 @pytest.fixture
 def searched() -> paceline.Tuner:
-    tuner = paceline.Tuner(toys.dense, study="s", sampler="random", notes=lambda text: None)
+    tuner = paceline.Tuner(toys.dense, study="s", sampler="random", on_note=lambda text: None)
     tuner.search(*toys.data(), n_trials=1, **CALL)
     return tuner
 
@@ -26,7 +26,7 @@ def searched() -> paceline.Tuner:
 def test_what_is_enqueued_is_trained_next(searched, capsys) -> None:
     assert command("enqueue", "s", "lr=0.02", "dropout=0.25") == 0
     assert "trial 1 waits" in capsys.readouterr().out
-    again = paceline.Tuner(toys.dense, study="s", sampler="random", notes=lambda text: None)
+    again = paceline.Tuner(toys.dense, study="s", sampler="random", on_note=lambda text: None)
     again.search(*toys.data(), n_trials=2, **CALL)
     assert again.trial(1).hparams == {"lr": 0.02, "dropout": 0.25}
 
@@ -75,8 +75,8 @@ def test_a_trial_that_waits_may_be_stopped(searched, capsys) -> None:
 
 def test_pause_and_off(searched, capsys) -> None:
     assert command("pause", "s") == 0
-    assert command("pause", "s", "--off") == 0
+    assert command("unpause", "s") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "s is paused after this epoch; `paceline pause s --off` goes on",
-        "s goes on",
+        "s is paused after this epoch; `paceline unpause s` continues it",
+        "s continues",
     ]

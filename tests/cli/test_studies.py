@@ -34,7 +34,7 @@ def study() -> str:
             study.updates.finish(number, "failed", attrs={"error": "loss is nan at epoch 1"})
             continue
         study.updates.report(number, 1, {"val_accuracy": value, "loss": 0.1}, value)
-        attrs = {"epochs": 1, "seconds": 0.25, "program": "a1b2", "plan": "stacked"}
+        attrs = {"epochs": 1, "train_seconds": 0.25, "program_id": "a1b2", "plan": "vectorized"}
         study.updates.finish(number, "complete", value=value, attrs=attrs)
     study.close()
     return "digits"
@@ -89,14 +89,14 @@ def test_trials_as_json_are_a_list(paceline, study):
         "hparams",
         "best_epoch",
         "epochs",
-        "seconds",
+        "train_seconds",
         "seed",
-        "program",
+        "program_id",
         "plan",
     ]
-    assert (first["state"], first["value"], first["plan"]) == ("complete", 0.5, "stacked")
+    assert (first["state"], first["value"], first["plan"]) == ("complete", 0.5, "vectorized")
     assert first["seed"] != second["seed"]
-    assert (third["state"], third["value"], third["program"]) == ("failed", None, None)
+    assert (third["state"], third["value"], third["program_id"]) == ("failed", None, None)
 
 
 def test_trials_as_csv_hold_the_same_numbers(paceline, study):

@@ -20,7 +20,10 @@ from streams import BATCH, XV, YV, Batches, Turning, X, Y, alone, endless, same,
 
 @pytest.mark.parametrize(
     "plan",
-    ["stacked", *(pytest.param(plan, marks=pytest.mark.slow) for plan in ("mapped", "sequential"))],
+    [
+        "vectorized",
+        *(pytest.param(plan, marks=pytest.mark.slow) for plan in ("looped", "sequential")),
+    ],
 )
 def test_a_py_dataset_with_a_smaller_last_batch(plan):
     data, validation = Batches(), Batches(XV, YV)
@@ -189,7 +192,7 @@ def test_numbers_of_fit_with_batches():
 @pytest.mark.slow
 def test_batch_order_of_a_shuffled_py_dataset_follows_from_the_seed():
     many = search(Batches(size=8), "many", shuffle=True)
-    one = search(Batches(size=8), "one", shuffle=True, plan="sequential", slots="auto")
+    one = search(Batches(size=8), "one", shuffle=True, plan="sequential", parallel_trials="auto")
     still = search(Batches(size=8), "still")
     for number in range(4):
         ours = many.history(number)["loss"]
@@ -200,7 +203,7 @@ def test_batch_order_of_a_shuffled_py_dataset_follows_from_the_seed():
 @pytest.mark.slow
 def test_chunks_hold_a_few_batches_on_several_devices(monkeypatch):
     monkeypatch.setattr("paceline.executor.training.memory.batches_bytes", lambda: 2.5 * 16 * 32)
-    tuner = search(Batches(workers=2), mesh=4, slots=4)
+    tuner = search(Batches(workers=2), mesh=4, parallel_trials=4)
     call = {"epochs": 2, "shuffle": False}
     same(tuner, 3, alone(tuner.trial(3), toys.dense, Batches(), **call))
 

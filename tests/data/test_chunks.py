@@ -42,7 +42,7 @@ def searched(name: str, **options) -> tuple[paceline.Tuner, list[str]]:
         key: options.pop(key) for key in ("shuffle", "folds", "batch_size") if key in options
     }
     tuner = paceline.Tuner(
-        build, objective="val_loss", study=name, sampler="random", notes=notes.append, **options
+        build, objective="val_loss", study=name, sampler="random", on_note=notes.append, **options
     )
     validation = {} if "folds" in arguments else {"validation_data": (X[:30], Y[:30])}
     tuner.search(X, Y, epochs=2, n_trials=5, **validation, **{"batch_size": 16, **arguments})
@@ -61,7 +61,7 @@ def small_device(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "plan",
-    ["stacked", *(pytest.param(p, marks=pytest.mark.slow) for p in ("mapped", "sequential"))],
+    ["vectorized", *(pytest.param(p, marks=pytest.mark.slow) for p in ("looped", "sequential"))],
 )
 def test_without_shuffling_a_stream_trains_as_resident_data_do(plan: str, small_device) -> None:
     streamed, notes = searched("streamed", shuffle=False, plan=plan)
@@ -77,7 +77,7 @@ def test_without_shuffling_a_stream_trains_as_resident_data_do(plan: str, small_
 
 @pytest.mark.slow
 def test_with_shuffling_slots_do_not_matter(small_device) -> None:
-    many, _ = searched("many", slots=4)
+    many, _ = searched("many", parallel_trials=4)
     one, _ = searched("one", plan="sequential")
     for number in range(5):
         np.testing.assert_allclose(
@@ -181,7 +181,7 @@ def test_chunks_are_whole_batches_and_at_least_one() -> None:
 def test_a_device_of_little_memory_is_given_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the limit of memory that a user can set, and the memory analysis of real programs."""
     monkeypatch.setenv(memory.LIMIT, "24000")  # the data are 18 kB: more than 60 %
-    _, notes = searched("small", slots=1)
+    _, notes = searched("small", parallel_trials=1)
     assert any("chunks of 16 examples" in note for note in notes), notes
 
 
@@ -220,7 +220,7 @@ def test_a_file_larger_than_memory_is_never_read_whole(small_device, monkeypatch
         return on_device(self, **options)
 
     monkeypatch.setattr(ArrayData, "on_device", noted)
-    tuner = paceline.Tuner(build, objective="val_loss", study="file", sampler="random", notes=len)
+    tuner = paceline.Tuner(build, objective="val_loss", study="file", sampler="random", on_note=len)
     call = {"epochs": 2, "batch_size": 16, "shuffle": False}
     tuner.search(x, y, n_trials=2, validation_data=(X[:30], Y[:30]), **call)
     assert max(read) == 32

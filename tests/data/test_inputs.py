@@ -29,7 +29,7 @@ def weights_of(trial: Any) -> dict[int, float]:
 
 def test_class_weights_pack_as_constants():
     arrays = search(X, y=Y, class_weight=weights, batch_size=16, **CALL)
-    assert arrays.results()["program"].nunique() == 1
+    assert arrays.results()["program_id"].nunique() == 1
     for number in (0, 3):
         trial = arrays.trial(number)
         expected = {"class_weight": weights_of(trial), "batch_size": 16, **CALL}

@@ -180,8 +180,8 @@ def small_searches(monkeypatch: pytest.MonkeyPatch) -> None:
             population = str(self._config.pruner).lower().startswith("pbt")
             more = "continue_best" in given or population
             given["epochs"] = min(epochs, EPOCHS + more)
-        if "max_epochs_total" in given:
-            given["max_epochs_total"] = EPOCHS_TOTAL
+        if "max_total_epochs" in given:
+            given["max_total_epochs"] = EPOCHS_TOTAL
         search(self, *data, **given)
 
     def short(*data: Any, **given: Any) -> Any:

@@ -32,7 +32,7 @@ def read(facts: dict[str, Any]) -> PackFacts:
 class FakeProgram:
     """A program that is compiled already."""
 
-    def __init__(self, n_slots: int, plan: str = "stacked", **attributes: Any) -> None:
+    def __init__(self, n_slots: int, plan: str = "vectorized", **attributes: Any) -> None:
         self.n_slots, self.plan, self.effort = n_slots, plan, Effort.QUICKLY
         self.__dict__ |= attributes
 

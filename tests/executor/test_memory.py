@@ -17,7 +17,7 @@ import paceline
 import toys
 from paceline.executor.process import host_bytes
 from paceline.executor.training import memory, planner
-from paceline.pack.plan import StackedProgram
+from paceline.pack.plan import VectorizedProgram
 from paceline.program.compile import Executable
 
 X, Y = toys.data()
@@ -41,7 +41,7 @@ def wide(hp: Any) -> keras.Model:
 @pytest.fixture
 def make(fresh_folder: Path):
     def tuner(notes: list[str], **arguments: Any) -> paceline.Tuner:
-        return paceline.Tuner(wide, study="s", sampler="random", notes=notes.append, **arguments)
+        return paceline.Tuner(wide, study="s", sampler="random", on_note=notes.append, **arguments)
 
     return tuner
 
@@ -51,7 +51,12 @@ def plenty(tmp_path_factory) -> list[dict[str, list[float]]]:
     """Histories of the same trials where memory is no matter."""
     folder = tmp_path_factory.mktemp("plenty")
     tuner = paceline.Tuner(
-        wide, study="s", sampler="random", plan="stacked", directory=folder, notes=lambda text: None
+        wide,
+        study="s",
+        sampler="random",
+        plan="vectorized",
+        directory=folder,
+        on_note=lambda text: None,
     )
     tuner.search(X, Y, n_trials=N, **CALL)
     return [tuner.history(n) for n in range(N)]
@@ -69,13 +74,13 @@ def same_histories(tuner: paceline.Tuner, expected: list[dict[str, list[float]]]
 def compiled_slots(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Slots of every stacked program, in the order they were compiled."""
     seen: list[int] = []
-    init = StackedProgram.__init__
+    init = VectorizedProgram.__init__
 
-    def counted(self: StackedProgram, *args: Any, **options: Any) -> None:
+    def counted(self: VectorizedProgram, *args: Any, **options: Any) -> None:
         init(self, *args, **options)
         seen.append(self.n_slots)
 
-    monkeypatch.setattr(StackedProgram, "__init__", counted)
+    monkeypatch.setattr(VectorizedProgram, "__init__", counted)
     return seen
 
 
@@ -95,8 +100,10 @@ def test_a_small_device_gets_as_many_slots_as_it_holds(
 
 def test_slots_that_do_not_fit_are_refused_before_anything_trains(make, monkeypatch) -> None:
     monkeypatch.setenv(memory.LIMIT, str(3_000_000))
-    with pytest.raises(paceline.UsageError, match=r"slots: 64 slots need .* [1-9]\d* fit"):
-        make([], slots=64).search(X, Y, n_trials=64, **CALL)
+    with pytest.raises(
+        paceline.UsageError, match=r"parallel_trials: 64 slots need .* [1-9]\d* fit"
+    ):
+        make([], parallel_trials=64).search(X, Y, n_trials=64, **CALL)
 
 
 def test_a_trial_that_does_not_fit_fails_with_the_sizes(make, monkeypatch) -> None:
@@ -116,9 +123,9 @@ def test_running_out_in_the_middle_halves_the_slots(
     make, plenty, compiled_slots, monkeypatch
 ) -> None:
     """As XLA fails: the memory of the state it was given is gone."""
-    train, calls = StackedProgram.train, []
+    train, calls = VectorizedProgram.train, []
 
-    def failing(self: StackedProgram, state: Any, *args: Any) -> Any:
+    def failing(self: VectorizedProgram, state: Any, *args: Any) -> Any:
         calls.append(self.n_slots)
         if self.n_slots > 2:
             for array in jax.tree.leaves(list(state)[:3]):
@@ -126,7 +133,7 @@ def test_running_out_in_the_middle_halves_the_slots(
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating")
         return train(self, state, *args)
 
-    monkeypatch.setattr(StackedProgram, "train", failing)
+    monkeypatch.setattr(VectorizedProgram, "train", failing)
     # On a busy machine the last epochs take longer than a compile, and packs would shrink further.
     monkeypatch.setattr(planner, "_compile_seconds", lambda program: 1e9)
     notes: list[str] = []
@@ -139,16 +146,16 @@ def test_running_out_in_the_middle_halves_the_slots(
 
 @pytest.mark.slow
 def test_another_error_in_a_pack_fails_its_trials_only(make, monkeypatch) -> None:
-    train, calls = StackedProgram.train, []
+    train, calls = VectorizedProgram.train, []
 
-    def failing(self: StackedProgram, *args: Any) -> Any:
+    def failing(self: VectorizedProgram, *args: Any) -> Any:
         calls.append(1)
         if len(calls) == 4:
             raise jax.errors.JaxRuntimeError("INTERNAL: something broke")
         return train(self, *args)
 
-    monkeypatch.setattr(StackedProgram, "train", failing)
-    tuner = make([], slots=2)
+    monkeypatch.setattr(VectorizedProgram, "train", failing)
+    tuner = make([], parallel_trials=2)
     tuner.search(X, Y, n_trials=N, **CALL)
     states = tuner.results()["state"].tolist()
     assert states.count("failed") == 2 and states.count("complete") == N - 2
@@ -199,7 +206,7 @@ def test_really_running_out(tmp_path: Path) -> None:
         Pack.run_epoch = limited
         rng = np.random.default_rng(0)
         x, y = rng.normal(size=(256, 2000)).astype("float32"), rng.integers(0, 3, 256)
-        tuner = paceline.Tuner(build, study="s", sampler="random", slots=8, plan="stacked")
+        tuner = paceline.Tuner(build, study="s", sampler="random", slots=8, plan="vectorized")
         tuner.search(x, y, validation_data=(x[:64], y[:64]), epochs=2, n_trials=8)
         print(sorted(set(tuner.results()["state"])), tuner.results()["epochs"].tolist())
     """
@@ -273,12 +280,12 @@ def test_a_model_too_large_for_the_host_fails_its_trial_before_it_is_made(monkey
 
     monkeypatch.setattr(model_builder, "host_bytes", lambda: 1e9)
     tuner = paceline.Tuner(
-        build, study="s", sampler="grid", directory=tmp_path, notes=lambda text: None
+        build, study="s", sampler="grid", directory=tmp_path, on_note=lambda text: None
     )
     tuner.search(*toys.data(), n_trials=4, **{**toys.CALL, "epochs": 1})
     results = tuner.results()
     assert (results["state"] == "failed").tolist() == (results["units"] > 8).tolist()
-    errors = results["error"].dropna().tolist()
+    errors = results["reason"].dropna().tolist()
     assert len(errors) == 2
     for error in errors:
         assert "variables of the model take 0.96 GB more" in error

@@ -239,7 +239,7 @@ class Run:
         self, *, streams: bool = True, two: bool = False, limit: float | None = None
     ) -> None:
         self.two = two
-        options = PackOptions(slots=2, plan="stacked")
+        options = PackOptions(slots=2, plan="vectorized")
         self.local = LocalExecutor(DATA, options, limit=EpochLimit(limit))
         self.local.steady = streams
         self.logs: dict[int, list[dict[str, float]]] = {n: [] for n in range(len(RATES))}

@@ -14,8 +14,8 @@ from paceline.executor.training import planner, slots
 from paceline.executor.training.planner import Candidate, PlanChoice, key_of, remembered
 from paceline.program import compilation_cache
 
-A, B, C = Candidate("stacked", 8), Candidate("stacked", 1), Candidate("mapped", 8)
-PLANS = ["stacked", "mapped"]
+A, B, C = Candidate("vectorized", 8), Candidate("vectorized", 1), Candidate("looped", 8)
+PLANS = ["vectorized", "looped"]
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def test_candidates_are_tried_in_turn_where_the_search_repays_it() -> None:
 def test_the_fastest_is_taken_and_remembered() -> None:
     assert timed({A: 1.0, B: 0.5, C: 0.8}).settle(C) == B
     assert remembered("k", PLANS) == B
-    assert remembered("k", ["mapped"]) is None, "a plan that may not be taken"
+    assert remembered("k", ["looped"]) is None, "a plan that may not be taken"
     assert remembered("other", PLANS) is None
 
 
@@ -64,7 +64,9 @@ def test_what_was_never_compared_is_not_remembered() -> None:
     assert remembered("k", PLANS) is None
 
 
-@pytest.mark.parametrize("body", [b"", b"3", b'["stacked"]', b'["stacked", -1]', b'[{}, "x"]'])
+@pytest.mark.parametrize(
+    "body", [b"", b"3", b'["vectorized"]', b'["vectorized", -1]', b'[{}, "x"]']
+)
 def test_nonsense_is_not_believed(body: bytes) -> None:
     compilation_cache.DiskCache("plans", 9).write("k.json", body)
     assert remembered("k", PLANS) is None
@@ -119,7 +121,7 @@ def searched(name: str, notes: list[str] | None = None, **options) -> paceline.T
         objective="val_loss",
         study=name.replace(" ", "-"),
         sampler="random",
-        notes=(notes if notes is not None else []).append,
+        on_note=(notes if notes is not None else []).append,
         **options,
     )
     tuner.search(X, Y, validation_data=(X, Y), epochs=8, batch_size=16, n_trials=24)
@@ -157,7 +159,7 @@ def test_trials_move_between_plans_without_losing_an_epoch(
 ) -> None:
     monkeypatch.setattr(planner, "_REPAYS", 0.0)
     monkeypatch.setattr(
-        planner.Planner, "_others", lambda *_: [Candidate("mapped", 4), Candidate("stacked", 2)]
+        planner.Planner, "_others", lambda *_: [Candidate("looped", 4), Candidate("vectorized", 2)]
     )
     # Whatever a clock says: the last candidate is the fastest.
     monkeypatch.setattr(
@@ -167,9 +169,9 @@ def test_trials_move_between_plans_without_losing_an_epoch(
     monkeypatch.setattr(slots.Demand, "room", False)
     notes: list[str] = []
     moved = searched("moved", notes)
-    assert moved.summary()["plans"] == ["mapped", "stacked"]
+    assert moved.summary()["plans"] == ["looped", "vectorized"]
     assert not any("trials go on" in note for note in notes), "the last one tried is the fastest"
-    fixed = searched("fixed", plan="stacked", slots=8)
+    fixed = searched("fixed", plan="vectorized", parallel_trials=8)
     np.testing.assert_allclose(histories(moved), histories(fixed), rtol=1e-5)
 
 
@@ -180,19 +182,21 @@ def test_the_next_search_begins_with_the_answer(
     original = planner.key_of
     keys: list[str] = []
     monkeypatch.setattr(planner, "key_of", lambda *args: keys.append(original(*args)) or keys[-1])
-    assert searched("first").summary()["plans"] == ["stacked"]
-    compilation_cache.DiskCache("plans", 9).write(f"{keys[0]}.json", b'["stacked", 2]')
+    assert searched("first").summary()["plans"] == ["vectorized"]
+    compilation_cache.DiskCache("plans", 9).write(f"{keys[0]}.json", b'["vectorized", 2]')
     at_once.clear()
     again = searched("again")
-    assert set(at_once) == {Candidate("stacked", 2)}
+    assert set(at_once) == {Candidate("vectorized", 2)}
     np.testing.assert_allclose(
-        histories(again), histories(searched("as given", slots=2, plan="stacked")), rtol=1e-5
+        histories(again),
+        histories(searched("as given", parallel_trials=2, plan="vectorized")),
+        rtol=1e-5,
     )
 
 
 def long_and_short(name: str, **options) -> paceline.Tuner:
     tuner = paceline.Tuner(
-        build, objective="val_loss", study=name, sampler="random", notes=[].append, **options
+        build, objective="val_loss", study=name, sampler="random", on_note=[].append, **options
     )
     tuner.search(
         X,
@@ -231,20 +235,20 @@ def test_a_candidate_that_fails_to_compile_is_left_out(
     monkeypatch: pytest.MonkeyPatch, two_lanes: None
 ) -> None:
     monkeypatch.setattr(planner, "_REPAYS", 0.0)
-    monkeypatch.setattr(planner.Planner, "_others", lambda *_: [Candidate("mapped", 4)])
+    monkeypatch.setattr(planner.Planner, "_others", lambda *_: [Candidate("looped", 4)])
     make = planner.Planner._make
 
     def broken(self, group, candidate, *args):
         program = make(self, group, candidate, *args)
         program.roles()
-        if candidate.plan == "mapped":
+        if candidate.plan == "looped":
             program._train[0] = Future()
             program._train[0].set_exception(RuntimeError("no such instruction"))
         return program
 
     monkeypatch.setattr(planner.Planner, "_make", broken)
     tuner = searched("broken")
-    assert tuner.summary()["plans"] == ["stacked"]
+    assert tuner.summary()["plans"] == ["vectorized"]
     assert tuner.summary()["n_trials"]["complete"] == 24
 
 

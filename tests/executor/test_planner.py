@@ -16,7 +16,7 @@ from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import random_state_kept
 from paceline.executor.training.planner import Candidate, effort_of
-from paceline.pack.plan import stacked
+from paceline.pack.plan import vectorized
 from paceline.program.compile import Effort
 from paceline.search_space import HyperParameters
 
@@ -32,7 +32,7 @@ def local() -> Iterator[LocalExecutor]:
     def rebuild() -> object:
         return build(HyperParameters(), 7)
 
-    found = LocalExecutor(SearchData(prepare(X, Y)), PackOptions(slots=2, plan="mapped"))
+    found = LocalExecutor(SearchData(prepare(X, Y)), PackOptions(slots=2, plan="looped"))
     with random_state_kept():
         found.submit(Job(0, 7, 1, 16, rebuild(), rebuild))
         yield found
@@ -45,9 +45,9 @@ def test_what_was_compiled_is_taken_over_from_a_program_of_the_same_plan_only(
     (group,), planner = local._grouper.groups, local._planner
     planner.compile(group, 2, 2)
     mapped = group.program
-    assert mapped is not None and mapped.plan == "mapped"
-    again = planner._make(group, Candidate("mapped", 2), 2, 2, mapped)
-    other = planner._make(group, Candidate("stacked", 2), 2, 2, mapped)
+    assert mapped is not None and mapped.plan == "looped"
+    again = planner._make(group, Candidate("looped", 2), 2, 2, mapped)
+    other = planner._make(group, Candidate("vectorized", 2), 2, 2, mapped)
     assert again.roles() == mapped.roles()
     assert other.roles() != mapped.roles()
 
@@ -76,11 +76,11 @@ def test_programs_with_other_results_have_other_keys(
         keys[-1].append(key)
         return Future()
 
-    monkeypatch.setattr(stacked, "compile_in_background", compiled)
+    monkeypatch.setattr(vectorized, "compile_in_background", compiled)
     assert group.work.rest
     for steps in (None, group.work.steps):
         keys.append([])
         work = replace(group.work, chunk_bytes=X[:16].nbytes + Y[:16].nbytes, steps_per_epoch=steps)
         assert work.chunk == 16 and work.ends_small == (steps is None)
-        stacked.StackedProgram(group.train, group.test, group.state, work, 2, Effort.WELL)
+        vectorized.VectorizedProgram(group.train, group.test, group.state, work, 2, Effort.WELL)
     assert keys[0][0] != keys[1][0]

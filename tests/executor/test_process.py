@@ -142,7 +142,14 @@ def test_after_an_interrupted_search(before):
 def test_after_a_bench(before):
     outside, build = before(), Build(before)
     paceline.bench(
-        build, X, Y, batch_sizes=[16], slots=[1], mesh=1, budget=60, notes=lambda text: None
+        build,
+        X,
+        Y,
+        batch_sizes=[16],
+        parallel_trials=[1],
+        mesh=1,
+        measure_for=60,
+        on_note=lambda text: None,
     )
     assert {"gc", "jax.config"} <= build.meanwhile
     assert "jax.random" not in build.meanwhile  # what Keras takes is measured

@@ -78,7 +78,7 @@ def test_what_a_report_carries() -> None:
     assert (one.number, one.epoch, one.logs) == (0, 4, {"loss": 0.5})
     assert (two.number, two.epoch, two.logs) == (1, 4, {"loss": 0.25, "val_loss": 2.0})
     for report in made.reports:
-        assert (report.program, report.plan) == ("abc", "stacked")
+        assert (report.program, report.plan) == ("abc", "vectorized")
         assert (report.seconds, report.wall) == (2.0, 4.0), "its share, and all of the pack's"
         assert not report.last and not report.members
     trainable, non_trainable = two.weights()

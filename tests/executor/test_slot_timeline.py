@@ -13,7 +13,7 @@ class Pack:
     """What the timeline looks at of a pack."""
 
     def __init__(self, *jobs: int | None) -> None:
-        self.program = SimpleNamespace(plan="stacked")
+        self.program = SimpleNamespace(plan="vectorized")
         self.slots: list[Any] = [None if j is None else SimpleNamespace(number=j) for j in jobs]
 
 
@@ -60,7 +60,7 @@ def test_moments_are_those_of_the_rounds() -> None:
     (stay,), (made,) = timeline.take(all_ended=True)
     assert stay.began < stay.ended
     assert made.began == stay.began
-    assert (made.pack, made.slots, made.program, made.plan) == (0, 1, "ab12", "stacked")
+    assert (made.pack, made.slots, made.program, made.plan) == (0, 1, "ab12", "vectorized")
 
 
 def test_a_job_without_an_epoch_was_in_no_slot() -> None:
@@ -91,7 +91,7 @@ def test_each_compiled_step_is_told_once() -> None:
 
     def program(*roles: list[Executable], ready: bool = True) -> Any:
         return SimpleNamespace(
-            plan="stacked", n_slots=4, ready=lambda: ready, roles=lambda: list(roles)
+            plan="vectorized", n_slots=4, ready=lambda: ready, roles=lambda: list(roles)
         )
 
     first, second = program([step], [other]), program([step])

@@ -185,7 +185,7 @@ def test_one_lane_is_tried_before_slots_are_given_up() -> None:
 def test_slots_that_the_user_gave_are_refused_with_the_sizes() -> None:
     room = {1: SlotRoom(2, 1000.0, 1, 2500.0)}
     slots, made = Slots(room=room, chooses_slots=False), group(0, n_slots=8)
-    found = r"slots: 8 slots need 8 kB beside the data, and 2.5 kB are free; 2 fit\."
+    found = r"parallel_trials: 8 slots need 8 kB beside the data, and 2.5 kB are free; 2 fit\."
     with pytest.raises(paceline.UsageError, match=found):
         slots.allocator.fits(made, slots.fail)
 

@@ -120,7 +120,7 @@ def test_a_disk_that_takes_nothing_leaves_states_in_memory(monkeypatch: pytest.M
 
 
 class Rows:
-    plan = "stacked"
+    plan = "vectorized"
 
     def row(self, part: list[Any], slot: int) -> list[np.ndarray]:
         return [np.array(a[slot]) for a in part]
@@ -211,7 +211,7 @@ class Run:
 
     def __init__(self, build: Any = small, slots: int = 2) -> None:
         self._build = ModelBuilder(build)
-        self.local = LocalExecutor(DATA, PackOptions(slots=slots, plan="stacked"))
+        self.local = LocalExecutor(DATA, PackOptions(slots=slots, plan="vectorized"))
         self.logs: dict[int, list[dict[str, float]]] = {n: [] for n in range(len(RATES))}
         self.weights: dict[int, list[np.ndarray]] = {}
 

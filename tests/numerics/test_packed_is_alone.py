@@ -105,7 +105,7 @@ def test_float32(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in SIX_KINDS if n in PACKED])
-@pytest.mark.parametrize(("slots", "plan"), [(1, "sequential"), (2, "stacked"), (2, "mapped")])
+@pytest.mark.parametrize(("slots", "plan"), [(1, "sequential"), (2, "vectorized"), (2, "looped")])
 def test_number_of_slots_and_plan_do_not_matter(name: str, slots: int, plan: str) -> None:
     """Refilled slots (fewer slots than trials), one at a time or together: the same histories."""
     case = zoo.CASES[name]
@@ -113,7 +113,7 @@ def test_number_of_slots_and_plan_do_not_matter(name: str, slots: int, plan: str
     with zoo.float64():
         tolerance = 1e-9 if case.float64_exact else 1e-6
         one = train_packed(case, seeds, slots=slots, plan=plan)
-        all_at_once = train_packed(case, seeds, slots=4, plan="stacked")
+        all_at_once = train_packed(case, seeds, slots=4, plan="vectorized")
         assert one.plans == {plan}
         for number in range(len(seeds)):
             for metric, values in all_at_once.history[number].items():

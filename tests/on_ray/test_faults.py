@@ -34,7 +34,7 @@ def on(nodes: Any) -> paceline.Ray:
 
 
 def same_as_local(found: paceline.Tuner, search: dict[str, Any]) -> bool:
-    return records(found) == records(searched("local", "local", search=search))
+    return records(found) == records(searched("packed", "local", search=search))
 
 
 def gone(pid: int) -> bool:

@@ -24,7 +24,7 @@ from paceline.study.view import StudyView
 GUIDE = "docs/guides/cluster.md"
 HEAD, FOLDER = "http://head:8265", "/shared/project"  # as the guide says
 #: What a sampler that learns proposes depends, on a cluster, on the order in which results come.
-HOW = "--trials 16 --epochs 300 --slots 2 --plan stacked --sampler random"
+HOW = "--trials 16 --epochs 300 --parallel-trials 2 --plan vectorized --sampler random"
 #: A file of a user.
 MODEL = """
 import keras

@@ -42,7 +42,7 @@ def same_weights(found: paceline.Tuner, alone: paceline.Tuner) -> None:
 
 
 def test_two_nodes_search_as_one_machine_does(nodes: Any) -> None:
-    local = searched("local", "local", build_families)
+    local = searched("packed", "local", build_families)
     notes: list[str] = []
     found = searched(on(nodes), "nodes", build_families, notes=notes)
     assert records(found) == records(local)
@@ -54,10 +54,10 @@ def test_two_nodes_search_as_one_machine_does(nodes: Any) -> None:
 def test_sixty_four_trials_of_digits_on_one_two_and_three_nodes(nodes: Any) -> None:
     (x, y), validation = datasets.digits()
     search = {"x": x, "y": y, "validation_data": validation, "n_trials": 64, "batch_size": 128}
-    alone = records(searched("local", "local", build_digits, search=search, slots=8))
+    alone = records(searched("packed", "local", build_digits, search=search, parallel_trials=8))
     for n in (1, 2, 3):
         nodes.mend(n)
-        found = searched(on(nodes), f"on-{n}", build_digits, search=search, slots=8)
+        found = searched(on(nodes), f"on-{n}", build_digits, search=search, parallel_trials=8)
         assert records(found) == alone
         assert len({trial.worker for trial in trials(found)}) == n
 
@@ -90,7 +90,7 @@ def test_each_worker_opens_a_data_set_that_cannot_be_sent(nodes: Any) -> None:
         return {"x": open_data, "y": None, "validation_data": (X[:16], Y[:16]), "batch_size": None}
 
     found = searched(on(nodes), "opened", search=search())
-    assert records(found) == records(searched("local", "local", search=search()))
+    assert records(found) == records(searched("packed", "local", search=search()))
     assert len({trial.worker for trial in trials(found)}) == 2
 
 
@@ -137,7 +137,7 @@ def test_a_cluster_of_this_machine_is_there_for_one_search(
     assert started and address.startswith("127.0.0.1:") and statistics == "0" and not dashboard
     assert addresses == {"127.0.0.1"}
     assert not ray.is_initialized() and "RAY_USAGE_STATS_ENABLED" not in os.environ
-    assert records(found) == records(searched("local", "local"))
+    assert records(found) == records(searched("packed", "local"))
     for file in Path("runs/own").rglob("*"):
         assert file.is_dir() or not is_a_pickle(file), file
 
@@ -175,7 +175,7 @@ def test_a_worker_that_is_killed_is_replaced(nodes: Any, hook: Hook, order: int)
     found = searched(on(nodes), "nodes", search=LONG, notes=notes)
     assert hook.done and any("is gone" in note for note in notes), notes
     assert len(hook.pids) == 3
-    assert records(found) == records(searched("local", "local", search=LONG))
+    assert records(found) == records(searched("packed", "local", search=LONG))
 
 
 def test_a_node_that_dies_takes_nothing_with_it_and_a_new_one_trains(
@@ -184,7 +184,7 @@ def test_a_node_that_dies_takes_nothing_with_it_and_a_new_one_trains(
     hook.at_order(5, lambda host: nodes.replace())
     found = searched(on(nodes), "nodes", search=LONG)
     assert hook.done
-    alone = searched("local", "local", search=LONG)
+    alone = searched("packed", "local", search=LONG)
     assert records(found) == records(alone)
     same_weights(found, alone)
 
@@ -199,7 +199,7 @@ def test_asha_with_callbacks_while_workers_die(nodes: Any, hook: Hook) -> None:
     hook.at_order(8, hook.kill)
     found = searched(on(nodes), "nodes", pruner="asha:1:2", search=search())
     assert hook.done
-    alone = searched("local", "local", search=search())
+    alone = searched("packed", "local", search=search())
     for trial in trials(found):
         whole = alone.history(trial.number)
         assert trial.history == {name: values[: trial.epochs] for name, values in whole.items()}
@@ -216,7 +216,7 @@ def test_files_of_callbacks_come_from_nodes_that_die(
     hook.at_order(5, lambda host: nodes.replace())
     searched(on(nodes), "nodes", search=search())
     assert hook.done
-    searched("local", "local", search=search())
+    searched("packed", "local", search=search())
     for number in range(12):
         ours, theirs = (Path("runs") / name / "trials" / str(number) for name in ("nodes", "local"))
         assert (ours / "log.csv").read_bytes() == (theirs / "log.csv").read_bytes()
@@ -242,4 +242,4 @@ def test_a_signal_saves_and_the_search_goes_on(
     notes: list[str] = []
     found = searched(on(nodes), "nodes", search=LONG, notes=notes)
     assert any("going on from the last checkpoint" in note for note in notes), notes
-    assert records(found) == records(searched("local", "local", search=LONG))
+    assert records(found) == records(searched("packed", "local", search=LONG))

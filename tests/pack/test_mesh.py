@@ -61,7 +61,7 @@ class Searched:
                 study=f"on-{'auto' if mesh == 'auto' else 'mesh'}",
                 sampler="random",
                 mesh=mesh,
-                notes=self.notes.append,
+                on_note=self.notes.append,
                 **{name: arguments.pop(name) for name in ("slots", "plan") if name in arguments},
             )
             tuner.search(
@@ -154,7 +154,7 @@ def test_convolutions_exchange_nothing(searched) -> None:
 
     # On CPU a convolution's own plan is sequential: the stacked one is what accelerators take.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planner.Planner, "_rule", lambda self, group: "stacked")
+        patch.setattr(planner.Planner, "_rule", lambda self, group: "vectorized")
         spread, alone = searched(8, 8, build=images), searched("auto", 8, build=images)
     assert not any(COLLECTIVE.search(text) for text in spread.texts)
     spread.equal(alone, rtol=1e-4)
@@ -205,7 +205,7 @@ def test_a_mesh_that_does_not_fit_the_devices() -> None:
         lay_out(jax.devices()[:6], (2, 3), 4, 32)
     for options, why in (
         ({"mesh": 8, "plan": "sequential"}, "8 x 1 devices, but the plan sequential"),
-        ({"mesh": (2, 2), "plan": "mapped"}, "splits no batch; give mesh=2"),
+        ({"mesh": (2, 2), "plan": "looped"}, "splits no batch; give mesh=2"),
         ({"mesh": 4, "executor": "fit"}, "Keras' fit is not spread"),
     ):
         with pytest.raises(paceline.UsageError, match=why):
@@ -226,14 +226,14 @@ def test_a_batch_that_cannot_be_split_as_asked(searched, fresh_folder) -> None:
 
 @pytest.mark.slow
 def test_one_slot_on_two_devices_is_split(searched) -> None:
-    one = searched((1, 2), 2, slots=1)
+    one = searched((1, 2), 2, parallel_trials=1)
     assert [(each.trial, each.data) for each in one.layouts] == [(1, 2)]
     one.equal(searched("auto", 2), rtol=2e-5)
 
 
 @pytest.mark.slow
 def test_a_loop_over_slots_shares_no_batch(searched) -> None:
-    mapped = searched(8, 2, plan="mapped")
+    mapped = searched(8, 2, plan="looped")
     assert [(each.trial, each.data) for each in mapped.layouts] == [(2, 1)]
     assert not any(COLLECTIVE.search(text) for text in mapped.texts)
     assert any("2 of 8 devices" in note for note in mapped.notes)
@@ -247,7 +247,7 @@ def test_out_of_memory_on_a_mesh_that_cannot_shrink_ends(searched, monkeypatch) 
 
     monkeypatch.setattr(Pack, "run_epoch", full)
     with pytest.raises(BuildError, match="every trial of this search failed.*Out of memory"):
-        searched((2, 1), 2, slots=2)
+        searched((2, 1), 2, parallel_trials=2)
     failed = paceline.Tuner(build, objective="val_loss", study="on-mesh")
     assert failed.results()["state"].tolist() == ["failed"] * 2
 

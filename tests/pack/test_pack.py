@@ -14,7 +14,7 @@ from paceline.data.arrays import ArrayData, prepare
 from paceline.executor.model_builder import ModelBuilder
 from paceline.pack import slot_view
 from paceline.pack.pack import Pack, SlotTrial
-from paceline.pack.plan import SequentialProgram, StackedProgram, Workload
+from paceline.pack.plan import SequentialProgram, VectorizedProgram, Workload
 from paceline.program import trace
 from paceline.program.step_template import StepTemplate
 from paceline.search_space import HyperParameters
@@ -65,7 +65,7 @@ class Workshop:
         for role, step in zip(self.roles, self._steps(0.3), strict=True):
             role.admit(step.canonical.constants)
             role.settle(2)
-        plan: Any = StackedProgram if n_slots > 1 else SequentialProgram
+        plan: Any = VectorizedProgram if n_slots > 1 else SequentialProgram
         slots = (n_slots,) if n_slots > 1 else ()
         self.program = plan(*self.roles, trace.shapes_only(state), self._work, *slots)
 

@@ -55,7 +55,7 @@ def values(n: int, seed: int) -> list[list[np.ndarray]]:
 class Rows:
     """A program that fetches rows."""
 
-    def __init__(self, layout: MeshLayout | None = None, plan: str = "stacked") -> None:
+    def __init__(self, layout: MeshLayout | None = None, plan: str = "vectorized") -> None:
         self.layout, self.plan = layout, plan
 
     def row(self, part: list[Any], slot: int) -> list[np.ndarray]:

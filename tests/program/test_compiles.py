@@ -18,7 +18,7 @@ from paceline.data.arrays import prepare
 from paceline.executor.base import Answer, EpochReport, Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
-from paceline.pack.plan import stacked
+from paceline.pack.plan import vectorized
 from paceline.search_space import HyperParameters
 from zoo.samples import vectors
 
@@ -85,14 +85,14 @@ def rated(*rates: float, **others: float) -> list[dict[str, float]]:
 @pytest.mark.parametrize(
     ("validate", "plan"),
     [
-        (True, "stacked"),
+        (True, "vectorized"),
         (False, "sequential"),
         pytest.param(True, "sequential", marks=pytest.mark.slow),
-        pytest.param(False, "stacked", marks=pytest.mark.slow),
+        pytest.param(False, "vectorized", marks=pytest.mark.slow),
     ],
 )
 def test_one_compile_per_role(plan: str, validate: bool) -> None:
-    search = Search(validate=validate, slots=2 if plan == "stacked" else 1, plan=plan)
+    search = Search(validate=validate, slots=2 if plan == "vectorized" else 1, plan=plan)
     counts = search.train(*rated(*RATES))
     assert counts["distinct"] == 1
     assert counts["roles"] == (2 if validate else 1)
@@ -107,7 +107,7 @@ def test_each_structure_has_its_own() -> None:
 
 
 def test_the_next_program_compiles_while_this_one_trains(monkeypatch) -> None:
-    search, compile_ = Search(validate=False, slots=2), stacked.compile_in_background
+    search, compile_ = Search(validate=False, slots=2), vectorized.compile_in_background
     heard, started, in_time = threading.Event(), [], []
     each = 1
 
@@ -131,7 +131,7 @@ def test_the_next_program_compiles_while_this_one_trains(monkeypatch) -> None:
         heard.set()
         return "continue"
 
-    monkeypatch.setattr(stacked, "compile_in_background", second_waits)
+    monkeypatch.setattr(vectorized, "compile_in_background", second_waits)
     monkeypatch.setattr(search, "_heard", hear)
     search.train(*rated(*RATES[:3], units=2), *rated(*RATES[:3], units=3))
     assert in_time == [True] * each
@@ -239,7 +239,7 @@ def build(hp):
 
 rng = np.random.default_rng(1)
 x, y = rng.normal(size=(64, 8)).astype("float32"), rng.normal(size=(64, 1)).astype("float32")
-tuner = paceline.Tuner(build, objective="loss", seed=1, sampler="random", widths="apart")
+tuner = paceline.Tuner(build, objective="loss", seed=1, sampler="random", share_widths=False)
 tuner.search(x, y, epochs=2, n_trials=40, verbose=0)
 print(json.dumps(tuner.summary()["programs"]))
 """

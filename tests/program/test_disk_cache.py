@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.pack.plan import StackedProgram
+from paceline.pack.plan import VectorizedProgram
 from paceline.program import compilation_cache
 from paceline.program.canonical import Canonical
 from paceline.program.compilation_cache import DiskCache, digest_of_packages, source_digest
@@ -53,7 +53,7 @@ def test_what_is_no_package_is_refused_by_name(name):
         digest_of_packages(["paceline.program", name])
 
 
-@pytest.mark.parametrize("made_by", [StackedProgram, Canonical, splice, DiskCache])
+@pytest.mark.parametrize("made_by", [VectorizedProgram, Canonical, splice, DiskCache])
 def test_the_digest_of_the_source_covers_what_makes_programs(made_by):
     packages = compilation_cache._PACKAGES
     assert any(made_by.__module__.startswith(f"{package}.") for package in packages)

@@ -18,7 +18,7 @@ CALL: dict[str, Any] = {**toys.CALL, "epochs": 2, "n_trials": 2, "verbose": 0}
 
 def search(folder: Any, **arguments: Any) -> paceline.Tuner:
     tuner = paceline.Tuner(
-        toys.dense, study="s", sampler="random", directory=folder, notes=print, **arguments
+        toys.dense, study="s", sampler="random", directory=folder, on_note=print, **arguments
     )
     tuner.search(X, Y, **CALL)
     return tuner

@@ -33,7 +33,7 @@ from subjects import HOSTILE, subject_of
 NOW = LiveState(
     at=0.0,
     progress=Progress("s", "training", 8, 3, 0, 0, 0, 0, 0.0, None, None, "value"),
-    packs=[LivePack("ab12", "stacked", [LiveSlot(4, 2, 10, 0.5), None])],
+    packs=[LivePack("ab12", "vectorized", [LiveSlot(4, 2, 10, 0.5), None])],
     notes=[HOSTILE],
 )
 
@@ -150,7 +150,7 @@ def test_events_tell_what_the_search_does(port, folder) -> None:
     assert first["state"]["packs"] == [
         {
             "program": "ab12",
-            "plan": "stacked",
+            "plan": "vectorized",
             "slots": [{"trial": 4, "epoch": 2, "epochs": 10, "value": 0.5}, None],
         }
     ]

@@ -72,11 +72,11 @@ def plots_of(subject: ReportSubject) -> StudyPlots:
 @pytest.mark.parametrize("names", [["acc", "params"], ["acc", "params", "latency"]])
 def test_the_figure_has_each_trial_in_a_panel_for_each_pair(names: list[str]) -> None:
     subject = subject_of(30, names)
-    figure = plots_of(subject).front()
+    figure = plots_of(subject).pareto_front()
     n_pairs = len(names) * (len(names) - 1) // 2
     assert len(figure.data) == 2 * n_pairs
     front = {trial.number for trial in subject.trials.front}
-    drawn = [trace for trace in figure.data if trace.name == "front"]
+    drawn = [trace for trace in figure.data if trace.name == "Pareto front"]
     assert all(len(trace.x) == len(front) for trace in drawn)
     assert sum(len(trace.x) for trace in figure.data) == 30 * n_pairs
     first = drawn[0]
@@ -94,7 +94,7 @@ def test_a_study_of_one_objective_has_no_front_to_draw() -> None:
     study, table = optuna.create_study(study_name="s"), TrialTable("s")
     table.set_direction("minimize")
     with pytest.raises(StudyError, match="has one objective, val_loss; plot.history"):
-        StudyPlots(study, table, "val_loss").front()
+        StudyPlots(study, table, "val_loss").pareto_front()
 
 
 def test_the_report_has_the_front() -> None:
@@ -102,14 +102,14 @@ def test_the_report_has_the_front() -> None:
     page = report_page(subject)
     n = len(subject.trials.front)
     assert "Objectives: acc, to maximize; params, to minimize." in page
-    assert f"By all of acc, params, {n} trials of 30 are on the front" in page
-    assert '<h2 id="front">Front</h2>' in page
-    assert '<h2 id="front-trials">Trials of the front</h2>' in page
+    assert f"By all of acc, params, {n} trials of 30 are on the Pareto front" in page
+    assert '<h2 id="front">Pareto front</h2>' in page
+    assert '<h2 id="front-trials">Trials of the Pareto front</h2>' in page
     assert "measured on a fast one." in page
     assert "Best by acc" in page
 
 
-def test_the_report_says_which_known_starts_are_on_the_front() -> None:
+def test_the_report_says_which_initial_configurations_are_on_the_front() -> None:
     subject = subject_of(30, ["acc", "params"])
     front = {trial.number for trial in subject.trials.front}
     first, behind = min(front), min(set(range(30)) - front)
@@ -120,7 +120,7 @@ def test_the_report_says_which_known_starts_are_on_the_front() -> None:
     assert head == ["trial", "acc", "params", "place", "lr"]
     by_acc = sorted(range(30), key=lambda n: subject.trials.by_number(n).values[0], reverse=True)
     expected = {
-        str(first): "on the front",
+        str(first): "on the Pareto front",
         str(behind): f"{by_acc.index(behind) + 1} of 30 by acc",
         "30": "failed",
     }
@@ -167,7 +167,7 @@ def test_the_live_view_has_all_objectives_and_the_length_of_the_front() -> None:
     )
     progress = Progress("s", "training", 4, 1, 0, 0, 1, 3, 1.0, 3.0, 1.0, "acc", 0, 0.5)
     progress = replace(progress, rows=rows, others=("params",), n_front=1)
-    assert panel.line(progress).count("best acc 0.5000 (trial 0; 1 trial on the front)") == 1
+    assert panel.line(progress).count("best acc 0.5000 (trial 0; 1 trial on the Pareto front)") == 1
     head, first, second = shown(progress).splitlines()
     assert head.split() == ["trial", "acc", "params", "epoch", "state", "lr"]
     assert first.split()[:3] == ["0", "0.5000", "1,200"]

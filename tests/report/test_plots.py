@@ -118,7 +118,7 @@ def test_names_of_users_are_text(plots) -> None:
 
 def test_a_tuner_plots_its_study(fresh_folder) -> None:
     x, y = toys.data()
-    tuner = paceline.Tuner(toys.dense, study="s", sampler="random", notes=lambda text: None)
+    tuner = paceline.Tuner(toys.dense, study="s", sampler="random", on_note=lambda text: None)
     tuner.search(x, y, validation_data=(x, y), epochs=2, batch_size=20, n_trials=3)
     again = paceline.Tuner(toys.dense, study="s")
     for name in FIGURES:
@@ -151,7 +151,7 @@ def population() -> StudyPlots:
             {"lr": 0.1 * (number + 1), "<b>": "<script>"},
             history={"val_loss": losses},
             epochs=len(losses),
-            continues=continues,
+            continued_from=continues,
             continued_at=at,
         )
         trials.add(trial)

@@ -50,7 +50,7 @@ def numbers(where: str | None = None, **arguments) -> list[int]:
         ("val_acc>0.92", [2]),
         ("value>0.92", [2]),
         ("trial>=2 AND time=none", [2, 3]),
-        ("error='loss is nan'", [1]),
+        ("reason='loss is nan'", [1]),
     ],
 )
 def test_a_condition_selects(where, expected):

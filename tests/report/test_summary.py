@@ -15,7 +15,7 @@ RESULT = {
     },
     "seconds": {"total": 4.21, "train": 2.5},
     "programs": {"distinct": 1, "compiled": 2, "from_cache": 0},
-    "plans": ["stacked"],
+    "plans": ["vectorized"],
 }
 
 

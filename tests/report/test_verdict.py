@@ -137,10 +137,10 @@ def test_the_spread_of_members_is_what_a_lead_is_measured_by() -> None:
     subject = subject_of(20)
     for trial in subject.trials:
         assert trial.value is not None
-        trial.members = [[trial.value + 0.05, trial.value - 0.05]] * trial.epochs
+        trial.runs = [[trial.value + 0.05, trial.value - 0.05]] * trial.epochs
     found = verdict_of(subject, importances_of(subject))
     assert "a mean of" in found.best[0]
-    assert "over 2 members" in found.best[0]
+    assert "over 2 runs" in found.best[0]
     assert "spread by 0.0500 (standard deviation), and" in found.sure[1]
     assert not any("repeats=3" in text for text in found.following)
 
@@ -276,7 +276,7 @@ def population(*members: tuple[float, int | None]):
     """A study whose complete trials have these values, some of them as copies of an earlier one."""
     subject = subject_of(len(members))
     for trial, (value, source) in zip(subject.trials, members, strict=True):
-        trial.value, trial.continues = value, source
+        trial.value, trial.continued_from = value, source
         trial.continued_at = None if source is None else 5
     return subject
 
@@ -306,7 +306,7 @@ def test_few_lines_show_nothing_however_many_copies_there_are() -> None:
 def test_a_best_trial_that_is_a_copy_is_tried_again_by_its_schedule() -> None:
     others = [(0.6 - 0.01 * i, None) for i in range(5)]
     said = sure((0.9, None), (0.95, 0), *others)
-    assert "Train by its schedule from other seeds (tuner.schedule(), paceline.FollowSch" in said
+    assert "Train by its schedule from other seeds (tuner.schedule(), paceline.ReplaySch" in said
 
 
 @pytest.mark.parametrize(

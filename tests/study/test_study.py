@@ -92,11 +92,11 @@ def test_a_format_of_another_version_is_refused():
     study.close()
     log = Path("runs/s/journal.log")
     text = log.read_text()
-    log.write_text(text.replace('"format":2', '"format":3'))
-    with pytest.raises(StudyError, match="in format 3 by a newer Paceline.*pip install"):
+    log.write_text(text.replace('"format":3', '"format":4'))
+    with pytest.raises(StudyError, match="in format 4 by a newer Paceline.*pip install"):
         new()
-    log.write_text(text.replace('"format":2', '"format":1'))
-    with pytest.raises(StudyError, match="in format 1 by an older Paceline.*another study name"):
+    log.write_text(text.replace('"format":3', '"format":2'))
+    with pytest.raises(StudyError, match="in format 2 by an older Paceline.*another study name"):
         new()
     log.write_text(text.replace('"space":[]', '"space":[1]'))
     with pytest.raises(StorageError, match=r"line 2 .*space\[0\] is 1: expected object"):
@@ -127,7 +127,7 @@ def test_all_that_a_trial_is_comes_back(storage, run_trials):
     study = new(storage=storage)
     run_trials(study, 3, epochs=3)
     running = begin(study)
-    study.updates.annotate(running, plan="sequential", program="f00d", why="no dropout")
+    study.updates.annotate(running, plan="sequential", program_id="f00d", why="no dropout")
     study.updates.report(running, 1, {"loss": 1.0}, 0.5)
     pruned = begin(study)
     study.updates.report(pruned, 1, {"loss": 1.0}, 0.25)
@@ -142,7 +142,7 @@ def test_all_that_a_trial_is_comes_back(storage, run_trials):
     for before, after in zip(study.trials, again.trials, strict=True):
         if before.number == running:
             assert after.state == "running"
-            assert (after.plan, after.program, after.seed) == ("sequential", "f00d", before.seed)
+            assert (after.plan, after.program_id, after.seed) == ("sequential", "f00d", before.seed)
             assert (after.hparams, after.epochs) == (before.hparams, 1)
         else:
             assert after == before
@@ -210,7 +210,7 @@ def test_the_space_is_stored_as_it_grows():
         begin(study, growing)
     study.writer.flush()
     assert list(new().metadata.space.parameters) == ["name0", "name1", "name2"]
-    assert new().metadata.meta["format"] == 2
+    assert new().metadata.meta["format"] == 3
 
 
 def test_meta_is_replaced_by_later_calls():
@@ -220,7 +220,7 @@ def test_meta_is_replaced_by_later_calls():
     study.writer.flush()
     meta = new().metadata.meta
     assert meta["search"] == {"epochs": 5}
-    assert (meta["format"], meta["space"]) == (2, [])
+    assert (meta["format"], meta["space"]) == (3, [])
 
 
 # Reports and ends

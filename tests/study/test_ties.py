@@ -24,7 +24,7 @@ def test_other_trials_with_the_best_value_are_ties() -> None:
 def test_trials_of_the_best_ones_own_line_are_none() -> None:
     """A copy has its source's value until it reaches a better one."""
     source = Trial(0, "complete", 0.9, epochs=3)
-    copy = Trial(1, "complete", 0.9, epochs=6, continues=0)
-    copied_again = Trial(2, "complete", 0.9, epochs=9, continues=1)
+    copy = Trial(1, "complete", 0.9, epochs=6, continued_from=0)
+    copied_again = Trial(2, "complete", 0.9, epochs=9, continued_from=1)
     stranger = Trial(3, "complete", 0.9, epochs=3)
     assert table(source, copy, copied_again, stranger).ties == [3]

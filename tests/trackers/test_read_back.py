@@ -31,7 +31,7 @@ def build(hp: Any) -> Any:
 def search(track: Any, n_trials: int = 12, **options: Any) -> tuple[paceline.Tuner, list[str]]:
     notes: list[str] = []
     tuner = paceline.Tuner(
-        build, study="s", sampler="random", track=track, notes=notes.append, **options
+        build, study="s", sampler="random", trackers=track, on_note=notes.append, **options
     )
     tuner.search(*toys.data(), n_trials=n_trials, **CALL)
     assert not [note for note in notes if "not told of" in note or "not waited" in note], notes
@@ -66,7 +66,7 @@ def test_mlflow_s_own_callback_logs_each_trial_to_its_run(mlflow_client) -> None
             mlflow.end_run()
 
     notes: list[str] = []
-    tuner = paceline.Tuner(toys.dense, study="s", sampler="random", notes=notes.append)
+    tuner = paceline.Tuner(toys.dense, study="s", sampler="random", on_note=notes.append)
     mlflow.set_experiment("by callback")
     with mlflow.start_run() as parent:
         tuner.search(*toys.data(), n_trials=3, callbacks=[OwnRun()], **CALL)
@@ -273,7 +273,7 @@ def test_all_at_once(mlflow_client, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     tuner, _ = search(["mlflow", "tensorboard", "wandb"])
-    assert {t.plan for t in tuner.results().itertuples() if t.state == "complete"} == {"stacked"}
+    assert {t.plan for t in tuner.results().itertuples() if t.state == "complete"} == {"vectorized"}
 
 
 def test_each_has_the_values_of_several_objectives(mlflow_client, tmp_path, monkeypatch) -> None:

@@ -21,7 +21,7 @@ from paceline.executor import pack_executor as protocol
 from paceline.executor.base import EpochReport
 from paceline.executor.training.rounds import EpochRound, PackRounds
 from paceline.pack.pack import Pack
-from paceline.pack.plan.stacked import StackedProgram
+from paceline.pack.plan.vectorized import VectorizedProgram
 from stopping import all_of, by_epochs, hears_signals  # noqa: F401 - a fixture
 
 X, Y = toys.data(48)
@@ -37,7 +37,12 @@ def model_of(*hidden: Any, lr: float) -> keras.Model:
 
 def tuner_of(build: Any, study: str, **given: Any) -> paceline.Tuner:
     """A random search in one plan, with a number of slots that is not chosen."""
-    settings = {"sampler": "random", "slots": 4, "plan": "stacked", "objective": "loss"}
+    settings = {
+        "sampler": "random",
+        "parallel_trials": 4,
+        "plan": "vectorized",
+        "objective": "loss",
+    }
     return paceline.Tuner(build, study=study, **{**settings, **given})
 
 
@@ -87,7 +92,7 @@ WIDER: Trials = [
 def pruned(study: str, trials: Trials) -> list[Any]:
     """The trials of a search with a pruner."""
     pruner = optuna.pruners.MedianPruner(n_startup_trials=1)
-    tuner = tuner_of(build_of_three, study, widths="apart", pruner=pruner)
+    tuner = tuner_of(build_of_three, study, share_widths=False, pruner=pruner)
     tuner.enqueue([{"units": n, "lr": lr, "rate": rate} for n, lr, rate in trials])
     tuner.search(X, Y, epochs=3, batch_size=16, n_trials=len(trials), verbose=0)
     return all_of(tuner)
@@ -171,7 +176,7 @@ def test_a_family_none_of_whose_trials_is_under_way_keeps_its_program(
             os.kill(os.getpid(), signal.SIGINT)
 
     def searched(study: str) -> paceline.Tuner:
-        tuner = tuner_of(build, study, seed=1, slots=2, widths="together")
+        tuner = tuner_of(build, study, seed=1, parallel_trials=2, share_widths=True)
         rng = np.random.default_rng(0)
         tuner.enqueue(
             [
@@ -212,9 +217,9 @@ def test_a_second_program_has_the_same_slots_however_fast_the_device_is(
             lr=hp.Float("lr", 1e-3, 1e-1, sampling="log"),
         )
 
-    init, slots = StackedProgram.__init__, {}
+    init, slots = VectorizedProgram.__init__, {}
 
-    def noting(self: StackedProgram, *arguments: Any, **others: Any) -> None:
+    def noting(self: VectorizedProgram, *arguments: Any, **others: Any) -> None:
         init(self, *arguments, **others)
         slots[study].append(self.n_slots)
 
@@ -224,7 +229,7 @@ def test_a_second_program_has_the_same_slots_however_fast_the_device_is(
         time.sleep(0.2)
         return run_epoch(self)
 
-    monkeypatch.setattr(StackedProgram, "__init__", noting)
+    monkeypatch.setattr(VectorizedProgram, "__init__", noting)
     for study, device in (("fast", run_epoch), ("slow", slow)):
         slots[study] = []
         monkeypatch.setattr(Pack, "run_epoch", device)

@@ -89,7 +89,7 @@ def described(case: tuple[Any, ...]) -> str:
 
 
 def tuner(**settings: Any) -> paceline.Tuner:
-    call = {"sampler": "random", "notes": lambda text: None, "objective": "min:loss"}
+    call = {"sampler": "random", "on_note": lambda text: None, "objective": "min:loss"}
     return paceline.Tuner(toys.dense, study="study", **(call | settings))
 
 
@@ -127,10 +127,10 @@ def unstirred(hp: Any) -> keras.Model:
     return toys.compiled(toys.softmax(), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
 
 
-@pytest.mark.parametrize("executor", ["local", pytest.param("fit", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("executor", ["packed", pytest.param("fit", marks=pytest.mark.slow)])
 def test_batches_are_shuffled_within_as_in_keras(executor: str) -> None:
     call: dict[str, Any] = {"epochs": 2, "batch_size": 16, "shuffle": "batch"}
-    settings: Any = {"study": "s", "notes": len, "objective": "min:loss", "executor": executor}
+    settings: Any = {"study": "s", "on_note": len, "objective": "min:loss", "executor": executor}
     search = paceline.Tuner(unstirred, **settings)
     search.search(X, Y, n_trials=2, **call)
     for trial in search._require_study().trials:

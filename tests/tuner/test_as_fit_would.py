@@ -174,7 +174,7 @@ def test_a_validation_that_reads_the_optimizer_trains_in_fit(make) -> None:
     data = {"validation_data": (XV, YV)}
     tuner = search(make, build, X, Y, **data, n_trials=1)
     assert_as_fit(tuner, build, X, Y, **data, packed=False)
-    assert "reads variables of the optimizer" in tuner.trial(0).not_packed
+    assert "reads variables of the optimizer" in tuner.trial(0).fallback_reason
 
 
 # -- x alone ---------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def test_what_cannot_be_compiled_trains_in_fit_where_keras_does_not_compile(make
 
     with contextlib.suppress(BuildError):
         tuner = search(make, build, X, Y, n_trials=1)
-        assert "which cannot be compiled" in tuner.trial(0).not_packed
+        assert "which cannot be compiled" in tuner.trial(0).fallback_reason
 
 
 # -- sizes -----------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def nothing_trained(request, monkeypatch):
 
 
 def tuner(build: Any = None, **arguments: Any) -> paceline.Tuner:
-    settings: dict[str, Any] = {"sampler": "random", "notes": lambda text: None}
+    settings: dict[str, Any] = {"sampler": "random", "on_note": lambda text: None}
     return paceline.Tuner(build or (lambda hp: toys.softmax()), **(settings | arguments))
 
 
@@ -75,12 +75,12 @@ class Trains:
         ({"build": Trains}, "build: Trains is a class; pass an object"),
         ({"build": Trains()}, r"build: Trains has its own fit\(\)"),
         ({"pruner": "medain"}, "pruner: 'medain' is not known; choose one of none, median"),
-        ({"executor": "rai"}, "executor: 'rai' is not one of auto, local, fit, ray"),
+        ({"executor": "rai"}, "executor: 'rai' is not one of auto, packed, fit, ray"),
         ({"plan": "piled"}, "plan: 'piled' is not one of"),
         ({"mesh": "4x"}, "mesh: '4x' is no mesh"),
-        ({"slots": 0}, "slots: 0 is not a positive whole number"),
-        ({"slots": 2.5}, r"slots: 2\.5 is not a positive whole number"),
-        ({"slots": "many"}, "slots: 'many' is not a positive whole number"),
+        ({"parallel_trials": 0}, "parallel_trials: 0 is not a positive whole number"),
+        ({"parallel_trials": 2.5}, r"parallel_trials: 2\.5 is not a positive whole number"),
+        ({"parallel_trials": "many"}, "parallel_trials: 'many' is not a positive whole number"),
         ({"seed": -1}, "seed: -1 is not a whole number of at least 0"),
         ({"seed": "x"}, "seed: 'x' is not a whole number"),
         ({"seed": 2**70}, "seed: 1180591620717411303424 is above 4294967295, the highest"),
@@ -459,10 +459,12 @@ def test_folds_are_parts_of_arrays():
 
 
 def test_local_packs_or_says_why_not():
-    with pytest.raises(paceline.UsageError, match="'local' cannot run this: x has .* of 3 sizes"):
-        tuner(executor="local").search(Batches(3), epochs=1, n_trials=1)
-    with pytest.raises(paceline.UsageError, match="'local' cannot run this: callbacks: ProgbarLog"):
-        tuner(executor="local").search(X, Y, callbacks=[keras.callbacks.ProgbarLogger()], **CALL)
+    with pytest.raises(paceline.UsageError, match="'packed' cannot run this: x has .* of 3 sizes"):
+        tuner(executor="packed").search(Batches(3), epochs=1, n_trials=1)
+    with pytest.raises(
+        paceline.UsageError, match="'packed' cannot run this: callbacks: ProgbarLog"
+    ):
+        tuner(executor="packed").search(X, Y, callbacks=[keras.callbacks.ProgbarLogger()], **CALL)
 
 
 def test_callbacks_that_cannot_be_copied():

@@ -42,8 +42,13 @@ def some_of(quick: list[tuple[str, Any]], others: list[Any]) -> list[Any]:
 
 
 def tuner(study: str, **options: Any) -> paceline.Tuner:
-    settings = {"slots": 2, "sampler": "random", "objective": "val_loss", "executor": "local"}
-    return paceline.Tuner(toys.dense, study=study, notes=len, **(settings | options))
+    settings = {
+        "parallel_trials": 2,
+        "sampler": "random",
+        "objective": "val_loss",
+        "executor": "packed",
+    }
+    return paceline.Tuner(toys.dense, study=study, on_note=len, **(settings | options))
 
 
 def searched(study: str, data: str, **options: Any) -> paceline.Tuner:
@@ -69,7 +74,7 @@ def test_trials_that_are_pruned_or_paused_have_unbroken_histories(data, pruner):
     some = searched("some", data, pruner=given)
     results = some.results()
     assert set(results["state"]) == {"complete", "pruned"}
-    assert results["plan"].tolist() == ["stacked"] * 6
+    assert results["plan"].tolist() == ["vectorized"] * 6
     if pruner == "asha":
         assert set(results["epochs"]) == {1, 2, 4}, "none was promoted and then pruned"
     for number, epochs in enumerate(results["epochs"]):
@@ -144,5 +149,7 @@ def test_a_batch_is_read_once_for_all_slots():
             return super().__getitem__(index)
 
     data = Counted()
-    tuner("s", slots=3, objective="loss").search(data, **(CALL | {"n_trials": 3, "epochs": 2}))
+    tuner("s", parallel_trials=3, objective="loss").search(
+        data, **(CALL | {"n_trials": 3, "epochs": 2})
+    )
     assert data.read == (1 + 2) * len(data)  # a look before, and a pass an epoch

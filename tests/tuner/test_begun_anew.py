@@ -147,7 +147,7 @@ class Searches:
     def __call__(self, build: Any, n_trials: int | str, **arguments: Any) -> paceline.Tuner:
         self.notes.clear()
         tuner = paceline.Tuner(
-            build, study="s", sampler="random", notes=self.notes.append, **arguments
+            build, study="s", sampler="random", on_note=self.notes.append, **arguments
         )
         tuner.search(*toys.data(), n_trials=n_trials, **{**toys.CALL, "epochs": 1})
         return tuner
@@ -176,7 +176,7 @@ def test_old_and_new_code_are_not_mixed_without_a_word(search):
 
 def test_a_fresh_study_takes_the_place_of_the_old_one(search):
     search(first, 3)
-    tuner = search(second, 2, fresh=True)
+    tuner = search(second, 2, overwrite=True)
     assert not search.said
     assert tuner.results()["number"].tolist() == [0, 1]
     assert os.listdir("runs") == ["s"]
@@ -188,7 +188,7 @@ def test_a_fresh_study_takes_the_place_of_the_old_one(search):
 def test_the_old_study_comes_back_where_no_trial_of_the_new_one_trained(search):
     search(first, 3)
     with pytest.raises(paceline.BuildError, match="every trial of this search failed"):
-        search(failing, 2, fresh=True)
+        search(failing, 2, overwrite=True)
     assert os.listdir("runs") == ["s"]
     assert len(search(first, 3).results()) == 3
 
@@ -196,12 +196,12 @@ def test_the_old_study_comes_back_where_no_trial_of_the_new_one_trained(search):
 def test_wrong_input_moves_nothing(search):
     search(first, 1)
     with pytest.raises(paceline.BuildError, match="build"):
-        search(lambda hp: 7, 1, fresh=True)
-    with pytest.raises(paceline.UsageError, match="fresh: True works with the journal"):
-        search(first, 1, fresh=True, storage="sqlite:///a.db")
+        search(lambda hp: 7, 1, overwrite=True)
+    with pytest.raises(paceline.UsageError, match="overwrite: True works with the journal"):
+        search(first, 1, overwrite=True, storage="sqlite:///a.db")
     searched = pytest.raises(paceline.StudyError, match="'s' is being searched; stop the search")
     with study_lock(Path("runs/s")), searched:
-        search(first, 1, fresh=True)
+        search(first, 1, overwrite=True)
     assert len(search(first, 1).results()) == 1
 
 
@@ -222,7 +222,7 @@ def test_what_is_under_way_keeps_both(search):
         return toys.softmax()
 
     with pytest.raises(KeyboardInterrupt, match="^$"):
-        search(stops, 2, fresh=True)
+        search(stops, 2, overwrite=True)
     aside = aside_of(Path("runs/s"))
     found = [path for path in (aside, Path("runs/s")) if (path / "journal.log").is_file()]
     assert found  # the three trials are somewhere

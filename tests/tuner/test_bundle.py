@@ -52,7 +52,7 @@ def searched(tmp_path_factory) -> paceline.Tuner:
         sampler="random",
         keep_best=2,
         directory=tmp_path_factory.mktemp("home") / "runs",
-        notes=lambda text: None,
+        on_note=lambda text: None,
     )
     call = {**toys.CALL, "epochs": 2}
     tuner.search(*toys.data(), n_trials=4, **call)
@@ -112,7 +112,7 @@ def test_a_model_that_is_not_kept_says_why(searched, rank, error, why):
 
 
 def test_a_rank_that_no_trial_has_says_what_to_do(fresh_folder):
-    tuner = paceline.Tuner(toys.dense, keep_best=2, notes=lambda text: None)
+    tuner = paceline.Tuner(toys.dense, keep_best=2, on_note=lambda text: None)
     tuner.search(*toys.data(), n_trials=1, **{**toys.CALL, "epochs": 1})
     said = (
         r"has 1 trial with a value of its own, and the model of rank 2 was asked for\. "
@@ -250,7 +250,7 @@ def test_everything_that_a_search_prints_can_be_pasted(tmp_path):
 
 def test_a_bundle_has_the_values_of_all_objectives(fresh_folder: Path) -> None:
     tuner = paceline.Tuner(
-        toys.dense, study="two", sampler="random", objective=["val_loss", "params"], notes=print
+        toys.dense, study="two", sampler="random", objective=["val_loss", "params"], on_note=print
     )
     tuner.search(*toys.data(), n_trials=2, **{**toys.CALL, "epochs": 1})
     number = tuner.pareto()[0].number

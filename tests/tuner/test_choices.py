@@ -44,7 +44,9 @@ def build_wide(hp: Any) -> Any:
     return compiled(*layers)
 
 
-def search(widths: str, notes: list[str], made: Any = build, **arguments: Any) -> paceline.Tuner:
+def search(
+    widths: bool | str, notes: list[str], made: Any = build, **arguments: Any
+) -> paceline.Tuner:
     return grid(made, widths, notes, **arguments)
 
 
@@ -58,7 +60,7 @@ def test_trials_are_those_of_programs_of_their_own(
     made: Callable[[Any], Any], n: int, fresh_folder: Path
 ) -> None:
     notes: list[str] = []
-    apart, together = search("apart", notes, made), search("together", notes, made)
+    apart, together = search(False, notes, made), search(True, notes, made)
     assert programs(apart) == {4: 4, 36: 24}[n], "rates above zero share a program as it is"
     assert programs(together) == 1
     for number in range(n):
@@ -72,7 +74,7 @@ def test_trials_are_those_of_programs_of_their_own(
 
 @pytest.mark.slow
 def test_the_best_models_are_those_of_their_choices(fresh_folder: Path) -> None:
-    tuner = search("together", [])
+    tuner = search(True, [])
     model, hparams = tuner.best_model(), tuner.best_hparams
     kinds = [type(layer).__name__ for layer in model.layers]
     assert kinds == (["Dense", "Dropout", "Dense"] if hparams["dropout"] else ["Dense", "Dense"])
@@ -97,7 +99,7 @@ def test_callbacks_see_the_variables_of_the_trial_s_own_model(fresh_folder: Path
             assert np.array_equal(np.asarray(last), values[-1] * np.float32(0.5) + epoch)
             self.model.optimizer.learning_rate.assign(1e-3)
 
-    search("together", [], build_wide, callbacks=lambda hp: [Shapes()])
+    search(True, [], build_wide, callbacks=lambda hp: [Shapes()])
     assert {len(shapes) for shapes in seen} == {4, 8}
     assert {shapes[0][1] for shapes in seen} == {4, 8, 12}
 
@@ -144,7 +146,7 @@ def test_a_choice_of_layers_stays_apart(fresh_folder: Path) -> None:
         return compiled(*layers)
 
     notes: list[str] = []
-    assert programs(search("together", notes, deeper)) == 2
+    assert programs(search(True, notes, deeper)) == 2
     assert any("only one of two variants has this dot_general" in note for note in notes)
 
 
@@ -156,7 +158,7 @@ def test_a_choice_that_build_refuses_stays_out(fresh_folder: Path) -> None:
             raise ValueError("not these two")
         return model
 
-    tuner = search("together", [], picky)
+    tuner = search(True, [], picky)
     assert programs(tuner) == 1
     states = [tuner.trial(number).state for number in range(4)]
     assert sorted(states) == ["complete", "complete", "complete", "failed"]
@@ -177,7 +179,7 @@ def test_a_choice_of_numbers_is_no_choice_of_operations(fresh_folder: Path) -> N
 
 
 def test_choices_in_convolutions_are_not_even_built_unasked(fresh_folder: Path) -> None:
-    """What their elementwise work costs is not counted; ``widths="together"`` joins them."""
+    """What their elementwise work costs is not counted; ``share_widths=True`` joins them."""
     asked: list[str] = []
 
     def images(hp: Any) -> Any:

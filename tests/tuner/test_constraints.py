@@ -31,7 +31,7 @@ CALL: dict[str, Any] = {**toys.CALL, "epochs": 2}
 
 
 def tuner(build: Any = wide, **arguments: Any) -> paceline.Tuner:
-    given = {"study": "s", "sampler": "random", "slots": 2, "notes": lambda text: None}
+    given = {"study": "s", "sampler": "random", "parallel_trials": 2, "on_note": lambda text: None}
     return paceline.Tuner(build, **{**given, **arguments})
 
 
@@ -196,7 +196,7 @@ def test_a_model_without_an_input_is_counted_and_trains_as_without_constraints()
 
 def test_enqueued_values_are_rejected_with_a_note() -> None:
     notes: list[str] = []
-    found = tuner(constraints={"params": ("<=", n_params(4))}, notes=notes.append)
+    found = tuner(constraints={"params": ("<=", n_params(4))}, on_note=notes.append)
     found.enqueue({"units": 8, "lr": 0.01})
     found.search(X, Y, n_trials=2, **CALL)
     assert found.trial(0).state == "rejected"
@@ -406,7 +406,7 @@ def test_a_search_that_stops_goes_on_as_if_it_had_not(sampler: str, monkeypatch)
 def test_other_constraints_are_noted_and_stored() -> None:
     notes: list[str] = []
     tuner(constraints={"params": ("<=", n_params(5))}).search(X, Y, n_trials=3, **CALL)
-    again = tuner(constraints={"params": [("<", 50), (">", 5)]}, notes=notes.append)
+    again = tuner(constraints={"params": [("<", 50), (">", 5)]}, on_note=notes.append)
     again.search(X, Y, n_trials="+3", **CALL)
     assert (
         "trials must satisfy params < 50 and params > 5 from now on; those of study 's' so far had "
@@ -414,7 +414,7 @@ def test_other_constraints_are_noted_and_stored() -> None:
     ) in "".join(notes)
     assert sum(again.results()["state"] == "complete") == 6
     notes.clear()
-    tuner(notes=notes.append).search(X, Y, n_trials="+1", **CALL)
+    tuner(on_note=notes.append).search(X, Y, n_trials="+1", **CALL)
     assert "trials must satisfy no constraints from now on" in "".join(notes)
 
 
@@ -551,12 +551,12 @@ def test_the_command_takes_constraints_and_resume_keeps_them(capsys) -> None:
     for trial in trials:
         allowed = n_params(2) < n_params(trial["hparams"]["units"]) <= n_params(4)
         assert trial["state"] == ("complete" if allowed else "rejected")
-        assert allowed or trial["error"].startswith("params ")
+        assert allowed or trial["reason"].startswith("params ")
     run("trials", "s", "--where", "state=rejected", "--csv")
     assert len(capsys.readouterr().out.splitlines()) == 1 + sum(
         trial["state"] == "rejected" for trial in trials
     )
-    run("studies")
+    run("list")
     assert "rejected" in capsys.readouterr().out
 
 

@@ -153,7 +153,7 @@ def test_a_function_that_fills_its_array_anew_is_refused():
 
     results = search(scaled, y=Y, n_trials=6, **CALL).results()
     failed = results[results["state"] == "failed"]
-    assert len(failed) and all(failed["error"].str.contains("returned before for other values"))
+    assert len(failed) and all(failed["reason"].str.contains("returned before for other values"))
 
 
 @pytest.mark.parametrize("kind", ["arrays", "batches"])

@@ -75,7 +75,7 @@ def test_a_working_directory_that_a_users_function_changes(storage, monkeypatch,
         os.chdir(elsewhere)
         return toys.compiled(toys.softmax(), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
 
-    tuner = paceline.Tuner(build, study="s", storage=storage, slots=2)
+    tuner = paceline.Tuner(build, study="s", storage=storage, parallel_trials=2)
     tuner.search(X, Y, **CALL)
     assert Path.cwd() == elsewhere
     model = tuner.best_model()
@@ -85,7 +85,7 @@ def test_a_working_directory_that_a_users_function_changes(storage, monkeypatch,
 
     os.chdir(here)
     assert (here / "own.log").is_file() or (here / "own.db").is_file() or storage is None
-    again = paceline.Tuner(build, study="s", storage=storage, slots=2)
+    again = paceline.Tuner(build, study="s", storage=storage, parallel_trials=2)
     assert list(again.results()["state"]) == ["complete"] * CALL["n_trials"]
     numpy.testing.assert_array_equal(again.best_model().predict(X), model.predict(X))
 

@@ -100,7 +100,7 @@ def test_an_ensemble_is_worth_what_its_note_says(make, notes, name: str) -> None
     x, y = data_of(name)
     n = len(x) // 2
     held_out = x[n:], y[n:]
-    tuner = make(build_for(x, y), objective="val_loss", keep_best=6, slots=8)
+    tuner = make(build_for(x, y), objective="val_loss", keep_best=6, parallel_trials=8)
     tuner.search(x[:n], y[:n], validation_data=held_out, epochs=8, batch_size=16, n_trials=12)
     model = tuner.ensemble(5)
     found = re.fullmatch(

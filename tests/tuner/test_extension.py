@@ -29,10 +29,10 @@ def make(fresh_folder: Path):
     def tuner(build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
         settings: dict[str, Any] = {
             "sampler": "random",
-            "slots": 2,
+            "parallel_trials": 2,
             "plan": "sequential",
             "keep_best": 2,
-            "notes": lambda text: None,
+            "on_note": lambda text: None,
         }
         return paceline.Tuner(build, **({"study": "s"} | settings | arguments))
 
@@ -46,10 +46,10 @@ def long(tmp_path_factory) -> paceline.Tuner:
         toys.dense,
         study="s",
         sampler="random",
-        slots=2,
+        parallel_trials=2,
         plan="sequential",
         directory=tmp_path_factory.mktemp("long"),
-        notes=lambda text: None,
+        on_note=lambda text: None,
     )
     tuner.search(X, Y, epochs=8, n_trials=5, **CALL)
     return tuner
@@ -75,8 +75,8 @@ def test_the_best_go_on_as_if_they_had_never_stopped(make, long, monkeypatch) ->
     tuner = make()
     tuner.search(X, Y, epochs=8, continue_best=3, **CALL)
     results = tuner.results()
-    assert results["continues"][5:].tolist() == first
-    assert results["continues"][:5].isna().all()
+    assert results["continued_from"][5:].tolist() == first
+    assert results["continued_from"][:5].isna().all()
     assert results["epochs"].tolist() == [4] * 5 + [8] * 3
     for source, trial in zip(first, map(tuner.trial, [5, 6, 7]), strict=True):
         assert trial.history == long.history(source)
@@ -94,7 +94,7 @@ def test_the_best_go_on_as_if_they_had_never_stopped(make, long, monkeypatch) ->
         ),
     ).trials[5]
     assert list(stored.intermediate_values.values()) == tuner.history(5)["val_accuracy"]
-    assert stored.user_attrs["continues"] == first[0]
+    assert stored.user_attrs["continued_from"] == first[0]
     # The best model is that of the trial with the best value, and is on disk.
     score = make().best_model().evaluate(*CALL["validation_data"], verbose=0, return_dict=True)
     assert score["accuracy"] == pytest.approx(make().best_trial.value, abs=1e-6)
@@ -106,7 +106,7 @@ def test_trials_with_callbacks_go_on_as_if_they_had_never_stopped(make) -> None:
 
     def search(study: str, epochs: int, **more: Any) -> paceline.Tuner:
         slower = keras.callbacks.ReduceLROnPlateau("loss", factor=0.1, patience=3, min_delta=0.05)
-        tuner = make(study=study, notes=notes.append)
+        tuner = make(study=study, on_note=notes.append)
         tuner.search(X, Y, epochs=epochs, callbacks=[slower], **CALL, **more)
         return tuner
 
@@ -115,7 +115,7 @@ def test_trials_with_callbacks_go_on_as_if_they_had_never_stopped(make) -> None:
     search("s", 3, n_trials=3)
     tuner = search("s", 8, continue_best=2)
     for number in (3, 4):
-        source = tuner.trial(number).continues
+        source = tuner.trial(number).continued_from
         assert tuner.trial(number).history == whole.trial(source).history
     assert sum("the state of its callbacks is not kept" in note for note in notes) == 2
 
@@ -142,25 +142,25 @@ def test_one_history_is_of_one_training(make, other: dict[str, Any], told: str) 
 @pytest.mark.parametrize("kept", [1, 4])
 def test_copies_go_on_from_what_is_kept_of_them_or_not_at_all(make, kept: int) -> None:
     notes: list[str] = []
-    arguments = {"pruner": "pbt:2", "keep_best": kept, "notes": notes.append}
+    arguments = {"pruner": "pbt:2", "keep_best": kept, "on_note": notes.append}
     make(**arguments).search(X, Y, epochs=6, n_trials=4, **CALL)
     tuner = make(**arguments)
     results = tuner.results()
     ended = results[results["state"] == "complete"].sort_values(
         ["value", "number"], ascending=[False, True]
     )
-    copies = results["continues"].notna()
+    copies = results["continued_from"].notna()
     assert copies.any()
     best = ended["number"].tolist()[:2]
     tuner.search(X, Y, epochs=8, continue_best=2, **CALL)
     longer = tuner.results()[len(results) :]
     told = [note for note in notes if "a copy, is not continued" in note]
-    gone_on = [int(number) for number in longer["continues"]]
+    gone_on = [int(number) for number in longer["continued_from"]]
     copied = [number for number in best if bool(copies[number])]
     if kept == 4:
         assert gone_on == best and not told
         for number in longer["number"]:
-            source = tuner.trial(tuner.trial(int(number)).continues)
+            source = tuner.trial(tuner.trial(int(number)).continued_from)
             assert tuner.trial(int(number)).history["loss"][:6] == source.history["loss"]
             # The same products, summed up in packs of another size.
             again = tuner.reproduce(int(number), X, Y, **CALL).history["loss"]
@@ -178,15 +178,15 @@ def test_once_more_and_new_ones_beside_them(make, long) -> None:
     tuner.search(X, Y, epochs=8, continue_best=1, n_trials=5, **CALL)
     results = tuner.results()
     assert results["epochs"].tolist() == [2, 2, 2, 2, 4, 8, 8]
-    first = int(results["continues"][4])
-    assert results["continues"][5] == 4
+    first = int(results["continued_from"][4])
+    assert results["continued_from"][5] == 4
     assert tuner.history(5) == long.history(first)
     # The fifth configuration of the study, and a number of its own: those that go on do not count.
-    assert results["continues"].isna()[6]
+    assert results["continued_from"].isna()[6]
     assert results["seed"].nunique() == 5
     # Nothing is left to do: the same call again trains nothing, and says so.
     notes: list[str] = []
-    again = make(notes=notes.append)
+    again = make(on_note=notes.append)
     again.search(X, Y, epochs=8, continue_best=1, n_trials=5, **CALL)
     assert len(again.results()) == 7
     assert any("can go on: none is complete, or they have 8 epochs already" in n for n in notes)
@@ -218,7 +218,7 @@ def test_interrupted_while_they_go_on(make, long) -> None:
         signal.signal(signal.SIGINT, before)
     tuner = make()
     tuner.search(X, Y, epochs=8, continue_best=3, n_trials=5, **CALL)
-    assert tuner.results()["continues"].dropna().tolist() == first
+    assert tuner.results()["continued_from"].dropna().tolist() == first
     for source, number in zip(first, [5, 6, 7], strict=True):
         assert tuner.history(number) == long.history(source)
 
@@ -226,8 +226,8 @@ def test_interrupted_while_they_go_on(make, long) -> None:
 @pytest.mark.slow
 def test_hyperband_gets_more_brackets(make) -> None:
     """KerasTuner cannot add iterations: a study of nine epochs goes on with twenty-seven."""
-    make(pruner="hyperband", plan="stacked").search(X, Y, epochs=3, n_trials=6, **CALL)
-    tuner = make(pruner="hyperband", plan="stacked")
+    make(pruner="hyperband", plan="vectorized").search(X, Y, epochs=3, n_trials=6, **CALL)
+    tuner = make(pruner="hyperband", plan="vectorized")
     tuner.search(X, Y, epochs=9, n_trials="+12", **CALL)
     results = tuner.results()
     assert len(results) == 18
@@ -238,7 +238,7 @@ def test_hyperband_gets_more_brackets(make) -> None:
 
 @pytest.mark.slow
 def test_what_is_kept_on_disk_is_bounded(make) -> None:
-    tuner = make(plan="stacked", slots=4)
+    tuner = make(plan="vectorized", parallel_trials=4)
     sizes = []
     for n_trials in (3, 12, 24):
         tuner.search(X, Y, epochs=2, n_trials=n_trials, **CALL)
@@ -260,8 +260,8 @@ def test_who_goes_on() -> None:
         trial(1, 0.9),
         trial(2, 0.9),
         trial(3, 0.95),
-        trial(4, 0.96, 8, continues=3),
-        Trial(5, "failed", continues=2),
+        trial(4, 0.96, 8, continued_from=3),
+        Trial(5, "failed", continued_from=2),
         Trial(6, "pruned", value=0.99, epochs=1),
         Trial(7, "failed", error="x"),
     ]
@@ -269,7 +269,7 @@ def test_who_goes_on() -> None:
     assert trials_to_continue(trials, 2, 16, "maximize") == [4, 1]
     assert trials_to_continue(trials, 9, None, "minimize") == [0, 1, 2, 4]
     # Another worker has begun with two of the best three: they are not replaced by lesser ones.
-    busy = [*trials, Trial(8, "running", continues=1), Trial(9, "paused", continues=4)]
+    busy = [*trials, Trial(8, "running", continued_from=1), Trial(9, "paused", continued_from=4)]
     assert trials_to_continue(busy, 3, 16, "maximize") == [2]
     assert trials_to_continue(busy, 2, 16, "maximize") == []
 
@@ -293,7 +293,7 @@ def test_who_goes_on_to_no_better_value_has_the_model_of_its_source(make) -> Non
     make(worsening, **settings).search(X, Y, epochs=6, continue_best=3, **CALL)
     tuner = make(worsening, **settings)
     first, second = ranked[:2]
-    goes_on = {tuner.trial(number).continues: number for number in (3, 4, 5)}
+    goes_on = {tuner.trial(number).continued_from: number for number in (3, 4, 5)}
     assert tuner.trial(goes_on[first]).value == tuner.trial(first).value
     models = tuner.best_models(2)
     for model, number in zip(models, (first, second), strict=True):
@@ -314,7 +314,7 @@ def test_epochs_before_the_initial_one_are_none_to_go_on_to(make) -> None:
     call = {**CALL, "initial_epoch": 2}
     make().search(X, Y, epochs=6, n_trials=1, **call)
     notes: list[str] = []
-    again = make(notes=notes.append)
+    again = make(on_note=notes.append)
     again.search(X, Y, epochs=6, continue_best=1, **call)
     again.search(X, Y, epochs=lambda hp: 6, continue_best=1, **call)
     assert len(again.results()) == 1

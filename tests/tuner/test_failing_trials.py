@@ -37,7 +37,11 @@ CALL: dict[str, Any] = {
 @pytest.fixture
 def make(fresh_folder: Path):
     def tuner(build: Any, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {"sampler": "grid", "slots": 2, "notes": lambda text: None}
+        settings: dict[str, Any] = {
+            "sampler": "grid",
+            "parallel_trials": 2,
+            "on_note": lambda text: None,
+        }
         return paceline.Tuner(build, **({"study": "s"} | settings | arguments))
 
     return tuner
@@ -86,19 +90,19 @@ def test_each_fails_with_its_reason_and_the_others_train(make, no_memory, capsys
         "memory": "failed",
         "also well": "complete",
     }
-    assert results.error["raises"] == "ValueError: no such kind"
-    assert "ValueError" in results.error["shapes"]
-    assert "loss is nan in epoch" in results.error["nan"]
-    assert "RESOURCE_EXHAUSTED" in results.error["memory"]
-    assert results.error.isna().to_dict()["well"]
+    assert results.reason["raises"] == "ValueError: no such kind"
+    assert "ValueError" in results.reason["shapes"]
+    assert "loss is nan in epoch" in results.reason["nan"]
+    assert "RESOURCE_EXHAUSTED" in results.reason["memory"]
+    assert results.reason.isna().to_dict()["well"]
     # As the command line shows the same.
     for words in (["trials", "s", "--json"], ["trials", "s", "--csv"]):
         with pytest.raises(SystemExit, match="^0$"):
             main(words)
     as_json, as_csv = capsys.readouterr().out.split("\n", 1)
-    errors = {trial["hparams"]["kind"]: trial.get("error") for trial in json.loads(as_json)}
-    rows = {row["kind"]: row["error"] or None for row in csv.DictReader(io.StringIO(as_csv))}
-    expected = results.error.astype(object).where(results.error.notna(), None).to_dict()
+    errors = {trial["hparams"]["kind"]: trial.get("reason") for trial in json.loads(as_json)}
+    rows = {row["kind"]: row["reason"] or None for row in csv.DictReader(io.StringIO(as_csv))}
+    expected = results.reason.astype(object).where(results.reason.notna(), None).to_dict()
     assert errors == rows == expected
 
 
@@ -118,13 +122,13 @@ def test_data_that_change_shape_in_fit_fail_the_trial_that_meets_them(make) -> N
     tuner.search(batches(), **data, n_trials=2)
     first, second = tuner.results().itertuples()
     assert (first.state, second.state) == ("failed", "complete")
-    assert "(16, 5)" in first.error
+    assert "(16, 5)" in first.reason
 
 
 def test_without_failures_there_is_no_such_column(make) -> None:
     tuner = make(toys.dense)
     tuner.search(X, Y, n_trials=2, **CALL)
-    assert "error" not in tuner.results().columns
+    assert "reason" not in tuner.results().columns
 
 
 # -- not proposed again ----------------------------------------------------------------------------

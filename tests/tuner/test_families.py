@@ -60,10 +60,10 @@ def searched(folder: Path, live: list[int], sampler: str, n_trials: int) -> tupl
         six,
         study="s",
         sampler=sampler,
-        slots=SLOTS,
-        widths="apart",  # together they have one program, and their packs are full anyway
+        parallel_trials=SLOTS,
+        share_widths=False,  # together they have one program, and their packs are full anyway
         directory=folder,
-        notes=lambda text: None,
+        on_note=lambda text: None,
     )
     tuner.search(X, Y, n_trials=n_trials, **CALL)
     trials = [tuner.trial(number) for number in range(n_trials)]

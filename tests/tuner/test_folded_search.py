@@ -20,7 +20,11 @@ CALL: dict[str, Any] = {"batch_size": 16, "epochs": 3, "verbose": 0}
 @pytest.fixture
 def make(fresh_folder: Path):
     def tuner(study: str = "s", build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {"sampler": "random", "slots": 4, "notes": lambda text: None}
+        settings: dict[str, Any] = {
+            "sampler": "random",
+            "parallel_trials": 4,
+            "on_note": lambda text: None,
+        }
         return paceline.Tuner(build, study=study, **(settings | arguments))
 
     return tuner
@@ -54,10 +58,10 @@ def by_hand(make: Any, tuner: paceline.Tuner, **call: Any) -> list[paceline.Tune
 @pytest.mark.parametrize(
     ("shuffle", "plan"),
     [
-        (True, "stacked"),
+        (True, "vectorized"),
         pytest.param(False, "sequential", marks=pytest.mark.slow),
         pytest.param(True, "sequential", marks=pytest.mark.slow),
-        pytest.param(False, "stacked", marks=pytest.mark.slow),
+        pytest.param(False, "vectorized", marks=pytest.mark.slow),
     ],
 )
 def test_folds_are_searches_by_hand(make, plan: str, shuffle: bool) -> None:
@@ -67,7 +71,7 @@ def test_folds_are_searches_by_hand(make, plan: str, shuffle: bool) -> None:
     for number in range(2):
         close(tuner.history(number), mean_of([search.history(number) for search in searches]))
         values = [search.history(number)["val_accuracy"] for search in searches]
-        np.testing.assert_allclose(tuner.trial(number).members, np.transpose(values), atol=1e-5)
+        np.testing.assert_allclose(tuner.trial(number).runs, np.transpose(values), atol=1e-5)
     # One program for all: the folds are slots of one pack.
     programs = tuner.summary()["programs"]
     assert programs["distinct"] == 1 and programs["compiled"] + programs["from_cache"] == 2
@@ -76,8 +80,8 @@ def test_folds_are_searches_by_hand(make, plan: str, shuffle: bool) -> None:
 @pytest.mark.parametrize(
     ("executor", "kind"),
     [
-        pytest.param("local", "sample_weight", marks=pytest.mark.slow),
-        pytest.param("local", "class_weight", marks=pytest.mark.slow),
+        pytest.param("packed", "sample_weight", marks=pytest.mark.slow),
+        pytest.param("packed", "class_weight", marks=pytest.mark.slow),
         pytest.param("fit", "sample_weight", marks=pytest.mark.slow),
     ],
 )
@@ -97,8 +101,8 @@ def test_in_fit_members_are_the_same(make, repeats: int) -> None:
     for tuner in (packs, fit):
         tuner.search(X, Y, **CALL, **call)
     close(packs.history(0), fit.history(0))
-    assert len(fit.trial(0).members[0]) == 3 * repeats
-    np.testing.assert_allclose(packs.trial(0).members, fit.trial(0).members, atol=1e-5)
+    assert len(fit.trial(0).runs[0]) == 3 * repeats
+    np.testing.assert_allclose(packs.trial(0).runs, fit.trial(0).runs, atol=1e-5)
     assert fit.results()["plan"].tolist() == ["fit"]
 
 
@@ -118,13 +122,13 @@ def test_models_that_cannot_be_packed_have_members_too(make) -> None:
 
     tuner = make(build=build, sampler="grid")
     tuner.search(X, Y, folds=2, **(CALL | {"epochs": 1}))
-    assert tuner.results()["plan"].tolist() == ["fit", "stacked"]
-    assert tuner.results()["spread"].notna().all()
+    assert tuner.results()["plan"].tolist() == ["fit", "vectorized"]
+    assert tuner.results()["value_std"].notna().all()
 
 
 @pytest.mark.slow
 def test_what_is_left_out_is_said(make) -> None:
     notes: list[str] = []
-    tuner = make(notes=notes.append)
+    tuner = make(on_note=notes.append)
     tuner.search(X, Y, folds=3, n_trials=1, **(CALL | {"epochs": 1}))
     assert any("3 folds of 17 examples" in n and "2 examples are left out" in n for n in notes)

@@ -17,7 +17,7 @@ import paceline
 import toys
 from epoch_reports import observe_reports
 from paceline.executor.base import EpochReport, settled
-from paceline.pack.plan import StackedProgram
+from paceline.pack.plan import VectorizedProgram
 from paceline.tuner.checkpoint.files import Snapshot
 from paceline.tuner.search.members import MemberReports, member_seed
 from paceline.tuner.search.running_trials import RunningTrial, RunningTrials
@@ -31,14 +31,18 @@ CALL: dict[str, Any] = {**FIT, "verbose": 0}
 HELD_OUT: dict[str, Any] = {**CALL, "validation_data": (XV, YV)}
 
 PLANS = pytest.mark.parametrize(
-    "plan", ["stacked", pytest.param("sequential", marks=pytest.mark.slow)]
+    "plan", ["vectorized", pytest.param("sequential", marks=pytest.mark.slow)]
 )
 
 
 @pytest.fixture
 def make(fresh_folder: Path):
     def tuner(study: str = "s", build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {"sampler": "random", "slots": 4, "notes": lambda text: None}
+        settings: dict[str, Any] = {
+            "sampler": "random",
+            "parallel_trials": 4,
+            "on_note": lambda text: None,
+        }
         return paceline.Tuner(build, study=study, **(settings | arguments))
 
     return tuner
@@ -65,10 +69,10 @@ def test_one_repeat_is_none(make) -> None:
     none.search(X, Y, n_trials=3, **HELD_OUT)
     for number in range(3):
         assert one.history(number) == none.history(number)
-    tables = [tuner.results().drop(columns="seconds") for tuner in (one, none)]
+    tables = [tuner.results().drop(columns="train_seconds") for tuner in (one, none)]
     pd.testing.assert_frame_equal(*tables)
-    assert "spread" not in one.results()
-    assert one.best_trial.spread is None
+    assert "value_std" not in one.results()
+    assert one.best_trial.value_std is None
 
 
 @PLANS
@@ -87,45 +91,45 @@ def test_repeats_are_the_same_hparams_from_other_seeds(make, plan: str) -> None:
             alone.append(fit.history)
         close(tuner.history(number), mean_of(alone))
         values = np.array([history["val_accuracy"] for history in alone]).T
-        np.testing.assert_allclose(trial.members, values, atol=1e-5)
+        np.testing.assert_allclose(trial.runs, values, atol=1e-5)
 
 
 def test_value_and_spread_are_those_of_the_best_epochs_members(make) -> None:
     tuner = make()
     tuner.search(X, Y, repeats=3, n_trials=4, **HELD_OUT)
     results = tuner.results()
-    assert list(results.columns[:4]) == ["value", "spread", "dropout", "lr"]
+    assert list(results.columns[:4]) == ["value", "value_std", "dropout", "lr"]
     for number in range(4):
         trial = tuner.trial(number)
-        means = np.mean(trial.members, axis=1)
+        means = np.mean(trial.runs, axis=1)
         np.testing.assert_allclose(tuner.history(number)["val_accuracy"], means)
         assert trial.value == pytest.approx(max(means))
         assert trial.best_epoch == 1 + int(np.argmax(means))
         assert results["value"][number] == trial.value
-        at_best = trial.members[trial.best_epoch - 1]
-        assert results["spread"][number] == pytest.approx(np.std(at_best))
-    assert results["spread"].max() > 0
-    assert tuner.summary()["best"]["spread"] == tuner.best_trial.spread
+        at_best = trial.runs[trial.best_epoch - 1]
+        assert results["value_std"][number] == pytest.approx(np.std(at_best))
+    assert results["value_std"].max() > 0
+    assert tuner.summary()["best"]["value_std"] == tuner.best_trial.value_std
 
 
 @pytest.mark.slow
 def test_a_study_keeps_members_and_says_when_they_change(make) -> None:
     make().search(X, Y, repeats=2, n_trials=2, **HELD_OUT)
     notes: list[str] = []
-    again = make(notes=notes.append)
+    again = make(on_note=notes.append)
     first = again.results()
-    assert first["spread"].notna().all()
-    assert all(len(epoch) == 2 for epoch in again.trial(1).members)
+    assert first["value_std"].notna().all()
+    assert all(len(epoch) == 2 for epoch in again.trial(1).runs)
     again.search(X, Y, n_trials="+1", **HELD_OUT)
     assert any("no repeats from now on" in note for note in notes)
-    assert again.results()["spread"].isna().tolist() == [False, False, True]
+    assert again.results()["value_std"].isna().tolist() == [False, False, True]
     (stored, *_) = optuna.load_study(
         study_name="s",
         storage=optuna.storages.JournalStorage(
             optuna.storages.journal.JournalFileBackend("runs/s/journal.log")
         ),
     ).trials
-    assert stored.user_attrs["spread"] == first["spread"][0]
+    assert stored.user_attrs["value_std"] == first["value_std"][0]
 
 
 # -- the model that is kept ------------------------------------------------------------------------
@@ -133,11 +137,11 @@ def test_a_study_keeps_members_and_says_when_they_change(make) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("slots", "pruner", "executor"), [(2, None, "local"), (2, "asha", "local"), (2, None, "fit")]
+    ("slots", "pruner", "executor"), [(2, None, "packed"), (2, "asha", "packed"), (2, None, "fit")]
 )
 def test_the_best_model_is_the_first_members(make, slots: int, pruner: Any, executor: str) -> None:
     """With fewer slots than members, too: then they report an epoch at different times."""
-    arguments = {"slots": slots, "pruner": pruner, "executor": executor}
+    arguments = {"parallel_trials": slots, "pruner": pruner, "executor": executor}
     repeated, folded = make("repeated", **arguments), make("folded", **arguments)
     n = 1 if executor == "fit" else 3
     repeated.search(X, Y, repeats=3, n_trials=n, **HELD_OUT)
@@ -147,7 +151,7 @@ def test_the_best_model_is_the_first_members(make, slots: int, pruner: Any, exec
         best = tuner.best_trial
         for one in (tuner, make(tuner.name, **arguments)):  # held, and from the disk
             scores = one.best_model().evaluate(x, y, verbose=0, return_dict=True)
-            assert scores["accuracy"] == pytest.approx(best.members[best.best_epoch - 1][0])
+            assert scores["accuracy"] == pytest.approx(best.runs[best.best_epoch - 1][0])
 
 
 # -- pruning ---------------------------------------------------------------------------------------
@@ -168,7 +172,7 @@ class Sees(optuna.pruners.BasePruner):
 @PLANS
 def test_pruners_see_the_mean(make, plan: str) -> None:
     pruner = Sees()
-    tuner = make(plan=plan, pruner=pruner, slots=2)
+    tuner = make(plan=plan, pruner=pruner, parallel_trials=2)
     tuner.search(X, Y, repeats=3, n_trials=3, **HELD_OUT)
     for number in range(3):
         assert pruner.seen[number] == tuner.history(number)["val_accuracy"][:-1]
@@ -177,7 +181,7 @@ def test_pruners_see_the_mean(make, plan: str) -> None:
 @PLANS
 def test_nobody_trains_beyond_the_epoch_that_is_judged(make, plan: str, monkeypatch) -> None:
     reports = observe_reports(monkeypatch)
-    tuner = make(plan=plan, pruner=Sees(stops=True), slots=2)
+    tuner = make(plan=plan, pruner=Sees(stops=True), parallel_trials=2)
     tuner.search(X, Y, repeats=3, n_trials=3, **HELD_OUT)
     assert tuner.results()["state"].tolist() == ["pruned"] * 3
     assert [report.epoch for report in reports] == [1] * 9
@@ -187,9 +191,9 @@ def test_nobody_trains_beyond_the_epoch_that_is_judged(make, plan: str, monkeypa
 @pytest.mark.parametrize(
     ("plan", "members"),
     [
-        ("stacked", {"folds": 3}),
+        ("vectorized", {"folds": 3}),
         pytest.param("sequential", {"repeats": 3}, marks=pytest.mark.slow),
-        pytest.param("stacked", {"repeats": 3}, marks=pytest.mark.slow),
+        pytest.param("vectorized", {"repeats": 3}, marks=pytest.mark.slow),
         pytest.param("sequential", {"folds": 3}, marks=pytest.mark.slow),
     ],
 )
@@ -213,7 +217,9 @@ def test_wilcoxon_stops_what_is_worse_in_all_folds(make) -> None:
     def build(hp: Any) -> Any:
         return toys.compiled(toys.softmax(), hp.Choice("lr", [0.05, 1e-6, 2e-6, 3e-6, 4e-6]))
 
-    tuner = make(build=build, sampler="grid", pruner="wilcoxon", objective="val_loss", slots=5)
+    tuner = make(
+        build=build, sampler="grid", pruner="wilcoxon", objective="val_loss", parallel_trials=5
+    )
     tuner.search(X, Y, folds=5, **(CALL | {"epochs": 5}))
     results = tuner.results()
     assert results["state"][0] == "complete"
@@ -259,37 +265,37 @@ def test_a_build_that_fails_for_a_later_seed_fails_the_trial(make) -> None:
 @pytest.mark.slow
 def test_running_out_of_memory_loses_no_member(make, monkeypatch) -> None:
     """As XLA fails: the memory of the state it was given is gone. The others wait, and go on."""
-    plenty, tight = make("plenty"), make("tight", pruner=Sees(), slots="auto")
+    plenty, tight = make("plenty"), make("tight", pruner=Sees(), parallel_trials="auto")
     plenty.search(X, Y, repeats=3, n_trials=3, **HELD_OUT)
-    train = StackedProgram.train
+    train = VectorizedProgram.train
 
-    def failing(self: StackedProgram, state: Any, *arguments: Any) -> Any:
+    def failing(self: VectorizedProgram, state: Any, *arguments: Any) -> Any:
         if self.n_slots > 2:
             for array in jax.tree.leaves(list(state)[:3]):
                 array.delete()
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating")
         return train(self, state, *arguments)
 
-    monkeypatch.setattr(StackedProgram, "train", failing)
+    monkeypatch.setattr(VectorizedProgram, "train", failing)
     tight.search(X, Y, repeats=3, n_trials=3, **HELD_OUT)
     for number in range(3):
         close(tight.history(number), plenty.history(number))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", ["local", pytest.param("fit", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("executor", ["packed", pytest.param("fit", marks=pytest.mark.slow)])
 def test_a_timeout_leaves_the_trial_for_the_next_search(make, monkeypatch, executor: str) -> None:
     with monkeypatch.context() as patch:
         reports = observe_reports(patch)
         times_out(patch, lambda: len(reports) >= 2)
-        tuner = make(executor=executor, slots=2)
+        tuner = make(executor=executor, parallel_trials=2)
         tuner.search(X, Y, repeats=3, n_trials=1, timeout=1000.0, **HELD_OUT)
     assert tuner.results()["state"].tolist() == ["running"]
     assert len(reports) == 2
-    again = make(executor=executor, slots=2)
+    again = make(executor=executor, parallel_trials=2)
     again.search(X, Y, repeats=3, n_trials=1, **HELD_OUT)
     assert again.results()["state"].tolist() == ["complete"]
-    assert len(again.trial(0).members) == 3
+    assert len(again.trial(0).runs) == 3
 
 
 # -- reports of members ----------------------------------------------------------------------------
@@ -332,7 +338,7 @@ class Trial:
 
     def _epoch(self, job: int, epoch: int) -> EpochReport:
         logs = {"loss": float(job)}
-        return EpochReport(job, epoch, logs, 1.0, "p", "stacked", lambda: self._fetch(job))
+        return EpochReport(job, epoch, logs, 1.0, "p", "vectorized", lambda: self._fetch(job))
 
     def _fetch(self, job: int) -> Any:
         self.fetched.append(job)
@@ -396,7 +402,7 @@ def test_a_member_that_ended_counts_with_its_latest_validation(interrupted: bool
         if epoch % 2 == 0:
             logs["val_loss"] = float(epoch + 10 * job)
         last = epoch == (4, 3)[job]
-        told = EpochReport(job, epoch, logs, 1.0, "p", "stacked", lambda: ([], []), last=last)
+        told = EpochReport(job, epoch, logs, 1.0, "p", "vectorized", lambda: ([], []), last=last)
         settled(reports.receive(told, of_trial))
 
     members = MemberReports(2, False, Packs(), Packs(), trials)

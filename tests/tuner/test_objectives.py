@@ -42,7 +42,7 @@ BOTH = ["val_accuracy", "params"]
 
 
 def tuner(objective: Any = BOTH, build: Any = wide, **arguments: Any) -> paceline.Tuner:
-    given = {"study": "s", "sampler": "random", "slots": 2, "notes": lambda text: None}
+    given = {"study": "s", "sampler": "random", "parallel_trials": 2, "on_note": lambda text: None}
     return paceline.Tuner(build, objective, **{**given, **arguments})
 
 
@@ -146,9 +146,11 @@ def test_of_several_objectives_there_is_no_best_trial() -> None:
             StudyError, match=r"val_accuracy, params, .*pareto\(\) lists the trials"
         ):
             ask()
-    with pytest.raises(StudyError, match=f"trial {off} .* is not on the front.*on the front: "):
+    with pytest.raises(
+        StudyError, match=f"trial {off} .* is not on the Pareto front.*on the Pareto front: "
+    ):
         found.best_model(number=off)
-    assert str(len(found.pareto())) + " on the front" in repr(found)
+    assert str(len(found.pareto())) + " on the Pareto front" in repr(found)
     assert "values" in found._repr_html_()
 
 
@@ -166,7 +168,7 @@ def test_the_summary_has_the_front() -> None:
     summary = searched().summary()
     assert summary["best"] is None
     assert summary["objectives"] == BOTH
-    front = summary["front"]
+    front = summary["pareto_front"]
     assert front[0]["values"]["val_accuracy"] == front[0]["value"]
     json.dumps(summary, allow_nan=False)
 
@@ -176,7 +178,9 @@ def test_the_summary_has_the_front() -> None:
 
 def counted(build: Any, names: list[str], x: Any, y: Any) -> dict[str, Any]:
     call = {"validation_data": (x, y), "epochs": 1, "n_trials": 1, "batch_size": 16}
-    found = paceline.Tuner(build, ["val_loss", *names], "c", notes=lambda text: None, fresh=True)
+    found = paceline.Tuner(
+        build, ["val_loss", *names], "c", on_note=lambda text: None, overwrite=True
+    )
     found.search(x, y, **call)
     return found.trial(0).costs
 
@@ -338,7 +342,7 @@ def test_the_trained_model_is_the_one_that_is_measured(monkeypatch: pytest.Monke
 def test_latency_is_not_measured_again_when_trials_come_again(measured) -> None:
     """The search stops without a checkpoint of what has ended last, as if it were killed."""
     objectives = ["val_accuracy", "latency"]
-    first = tuner(objectives, progress=lambda progress: progress.n_complete < 3)
+    first = tuner(objectives, on_progress=lambda progress: progress.n_complete < 3)
     first.search(X, Y, **{**CALL, "n_trials": 8})
     before = {t.number: t.costs for t in trials_of(tuner(objectives)) if t.state == "complete"}
     n_before = len(measured)
@@ -392,17 +396,17 @@ def test_a_second_process_may_not_measure_beside_the_first(monkeypatch: pytest.M
         ({"sampler": optuna.samplers.CmaEsSampler()}, {}, SamplerError, "CmaEsSampler learns"),
         ({"sampler": "nsga2:1"}, {}, SamplerError, "at least 2 trials; write such as nsga2:20"),
         (
-            {"learn_from": "old", "sampler": "tpe"},
+            {"warm_start_from": "old", "sampler": "tpe"},
             {},
             UsageError,
-            r"learn_from: .*earlier\.pareto\(\)",
+            r"warm_start_from: .*earlier\.pareto\(\)",
         ),
         ({"pruner": "pbt"}, {}, UsageError, "pruner: a population .*asha or median"),
         ({"executor": "ray"}, {}, UsageError, r"executor: a cluster \(ray\) .*leave executor out"),
         ({"keep_best": 2}, {}, UsageError, "keep_best: 2 .*leave keep_best out"),
         ({"direction": "maximize"}, {}, ObjectiveError, "direction: 'maximize' is of one"),
-        ({}, {"target": 0.9}, UsageError, "target: 0.9 is about the best trial"),
-        ({}, {"stop_after": 3}, UsageError, "stop_after: 3 is about the best trial"),
+        ({}, {"target_value": 0.9}, UsageError, "target_value: 0.9 is about the best trial"),
+        ({}, {"patience_trials": 3}, UsageError, "patience_trials: 3 is about the best trial"),
         ({}, {"continue_best": 2}, UsageError, "continue_best: 2 is about the best trial"),
         (
             {"objective": ["loss", "params", "max:val_accuracy"]},
@@ -445,7 +449,7 @@ def test_a_study_goes_on_with_its_own_objectives_alone() -> None:
 def test_a_pruner_goes_by_the_first_objective_and_a_note_says_so() -> None:
     said: list[str] = []
     found = searched(
-        call={"n_trials": 9, "epochs": 6}, pruner="asha:1:3", notes=said.append, sampler="tpe"
+        call={"n_trials": 9, "epochs": 6}, pruner="asha:1:3", on_note=said.append, sampler="tpe"
     )
     notes = [text for text in said if text.startswith("pruner")]
     assert len(notes) == 1
@@ -467,7 +471,7 @@ def test_members_of_a_trial_have_their_means_and_one_cost(call: Any) -> None:
     found = searched(call={**call, "n_trials": 3})
     for trial in trials_of(found):
         assert trial.values[0] == max(trial.history["val_accuracy"])
-        assert len(trial.members[0]) == 2
+        assert len(trial.runs[0]) == 2
         assert trial.values[1] == n_params(trial.hparams["units"])
 
 
@@ -551,8 +555,10 @@ def test_a_genetic_sampler_learns_in_generations_and_keeps_no_pickle(sampler: st
 
 @pytest.mark.slow
 def test_tpe_learns_from_all_objectives() -> None:
-    """Most proposals of the second half are as wide as some trial of the front."""
-    found = searched(["val_loss", "params"], {"n_trials": 40, "epochs": 1}, sampler="tpe", slots=4)
+    """Most proposals of the second half are as wide as some trial of the Pareto front."""
+    found = searched(
+        ["val_loss", "params"], {"n_trials": 40, "epochs": 1}, sampler="tpe", parallel_trials=4
+    )
     units = [trial.hparams["units"] for trial in trials_of(found)][20:]
     front = {trial.hparams["units"] for trial in found.pareto()}
     # Seeds are fixed: this came out at 15 of 20 and holds wherever float32 rounds alike.

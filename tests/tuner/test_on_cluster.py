@@ -43,7 +43,7 @@ from stopping import by_epochs, hears_signals  # noqa: F401
 
 @pytest.mark.parametrize("n", slow_where([1, 3], lambda n: n != 3))
 def test_a_random_search_has_the_histories_of_one_machine(n: int) -> None:
-    local, found = searched("local", "local"), searched(InProcessCluster(n), "cluster")
+    local, found = searched("packed", "local"), searched(InProcessCluster(n), "cluster")
     assert records(found) == records(local)
     for ours, theirs in zip(
         found.best_model().get_weights(), local.best_model().get_weights(), strict=True
@@ -57,7 +57,7 @@ def test_a_random_search_has_the_histories_of_one_machine(n: int) -> None:
 @pytest.mark.slow
 def test_the_slot_timeline_has_the_workers_of_a_cluster() -> None:
     searched(InProcessCluster(2), "cluster")
-    searched("local", "local")
+    searched("packed", "local")
     (found,), (local,) = (read_timelines(Path("runs") / name) for name in ("cluster", "local"))
     assert {stay.worker for stay in found.stays} == {"host-0", "host-1"}
     assert {stay.worker for stay in local.stays} == {None}
@@ -73,7 +73,7 @@ def test_samplers_are_asked_and_told_on_a_cluster(sampler: str) -> None:
     rates = {trial.hparams["rate"] for trial in trials(found)}
     assert len(rates) == 14 and all(1e-3 <= rate <= 1e-1 for rate in rates)
     if sampler == "qmc":
-        local = searched("local", "local", sampler=sampler, search={"n_trials": 14})
+        local = searched("packed", "local", sampler=sampler, search={"n_trials": 14})
         assert records(found) == records(local)
 
 
@@ -102,7 +102,7 @@ def test_families_and_grids_have_the_histories_of_one_machine(
 ) -> None:
     monkeypatch.setattr(clusters, "InProcessPool", pool)
     sampler = "grid" if make is build_grid else "random"
-    local = searched("local", "local", make, sampler=sampler)
+    local = searched("packed", "local", make, sampler=sampler)
     found = searched(InProcessCluster(2), "cluster", make, sampler=sampler)
     assert records(found) == records(local)
 
@@ -128,7 +128,7 @@ def test_no_death_of_a_machine_shows_in_any_history(seed: int) -> None:
     rng, notes = random.Random(seed), []
     cluster = InProcessCluster(3, random_faults(seed, 12), rng.choice)
     found = searched(cluster, "cluster", notes=notes)
-    assert records(found) == records(searched("local", "local"))
+    assert records(found) == records(searched("packed", "local"))
     assert any("is gone" in note and "go on elsewhere" in note for note in notes)
 
 
@@ -152,7 +152,7 @@ def test_sixty_deaths_at_random_rounds_show_in_no_history() -> None:
         return found
 
     alone = {
-        case: searched("local", f"{case}-local", make, search=search)
+        case: searched("packed", f"{case}-local", make, search=search)
         for case, (make, _, search) in CASES.items()
     }
     while deaths < 60:
@@ -178,7 +178,7 @@ def test_asha_pauses_on_one_machine_and_promotes_on_another() -> None:
     assert moved, "some trial goes on on another machine than the one that it was paused on"
     states = {trial.state for trial in trials(found)}
     assert states == {"complete", "pruned"}
-    alone = searched("local", "local", search=search)
+    alone = searched("packed", "local", search=search)
     for trial in trials(found):
         whole = alone.history(trial.number)
         assert trial.history == {name: values[: trial.epochs] for name, values in whole.items()}
@@ -192,10 +192,10 @@ def test_asha_pauses_on_one_machine_and_promotes_on_another() -> None:
 )
 def test_members_of_a_trial_may_train_on_several_machines(search: dict[str, Any]) -> None:
     few = {**search, "n_trials": 3}
-    local = searched("local", "local", search=few)
+    local = searched("packed", "local", search=few)
     found = searched(InProcessCluster(2, random_faults(1, 4)), "cluster", search=few)
     assert records(found) == records(local)
-    assert [t.members for t in trials(found)] == [t.members for t in trials(local)]
+    assert [t.runs for t in trials(found)] == [t.runs for t in trials(local)]
 
 
 def test_callbacks_act_where_the_trial_trains_and_survive_its_machine() -> None:
@@ -204,7 +204,7 @@ def test_callbacks_act_where_the_trial_trains_and_survive_its_machine() -> None:
         stop = keras.callbacks.EarlyStopping("val_loss", patience=2, min_delta=0.05)
         return {"callbacks": [halve, stop], "epochs": 6, "n_trials": 4}
 
-    local = searched("local", "local", search=search())
+    local = searched("packed", "local", search=search())
     found = searched(InProcessCluster(2, random_faults(2, 5)), "cluster", search=search())
     assert records(found) == records(local)
     assert any("learning_rate" in trial.history for trial in trials(found))
@@ -270,7 +270,7 @@ def test_files_of_callbacks_end_on_the_machine_of_the_search(
     search: dict[str, Any], disks: Any, tmp_path: Path
 ) -> None:
     here = disks("local")
-    searched("local", "local", search={**writing(here), **search})
+    searched("packed", "local", search={**writing(here), **search})
     alone = written(here, "local")
     assert len({name.split(":")[0] for name in alone}) == (4 if not search else 8) * 9
     there = disks("cluster")
@@ -283,7 +283,7 @@ def test_files_of_callbacks_end_on_the_machine_of_the_search(
 @pytest.mark.slow
 def test_files_follow_a_trial_that_pauses(disks: Any) -> None:
     here = disks("local")
-    local = searched("local", "local", search=writing(here), pruner="asha:1:2")
+    local = searched("packed", "local", search=writing(here), pruner="asha:1:2")
     there = disks("cluster")
     cluster = InProcessCluster(2, random_faults(3, 4), elsewhere=True)
     found = searched(cluster, "cluster", search=writing(there), pruner="asha:1:2")
@@ -300,7 +300,7 @@ def test_files_follow_a_trial_that_pauses(disks: Any) -> None:
 @pytest.mark.usefixtures("short_rounds")
 def test_files_of_a_search_that_was_stopped_go_on(disks: Any) -> None:
     here = disks("local")
-    searched("local", "local", search=writing(here))
+    searched("packed", "local", search=writing(here))
     there = disks("cluster")
     first = InProcessCluster(2, elsewhere=True)
     stopped(RemoteExecutor, 8, first, "cluster", search=writing(there))
@@ -320,14 +320,14 @@ def one_learns_the_other_not(hp: Any) -> keras.Model:
 @pytest.mark.parametrize(
     ("make", "more"),
     slow_where(
-        [(one_learns_the_other_not, {"epochs": 20}), (build, {"epochs": 20, "target": 0.69})],
+        [(one_learns_the_other_not, {"epochs": 20}), (build, {"epochs": 20, "target_value": 0.69})],
         lambda case: case[0] is build,
     ),
 )
 def test_files_end_with_the_epoch_at_which_the_search_ends_a_trial(
     make: Any, more: dict[str, Any], disks: Any
 ) -> None:
-    for name, executor in (("local", "local"), ("cluster", InProcessCluster(1, elsewhere=True))):
+    for name, executor in (("local", "packed"), ("cluster", InProcessCluster(1, elsewhere=True))):
         folder = disks(name)
         searched(
             executor, name, make, search={**writing(folder), **more, "n_trials": 2}, sampler="grid"
@@ -348,9 +348,14 @@ def test_what_callbacks_write_at_the_end_of_the_trial_that_reaches_the_target_co
     disks: Any,
 ) -> None:
     """The search ends before it has another order for the worker."""
-    for name, executor in (("local", "local"), ("cluster", InProcessCluster(1, elsewhere=True))):
+    for name, executor in (("local", "packed"), ("cluster", InProcessCluster(1, elsewhere=True))):
         folder = disks(name)
-        search = {"callbacks": [SaysItsEnd("log.csv")], "epochs": 20, "target": 0.69, "n_trials": 1}
+        search = {
+            "callbacks": [SaysItsEnd("log.csv")],
+            "epochs": 20,
+            "target_value": 0.69,
+            "n_trials": 1,
+        }
         searched(executor, name, search=search)
         (log,) = written(folder, name).values()
         assert log.endswith(b"the end\n") and len(log.splitlines()) < 20, name
@@ -364,7 +369,7 @@ def test_a_log_below_the_folder_of_a_checkpoint_follows_its_trial(disks: Any) ->
         return {"callbacks": [best, log], "epochs": 6, "n_trials": 4}
 
     here = disks("local")
-    searched("local", "local", search=search())
+    searched("packed", "local", search=search())
     there = disks("cluster")
     searched(InProcessCluster(2, random_faults(2, 5), elsewhere=True), "cluster", search=search())
     assert_same_files(written(there, "cluster"), written(here, "local"))
@@ -396,7 +401,7 @@ def test_a_log_that_is_appended_to_keeps_what_was_there(
         return "after" if (host, order) == ("host-0", 3) else None
 
     executors = {
-        "local": "local",
+        "local": "packed",
         "another disk": InProcessCluster(2, elsewhere=True),
         "this disk": InProcessCluster(1, dies_early),
     }
@@ -458,7 +463,7 @@ def test_a_search_that_was_stopped_goes_on_from_its_checkpoint() -> None:
     assert any("going on from the last checkpoint" in note for note in notes)
     states = [s.state for _, order in cluster.pool.orders for s in order.submit]
     assert any(state is not None and state.epoch for state in states)
-    assert records(found) == records(searched("local", "local"))
+    assert records(found) == records(searched("packed", "local"))
 
 
 @pytest.mark.usefixtures("short_rounds")
@@ -482,7 +487,7 @@ def test_a_search_whose_cluster_is_gone_saves_what_it_knows(
     assert any("going on from the last checkpoint" in note for note in notes)
     states = [s.state for _, order in cluster.pool.orders for s in order.submit]
     assert any(state is not None and state.epoch for state in states)
-    assert records(found) == records(searched("local", "local"))
+    assert records(found) == records(searched("packed", "local"))
 
 
 def halving() -> dict[str, Any]:
@@ -514,7 +519,7 @@ def test_a_log_that_is_appended_to_has_no_epoch_twice_where_trials_begin_again(
         return {"callbacks": [log], "epochs": 6, "n_trials": 2}
 
     here = disks("local")
-    searched("local", "local", search=search(here))
+    searched("packed", "local", search=search(here))
     given = search(disks("cluster"))
     stopped(RemoteExecutor, 7, InProcessCluster(2, elsewhere=elsewhere), "cluster", search=given)
     begun = written(Path.cwd(), "cluster")
@@ -633,7 +638,7 @@ def test_a_machine_that_will_go_hands_its_trials_back_and_one_that_comes_trains(
 
     cluster.fault = fault
     found = searched(cluster, "cluster")
-    assert records(found) == records(searched("local", "local"))
+    assert records(found) == records(searched("packed", "local"))
     orders = [order for host, order in cluster.pool.orders if host == "host-0"]
     assert orders[-1].take and not orders[-1].train, "it hands back, and gets nothing more"
     assert "host-2" in {trial.worker for trial in trials(found)}
@@ -644,8 +649,8 @@ def test_a_search_of_seconds_is_told_that_a_cluster_does_not_pay() -> None:
     notes: list[str] = []
     seen: list[Any] = []
     tuner = paceline.Tuner(
-        build, study="short", executor=InProcessCluster(2), sampler="random", slots=2,
-        plan="stacked", objective="val_loss", notes=notes.append, progress=seen.append,
+        build, study="short", executor=InProcessCluster(2), sampler="random", parallel_trials=2,
+        plan="vectorized", objective="val_loss", on_note=notes.append, on_progress=seen.append,
     )  # fmt: skip
     tuner.search(**DATA, epochs=3, batch_size=16, n_trials=8)
     (told,) = [note for note in notes if "does not pay" in note]

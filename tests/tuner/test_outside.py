@@ -107,7 +107,11 @@ def tell(study: optuna.Study, number: int, state: TrialState) -> bool:
 
 
 def tuner(storage: str | None, **arguments: Any) -> paceline.Tuner:
-    settings: dict[str, Any] = {"sampler": "random", "slots": 4, "notes": lambda text: None}
+    settings: dict[str, Any] = {
+        "sampler": "random",
+        "parallel_trials": 4,
+        "on_note": lambda text: None,
+    }
     return paceline.Tuner(toys.dense, study="s", storage=storage, **(settings | arguments))
 
 
@@ -179,7 +183,7 @@ def test_whatever_others_do_no_trial_is_lost_doubled_or_misnumbered(storage, n: 
             request(storage, "stop")
 
     join = meanwhile(disturb)
-    searched = tuner(storage, progress=lambda seen: begun.set() if seen.trial_epochs else None)
+    searched = tuner(storage, on_progress=lambda seen: begun.set() if seen.trial_epochs else None)
     with pytest.raises(KeyboardInterrupt, match="^$"):
         searched.search(X, Y, n_trials=100_000, **CALL)
     join()
@@ -261,7 +265,7 @@ def searched(storage, notes, monkeypatch) -> Callable[..., paceline.Tuner]:
 
         monkeypatch.setattr(EpochReports, "receive", held)
         join = meanwhile(disturb)
-        tuned = tuner(storage, notes=notes.append)
+        tuned = tuner(storage, on_note=notes.append)
         try:
             call: dict[str, Any] = {**CALL, "n_trials": 6, "epochs": EPOCHS, **arguments}
             tuned.search(X, Y, **call)
@@ -286,8 +290,8 @@ def test_what_others_enqueue_is_trained_and_what_cannot_be_says_why(searched, no
     study = found.optuna_study()
     assert study.trials[trial.number].user_attrs["asked by"] == "me"
     failed = results[results["state"] == "failed"]
-    assert failed["error"].str.contains("lr cannot be|value 7.0 is not").sum() == 1
-    assert failed["error"].str.contains("no hyperparameter 'lrr'").sum() == 1
+    assert failed["reason"].str.contains("lr cannot be|value 7.0 is not").sum() == 1
+    assert failed["reason"].str.contains("no hyperparameter 'lrr'").sum() == 1
     assert sum("which was enqueued, cannot be run" in note for note in notes) == 2
 
 
@@ -323,7 +327,7 @@ def test_a_search_stops_and_pauses_when_it_is_asked(searched, storage, notes) ->
         searched(lambda study: request(storage, "stop"))
     (said,) = [note for note in notes if "stop" in note or "interrupted" in note]
     assert said.startswith("stopped by `paceline stop` with ")
-    again = tuner(storage, notes=notes.append)  # which nobody has asked to stop
+    again = tuner(storage, on_note=notes.append)  # which nobody has asked to stop
     again.search(X, Y, **{**CALL, "n_trials": 6, "epochs": EPOCHS})
     assert again.results()["state"].tolist() == ["complete"] * 6
     assert any("going on from the last checkpoint" in note for note in notes)
@@ -346,7 +350,7 @@ def test_a_paused_study_waits(storage, notes) -> None:
         request(storage, "continue")
 
     join = meanwhile(go_on)
-    again = tuner(storage, notes=notes.append, progress=said.append)
+    again = tuner(storage, on_note=notes.append, on_progress=said.append)
     again.search(X, Y, n_trials=2, **CALL)
     join()
     phases = [progress.phase for progress in said]
@@ -371,7 +375,7 @@ def test_a_checkpoint_is_gone_on_from_where_others_added_trials(
             tuner(storage).search(X, Y, n_trials=8, **CALL)
     study = opened(storage)
     study.tell(study.ask(), 0.5)  # takes the next number
-    again = tuner(storage, notes=notes.append)
+    again = tuner(storage, on_note=notes.append)
     again.search(X, Y, n_trials=9, **CALL)
     assert any("going on from the last checkpoint" in note for note in notes)
     stored = study.get_trials(deepcopy=False)
@@ -399,7 +403,7 @@ def test_a_build_may_prune_its_trial(storage) -> None:
             raise optuna.TrialPruned
         return toys.softmax_at(hp.get("lr"))
 
-    found = paceline.Tuner(build, study="s", storage=storage, sampler="random", slots=4)
+    found = paceline.Tuner(build, study="s", storage=storage, sampler="random", parallel_trials=4)
     found.search(X, Y, n_trials=12, **CALL)
     for trial in map(found.trial, range(12)):
         assert trial.state == ("pruned" if trial.hparams["lr"] > 0.05 else "complete")

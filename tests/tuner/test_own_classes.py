@@ -135,12 +135,12 @@ def test_metrics_and_clipping_of_one_s_own_ride(fresh_folder: Path) -> None:
 def programs_and_errors(made: Any, n_trials: int) -> tuple[list[Any], list[float]]:
     """The program of each trial, and by how much it differs from the trial by itself."""
     call: dict[str, Any] = DATA | {"shuffle": False}  # Keras' own fit has another order of examples
-    tuner = grid(made, "together", [], **call)
+    tuner = grid(made, True, [], **call)
     programs, errors = [], []
     for number in range(n_trials):
         trial = tuner.trial(number)
         alone = tuner.reproduce(number, X, Y, **call).history
-        programs.append(trial.program)
+        programs.append(trial.program_id)
         errors.append(
             max(float(np.abs(np.subtract(alone[k], v)).max()) for k, v in trial.history.items())
         )
@@ -189,7 +189,7 @@ def test_class_weights_of_hp_ride(fresh_folder: Path) -> None:
     def weights(hp: Any) -> Any:
         return {0: 1.0, 1: hp.Choice("weight", [0.5, 3.0]), 2: 1.0}
 
-    tuner = paceline.Tuner(stock, "val_loss", "s", sampler="grid", widths="together")
+    tuner = paceline.Tuner(stock, "val_loss", "s", sampler="grid", share_widths=True)
     call: dict[str, Any] = DATA | {"class_weight": weights}
     tuner.search(X, Y, epochs=2, **call)
     assert tuner.summary()["programs"]["distinct"] == 1

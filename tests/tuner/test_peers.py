@@ -82,7 +82,7 @@ def test_a_renumbered_trial_begins_once_no_other_trains_under_its_number() -> No
             begun.append(number)
             return 0
 
-    def forget(number: int) -> bool:
+    def leave(number: int) -> bool:
         running.discard(number)
         return True
 
@@ -94,14 +94,13 @@ def test_a_renumbered_trial_begins_once_no_other_trains_under_its_number() -> No
     context: Any = SimpleNamespace(
         study=study,
         costs=None,
-        trials=SimpleNamespace(forget=forget),
-        members=SimpleNamespace(end=lambda number: None, in_slot=in_slots.__contains__),
-        models=SimpleNamespace(best=SimpleNamespace(forget=lambda number: None)),
+        trials=SimpleNamespace(get=lambda number: number if number in running else None),
+        members=SimpleNamespace(in_slot=in_slots.__contains__),
         packs=None,
         pruner=None,
         notes=lambda text: None,
     )
-    events: Any = None  # no trial of this search ends
+    events: Any = SimpleNamespace(leave=leave)
     watcher = PeerWatcher(context, Launcher(), events)
     watcher.look()
     assert (begun, running) == ([7], set())

@@ -40,7 +40,7 @@ CALL: dict[str, Any] = {
     "n_trials": 8,
     "verbose": 0,
 }
-PBT = paceline.PBT(every=2)
+PBT = paceline.PBT(perturbation_interval=2)
 
 
 def branched(hp: Any) -> keras.Model:
@@ -60,7 +60,7 @@ def trials_of(tuner: paceline.Tuner) -> list[Any]:
 
 def searched(make: Any, build: Any = toys.dense, **given: Any) -> paceline.Tuner:
     call = {name: given.pop(name) for name in [*given] if name in (*CALL, "callbacks", "shuffle")}
-    settings = {"pruner": PBT, "objective": "val_loss", "slots": 8}
+    settings = {"pruner": PBT, "objective": "val_loss", "parallel_trials": 8}
     tuner = make(build, **{**settings, **given})
     tuner.search(X, Y, **{**CALL, **call})
     return tuner
@@ -74,10 +74,10 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> paceline.Tuner:
         objective="val_loss",
         study="s",
         sampler="random",
-        slots=8,
+        parallel_trials=8,
         pruner=PBT,
         directory=folder,
-        notes=lambda text: None,
+        on_note=lambda text: None,
     )
     tuner.search(X, Y, **CALL)
     return tuner
@@ -89,8 +89,8 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> paceline.Tuner:
 def test_a_population_keeps_its_size(usual) -> None:
     results = usual.results()
     assert (results["state"] == "complete").sum() == 8
-    copies = results[results["continues"].notna()]
-    assert len(copies) == 4 * 2  # exchanges after the epochs 2, 4, 6, 8; a quarter of eight
+    copies = results[results["continued_from"].notna()]
+    assert len(copies) == 4 * 2  # perturbations after the epochs 2, 4, 6, 8; a quarter of eight
     assert (results["state"] == "pruned").sum() == 4 * 2
     assert set(results.query("state == 'pruned'")["epochs"]) <= {2, 4, 6, 8}
     assert set(results.query("state == 'complete'")["epochs"]) == {9}
@@ -109,7 +109,7 @@ def test_the_worst_at_the_exchange_end_and_the_best_are_copied(usual) -> None:
         ended = [n for n in there if usual.trial(n).epochs == epoch]
         assert sorted(ended) == sorted(ranked[-2:])
         copies = [usual.trial(n) for n in results["number"]]
-        sources = [each.continues for each in copies if each.continued_at == epoch]
+        sources = [each.continued_from for each in copies if each.continued_at == epoch]
         assert len(sources) == 2
         assert set(sources) <= set(ranked[:2])
 
@@ -120,19 +120,19 @@ def test_values_stay_within_their_bounds_and_change(usual) -> None:
         trial = usual.trial(number)
         assert 1e-3 <= trial.hparams["lr"] <= 1e-1
         assert 0.1 <= trial.hparams["dropout"] <= 0.5
-        if trial.continues is not None:
-            before = usual.trial(trial.continues).hparams
+        if trial.continued_from is not None:
+            before = usual.trial(trial.continued_from).hparams
             changed += sum(before[name] != trial.hparams[name] for name in before)
-            assert trial.seed != usual.trial(trial.continues).seed
+            assert trial.seed != usual.trial(trial.continued_from).seed
     assert changed >= 12  # of 16; a bound may hold some
 
 
 def test_a_copy_has_the_history_of_its_line(usual) -> None:
     for number in usual.results()["number"]:
         trial = usual.trial(number)
-        if trial.continues is None:
+        if trial.continued_from is None:
             continue
-        source, at = usual.trial(trial.continues), trial.continued_at
+        source, at = usual.trial(trial.continued_from), trial.continued_at
         for name, column in trial.history.items():
             assert column[:at] == source.history[name][:at]
             assert len(column) == trial.epochs
@@ -143,7 +143,7 @@ def test_the_report_shows_the_lineage_and_the_line_of_the_best(usual, tmp_path: 
     page = usual.report(tmp_path / "report.html").read_text(encoding="utf-8")
     assert '<h2 id="lineage">Lineage</h2>' in page
     table = page.partition('<h2 id="line">')[2].partition("</table>")[0]
-    copied = usual.best_trial.continues is not None
+    copied = usual.best_trial.continued_from is not None
     assert table.count("<tr") == (1 + len(usual.lineage()) if copied else 0)
 
 
@@ -157,7 +157,7 @@ def fitted(usual: paceline.Tuner, build: Any, number: int) -> dict[str, list[flo
         now = build(HyperParameters(values=trial.hparams))
         now.optimizer.build(now.trainable_variables)
         if model is not None:
-            before, rate = usual.trial(trial.continues).hparams["lr"], trial.hparams["lr"]
+            before, rate = usual.trial(trial.continued_from).hparams["lr"], trial.hparams["lr"]
             for mine, other in zip(now.weights, model.weights, strict=True):
                 if "seed_generator" not in mine.path:
                     mine.assign(other)
@@ -254,11 +254,13 @@ def test_the_first_weights_after_an_exchange_are_those_copied_to_the_bit(
 
     observe_reports(monkeypatch, look)
     tuner = searched(make, build)
-    copies = [t for t in map(tuner.trial, tuner.results()["number"]) if t.continues is not None]
+    copies = [
+        t for t in map(tuner.trial, tuner.results()["number"]) if t.continued_from is not None
+    ]
     assert len(copies) == 8
     for copy in copies:
         after = weights[copy.number, copy.continued_at + 1]
-        before = weights[copy.continues, copy.continued_at]
+        before = weights[copy.continued_from, copy.continued_at]
         for a, b in zip(after, before, strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -301,19 +303,26 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(
     "given",
     slow_where(
-        [{"slots": 8}, {"slots": 3}, {"slots": 1}, {"mesh": 2}, {"mesh": (2, 2)}, {"mesh": 4}],
-        lambda given: given != {"slots": 8},
+        [
+            {"parallel_trials": 8},
+            {"parallel_trials": 3},
+            {"parallel_trials": 1},
+            {"mesh": 2},
+            {"mesh": (2, 2)},
+            {"mesh": 4},
+        ],
+        lambda given: given != {"parallel_trials": 8},
     ),
     ids=str,
 )
 def test_no_state_goes_over_the_host(make, request, given) -> None:
     """Within a pack and between packs, and from members that wait, the bits are the same."""
-    usual = searched(make, study="usual", **{"slots": 8, **given})
+    usual = searched(make, study="usual", **{"parallel_trials": 8, **given})
     crossed = request.getfixturevalue("apart")
-    here = searched(make, study="here", **{"slots": 8, **given})
+    here = searched(make, study="here", **{"parallel_trials": 8, **given})
     assert set(crossed) <= {"checkpoint"}, "a checkpoint alone has copies on the host"
     assert all_of(here) == all_of(usual)
-    assert here.results()["continues"].notna().sum() == 8
+    assert here.results()["continued_from"].notna().sum() == 8
 
 
 @pytest.mark.slow
@@ -343,7 +352,7 @@ def test_a_population_on_a_device_that_is_stopped_goes_on_as_if_it_had_not(
 
 def learning(make: Any, study: str = "s") -> paceline.Tuner:
     """A population whose copies a Gaussian process sends into the space."""
-    return searched(make, pruner=paceline.PBT(every=2, explore="gp"), study=study)
+    return searched(make, pruner=paceline.PBT(perturbation_interval=2, explore="gp"), study=study)
 
 
 def test_a_gaussian_process_chooses_the_numbers_of_copies(
@@ -357,9 +366,9 @@ def test_a_gaussian_process_chooses_the_numbers_of_copies(
 
     monkeypatch.setattr(bandit, "chosen", noted)
     tuner = learning(make)
-    copies = [trial for trial in trials_of(tuner) if trial.continues is not None]
+    copies = [trial for trial in trials_of(tuner) if trial.continued_from is not None]
     assert [trial.hparams for trial in copies] == found
-    theirs = [trial.hparams for trial in trials_of(usual) if trial.continues is not None]
+    theirs = [trial.hparams for trial in trials_of(usual) if trial.continued_from is not None]
     assert len(theirs) == len(found) and theirs != found
 
 
@@ -383,8 +392,8 @@ def test_the_same_seed_gives_the_same_population(make, usual) -> None:
 
 @pytest.mark.slow
 def test_a_population_larger_than_the_slots(make) -> None:
-    one = searched(make, study="a", slots=3)
-    other = searched(make, study="b", slots=3)
+    one = searched(make, study="a", parallel_trials=3)
+    other = searched(make, study="b", parallel_trials=3)
     assert all_of(one) == all_of(other)
     assert (one.results()["state"] == "complete").sum() == 8
 
@@ -405,13 +414,13 @@ def test_a_population_that_is_stopped_goes_on_as_if_it_had_not(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("widths", ["auto", "apart"])
+@pytest.mark.parametrize("widths", ["auto", False])
 @pytest.mark.parametrize("build", [toys.dense, branched], ids=["numbers", "branches"])
 def test_nothing_is_compiled_after_the_first_round(
     make, cache_folder, monkeypatch, build, widths
 ) -> None:
     counts: dict[int, int] = {}
-    tuner = make(build, pruner=PBT, objective="val_loss", slots=8, widths=widths)
+    tuner = make(build, pruner=PBT, objective="val_loss", parallel_trials=8, share_widths=widths)
 
     def look(report: EpochReport) -> None:
         counts.setdefault(report.epoch, tuner_programs())
@@ -457,10 +466,10 @@ def structural(hp: Any) -> keras.Model:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "widths", slow_where(["auto", "apart", "together"], lambda widths: widths != "apart")
+    "widths", slow_where(["auto", False, True], lambda widths: widths is not False)
 )
 def test_what_decides_programs_or_weights_stays_with_the_weights(make, notes, widths) -> None:
-    tuner = searched(make, structural, widths=widths)
+    tuner = searched(make, structural, share_widths=widths)
     assert any(
         text.startswith("pbt changes dropout, lr; units stays as it was drawn: another value makes")
         and "stddev stays as it was drawn: it decides the first weights" in text
@@ -468,8 +477,8 @@ def test_what_decides_programs_or_weights_stays_with_the_weights(make, notes, wi
     ), notes
     for number in tuner.results()["number"]:
         trial = tuner.trial(number)
-        if trial.continues is not None:
-            before = tuner.trial(trial.continues).hparams
+        if trial.continued_from is not None:
+            before = tuner.trial(trial.continued_from).hparams
             for name in ("units", "stddev"):
                 assert trial.hparams[name] == before[name]
     assert (tuner.results()["state"] == "complete").sum() == 8
@@ -495,32 +504,41 @@ def test_a_program_that_a_float_decides_is_that_of_the_copied_trial(make, kind: 
         model.add(keras.layers.Dense(toys.CLASSES, activation="softmax"))
         return toys.compiled(model, hp.Float("lr", 1e-3, 1e-1, sampling="log"))
 
-    tuner = searched(make, build, pruner=paceline.PBT(2, share=0.5, resample=0.9), epochs=5)
+    tuner = searched(
+        make,
+        build,
+        pruner=paceline.PBT(2, quantile_fraction=0.5, resample_probability=0.9),
+        epochs=5,
+    )
     trials = trials_of(tuner)
     assert {trial.state for trial in trials} == {"complete", "pruned"}
     copies = [
-        (trial, tuner.trial(trial.continues)) for trial in trials if trial.continues is not None
+        (trial, tuner.trial(trial.continued_from))
+        for trial in trials
+        if trial.continued_from is not None
     ]
     assert all((a.hparams["rate"] > 0.2) == (b.hparams["rate"] > 0.2) for a, b in copies)
     assert any(a.hparams["rate"] != b.hparams["rate"] for a, b in copies)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("widths", slow_where(["auto", "apart"], lambda widths: widths == "apart"))
-def test_numbers_change_where_programs_differ_too(make, widths: str) -> None:
-    tuner = searched(make, branched, pruner=paceline.PBT(2, share=0.5), widths=widths, epochs=5)
-    copies = [trial for trial in trials_of(tuner) if trial.continues is not None]
+@pytest.mark.parametrize("widths", slow_where(["auto", False], lambda widths: widths is False))
+def test_numbers_change_where_programs_differ_too(make, widths: bool | str) -> None:
+    tuner = searched(
+        make, branched, pruner=paceline.PBT(2, quantile_fraction=0.5), share_widths=widths, epochs=5
+    )
+    copies = [trial for trial in trials_of(tuner) if trial.continued_from is not None]
     assert {trial.hparams["optimizer"] for trial in copies} == {"adam", "sgd"}
     for trial in copies:
-        source = tuner.trial(trial.continues)
-        assert trial.program == source.program
+        source = tuner.trial(trial.continued_from)
+        assert trial.program_id == source.program_id
         assert trial.hparams.keys() == source.hparams.keys()
         assert trial.hparams["optimizer"] == source.hparams["optimizer"]
     moved = {
         name
         for trial in copies
         for name, value in trial.hparams.items()
-        if value != tuner.trial(trial.continues).hparams[name]
+        if value != tuner.trial(trial.continued_from).hparams[name]
     }
     assert moved == {"beta", "lr", "momentum"}
 
@@ -542,11 +560,11 @@ def adam_without_numbers(hp: Any) -> keras.Model:
     ids=["named", "nothing by default"],
 )
 def test_what_another_branch_declares_may_change(make, notes, build, only) -> None:
-    pruner = paceline.PBT(2, share=0.5, only=only)
+    pruner = paceline.PBT(2, quantile_fraction=0.5, hparams=only)
     tuner = searched(make, build, pruner=pruner, epochs=5)
     assert notes[0].startswith("pbt changes momentum")
-    copies = [trial for trial in trials_of(tuner) if trial.continues is not None]
-    sources = [tuner.trial(trial.continues) for trial in copies]
+    copies = [trial for trial in trials_of(tuner) if trial.continued_from is not None]
+    sources = [tuner.trial(trial.continued_from) for trial in copies]
     for trial, source in zip(copies, sources, strict=True):
         rest, others = dict(trial.hparams), dict(source.hparams)
         assert ("momentum" in rest) == (rest["optimizer"] == "sgd")
@@ -586,14 +604,14 @@ def scoped(hp: Any) -> keras.Model:
     ids=["if", "scope", "only", "none"],
 )
 def test_the_note_says_that_other_branches_declare_more(make, notes, build, only, said) -> None:
-    searched(make, build, pruner=paceline.PBT(2, only=only), epochs=3, n_trials=2)
+    searched(make, build, pruner=paceline.PBT(2, hparams=only), epochs=3, n_trials=2)
     assert notes[0].startswith(said)
 
 
 def test_a_name_that_no_branch_declares(make) -> None:
-    said = "only has .mom.,.* no such .* it declares optimizer, beta, lr, momentum;"
+    said = "hparams has .mom.,.* no such .* it declares optimizer, beta, lr, momentum;"
     with pytest.raises(UsageError, match=said):
-        searched(make, branched, pruner=paceline.PBT(2, only=["mom"]))
+        searched(make, branched, pruner=paceline.PBT(2, hparams=["mom"]))
 
 
 @pytest.mark.parametrize("which", ["list", "by optimizer", "by a choice of its own"])
@@ -621,14 +639,18 @@ def test_callbacks_may_read_what_is_fixed(make) -> None:
         return [keras.callbacks.EarlyStopping("val_loss", patience=hp.get("patience"))]
 
     tuner = searched(make, build, callbacks=callbacks, epochs=3)
-    assert any(trial.continues is not None for trial in trials_of(tuner))
+    assert any(trial.continued_from is not None for trial in trials_of(tuner))
 
 
 def test_only_those_named_change(make) -> None:
-    tuner = searched(make, pruner=paceline.PBT(every=2, only=["dropout"]))
-    copies = [t for t in map(tuner.trial, tuner.results()["number"]) if t.continues is not None]
-    assert all(t.hparams["lr"] == tuner.trial(t.continues).hparams["lr"] for t in copies)
-    assert any(t.hparams["dropout"] != tuner.trial(t.continues).hparams["dropout"] for t in copies)
+    tuner = searched(make, pruner=paceline.PBT(perturbation_interval=2, hparams=["dropout"]))
+    copies = [
+        t for t in map(tuner.trial, tuner.results()["number"]) if t.continued_from is not None
+    ]
+    assert all(t.hparams["lr"] == tuner.trial(t.continued_from).hparams["lr"] for t in copies)
+    assert any(
+        t.hparams["dropout"] != tuner.trial(t.continued_from).hparams["dropout"] for t in copies
+    )
 
 
 @pytest.mark.slow
@@ -644,8 +666,10 @@ def test_a_schedule_of_the_learning_rate_goes_on_from_the_copied_iterations(make
         return model
 
     tuner = searched(make, build)
-    copies = [t for t in map(tuner.trial, tuner.results()["number"]) if t.continues is not None]
-    assert any(t.hparams != tuner.trial(t.continues).hparams for t in copies)
+    copies = [
+        t for t in map(tuner.trial, tuner.results()["number"]) if t.continued_from is not None
+    ]
+    assert any(t.hparams != tuner.trial(t.continued_from).hparams for t in copies)
 
 
 def test_the_best_model_is_that_of_its_value(usual) -> None:
@@ -669,7 +693,7 @@ def test_a_member_that_fails_is_replaced(make) -> None:
     failed = (results["state"] == "failed").sum()
     assert failed >= 1
     assert (results["state"] == "complete").sum() == 8 - sum(
-        trial.state == "failed" and trial.epochs > 8  # after the last exchange
+        trial.state == "failed" and trial.epochs > 8  # after the last perturbation
         for trial in map(tuner.trial, results["number"])
     )
 
@@ -726,8 +750,8 @@ def test_what_build_rejects_is_drawn_again(make, notes, most: float) -> None:
     results = tuner.results()
     assert (results["state"] == "complete").sum() == 8
     assert (results.query("state != 'rejected'")["lr"] <= most).all()
-    copies = [trial for trial in trials_of(tuner) if trial.continues is not None]
-    assert any(t.hparams["lr"] != tuner.trial(t.continues).hparams["lr"] for t in copies)
+    copies = [trial for trial in trials_of(tuner) if trial.continued_from is not None]
+    assert any(t.hparams["lr"] != tuner.trial(t.continued_from).hparams["lr"] for t in copies)
 
 
 def test_what_build_always_rejects_stays(make) -> None:
@@ -738,7 +762,7 @@ def test_what_build_always_rejects_stays(make) -> None:
         return model
 
     with pytest.raises(UsageError, match=r"beside.*build\(hp\) fails with .*TrialRejected: a half"):
-        searched(make, build, pruner=paceline.PBT(every=2, only=["beside"]))
+        searched(make, build, pruner=paceline.PBT(perturbation_interval=2, hparams=["beside"]))
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -751,7 +775,7 @@ def test_the_lineage_and_the_schedule_of_a_trial(usual) -> None:
     assert next(iter(line["first_epoch"])) == 1
     for before, after in zip(line.itertuples(), list(line.itertuples())[1:], strict=False):
         assert after.first_epoch == before.last_epoch + 1
-        assert usual.trial(after.number).continues == before.number
+        assert usual.trial(after.number).continued_from == before.number
         assert usual.history(before.number)["val_loss"][before.last_epoch - 1] == before.value
     schedule = usual.schedule(longest)
     assert list(schedule.index) == list(range(1, usual.trial(longest).epochs + 1))
@@ -763,7 +787,9 @@ def test_the_lineage_and_the_schedule_of_a_trial(usual) -> None:
 
 def test_a_lineage_has_a_column_for_hyperparameters_called_as_its_own(make, monkeypatch) -> None:
     first = Trial(0, "pruned", 0.5, {"value": 7, "lr": 0.1}, 2, history={"loss": [0.9, 0.5]})
-    copy = replace(first, number=1, hparams={"value": 8, "lr": 0.2}, continues=0, continued_at=1)
+    copy = replace(
+        first, number=1, hparams={"value": 8, "lr": 0.2}, continued_from=0, continued_at=1
+    )
     tuner = make()
     line = [Stretch(first, 1, 1), Stretch(copy, 2, 2)]
     monkeypatch.setattr(tuner, "_line", lambda number: line)
@@ -811,7 +837,7 @@ def test_fit_follows_a_schedule(make) -> None:
         batch_size=16,
         shuffle=False,
         epochs=len(schedule),
-        callbacks=[paceline.FollowSchedule(build, schedule)],
+        callbacks=[paceline.ReplaySchedule(build, schedule)],
         verbose=0,
     ).history
     for name, column in tuner.history(number).items():
@@ -822,7 +848,7 @@ def test_a_schedule_that_fit_cannot_follow() -> None:
     import pandas as pd
 
     with pytest.raises(UsageError, match="no table"):
-        paceline.FollowSchedule(toys.dense, [])
+        paceline.ReplaySchedule(toys.dense, [])
 
     def build(hp: Any) -> keras.Model:
         units = hp.Int("units", 4, 8)
@@ -832,7 +858,7 @@ def test_a_schedule_that_fit_cannot_follow() -> None:
 
     schedule = pd.DataFrame({"units": [4, 8]}, index=[1, 2])
     model = build(HyperParameters(values={"units": 4}))
-    follow = paceline.FollowSchedule(build, schedule)
+    follow = paceline.ReplaySchedule(build, schedule)
     follow.set_model(model)
     follow.on_epoch_begin(0)
     with pytest.raises(UsageError, match="dense.* weights of other shapes"):
@@ -855,7 +881,7 @@ def test_a_schedule_changes_numbers_of_regularizers_and_constraints() -> None:
     rows = {"factor": [0.01, 0.5, 0.5], "most": [2.0, 0.25, 0.25], "square": [True, True, False]}
     schedule = pd.DataFrame(rows, index=[1, 2, 3])
     model = build(HyperParameters(values=schedule.loc[1].to_dict()))
-    follow = paceline.FollowSchedule(build, schedule)
+    follow = paceline.ReplaySchedule(build, schedule)
     model.fit(X, Y, epochs=2, verbose=0, callbacks=[follow])
     kernel = np.asarray(model.layers[0].kernel)
     assert float(model.losses[0]) == pytest.approx(0.5 * (kernel**2).sum(), rel=1e-5)
@@ -875,7 +901,7 @@ def test_a_schedule_is_followed_where_float16_wraps_the_optimizer() -> None:
     keras.config.set_dtype_policy("mixed_float16")
     try:
         model = build(HyperParameters(values={"lr": 0.01}))
-        follow = paceline.FollowSchedule(build, schedule)
+        follow = paceline.ReplaySchedule(build, schedule)
         follow.set_model(model)
         for epoch in (0, 1):
             follow.on_epoch_begin(epoch)
@@ -907,11 +933,11 @@ def fixed(hp: Any) -> keras.Model:
         (toys.dense, {"repeats": 2}, "leave out repeats"),
         (toys.dense, {"validation_freq": 2}, "validation_freq"),
         (toys.dense, {"executor": "fit"}, "Keras' own fit"),
-        (toys.dense, {"pruner": paceline.PBT(2, only=["rate"])}, "declares dropout, lr"),
-        (structural, {"pruner": paceline.PBT(2, only=["units"])}, "another program"),
-        (structural, {"pruner": paceline.PBT(2, only=["stddev"])}, "decides the first weights"),
-        (toys.dense, {"stop_after": 3}, "members of pbt's population train side by side"),
-        (toys.dense, {"max_epochs_total": 71}, "8 members with 9 epochs each"),
+        (toys.dense, {"pruner": paceline.PBT(2, hparams=["rate"])}, "declares dropout, lr"),
+        (structural, {"pruner": paceline.PBT(2, hparams=["units"])}, "another program"),
+        (structural, {"pruner": paceline.PBT(2, hparams=["stddev"])}, "decides the first weights"),
+        (toys.dense, {"patience_trials": 3}, "members of pbt's population train side by side"),
+        (toys.dense, {"max_total_epochs": 71}, "8 members with 9 epochs each"),
         (fixed, {}, "none can be changed: units stays as it was drawn"),
         (
             toys.dense,
@@ -922,7 +948,7 @@ def fixed(hp: Any) -> keras.Model:
 )
 def test_what_cannot_be_a_population(fresh_folder: Path, build, given, said) -> None:
     names = (*CALL, "timeout", "repeats", "validation_freq", "callbacks")
-    names += ("stop_after", "max_epochs_total")
+    names += ("patience_trials", "max_total_epochs")
     call = {name: given[name] for name in given if name in names}
     settings = {name: value for name, value in given.items() if name not in names}
     tuner = paceline.Tuner(
@@ -944,13 +970,13 @@ def test_a_total_of_epochs_that_a_population_keeps(make, monkeypatch) -> None:
             make(toys.dense, pruner=PBT, objective="val_loss").search(X, Y, **call)
     tuner = make(toys.dense, pruner=PBT, objective="val_loss")
     with pytest.raises(UsageError, match="4 members with 5 epochs each.* have trained 20;"):
-        tuner.search(X, Y, max_epochs_total=19, **call)
-    tuner.search(X, Y, max_epochs_total=20, **call)
+        tuner.search(X, Y, max_total_epochs=19, **call)
+    tuner.search(X, Y, max_total_epochs=20, **call)
     trials = trials_of(tuner)
     assert sum(trial.state == "complete" for trial in trials) == 4
     assert sum(trial.epochs - (trial.continued_at or 0) for trial in trials) == 20
     with pytest.raises(UsageError, match="4 members with 5 epochs each.* have trained 40;"):
-        tuner.search(X, Y, max_epochs_total=39, **{**call, "n_trials": "+4"})
+        tuner.search(X, Y, max_total_epochs=39, **{**call, "n_trials": "+4"})
 
 
 @pytest.mark.slow
@@ -961,8 +987,10 @@ def test_a_callback_that_reads_a_hyperparameter_keeps_its_value(make, notes) -> 
     tuner = searched(make, callbacks=callbacks)
     assert any("patience stays as it was drawn: callbacks read it" in text for text in notes), notes
     for trial in map(tuner.trial, tuner.results()["number"]):
-        if trial.continues is not None:
-            assert trial.hparams["patience"] == tuner.trial(trial.continues).hparams["patience"]
+        if trial.continued_from is not None:
+            assert (
+                trial.hparams["patience"] == tuner.trial(trial.continued_from).hparams["patience"]
+            )
 
 
 @pytest.mark.slow
@@ -988,7 +1016,7 @@ tuner.search(*toys.data(), **toys.CALL | {{"epochs": 9, "n_trials": 8}})
 @pytest.mark.slow
 def test_a_process_that_is_refused_changes_nothing(usual, make, monkeypatch) -> None:
     """From then on the storage numbers the copies, two of which have one configuration here."""
-    same_values = usual.results().query("continues.notna()").groupby(["continues", "lr"])
+    same_values = usual.results().query("continued_from.notna()").groupby(["continued_from", "lr"])
     assert (same_values.size() > 1).any()
     joined: list[subprocess.CompletedProcess[str]] = []
 
@@ -1017,10 +1045,10 @@ def test_who_has_another_pruner_does_not_join(make, monkeypatch) -> None:
             refused[0] = str(why.value)
 
     observe_reports(monkeypatch, after=join)
-    tuner = searched(make, n_trials=4, epochs=3, slots=4)
+    tuner = searched(make, n_trials=4, epochs=3, parallel_trials=4)
     assert "wait for it, or choose another study name" in refused[0]
     trials = trials_of(tuner)
-    assert sum(trial.continues is None for trial in trials) == 4
+    assert sum(trial.continued_from is None for trial in trials) == 4
     assert len(trials) == 5
 
 
@@ -1038,7 +1066,7 @@ def test_a_schedule_that_changes_the_loss_is_refused() -> None:
     for values, refused in (([0.01, 0.01], False), ([0.01, 0.5], True)):
         schedule = pd.DataFrame({"smooth": values}, index=[1, 2])
         model = build(paceline.HyperParameters(values={"smooth": 0.01}))
-        call = {"callbacks": [paceline.FollowSchedule(build, schedule)], "verbose": 0}
+        call = {"callbacks": [paceline.ReplaySchedule(build, schedule)], "verbose": 0}
         if refused:
             with pytest.raises(paceline.UsageError, match="epoch 2 changes loss, which `compile`"):
                 model.fit(X, y, epochs=2, **call)
@@ -1053,7 +1081,7 @@ def test_a_schedule_of_what_build_does_not_ask_for_is_refused() -> None:
         return toys.compiled(toys.softmax(), hp.Float("lr", 1e-3, 1.0))
 
     schedule = pd.DataFrame({"lr": [0.1, 0.2, 0.2], "rare": [2.0, 2.0, 3.0]}, index=[1, 2, 3])
-    follow = paceline.FollowSchedule(build, schedule)
+    follow = paceline.ReplaySchedule(build, schedule)
     follow.set_model(build(HyperParameters(values={"lr": 0.1})))
     for epoch in (0, 1):  # where it stays, nothing is amiss
         follow.on_epoch_begin(epoch)

@@ -50,9 +50,9 @@ KINDS = {
 def test_each_trial_draws_as_in_fit(kind):
     build = images(*KINDS[kind])
     call = {"epochs": 2, "batch_size": 16, "shuffle": False}
-    tuner = search(IMAGES, build=build, y=LABELS, slots=2, n_trials=3, **call)
-    assert tuner.results()["plan"].tolist() == ["stacked"] * 3
-    assert tuner.results()["program"].nunique() == 1  # strengths are numbers of one program
+    tuner = search(IMAGES, build=build, y=LABELS, parallel_trials=2, n_trials=3, **call)
+    assert tuner.results()["plan"].tolist() == ["vectorized"] * 3
+    assert tuner.results()["program_id"].nunique() == 1  # strengths are numbers of one program
     same(tuner, 2, alone(tuner.trial(2), build, IMAGES, y=LABELS, **call))
     losses = [tuner.history(number)["loss"][0] for number in range(3)]
     assert len(set(losses)) == 3
@@ -71,6 +71,6 @@ def test_a_layer_that_was_adapted_beforehand():
 
     call = {"epochs": 2, "batch_size": 16, "shuffle": False}
     tuner = search(x, build=build, y=y, **call)
-    assert tuner.results()["plan"].tolist() == ["stacked"] * 4
+    assert tuner.results()["plan"].tolist() == ["vectorized"] * 4
     for number in (0, 3):
         same(tuner, number, alone(tuner.trial(number), build, x, y=y, **call))

@@ -111,7 +111,7 @@ def test_a_choice_that_changes_the_program_is_not_foreseen_from_the_disk(
     def values(name: str) -> list[float]:
         # Apart: else a program is shared by models with dropout and without.
         tuner = paceline.Tuner(
-            some, objective="loss", study=name, sampler="random", seed=1, widths="apart"
+            some, objective="loss", study=name, sampler="random", seed=1, share_widths=False
         )
         tuner.search(X, Y, epochs=1, batch_size=16, n_trials=12, verbose=0)
         assert tuner.summary()["programs"]["distinct"] == 2
@@ -132,7 +132,13 @@ def test_no_digit_depends_on_what_earlier_searches_left_on_the_disk(
 
     def searched(name: str, **arguments: Any) -> paceline.Tuner:
         tuner = paceline.Tuner(
-            build, objective="loss", study=name, sampler="random", seed=1, slots=2, plan="stacked"
+            build,
+            objective="loss",
+            study=name,
+            sampler="random",
+            seed=1,
+            parallel_trials=2,
+            plan="vectorized",
         )
         tuner.search(**calls, **arguments)
         return tuner

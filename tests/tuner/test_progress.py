@@ -25,9 +25,9 @@ def said(tmp_path_factory):
         tuner = paceline.Tuner(
             toys.dense,
             sampler="random",
-            slots=4,
-            progress=found.append,
-            notes=lambda text: None,
+            parallel_trials=4,
+            on_progress=found.append,
+            on_note=lambda text: None,
             directory=folder,
         )
         # The second wave is ahead of the first one before it is complete.
@@ -124,9 +124,9 @@ def test_another_best_trial_is_in_the_table_at_once(tmp_path, monkeypatch):
     tuner = paceline.Tuner(
         toys.dense,
         sampler="random",
-        slots=4,
-        progress=found.append,
-        notes=lambda text: None,
+        parallel_trials=4,
+        on_progress=found.append,
+        on_note=lambda text: None,
         directory=tmp_path,
     )
     tuner.enqueue([{"lr": lr, "dropout": 0.1} for lr in [1e-3] * 4 + [5e-2] * 4])

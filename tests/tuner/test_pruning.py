@@ -31,7 +31,11 @@ N = 12
 @pytest.fixture
 def make(fresh_folder: Path):
     def tuner(study: str = "s", build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {"sampler": "random", "slots": 4, "notes": lambda text: None}
+        settings: dict[str, Any] = {
+            "sampler": "random",
+            "parallel_trials": 4,
+            "on_note": lambda text: None,
+        }
         return paceline.Tuner(build, study=study, **(settings | arguments))
 
     return tuner
@@ -42,7 +46,12 @@ def full(tmp_path_factory) -> paceline.Tuner:
     """The same trials, all of them to their end."""
     folder = tmp_path_factory.mktemp("full")
     tuner = paceline.Tuner(
-        toys.dense, study="s", sampler="random", slots=4, directory=folder, notes=lambda text: None
+        toys.dense,
+        study="s",
+        sampler="random",
+        parallel_trials=4,
+        directory=folder,
+        on_note=lambda text: None,
     )
     tuner.search(X, Y, n_trials=N, **CALL)
     return tuner
@@ -59,7 +68,7 @@ def same_so_far(one: paceline.Tuner, full: paceline.Tuner) -> None:
             np.testing.assert_allclose(values, whole[name][: row.epochs], rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("plan", ["stacked", "sequential"])
+@pytest.mark.parametrize("plan", ["vectorized", "sequential"])
 def test_asha(make, full, plan: str) -> None:
     tuner = make(pruner="asha", plan=plan)
     tuner.search(X, Y, n_trials=N, **CALL)
@@ -274,7 +283,7 @@ def test_one_failed_trial_among_pruned_ones_is_not_all_of_them(make) -> None:
 def test_the_last_of_a_ladder_share_a_pack(make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "cores", lambda: 2)
     monkeypatch.setitem(planner.AUTO_SLOTS, "cpu", 8)
-    tuner = make(pruner="asha", slots="auto")
+    tuner = make(pruner="asha", parallel_trials="auto")
     tuner.search(X, Y, n_trials=64, **(CALL | {"epochs": 27}))
     # Two packs of 8, and few trials above the second rung while others still wait paused: 0.60 of
     # the slots are busy; 0.41 where each pack keeps its own to the end.

@@ -24,7 +24,7 @@ from paceline.study.timeline import TIMELINE, Forecast, SearchBegun, Spent, read
 from paceline.tuner.search import recording as module
 from paceline.tuner.search.recording import TimelineFile, is_watched, write_live
 
-STAY = SlotStay(3, 0, 1, 0.5, 2.0, 4, "ab12", "stacked")
+STAY = SlotStay(3, 0, 1, 0.5, 2.0, 4, "ab12", "vectorized")
 PROGRESS = Progress("s", "training", 8, 3, 0, 0, 0, 0, 1.0, None, 2.0, "value", pace=(2.0, 0.5))
 DONE = Spent(2.5, {"total": 2.5}, {"distinct": 1}, 0.5, finished=True)
 
@@ -129,7 +129,7 @@ def test_nobody_watches_after_a_while(tmp_path) -> None:
 
 
 def test_a_state_that_is_written_is_read(tmp_path) -> None:
-    state = LiveState(5.0, PROGRESS, packs=[LivePack("ab", "stacked", [None])])
+    state = LiveState(5.0, PROGRESS, packs=[LivePack("ab", "vectorized", [None])])
     write_live(tmp_path, state)
     assert read_live(tmp_path) == state
     assert not list(tmp_path.glob(f".{LIVE}*"))

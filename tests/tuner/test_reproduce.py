@@ -24,7 +24,11 @@ CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "batch_size": 
 @pytest.fixture
 def make(fresh_folder: Path):
     def tuner(build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {"sampler": "random", "slots": 4, "notes": lambda text: None}
+        settings: dict[str, Any] = {
+            "sampler": "random",
+            "parallel_trials": 4,
+            "on_note": lambda text: None,
+        }
         return paceline.Tuner(build, **({"study": "s"} | settings | arguments))
 
     return tuner
@@ -50,9 +54,9 @@ def test_epochs_without_validation_are_no_difference(make) -> None:
 
 
 def test_a_packed_trial_differs_by_the_order_of_sums(make) -> None:
-    make(plan="stacked").search(X, Y, epochs=4, n_trials=6, **CALL)
+    make(plan="vectorized").search(X, Y, epochs=4, n_trials=6, **CALL)
     again = make().reproduce(5, X, Y, **CALL)
-    assert again.trial.plan == "stacked"
+    assert again.trial.plan == "vectorized"
     assert 0 <= max(again.differences.values()) < 1e-4  # 4 slots against 1, Adam: 1e-6 seen
     np.testing.assert_allclose(again.history["loss"], again.trial.history["loss"], rtol=1e-4)
 
@@ -94,7 +98,7 @@ def test_a_trial_has_the_arguments_of_its_own_search(make) -> None:
     """Not those of the study's last one."""
     validation = {"validation_data": CALL["validation_data"]}
     notes: list[str] = []
-    tuner = make(plan="sequential", notes=notes.append)
+    tuner = make(plan="sequential", on_note=notes.append)
     tuner.search(X, Y, epochs=2, n_trials=1, batch_size=16, **validation)
     tuner.search(X, Y, epochs=2, n_trials=2, batch_size=5, shuffle=False, **validation)
     assert sum("batch_size 16 instead of 5, shuffle True instead of False" in n for n in notes) == 1
@@ -140,7 +144,7 @@ def test_models_compute_again_in_what_they_computed_in(make) -> None:
     assert set(again.differences.values()) == {0.0} and again.notes == ()
     assert make().best_model().layers[-1].compute_dtype == "bfloat16"
     notes: list[str] = []
-    make(notes=notes.append).search(X, Y, epochs=2, n_trials=2, **CALL)
+    make(on_note=notes.append).search(X, Y, epochs=2, n_trials=2, **CALL)
     assert any("other numbers than float32" in note for note in notes)
     again = make(precision="bfloat16").reproduce(0, X, Y, **CALL)
     assert any("mixed_bfloat16" in note for note in again.notes)
@@ -202,10 +206,12 @@ def test_from_the_command_line(child_environment, fresh_folder) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plan", ["sequential", "stacked"])
+@pytest.mark.parametrize("plan", ["sequential", "vectorized"])
 def test_a_copy_is_trained_again_with_the_line_that_it_continues(make, plan: str) -> None:
     call = {**CALL, "epochs": 6, "n_trials": 8, "callbacks": lambda hp: [Counted()]}
-    make(plan=plan, pruner=paceline.PBT(every=2), slots=8).search(X, Y, **call)
+    make(plan=plan, pruner=paceline.PBT(perturbation_interval=2), parallel_trials=8).search(
+        X, Y, **call
+    )
     tuner = make()
     copies = tuner.results().query("state == 'complete' and continues.notna()")["number"]
     longest = max(copies, key=lambda number: len(tuner.lineage(number)))
@@ -221,9 +227,9 @@ def test_a_copy_is_trained_again_with_the_line_that_it_continues(make, plan: str
 @pytest.mark.slow
 def test_a_copy_whose_model_is_another_now_is_not_trained_again(make) -> None:
     call = {**CALL, "epochs": 4, "n_trials": 4}
-    make(pruner=paceline.PBT(every=2)).search(X, Y, **call)
+    make(pruner=paceline.PBT(perturbation_interval=2)).search(X, Y, **call)
     number = make().results().query("continues.notna()")["number"].iloc[0]
-    source = make().trial(number).continues
+    source = make().trial(number).continued_from
     own = make().trial(number).hparams
 
     def other(hp: Any) -> Any:

@@ -91,7 +91,7 @@ def test_from_the_command_line(child_environment, fresh_folder, capsys) -> None:
     Path("model.py").write_text(toys.MODEL_FILE)
     python = [sys.executable, "-c", COMMANDS]
     environment = {**child_environment, "PACELINE_CHECKPOINT_SECONDS": "0"}
-    search = "search model.py --trials 6 --epochs 30 --quiet --slots 2 --study"
+    search = "search model.py --trials 6 --epochs 30 --quiet --parallel-trials 2 --study"
     with subprocess.Popen(
         [*python, f"{search} s"], env=environment, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -188,7 +188,7 @@ def test_a_snapshot_stays_as_it_was_taken(make, monkeypatch) -> None:
     [pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGTERM)]
     + [signal.SIGHUP],
 )
-@pytest.mark.parametrize("plan", ["stacked", pytest.param("sequential", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("plan", ["vectorized", pytest.param("sequential", marks=pytest.mark.slow)])
 def test_a_signal_saves_and_the_next_search_goes_on(make, notes, number, plan, monkeypatch) -> None:
     whole = make(study="whole", plan=plan)
     whole.search(X, Y, **CALL)
@@ -208,7 +208,7 @@ def test_a_signal_saves_and_the_next_search_goes_on(make, notes, number, plan, m
         again.search(X, Y, **CALL)
     same(again, whole)
     trained = sum(trial.epochs for trial in whole._require_study().trials)
-    slots = 2 if plan == "stacked" else 1
+    slots = 2 if plan == "vectorized" else 1
     assert len(reports) == trained - 9 * slots  # no epoch was trained twice
     assert not checkpoints()
 
@@ -260,17 +260,17 @@ def test_members_of_trials_go_on_where_they_were(make, monkeypatch, members, rou
     if "folds" in members:
         del call["validation_data"]
     epochs = observe_reports(monkeypatch)
-    whole = make(study="whole", slots=4)
+    whole = make(study="whole", parallel_trials=4)
     whole.search(X, Y, **call)
     trained = len(epochs)
     with monkeypatch.context() as patch:
         stopped_after(patch, rounds)
         with pytest.raises(KeyboardInterrupt, match="^$"):
-            make(slots=4).search(X, Y, **call)
-    again = make(slots=4)
+            make(parallel_trials=4).search(X, Y, **call)
+    again = make(parallel_trials=4)
     again.search(X, Y, **call)
     same(again, whole)
-    assert [again.trial(n).members for n in range(4)] == [whole.trial(n).members for n in range(4)]
+    assert [again.trial(n).runs for n in range(4)] == [whole.trial(n).runs for n in range(4)]
     assert len(epochs) == 2 * trained
 
 
@@ -415,7 +415,7 @@ def test_a_signal_while_a_program_is_compiled(make, monkeypatch, compile_number)
         return toys.dense_with(hp, hp.Choice("act", ["relu", "elu", "tanh"]))
 
     # Together, the activations are one program.
-    settings: dict[str, Any] = {"build": build, "sampler": "tpe", "widths": "apart"}
+    settings: dict[str, Any] = {"build": build, "sampler": "tpe", "share_widths": False}
     call = {**CALL, "n_trials": 20, "epochs": 2}
     whole = make(study="whole", **settings)
     whole.search(X, Y, **call)
@@ -627,16 +627,16 @@ def test_another_number_of_lanes_keeps_the_trials(make, monkeypatch) -> None:
     """As on a machine with other cores: the trials go on, in slots of their own."""
     from paceline.executor.training import planner
 
-    whole = make(study="whole", slots="auto")
+    whole = make(study="whole", parallel_trials="auto")
     whole.search(X, Y, **CALL)
     monkeypatch.setattr(planner, "cores", lambda: 2)
-    tuner = make(slots="auto")
+    tuner = make(parallel_trials="auto")
     with monkeypatch.context() as patch:
         stopped_after(patch, 3)
         with pytest.raises(KeyboardInterrupt, match="^$"):
             tuner.search(X, Y, **CALL)
     monkeypatch.setattr(planner, "cores", lambda: 1)
-    again = make(slots="auto")
+    again = make(parallel_trials="auto")
     again.search(X, Y, **CALL)
     for number in range(8):
         for name, values in whole.history(number).items():

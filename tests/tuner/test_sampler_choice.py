@@ -224,7 +224,7 @@ def test_an_object_cannot_be_made_again(make, notes) -> None:
 @pytest.mark.slow
 def test_a_new_study_in_its_place_is_chosen_for_anew(make) -> None:
     make(small, sampler="auto").search(X, Y, n_trials=2, **CALL)
-    make(small, sampler="auto", fresh=True).search(X, Y, n_trials=4, **CALL)
+    make(small, sampler="auto", overwrite=True).search(X, Y, n_trials=4, **CALL)
     assert meta()["sampler"] == "grid"
 
 

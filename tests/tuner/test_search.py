@@ -42,7 +42,11 @@ def make(fresh_folder: Path, notes: Notes):
     """Makes a tuner of a study that is the same within one test."""
 
     def tuner(build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {"sampler": "random", "slots": 4, "notes": notes.append}
+        settings: dict[str, Any] = {
+            "sampler": "random",
+            "parallel_trials": 4,
+            "on_note": notes.append,
+        }
         return paceline.Tuner(build, study="s", **(settings | arguments))
 
     return tuner
@@ -66,9 +70,9 @@ def histories(tmp_path_factory):
             directory=tmp_path_factory.mktemp("runs"),
             sampler="random",
             seed=3,
-            slots=slots,
+            parallel_trials=slots,
             plan=plan,
-            notes=lambda text: None,
+            on_note=lambda text: None,
         )
         tuner.search(X, Y, n_trials=5, **CALL)
         assert set(tuner.results()["plan"]) == {plan}
@@ -81,9 +85,9 @@ def histories(tmp_path_factory):
 @pytest.mark.parametrize(
     "other",
     [
-        ("stacked", 2),
-        pytest.param(("stacked", 1), marks=pytest.mark.slow),
-        pytest.param(("stacked", 8), marks=pytest.mark.slow),
+        ("vectorized", 2),
+        pytest.param(("vectorized", 1), marks=pytest.mark.slow),
+        pytest.param(("vectorized", 8), marks=pytest.mark.slow),
     ],
 )
 def test_slots_and_plan_change_nothing_but_the_order_of_sums(histories, other):
@@ -105,7 +109,7 @@ class LearnsBadly(optuna.samplers.RandomSampler):
         raise ZeroDivisionError("in after_trial")
 
 
-@pytest.mark.parametrize("executor", ["fit", "local"])
+@pytest.mark.parametrize("executor", ["fit", "packed"])
 def test_a_sampler_that_fails_at_a_trials_end_is_an_error_of_the_search(
     make, notes, executor
 ) -> None:
@@ -209,7 +213,7 @@ def diverging(hp: Any) -> Any:
 
 
 def test_a_loss_of_nan_fails_that_trial_alone(make, notes):
-    tuner = make(diverging, sampler="grid", slots=8)
+    tuner = make(diverging, sampler="grid", parallel_trials=8)
     tuner.search(X, Y, **CALL)
     # Five of a pack of eight fail, and in a row: the three that train well are not lost.
     assert states(tuner) == ["complete"] * 3 + ["failed"] * 5
@@ -230,7 +234,7 @@ def test_five_trials_in_a_row_without_a_number_end_the_search(make):
         return model
 
     with pytest.raises(paceline.BuildError, match="5 trials failed in a row.*loss is"):
-        make(build, slots=2).search(X, Y, n_trials=20, **CALL)
+        make(build, parallel_trials=2).search(X, Y, n_trials=20, **CALL)
 
 
 def test_the_best_trial_may_fail_after_its_best_epoch(make):
@@ -262,7 +266,7 @@ def test_ctrl_c_leaves_a_study_that_goes_on(make, notes, monkeypatch):
         if len(reports) >= 8:
             raise KeyboardInterrupt
 
-    tuner = make(slots=2)
+    tuner = make(parallel_trials=2)
     with monkeypatch.context() as patch:
         reports = observe_reports(patch, after=interrupt)
         with pytest.raises(KeyboardInterrupt, match="^$"):
@@ -276,7 +280,7 @@ def test_ctrl_c_leaves_a_study_that_goes_on(make, notes, monkeypatch):
     assert scores["accuracy"] == pytest.approx(best.value, abs=1e-5)
     running = [trial.hparams for trial in tuner._require_study().trials if trial.state == "running"]
 
-    again = make(slots=2)
+    again = make(parallel_trials=2)
     assert again.trial(best.number) == best
     again.search(X, Y, n_trials=6, **(CALL | {"epochs": 3}))
     assert states(again) == ["complete"] * 6
@@ -285,7 +289,7 @@ def test_ctrl_c_leaves_a_study_that_goes_on(make, notes, monkeypatch):
     assert all(hparams in tried for hparams in running)
 
 
-@pytest.mark.parametrize("executor", ["local", pytest.param("fit", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("executor", ["packed", pytest.param("fit", marks=pytest.mark.slow)])
 def test_progress_may_stop_a_search_that_the_next_one_goes_on_with(
     make, notes, executor, monkeypatch
 ):
@@ -296,17 +300,17 @@ def test_progress_may_stop_a_search_that_the_next_one_goes_on_with(
         shown.append(progress.trial_epochs)
         return progress.trial_epochs < 2
 
-    tuner = make(executor=executor, slots=2, progress=stop)
+    tuner = make(executor=executor, parallel_trials=2, on_progress=stop)
     tuner.search(X, Y, n_trials=3, **(CALL | {"epochs": 40}))
     assert notes.say("stopped by progress with")
     assert "running" in states(tuner)
     assert max(shown) < 80
-    again = make(executor=executor, slots=2)
+    again = make(executor=executor, parallel_trials=2)
     again.search(X, Y, n_trials=3, **(CALL | {"epochs": 40}))
     assert states(again).count("complete") == 3
 
 
-@pytest.mark.parametrize("executor", ["local", "fit"])
+@pytest.mark.parametrize("executor", ["packed", "fit"])
 def test_a_timeout_leaves_trials_for_the_next_search(make, notes, executor, monkeypatch):
     """The clock of the search jumps by an hour once an epoch is reported."""
 
@@ -324,14 +328,14 @@ def test_a_timeout_leaves_trials_for_the_next_search(make, notes, executor, monk
     def jump(report):
         Clock.late = 3600.0
 
-    tuner = make(build, executor=executor, slots=2)
+    tuner = make(build, executor=executor, parallel_trials=2)
     with monkeypatch.context() as patches:
         patches.setattr(timeouts, "time", Clock)
         observe_reports(patches, before=jump)
         tuner.search(X, Y, n_trials=3, timeout=600, **CALL)
     assert notes.say("stopped by the timeout with")
     assert "running" in states(tuner)
-    again = make(build, executor=executor, slots=2)
+    again = make(build, executor=executor, parallel_trials=2)
     again.search(X, Y, n_trials=3, **CALL)
     assert states(again).count("complete") == 3
     assert "running" not in states(again)
@@ -394,7 +398,12 @@ def test_an_adaptive_sampler_has_few_trials_open(make):
         hp.Float("x", 0, 1)
         return toys.softmax()
 
-    tuner = make(build, sampler="tpe", slots=16, progress=lambda p: open_trials.append(p.n_running))
+    tuner = make(
+        build,
+        sampler="tpe",
+        parallel_trials=16,
+        on_progress=lambda p: open_trials.append(p.n_running),
+    )
     tuner.search(X, Y, n_trials=12, **CALL)
     assert max(open_trials) <= 4
     assert len(tuner.results()) == 12
@@ -426,20 +435,20 @@ def test_trials_that_cannot_be_packed_run_in_fit_beside_the_others(make, notes):
 
     tuner = make(build, sampler="grid")
     tuner.search(X, Y, **CALL)
-    assert tuner.results()["plan"].tolist() == ["fit", "stacked", "fit"]
+    assert tuner.results()["plan"].tolist() == ["fit", "vectorized", "fit"]
     assert states(tuner) == ["complete"] * 3
     assert [note for note in notes if "own fit" in note] == [
         "trial 0 and its like run in Keras' own fit, one at a time: it is compiled with "
         "run_eagerly=True"
     ]
-    assert tuner.summary()["plans"] == ["fit", "stacked"]
+    assert tuner.summary()["plans"] == ["fit", "vectorized"]
     (stored,) = optuna.load_study(
         study_name="s",
         storage=optuna.storages.JournalStorage(
             optuna.storages.journal.JournalFileBackend("runs/s/journal.log")
         ),
     ).trials[:1]
-    assert stored.user_attrs["not_packed"] == "it is compiled with run_eagerly=True"
+    assert stored.user_attrs["fallback_reason"] == "it is compiled with run_eagerly=True"
 
 
 class Batches(keras.utils.PyDataset):
@@ -521,7 +530,7 @@ def test_callbacks_in_fit_each_trial_with_its_own(make, notes):
 def test_what_changes_nothing_keeps_trials_in_packs(make):
     tuner = make()
     tuner.search(X, Y, n_trials=1, callbacks=[], initial_epoch=0, steps_per_epoch=None, **CALL)
-    assert tuner.results()["plan"].tolist() == ["stacked"]
+    assert tuner.results()["plan"].tolist() == ["vectorized"]
 
 
 def test_validation_need_not_come_every_epoch(make):
@@ -533,7 +542,7 @@ def test_validation_need_not_come_every_epoch(make):
     assert tuner.best_trial.best_epoch == 2
 
 
-@pytest.mark.parametrize("executor", ["local", pytest.param("fit", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("executor", ["packed", pytest.param("fit", marks=pytest.mark.slow)])
 def test_weights_and_splits_are_those_of_keras(make, executor):
     weight = np.linspace(0.5, 1.5, len(X))
     tuner = make(executor=executor)
@@ -541,7 +550,9 @@ def test_weights_and_splits_are_those_of_keras(make, executor):
         X, Y, validation_split=0.3, sample_weight=weight, epochs=2, n_trials=1, shuffle=False
     )
     classes = {0: 1.0, 1: 3.0}
-    other = paceline.Tuner(toys.dense, study="t", sampler="random", executor=executor, notes=print)
+    other = paceline.Tuner(
+        toys.dense, study="t", sampler="random", executor=executor, on_note=print
+    )
     other.search(
         X, Y, validation_split=0.3, class_weight=classes, epochs=2, n_trials=1, shuffle=False
     )

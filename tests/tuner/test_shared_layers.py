@@ -111,7 +111,7 @@ def test_trials_begin_with_the_users_layers(make, saves_always, executor, traina
     build = shared_build(trainable=trainable)
     before = digest(build)
     seen = []
-    tuner = make(build, executor=executor, progress=lambda now: seen.append(digest(build)))
+    tuner = make(build, executor=executor, on_progress=lambda now: seen.append(digest(build)))
     tuner.search(X, Y, **CALL, n_trials=3)
     assert digest(build) == before
     if executor == "auto":
@@ -151,7 +151,10 @@ def test_callbacks_see_their_own_trial(make, saves_always) -> None:
         return [Weights(), keras.callbacks.EarlyStopping("val_loss", restore_best_weights=True)]
 
     tuner = make(
-        build, objective="max:val_top", progress=lambda now: seen.append(digest(build)), slots=3
+        build,
+        objective="max:val_top",
+        on_progress=lambda now: seen.append(digest(build)),
+        parallel_trials=3,
     )
     tuner.search(X, Y, **CALL, n_trials=3, callbacks=callbacks())
     assert set(seen) == {before}

@@ -45,7 +45,7 @@ def values_of(tuner: paceline.Tuner) -> list[float | None]:
 
 
 def stops_at(values: list[float | None], most: int) -> int | None:
-    """The number of the trial at which ``stop_after`` ends a search, as its text says it."""
+    """The number of the trial at which ``patience_trials`` ends a search, as its text says it."""
     best, without = None, 0
     for number, value in enumerate(values):
         if value is not None and (best is None or value > best):
@@ -66,14 +66,14 @@ def test_a_search_ends_as_soon_as_a_trial_reaches_the_target(make, notes) -> Non
     everything = [value for t in trials_of(whole) for value in t.history["val_accuracy"]]
     target = sorted(everything)[len(everything) // 2]
     tuner = make()
-    tuner.search(X, Y, n_trials=8, target=target, **CALL)
+    tuner.search(X, Y, n_trials=8, target_value=target, **CALL)
     best = tuner.best_trial
     assert best.value >= target and best.state == "complete"
     # It is complete with the epochs up to that one, and they are those of the whole search.
     reached = [e for e, v in enumerate(whole.history(best.number)["val_accuracy"]) if v >= target]
     assert best.epochs == best.best_epoch == reached[0] + 1
     assert best.history["loss"] == whole.history(best.number)["loss"][: best.epochs]
-    assert tuner.summary()["ended"]["by"] == "target"
+    assert tuner.summary()["ended"]["by"] == "target_value"
     assert f"trial {best.number} has val_accuracy" in tuner.summary()["ended"]["text"]
     assert len(values_of(tuner)) < 8
     metrics = tuner.best_model().evaluate(*CALL["validation_data"], verbose=0, return_dict=True)
@@ -82,7 +82,7 @@ def test_a_search_ends_as_soon_as_a_trial_reaches_the_target(make, notes) -> Non
     # trials that reached the target.
     before = all_of(tuner)
     again = make()
-    again.search(X, Y, n_trials=8, target=target, **CALL)
+    again.search(X, Y, n_trials=8, target_value=target, **CALL)
     assert all_of(again) == before
     again = make()
     again.search(X, Y, n_trials=8, **CALL)
@@ -92,13 +92,13 @@ def test_a_search_ends_as_soon_as_a_trial_reaches_the_target(make, notes) -> Non
     assert [again.history(n) for n in others] == [whole.history(n) for n in others]
 
 
-@pytest.mark.parametrize("executor", [pytest.param("local", marks=pytest.mark.slow), "fit"])
+@pytest.mark.parametrize("executor", [pytest.param("packed", marks=pytest.mark.slow), "fit"])
 def test_a_loss_reaches_its_target_from_above(make, executor: str) -> None:
     tuner = make(objective="val_loss", executor=executor)
-    tuner.search(X, Y, n_trials=12, target=10.0, **CALL)
+    tuner.search(X, Y, n_trials=12, target_value=10.0, **CALL)
     first = tuner.trial(0)
     assert (first.state, first.epochs) == ("complete", 1)
-    assert tuner.summary()["ended"]["by"] == "target"
+    assert tuner.summary()["ended"]["by"] == "target_value"
 
 
 @pytest.mark.slow
@@ -107,17 +107,17 @@ def test_a_value_that_is_the_target_reaches_it(make) -> None:
     whole.search(X, Y, n_trials=2, **CALL)
     best = whole.best_trial
     tuner = make()
-    tuner.search(X, Y, n_trials=2, target=best.value, **CALL)
+    tuner.search(X, Y, n_trials=2, target_value=best.value, **CALL)
     assert tuner.best_trial.value == best.value
-    assert tuner.summary()["ended"]["by"] == "target"
+    assert tuner.summary()["ended"]["by"] == "target_value"
 
 
 @pytest.mark.slow
 def test_members_reach_a_target_by_their_mean(make) -> None:
     tuner = make()
-    tuner.search(X, Y, n_trials=4, repeats=2, target=0.0, **CALL)
+    tuner.search(X, Y, n_trials=4, repeats=2, target_value=0.0, **CALL)
     trial = tuner.best_trial
-    assert trial.epochs == 1 and len(trial.members[0]) == 2
+    assert trial.epochs == 1 and len(trial.runs[0]) == 2
 
 
 # -- no gain ---------------------------------------------------------------------------------------
@@ -125,8 +125,8 @@ def test_members_reach_a_target_by_their_mean(make) -> None:
 
 @pytest.mark.parametrize("pruner", [pytest.param(None, marks=pytest.mark.slow), "median"])
 def test_a_search_ends_where_trials_stop_gaining(make, pruner: str | None) -> None:
-    tuner = make(pruner=pruner, slots=4)
-    tuner.search(X, Y, n_trials=60, stop_after=5, **CALL)
+    tuner = make(pruner=pruner, parallel_trials=4)
+    tuner.search(X, Y, n_trials=60, patience_trials=5, **CALL)
     at = stops_at(values_of(tuner), 5)
     assert at is not None
     text = tuner.summary()["ended"]["text"]
@@ -134,8 +134,8 @@ def test_a_search_ends_where_trials_stop_gaining(make, pruner: str | None) -> No
     assert len(tuner.results()) < 60
     # A search that goes on stops at the same trial, and trains nothing.
     before = all_of(tuner)
-    again = make(pruner=pruner, slots=4)
-    again.search(X, Y, n_trials=60, stop_after=5, **CALL)
+    again = make(pruner=pruner, parallel_trials=4)
+    again.search(X, Y, n_trials=60, patience_trials=5, **CALL)
     assert again.summary()["ended"]["text"] == text
     assert all_of(again) == before
 
@@ -143,13 +143,13 @@ def test_a_search_ends_where_trials_stop_gaining(make, pruner: str | None) -> No
 @pytest.mark.slow
 def test_a_search_that_was_interrupted_stops_at_the_same_trial(make, monkeypatch) -> None:
     whole = make(study="whole")
-    whole.search(X, Y, n_trials=60, stop_after=5, **CALL)
+    whole.search(X, Y, n_trials=60, patience_trials=5, **CALL)
     with monkeypatch.context() as patch:
         stopped_after(patch, 4)
         with pytest.raises(KeyboardInterrupt, match="^$"):
-            make().search(X, Y, n_trials=60, stop_after=5, **CALL)
+            make().search(X, Y, n_trials=60, patience_trials=5, **CALL)
     again = make()
-    again.search(X, Y, n_trials=60, stop_after=5, **CALL)
+    again.search(X, Y, n_trials=60, patience_trials=5, **CALL)
     assert again.summary()["ended"] == whole.summary()["ended"]
     # How many more are built and wait for a slot depends on how fast the device is.
     n = len(values_of(whole))
@@ -164,10 +164,10 @@ def test_failed_trials_are_no_gain(make) -> None:
 
     tuner = make(build, sampler="random", seed=3)
     tuner.enqueue([{"lr": 1e-3}])
-    tuner.search(X, Y, n_trials=4, stop_after=2, **CALL)
+    tuner.search(X, Y, n_trials=4, patience_trials=2, **CALL)
     assert [t.state for t in trials_of(tuner)][:3] == ["complete", "failed", "failed"]
     text = "no gain in 2 trials up to trial 2: the best is trial 0"
-    assert tuner.summary()["ended"] == {"by": "stop_after", "text": text}
+    assert tuner.summary()["ended"] == {"by": "patience_trials", "text": text}
 
 
 def test_a_trial_that_another_program_never_ended_holds_nothing_up() -> None:
@@ -181,14 +181,14 @@ def test_a_trial_that_another_program_never_ended_holds_nothing_up() -> None:
         trials.add(trial)
     running = RunningTrials(trials)
     check = StoppingCheck(
-        StoppingRules(stop_after=5), trials, running, Objective("v", "maximize"), 3
+        StoppingRules(patience_trials=5), trials, running, Objective("v", "maximize"), 3
     )
     text = "no gain in 5 trials up to trial 6: the best is trial 1"
-    assert check.verdict == SearchEnd("stop_after", text)
+    assert check.verdict == SearchEnd("patience_trials", text)
     # One of this search, or of another worker of it, may still gain.
     trials.add(Trial(0))
     check = StoppingCheck(
-        StoppingRules(stop_after=5), trials, running, Objective("v", "maximize"), 3
+        StoppingRules(patience_trials=5), trials, running, Objective("v", "maximize"), 3
     )
     assert check.verdict is None
 
@@ -198,23 +198,23 @@ def test_a_trial_that_another_program_never_ended_holds_nothing_up() -> None:
 
 @pytest.mark.parametrize("most", [pytest.param(9, marks=pytest.mark.slow), 11])
 def test_no_trial_begins_that_would_exceed_the_epochs(make, most: int) -> None:
-    tuner = make(slots=4)
-    tuner.search(X, Y, max_epochs_total=most, **CALL)
+    tuner = make(parallel_trials=4)
+    tuner.search(X, Y, max_total_epochs=most, **CALL)
     assert [t.epochs for t in trials_of(tuner)] == [3, 3, 3]
-    assert tuner.summary()["ended"]["by"] == "max_epochs_total"
-    assert tuner.summary()["ended"]["text"] == f"9 of {most} epochs are trained (max_epochs_total)"
-    more = make(slots=4)
-    more.search(X, Y, max_epochs_total=15, **CALL)
+    assert tuner.summary()["ended"]["by"] == "max_total_epochs"
+    assert tuner.summary()["ended"]["text"] == f"9 of {most} epochs are trained (max_total_epochs)"
+    more = make(parallel_trials=4)
+    more.search(X, Y, max_total_epochs=15, **CALL)
     assert sum(t.epochs for t in trials_of(more)) == 15
 
 
 def test_epochs_before_the_initial_one_do_not_count(make) -> None:
-    tuner = make(slots=4)
+    tuner = make(parallel_trials=4)
     call = {**CALL, "epochs": 10, "initial_epoch": 8}
-    tuner.search(X, Y, max_epochs_total=5, **call)
+    tuner.search(X, Y, max_total_epochs=5, **call)
     assert [t.epochs for t in trials_of(tuner)] == [2, 2]
-    text = "4 of 5 epochs are trained (max_epochs_total)"
-    assert tuner.summary()["ended"] == {"by": "max_epochs_total", "text": text}
+    text = "4 of 5 epochs are trained (max_total_epochs)"
+    assert tuner.summary()["ended"] == {"by": "max_total_epochs", "text": text}
 
 
 def test_trials_that_wait_do_not_begin_where_no_epochs_are_left(make) -> None:
@@ -222,9 +222,9 @@ def test_trials_that_wait_do_not_begin_where_no_epochs_are_left(make) -> None:
     study = make().optuna_study()
     study.enqueue_trial({"lr": 0.01})
     tuner = make()
-    tuner.search(X, Y, n_trials=8, max_epochs_total=11, **CALL)
+    tuner.search(X, Y, n_trials=8, max_total_epochs=11, **CALL)
     assert sum(t.epochs for t in trials_of(tuner)) == 9
-    assert tuner.summary()["ended"]["by"] == "max_epochs_total"
+    assert tuner.summary()["ended"]["by"] == "max_total_epochs"
     assert tuner.optuna_study().get_trials(states=[optuna.trial.TrialState.WAITING])
 
 
@@ -233,24 +233,24 @@ def test_epochs_that_callbacks_save_go_to_other_trials(make) -> None:
     def callbacks(hp: Any) -> list[Any]:
         return [keras.callbacks.EarlyStopping("val_loss", min_delta=1.0, patience=2)]
 
-    tuner = make(slots=2)
-    tuner.search(X, Y, max_epochs_total=18, callbacks=callbacks, **{**CALL, "epochs": 6})
+    tuner = make(parallel_trials=2)
+    tuner.search(X, Y, max_total_epochs=18, callbacks=callbacks, **{**CALL, "epochs": 6})
     trained = [t.epochs for t in trials_of(tuner)]
     assert len(trained) > 3 and 12 < sum(trained) <= 18
 
 
 def test_asha_trains_up_to_the_total(make) -> None:
-    tuner = make(slots=4, pruner="asha")
-    tuner.search(X, Y, n_trials=100, max_epochs_total=60, **{**CALL, "epochs": 9})
+    tuner = make(parallel_trials=4, pruner="asha")
+    tuner.search(X, Y, n_trials=100, max_total_epochs=60, **{**CALL, "epochs": 9})
     total = sum(t.epochs for t in trials_of(tuner))
     assert 60 - 9 < total < 60 + 4  # a round trains one epoch of each slot
-    assert tuner.summary()["ended"]["by"] == "max_epochs_total"
+    assert tuner.summary()["ended"]["by"] == "max_total_epochs"
     assert len(tuner.results()) > 7  # more than would fit without pruning
 
 
 @pytest.mark.slow
 def test_an_interrupted_search_trains_the_same_trials(make, monkeypatch) -> None:
-    call = {**CALL, "max_epochs_total": 24}
+    call = {**CALL, "max_total_epochs": 24}
     whole = make(study="whole")
     whole.search(X, Y, **call)
     with monkeypatch.context() as patch:
@@ -287,7 +287,7 @@ def test_the_end_says_what_ended_the_search(make, monkeypatch) -> None:
     tuner = make(study="time")
     tuner.search(X, Y, timeout=1e-6, **CALL)
     assert tuner.summary()["ended"]["by"] == "timeout"
-    tuner = make(study="progress", progress=lambda _: False)
+    tuner = make(study="progress", on_progress=lambda _: False)
     tuner.search(X, Y, n_trials=4, **CALL)
     assert tuner.summary()["ended"]["by"] == "progress"
 
@@ -295,29 +295,32 @@ def test_the_end_says_what_ended_the_search(make, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ({"target": "0.9"}, "target: '0.9' is no number"),
-        ({"target": float("nan")}, "target: nan is no number"),
-        ({"target": True}, "target: True is no number"),
-        ({"stop_after": 0}, "stop_after: 0 is not a positive whole number"),
-        ({"max_epochs_total": 2}, "max_epochs_total: 2 is below epochs, 3"),
-        ({"max_epochs_total": 2.5}, "max_epochs_total: 2.5 is not a positive"),
+        ({"target_value": "0.9"}, "target_value: '0.9' is no number"),
+        ({"target_value": float("nan")}, "target_value: nan is no number"),
+        ({"target_value": True}, "target_value: True is no number"),
+        ({"patience_trials": 0}, "patience_trials: 0 is not a positive whole number"),
+        ({"max_total_epochs": 2}, "max_total_epochs: 2 is below epochs, 3"),
+        ({"max_total_epochs": 2.5}, "max_total_epochs: 2.5 is not a positive"),
         (
-            {"epochs": 10, "initial_epoch": 8, "max_epochs_total": 1},
-            "max_epochs_total: 1 is below the 2 epochs of a trial, 10 less initial_epoch, 8",
+            {"epochs": 10, "initial_epoch": 8, "max_total_epochs": 1},
+            "max_total_epochs: 1 is below the 2 epochs of a trial, 10 less initial_epoch, 8",
         ),
         (
-            {"epochs": lambda hp: hp.Int("epochs", 1, 10), "max_epochs_total": 12},
-            "max_epochs_total: it is 12, and epochs is a function of hp",
+            {"epochs": lambda hp: hp.Int("epochs", 1, 10), "max_total_epochs": 12},
+            "max_total_epochs: it is 12, and epochs is a function of hp",
         ),
         (
-            {"initial_epoch": lambda hp: hp.Int("first", 0, 2), "max_epochs_total": 12},
-            "max_epochs_total: it is 12, and initial_epoch is a function of hp",
+            {"initial_epoch": lambda hp: hp.Int("first", 0, 2), "max_total_epochs": 12},
+            "max_total_epochs: it is 12, and initial_epoch is a function of hp",
         ),
         (
-            {"continue_best": 2, "max_epochs_total": 12},
-            "continue_best: the best 2 .* max_epochs_total is 12",
+            {"continue_best": 2, "max_total_epochs": 12},
+            "continue_best: the best 2 .* max_total_epochs is 12",
         ),
-        ({"target": 0.5, "n_trials": None}, "n_trials: say how many trials .* or give timeout"),
+        (
+            {"target_value": 0.5, "n_trials": None},
+            "n_trials: say how many trials .* or give timeout",
+        ),
     ],
 )
 def test_a_rule_that_cannot_work_is_an_error_before_the_search(make, given, match) -> None:
@@ -328,8 +331,8 @@ def test_a_rule_that_cannot_work_is_an_error_before_the_search(make, given, matc
 
 def test_a_target_may_be_a_number_of_numpy(make) -> None:
     tuner = make()
-    tuner.search(X, Y, n_trials=2, target=np.float32(0.0), **CALL)
-    assert tuner.summary()["ended"]["by"] == "target"
+    tuner.search(X, Y, n_trials=2, target_value=np.float32(0.0), **CALL)
+    assert tuner.summary()["ended"]["by"] == "target_value"
 
 
 # -- from the command line -------------------------------------------------------------------------
@@ -344,18 +347,18 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 def test_the_command_stops_by_rules_and_goes_on_without(fresh_folder, capsys) -> None:
     Path("model.py").write_text(toys.MODEL_FILE)
     options = ["--trials", "6", "--epochs", "2", "--sampler", "random", "--quiet"]
-    code, out, _ = run(capsys, "search", "model.py", *options, "--target", "0.0")
+    code, out, _ = run(capsys, "search", "model.py", *options, "--target-value", "0.0")
     assert code == 0
     assert re.search(r"\nEnded: target 0.0000 reached: trial \d has val_accuracy 0\.\d{4}\.\n", out)
-    assert "paceline resume model --target none" in out
+    assert "paceline resume model --target-value none" in out
     code, out, _ = run(capsys, "resume", "model", "--quiet")  # the study remembers its rules
     assert code == 0 and "Ended: target" in out
     code, _, _ = run(capsys, "report", "model")
     assert code == 0 and "target 0.0000 reached: trial" in Path("report.html").read_text()
-    code, out, _ = run(capsys, "resume", "model", "--target", "none", "--quiet")
+    code, out, _ = run(capsys, "resume", "model", "--target-value", "none", "--quiet")
     assert code == 0 and "Ended" not in out and "model: 6 trials (6 complete)" in out
-    code, _, err = run(capsys, "search", "model.py", *options, "--stop-after", "soon")
-    assert code == 2 and "--stop-after 'soon': give a whole number of at least 1, or" in err
+    code, _, err = run(capsys, "search", "model.py", *options, "--patience-trials", "soon")
+    assert code == 2 and "--patience-trials 'soon': give a whole number of at least 1, or" in err
 
 
 def numbered(capsys: pytest.CaptureFixture[str], study: str) -> list[dict[str, Any]]:
@@ -368,7 +371,7 @@ def numbered(capsys: pytest.CaptureFixture[str], study: str) -> list[dict[str, A
 def test_the_command_stops_where_trials_stop_gaining(fresh_folder, capsys) -> None:
     Path("model.py").write_text(toys.MODEL_FILE)
     call = ["search", "model.py", "--trials", "40", "--epochs", "1", "--sampler", "random"]
-    code, out, _ = run(capsys, *call, "--slots", "2", "--quiet", "--stop-after", "3")
+    code, out, _ = run(capsys, *call, "--parallel-trials", "2", "--quiet", "--patience-trials", "3")
     assert code == 0
     trials = numbered(capsys, "model")
     ended = [t["value"] for t in trials if t["state"] == "complete"]
@@ -383,11 +386,13 @@ def test_the_command_stops_where_trials_stop_gaining(fresh_folder, capsys) -> No
 def test_the_command_stops_where_no_epochs_are_left(fresh_folder, capsys) -> None:
     Path("model.py").write_text(toys.MODEL_FILE)
     call = ["search", "model.py", "--trials", "40", "--epochs", "2", "--sampler", "random"]
-    code, out, _ = run(capsys, *call, "--slots", "2", "--quiet", "--max-epochs-total", "7")
-    assert code == 0 and "\nEnded: 6 of 7 epochs are trained (max_epochs_total)" in out
+    code, out, _ = run(
+        capsys, *call, "--parallel-trials", "2", "--quiet", "--max-total-epochs", "7"
+    )
+    assert code == 0 and "\nEnded: 6 of 7 epochs are trained (max_total_epochs)" in out
     assert [t["epochs"] for t in numbered(capsys, "model")] == [2, 2, 2]
-    code, out, _ = run(capsys, "resume", "model", "--max-epochs-total", "10", "--quiet")
-    assert code == 0 and "\nEnded: 10 of 10 epochs are trained (max_epochs_total)" in out
+    code, out, _ = run(capsys, "resume", "model", "--max-total-epochs", "10", "--quiet")
+    assert code == 0 and "\nEnded: 10 of 10 epochs are trained (max_total_epochs)" in out
     assert [t["epochs"] for t in numbered(capsys, "model")] == [2] * 5
 
 
@@ -411,7 +416,7 @@ def test_a_budget_chooses_the_trials(fresh_folder, capsys, monkeypatch) -> None:
     code, _, err = run(capsys, "search", "model.py", "--budget", "2m", *options)
     assert code == 2 and "`paceline resume` goes on with it" in err
     code, _, _ = run(
-        capsys, "search", "model.py", "--budget", "2m", "--epochs", "3", "--fresh", *options
+        capsys, "search", "model.py", "--budget", "2m", "--epochs", "3", "--overwrite", *options
     )
     assert code == 0 and asked[-1]["epochs"] == 3
     several = ["--objective", "val_accuracy", "--objective", "params", "--study", "several"]
@@ -431,14 +436,20 @@ def test_a_budget_chooses_the_trials(fresh_folder, capsys, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--objective", "params", "--target", "0.9"], "target: 0.9 is about the best trial"),
+        (
+            ["--objective", "params", "--target-value", "0.9"],
+            "target_value: 0.9 is about the best trial",
+        ),
         (["--objective", "params", "--keep-best", "3"], "keep_best: 3 of one order"),
-        (["--learn-from", "nosuch"], "learn_from: there is no study 'nosuch'"),
-        (["--pruner", "pbt:2", "--stop-after", "3"], "stop_after: it counts 3 trials"),
-        (["--stop-after", "0"], "--stop-after '0': give a whole number of at least 1, or none"),
-        (["--target", "nan"], "target: nan is no number"),
-        (["--epochs", "4", "--max-epochs-total", "3"], "max_epochs_total: 3 is below epochs, 4"),
-        (["--max-epochs-total", "2"], "max_epochs_total: 2 is below epochs, 3"),
+        (["--warm-start-from", "nosuch"], "warm_start_from: there is no study 'nosuch'"),
+        (["--pruner", "pbt:2", "--patience-trials", "3"], "patience_trials: it counts 3 trials"),
+        (
+            ["--patience-trials", "0"],
+            "--patience-trials '0': give a whole number of at least 1, or none",
+        ),
+        (["--target-value", "nan"], "target_value: nan is no number"),
+        (["--epochs", "4", "--max-total-epochs", "3"], "max_total_epochs: 3 is below epochs, 4"),
+        (["--max-total-epochs", "2"], "max_total_epochs: 2 is below epochs, 3"),
     ],
 )
 def test_what_a_search_refuses_takes_nothing_of_a_budget(

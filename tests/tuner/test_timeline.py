@@ -21,7 +21,7 @@ CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "epochs": 4, "
 
 def search(n_trials: int = 10, call: dict[str, Any] | None = None, **options: Any) -> Any:
     tuner = paceline.Tuner(
-        toys.dense, study="s", sampler="random", notes=lambda text: None, **options
+        toys.dense, study="s", sampler="random", on_note=lambda text: None, **options
     )
     tuner.search(*toys.data(), n_trials=n_trials, **{**CALL, **(call or {})})
     return tuner
@@ -48,12 +48,12 @@ def assert_one_at_a_time(stays: list[SlotStay]) -> None:
 
 @pytest.mark.parametrize("pruner", [pytest.param(None, marks=pytest.mark.slow), "asha"])
 def test_stays_have_the_epochs_of_the_trials(pruner) -> None:
-    tuner = search(12, slots=4, pruner=pruner)
+    tuner = search(12, parallel_trials=4, pruner=pruner)
     (found,) = read_timelines(Path("runs/s"))
     assert epochs_by_trial([found]) == {t.number: t.epochs for t in map(tuner.trial, range(12))}
     assert_one_at_a_time(found.stays)
     assert all(stay.slot < 4 for stay in found.stays)
-    assert {stay.program for stay in found.stays} == {tuner.trial(0).program}
+    assert {stay.program for stay in found.stays} == {tuner.trial(0).program_id}
     assert {pack.pack for pack in found.packs} == {stay.pack for stay in found.stays}
     assert found.spent is not None
     assert found.spent.finished
@@ -95,14 +95,14 @@ def test_a_folder_that_cannot_hold_it_costs_nothing_but_the_record() -> None:
     notes: list[str] = []
     Path("runs/s").mkdir(parents=True)
     Path("runs/s", TIMELINE).write_text("a file where a folder should be")
-    tuner = paceline.Tuner(toys.dense, study="s", sampler="random", notes=notes.append)
+    tuner = paceline.Tuner(toys.dense, study="s", sampler="random", on_note=notes.append)
     tuner.search(*toys.data(), n_trials=3, **CALL)
     assert len(tuner.results()) == 3
     assert [note for note in notes if "slot timeline of this search is not recorded" in note]
 
 
 def test_a_report_and_the_slots_of_a_search() -> None:
-    tuner = search(12, slots=4)
+    tuner = search(12, parallel_trials=4)
     path = tuner.report()
     assert path == Path("report.html")
     text = path.read_text(encoding="utf-8")
@@ -143,9 +143,9 @@ def test_a_search_that_is_watched_says_what_it_does(monkeypatch) -> None:
         toys.dense,
         study="s",
         sampler="random",
-        slots=2,
-        progress=lambda progress: seen.append(read_live(folder)),
-        notes=lambda text: None,
+        parallel_trials=2,
+        on_progress=lambda progress: seen.append(read_live(folder)),
+        on_note=lambda text: None,
     )
     tuner.search(*toys.data(), n_trials=6, **CALL)
     slots = [slot for state in seen if state for pack in state.packs for slot in pack.slots]
@@ -173,8 +173,8 @@ def test_what_a_search_does_has_the_front_of_several_objectives(objective) -> No
         objective=objective,
         study="s",
         sampler="random",
-        progress=lambda progress: watch(folder),
-        notes=lambda text: None,
+        on_progress=lambda progress: watch(folder),
+        on_note=lambda text: None,
     )
     tuner.search(*toys.data(), n_trials=6, **CALL)
     last = read_live(folder)

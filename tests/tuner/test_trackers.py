@@ -59,7 +59,7 @@ class Fails(Told):
 def search(track: Any, n_trials: int = 4, notes: list[str] | None = None, **options: Any) -> Any:
     said = [] if notes is None else notes
     tuner = paceline.Tuner(
-        toys.dense, study="s", sampler="random", track=track, notes=said.append, **options
+        toys.dense, study="s", sampler="random", trackers=track, on_note=said.append, **options
     )
     tuner.search(*toys.data(), n_trials=n_trials, **CALL)
     return tuner
@@ -69,7 +69,7 @@ def test_a_tracker_is_told_of_every_trial_and_of_the_best_model() -> None:
     told = Told()
     tuner = search(told)
     assert told.study is not None
-    assert (told.study.name, told.study.objectives) == ("s", "val_accuracy")
+    assert (told.study.name, told.study.objective) == ("s", "val_accuracy")
     assert told.study.direction == "maximize"
     assert told.study.meta["sampler"] == "random"
     assert sorted(trial.number for trial in told.trials) == [0, 1, 2, 3]
@@ -86,7 +86,7 @@ def test_a_tracker_is_told_of_all_objectives_and_of_the_best_by_the_first() -> N
     told = Told()
     tuner = search(told, objective=["val_accuracy", "params"])
     assert told.study is not None
-    assert (told.study.objectives, told.study.objectives) == (
+    assert (told.study.objective, told.study.objectives) == (
         "val_accuracy",
         ["val_accuracy", "params"],
     )
@@ -100,11 +100,11 @@ def test_a_tracker_is_told_of_all_objectives_and_of_the_best_by_the_first() -> N
 
 def test_a_tracker_is_told_of_the_members_of_a_population_and_of_their_copies() -> None:
     told = Told()
-    tuner = search(told, pruner=paceline.PBT(every=1), objective="val_loss")
+    tuner = search(told, pruner=paceline.PBT(perturbation_interval=1), objective="val_loss")
     numbers = tuner.results()["number"].tolist()
     assert sorted(trial.number for trial in told.trials) == numbers
-    copies = {t.number: t.continues for t in told.trials if t.continues is not None}
-    assert copies and all(tuner.trial(n).continues == source for n, source in copies.items())
+    copies = {t.number: t.continued_from for t in told.trials if t.continued_from is not None}
+    assert copies and all(tuner.trial(n).continued_from == source for n, source in copies.items())
 
 
 def test_a_tracker_may_say_where_its_runs_are() -> None:
@@ -116,7 +116,7 @@ def test_a_tracker_may_say_where_its_runs_are() -> None:
 
 def test_trials_stay_in_packs() -> None:
     tuner = search(Told())
-    assert {trial.plan for trial in tuner.results().itertuples()} == {"stacked"}
+    assert {trial.plan for trial in tuner.results().itertuples()} == {"vectorized"}
 
 
 @pytest.mark.slow
@@ -143,7 +143,9 @@ def test_failed_trials_are_told_too() -> None:
         return toys.dense(hp)
 
     told = Told()
-    tuner = paceline.Tuner(build, study="s", sampler="random", track=told, notes=lambda text: None)
+    tuner = paceline.Tuner(
+        build, study="s", sampler="random", trackers=told, on_note=lambda text: None
+    )
     tuner.search(*toys.data(), n_trials=8, **CALL)
     states = {trial.state for trial in told.trials}
     assert states == {"complete", "failed"}
@@ -218,17 +220,17 @@ def test_numbers_that_the_storage_has_not_confirmed_wait() -> None:
 @pytest.mark.parametrize(
     ("track", "why"),
     [
-        ("neptune", "track: 'neptune' is not one of mlflow, wandb, tensorboard"),
+        ("neptune", "trackers: 'neptune' is not one of mlflow, wandb, tensorboard"),
         ("tensorboard+model", "TensorBoard stores no models"),
-        (7, "track: 7 is neither one of mlflow, wandb, tensorboard nor an object"),
+        (7, "trackers: 7 is neither one of mlflow, wandb, tensorboard nor an object"),
         (Told, "is neither one of"),
-        ([Told(), Told()], "track: Told is there twice"),
+        ([Told(), Told()], "trackers: Told is there twice"),
     ],
 )
 def test_what_is_no_tracker_is_refused_before_the_search(track, why, monkeypatch) -> None:
     monkeypatch.setattr("paceline.tuner.trackers.choice.find_spec", lambda name: object())
     with pytest.raises(UsageError, match=why):
-        paceline.Tuner(toys.dense, study="s", track=track)
+        paceline.Tuner(toys.dense, study="s", trackers=track)
 
 
 @pytest.mark.parametrize("name", ["mlflow", "wandb", "tensorboard"])
@@ -266,7 +268,7 @@ def test_trials_that_come_again_are_told_once() -> None:
 def test_a_study_begun_anew_is_another_one() -> None:
     told = [Told(), Told()]
     for each, fresh in zip(told, (False, True), strict=True):
-        search(each, 1, fresh=fresh)
+        search(each, 1, overwrite=fresh)
     first, second = (each.study.identity for each in told)
     assert first != second
     again = Told()

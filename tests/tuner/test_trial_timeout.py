@@ -66,7 +66,11 @@ def data():
 @pytest.fixture
 def make(fresh_folder: Path):
     def tuner(build: Any, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {"sampler": "random", "slots": 2, "notes": lambda text: None}
+        settings: dict[str, Any] = {
+            "sampler": "random",
+            "parallel_trials": 2,
+            "on_note": lambda text: None,
+        }
         return paceline.Tuner(build, **({"study": "s"} | settings | arguments))
 
     return tuner
@@ -84,7 +88,7 @@ def test_a_step_that_never_returns_from_the_command_line(
     python = [sys.executable, "-c", "from paceline.cli.app import main; main()"]
     words = ["search", "model.py", "--sampler", "grid", "--trials", "4", "--epochs", "2"]
     done = subprocess.run(
-        [*python, *words, "--slots", "2", "--trial-timeout", "6s", "--quiet", "--json"],
+        [*python, *words, "--parallel-trials", "2", "--trial-timeout", "6s", "--quiet", "--json"],
         env=child_environment,
         check=False,
         capture_output=True,
@@ -104,7 +108,7 @@ def test_a_step_that_never_returns_from_the_command_line(
     trials = json.loads(capsys.readouterr().out)
     (failed,) = (trial for trial in trials if trial["state"] == "failed")
     assert failed["hparams"]["rate"] == 0.9
-    assert failed["error"] == "trial_timeout: epoch 1 had not ended after 6 s"
+    assert failed["reason"] == "trial_timeout: epoch 1 had not ended after 6 s"
     assert all(trial["epochs"] == 2 for trial in trials if trial["state"] == "complete")
     assert not Path("runs/model/checkpoints").exists()
 
@@ -115,7 +119,7 @@ def test_a_script_that_meets_one_ends(child_environment, fresh_folder) -> None:
     Path("script.py").write_text(
         HANGS + "import paceline\n"
         "x, y = toys.data()\n"
-        "tuner = paceline.Tuner(build, sampler='grid', slots=1, plan='stacked')\n"
+        "tuner = paceline.Tuner(build, sampler='grid', slots=1, plan='vectorized')\n"
         "from paceline.executor.training.rounds import EpochRound\n"
         "check = EpochRound.check_hung\n"
         "def later(self, limit):\n"  # the clock runs on where trial 2 trains
@@ -139,7 +143,7 @@ def test_a_script_that_meets_one_ends(child_environment, fresh_folder) -> None:
 
     first = run()
     assert first.returncode == 1
-    assert "StuckError: trial_timeout: an epoch of trial 2 has not ended" in first.stderr
+    assert "TrialHangError: trial_timeout: an epoch of trial 2 has not ended" in first.stderr
     second = run()
     assert second.returncode == 0, second.stderr
 
@@ -163,19 +167,19 @@ def blocked(monkeypatch):
 
 @pytest.mark.slow
 def test_neighbours_of_one_that_does_not_come_back_go_on(make, blocked) -> None:
-    whole = make(toys.dense, study="whole", plan="stacked")
+    whole = make(toys.dense, study="whole", plan="vectorized")
     whole.search(X, Y, **CALL)
     blocked.add(1)
-    with pytest.raises(paceline.StuckError, match=r"trials 0, 1 has not ended.*one of them"):
-        make(toys.dense, plan="stacked").search(X, Y, trial_timeout=60.0, **CALL)
+    with pytest.raises(paceline.TrialHangError, match=r"trials 0, 1 has not ended.*one of them"):
+        make(toys.dense, plan="vectorized").search(X, Y, trial_timeout=60.0, **CALL)
     assert make(toys.dense).results().empty or "failed" not in set(make(toys.dense).results().state)
-    with pytest.raises(paceline.StuckError, match=r"trial 1 has not ended.*\(it has failed\)"):
-        make(toys.dense, plan="stacked").search(X, Y, trial_timeout=60.0, **CALL)
-    again = make(toys.dense, plan="stacked")
+    with pytest.raises(paceline.TrialHangError, match=r"trial 1 has not ended.*\(it has failed\)"):
+        make(toys.dense, plan="vectorized").search(X, Y, trial_timeout=60.0, **CALL)
+    again = make(toys.dense, plan="vectorized")
     again.search(X, Y, trial_timeout=60.0, **CALL)
     results = again.results().set_index("number")
     assert results.state.tolist() == ["complete", "failed", *["complete"] * 4]
-    assert results.error[1] == "trial_timeout: epoch 1 had not ended after 60 s"
+    assert results.reason[1] == "trial_timeout: epoch 1 had not ended after 60 s"
     for number in (0, 2, 3, 4, 5):
         for name, values in whole.history(number).items():
             # In other slots, whose order of sums may differ: 0 measured.
@@ -194,8 +198,10 @@ def test_the_command_goes_on_in_new_processes(blocked, monkeypatch, capsys) -> N
         monkeypatch.setenv("PACELINE_ENDS_AT", environment["PACELINE_ENDS_AT"])
         raise Replaced("a new process")
 
-    words = "search model.py --sampler random --trials 4 --epochs 2 --plan stacked --slots 2"
-    monkeypatch.setattr(sys, "argv", ["paceline", *words.split(), "--trial-timeout", "60s"])
+    words = "search model.py --sampler random --trials 4 --epochs 2 --plan vectorized".split()
+    monkeypatch.setattr(
+        sys, "argv", ["paceline", *words, "--parallel-trials", "2", "--trial-timeout", "60s"]
+    )
     monkeypatch.setattr(restart, "own", False)  # ``main`` sets it: the words are the process's
     monkeypatch.setattr(restart, "replace", replace)
     monkeypatch.setenv("GLIBC_TUNABLES", "")  # no process for large pages
@@ -212,7 +218,7 @@ def test_the_command_goes_on_in_new_processes(blocked, monkeypatch, capsys) -> N
         main(["trials", "model", "--json"])
     trials = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [one["state"] for one in trials] == ["complete", "failed", "complete", "complete"]
-    assert trials[1]["error"] == "trial_timeout: epoch 1 had not ended after 60 s"
+    assert trials[1]["reason"] == "trial_timeout: epoch 1 had not ended after 60 s"
 
 
 def test_the_second_signal_ends_a_search_that_waits_for_such_a_step(make, blocked) -> None:
@@ -239,7 +245,7 @@ def test_the_second_signal_ends_a_search_that_waits_for_such_a_step(make, blocke
 
             patch.setattr(Pack, "run_epoch", run_epoch)
             with pytest.raises(KeyboardInterrupt, match="^$"):
-                make(toys.dense, slots=6, plan="stacked").search(X, Y, **CALL)
+                make(toys.dense, parallel_trials=6, plan="vectorized").search(X, Y, **CALL)
     finally:
         signal.signal(signal.SIGINT, previous)
     assert os.path.exists("runs/s/checkpoints")
@@ -268,7 +274,7 @@ def test_a_build_that_never_returns(make) -> None:
     tuner.search(X, Y, trial_timeout=60.0, **CALL)
     results = tuner.results()
     assert results.state.tolist() == ["complete", "complete", "failed", "complete"]
-    assert results.error[2] == "trial_timeout: build(hp) had not returned after 60 s"
+    assert results.reason[2] == "trial_timeout: build(hp) had not returned after 60 s"
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
@@ -298,7 +304,7 @@ def test_a_trace_that_never_ends(make) -> None:
     tuner.search(X, Y, trial_timeout=60.0, **CALL)
     results = tuner.results()
     assert results.state.tolist() == ["complete", "failed", "complete"]
-    assert results.error[1] == "trial_timeout: tracing its steps had not ended after 60 s"
+    assert results.reason[1] == "trial_timeout: tracing its steps had not ended after 60 s"
 
 
 class Waits(keras.callbacks.Callback):
@@ -319,7 +325,7 @@ def test_fit_that_never_ends(make) -> None:
     tuner.search(X, Y, callbacks=[Waits()], trial_timeout=60.0, **CALL)
     results = tuner.results()
     assert results.state.tolist() == ["complete", "failed", "complete"]
-    assert results.error[1] == "trial_timeout: its training had not ended after 60 s"
+    assert results.reason[1] == "trial_timeout: its training had not ended after 60 s"
 
 
 def test_code_that_cannot_be_interrupted_is_told_of(monkeypatch) -> None:
@@ -344,7 +350,7 @@ def test_a_trial_whose_epochs_take_too_long(make, monkeypatch, executor) -> None
     tuner.search(X, Y, trial_timeout=30.0, **(CALL | {"epochs": 3, "n_trials": 4}))
     results = tuner.results()
     assert results.state.tolist() == ["complete", "complete", "failed", "complete"]
-    assert results.error[2] == "trial_timeout: 40 s for 2 epochs are more than 30 s"
+    assert results.reason[2] == "trial_timeout: 40 s for 2 epochs are more than 30 s"
     assert results.epochs.tolist() == [3, 3, 2, 3]
 
 

@@ -25,7 +25,11 @@ XV, YV = toys.data(23, seed=1)
 
 
 def make(folder: Path, build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
-    settings: dict[str, Any] = {"sampler": "random", "slots": 4, "notes": lambda text: None}
+    settings: dict[str, Any] = {
+        "sampler": "random",
+        "parallel_trials": 4,
+        "on_note": lambda text: None,
+    }
     return paceline.Tuner(build, study="s", directory=folder, **(settings | arguments))
 
 
@@ -51,16 +55,18 @@ def test_the_results_are_a_table(after):
     results = after.results()
     assert list(results) == [
         *("value", "dropout", "lr"),
-        *("number", "state", "best_epoch", "epochs", "seconds", "seed", "program", "plan"),
+        *("number", "state", "best_epoch", "epochs", "train_seconds", "seed", "program_id", "plan"),
     ]
     assert results["number"].tolist() == list(range(6))
     assert set(results["state"]) == {"complete"}
-    assert set(results["plan"]) == {"stacked"}
-    assert results["program"].nunique() == 1
+    assert set(results["plan"]) == {"vectorized"}
+    assert results["program_id"].nunique() == 1
     assert results["seed"].nunique() == 6
-    kinds = {name: results[name].dtype.kind for name in ("number", "value", "epochs", "seconds")}
-    assert kinds == {"number": "i", "value": "f", "epochs": "i", "seconds": "f"}
-    assert (results["seconds"] > 0).all()
+    kinds = {
+        name: results[name].dtype.kind for name in ("number", "value", "epochs", "train_seconds")
+    }
+    assert kinds == {"number": "i", "value": "f", "epochs": "i", "train_seconds": "f"}
+    assert (results["train_seconds"] > 0).all()
     assert results["lr"].dtype == "float64"
 
 
@@ -126,7 +132,7 @@ def test_the_summary_is_what_json_prints(tuner):
     assert summary["n_trials"] == {"complete": 6, "pruned": 0, "failed": 0, "running": 0}
     assert summary["best"]["number"] == tuner.best_trial.number
     assert summary["programs"]["distinct"] == 1
-    assert summary["plans"] == ["stacked"]
+    assert summary["plans"] == ["vectorized"]
     assert set(summary["seconds"]) == {
         *("total", "build", "trace", "compile", "train", "validate", "storage", "sampler"),
     }
@@ -135,10 +141,10 @@ def test_the_summary_is_what_json_prints(tuner):
 def test_n_trials_is_the_total_and_plus_adds(tmp_path):
     notes: list[str] = []
     call: dict[str, Any] = {"epochs": 1, "batch_size": 16, "validation_data": (XV, YV)}
-    tuner = make(tmp_path, notes=notes.append)
+    tuner = make(tmp_path, on_note=notes.append)
     tuner.search(X, Y, n_trials=2, **call)
     first = tuner.results()
-    tuner = make(tmp_path, notes=notes.append)
+    tuner = make(tmp_path, on_note=notes.append)
     tuner.search(X, Y, n_trials=3, **call)
     assert len(tuner.results()) == 3
     tuner.search(X, Y, n_trials="+1", **call)
@@ -253,7 +259,7 @@ def test_other_data_and_epochs_are_said_when_a_study_goes_on(fresh_folder):
     notes: list[str] = []
 
     def search(x, **changed):
-        tuner = paceline.Tuner(toys.dense, study="s", sampler="random", notes=notes.append)
+        tuner = paceline.Tuner(toys.dense, study="s", sampler="random", on_note=notes.append)
         tuner.search(
             x, Y, validation_split=0.3, **{"epochs": 1, "n_trials": "+1", "verbose": 0, **changed}
         )
@@ -275,11 +281,11 @@ def test_a_build_that_was_changed_cannot_take_the_saved_weights(fresh_folder):
         )
 
     call = {"validation_split": 0.3, "epochs": 1, "verbose": 0}
-    paceline.Tuner(toys.dense, study="s", sampler="random", notes=print).search(
+    paceline.Tuner(toys.dense, study="s", sampler="random", on_note=print).search(
         X, Y, n_trials=1, **call
     )
     with pytest.raises(paceline.StudyError, match="do not fit the model that build"):
-        paceline.Tuner(wider, study="s", sampler="random", notes=print).best_model()
+        paceline.Tuner(wider, study="s", sampler="random", on_note=print).best_model()
 
 
 def test_the_repr_of_a_tuner_opens_no_storage() -> None:

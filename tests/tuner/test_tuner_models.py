@@ -96,12 +96,12 @@ MODELS = {f.__name__: f for f in (lazy_sequential, subclassed, unsaveable, avera
 
 
 #: What `make test` tries; `make test-slow` has each with both.
-QUICK = {("lazy_sequential", "local")}
+QUICK = {("lazy_sequential", "packed")}
 
 
 @pytest.mark.parametrize(
     ("name", "executor"),
-    slow_where(itertools.product(MODELS, ["local", "fit"]), lambda pair: pair not in QUICK),
+    slow_where(itertools.product(MODELS, ["packed", "fit"]), lambda pair: pair not in QUICK),
 )
 @pytest.mark.filterwarnings("ignore:.*layer.* does not have a `build.*")
 def test_the_best_model_scores_what_was_reported(tmp_path, name, executor):
@@ -116,14 +116,14 @@ def test_the_best_model_scores_what_was_reported(tmp_path, name, executor):
             directory=tmp_path,
             sampler="random",
             executor=executor,
-            slots=2,
-            notes=notes.append,
+            parallel_trials=2,
+            on_note=notes.append,
         )
 
     tuner = make()
-    n_trials = 2 if executor == "local" else 1
+    n_trials = 2 if executor == "packed" else 1
     tuner.search(x, Y, validation_data=(xv, YV), epochs=2, batch_size=16, n_trials=n_trials)
-    assert set(tuner.results()["plan"]) == {"stacked" if executor == "local" else "fit"}
+    assert set(tuner.results()["plan"]) == {"vectorized" if executor == "packed" else "fit"}
     for one in (tuner, make()):
         model = one.best_model()
         scores = model.evaluate(xv, YV, batch_size=16, verbose=0, return_dict=True)
@@ -145,7 +145,12 @@ def test_the_best_model_is_not_one_of_another_study_of_that_name(fresh_folder: A
             return toys.softmax_at(hp.Float("lr", 0.05, 0.2))
 
         return paceline.Tuner(
-            build, "max:val_accuracy", "s", f"sqlite:///{seed}.db", seed=seed, notes=lambda _: None
+            build,
+            "max:val_accuracy",
+            "s",
+            f"sqlite:///{seed}.db",
+            seed=seed,
+            on_note=lambda _: None,
         )
 
     def searched(seed: int) -> paceline.Tuner:

@@ -17,8 +17,9 @@ from commands import command
 from epoch_reports import observe_reports
 from paceline.executor.training.planner import cores
 from paceline.executor.training.rounds import PackRounds
-from paceline.pack.plan import StackedProgram
+from paceline.pack.plan import VectorizedProgram
 from paceline.tuner.checkpoint.best_models import TrainedModels
+from paceline.tuner.search.loop import SearchLoop
 from stopping import hears_signals, stopped_after, times_out  # noqa: F401
 
 X, Y = toys.data()
@@ -29,8 +30,8 @@ CALL: dict[str, Any] = {**toys.CALL, "validation_data": HELD_OUT, "epochs": 9, "
 @pytest.fixture
 def make(fresh_folder: Path):
     def tuner(**arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {"study": "s", "slots": 4, "objective": "val_loss"}
-        return paceline.Tuner(toys.dense, notes=lambda text: None, **(settings | arguments))
+        settings: dict[str, Any] = {"study": "s", "parallel_trials": 4, "objective": "val_loss"}
+        return paceline.Tuner(toys.dense, on_note=lambda text: None, **(settings | arguments))
 
     return tuner
 
@@ -76,7 +77,7 @@ def test_a_search_in_fit_that_ends_by_time_has_a_model(make, monkeypatch):
 
 def test_so_has_one_that_its_progress_stops(make, monkeypatch):
     epochs = observe_reports(monkeypatch)
-    tuner = make(sampler="tpe", progress=lambda now: len(epochs) < 8)
+    tuner = make(sampler="tpe", on_progress=lambda now: len(epochs) < 8)
     tuner.search(X, Y, n_trials=8, **{**CALL, "epochs": 2000})
     is_best(tuner, "running")
 
@@ -119,7 +120,7 @@ def test_a_trial_that_was_pruned_after_its_best_epoch_is_the_best(make):
 
 def test_a_trial_that_fails_later_is_no_best(make):
     """Its loss is not a number from some epoch on; what it had before is not counted."""
-    tuner = make(sampler="random", slots=1)
+    tuner = make(sampler="random", parallel_trials=1)
     tuner.enqueue({"lr": 0.01, "dropout": 0.1})
     tuner.enqueue({"lr": 0.02, "dropout": 0.1})
 
@@ -180,8 +181,14 @@ def test_a_process_that_dies_leaves_the_model_that_was_saved(make, monkeypatch):
     def saved() -> bool:
         return len(epochs) > 8 and any(Path("runs/s/best").glob("*.keras"))
 
-    tuner = make(sampler="tpe", progress=lambda now: not saved())
-    monkeypatch.setattr("paceline.tuner.search.run.SearchRun._save", lambda self: None)
+    tuner = make(sampler="tpe", on_progress=lambda now: not saved())
+    run = SearchLoop.run
+
+    def run_and_die(self: SearchLoop) -> None:
+        run(self)
+        monkeypatch.setattr(TrainedModels, "save", lambda self, note: None)
+
+    monkeypatch.setattr(SearchLoop, "run", run_and_die)
     tuner.search(X, Y, n_trials=8, **{**CALL, "epochs": 2000})
     found = json.loads(Path("runs/s/best/manifest.json").read_text())
     ((number, entry),) = found.items()
@@ -236,7 +243,7 @@ def test_where_time_may_end_a_search_few_programs_wait_for_their_turn(make, monk
 
     monkeypatch.setattr(PackRounds, "train", watched)
     tuner = paceline.Tuner(
-        structures, "val_loss", "s", widths="apart", pruner="asha", notes=lambda text: None
+        structures, "val_loss", "s", share_widths=False, pruner="asha", on_note=lambda text: None
     )
     tuner.search(X, Y, n_trials=8, timeout=1000.0, **CALL)
     assert tuner.summary()["programs"]["distinct"] == 8
@@ -252,7 +259,7 @@ def test_time_is_up_while_the_search_waits_for_a_compiler(make, monkeypatch):
     programs: list[int] = []
     waited = [0]
 
-    def ready(program: StackedProgram) -> bool:
+    def ready(program: VectorizedProgram) -> bool:
         if id(program) not in programs:
             programs.append(id(program))
         waited[0] += (late := programs.index(id(program)) > 0)
@@ -260,11 +267,11 @@ def test_time_is_up_while_the_search_waits_for_a_compiler(make, monkeypatch):
 
     call = {**CALL, "epochs": 3}
     with monkeypatch.context() as patch:
-        is_ready = StackedProgram.ready
-        patch.setattr(StackedProgram, "ready", ready)
+        is_ready = VectorizedProgram.ready
+        patch.setattr(VectorizedProgram, "ready", ready)
         times_out(patch, lambda: waited[0] > 3)
         tuner = paceline.Tuner(
-            two_programs, "val_loss", "s", widths="apart", notes=lambda text: None
+            two_programs, "val_loss", "s", share_widths=False, on_note=lambda text: None
         )
         for at, activation in enumerate(["relu"] * 4 + ["tanh"]):
             tuner.enqueue({"activation": activation, "lr": 0.01 + at / 1000})
@@ -272,6 +279,8 @@ def test_time_is_up_while_the_search_waits_for_a_compiler(make, monkeypatch):
     assert list(tuner.results()["state"]) == [*["complete"] * 4, "running"]
     assert tuner.summary()["ended"]["by"] == "timeout"
     is_best(tuner, "complete")
-    again = paceline.Tuner(two_programs, "val_loss", "s", widths="apart", notes=lambda text: None)
+    again = paceline.Tuner(
+        two_programs, "val_loss", "s", share_widths=False, on_note=lambda text: None
+    )
     again.search(X, Y, n_trials=5, timeout=1000.0, **call)
     assert list(again.results()["state"]) == ["complete"] * 5

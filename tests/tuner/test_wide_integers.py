@@ -92,11 +92,11 @@ class Late(Batches):
 
 
 def tuner(build: Any, study: str, **settings: Any) -> paceline.Tuner:
-    given: dict[str, Any] = {"objective": "min:loss", "notes": len, "sampler": "grid"}
+    given: dict[str, Any] = {"objective": "min:loss", "on_note": len, "sampler": "grid"}
     return paceline.Tuner(build, study=study, **(given | settings))
 
 
-def history(study: str, build: Any, data: Any, executor: str = "local", **call: Any) -> Any:
+def history(study: str, build: Any, data: Any, executor: str = "packed", **call: Any) -> Any:
     found = tuner(build, study, executor=executor)
     found.search(*data, **(CALL | call))
     return found.trial(0).history
@@ -146,8 +146,8 @@ def generators(x: Any, y: Any) -> Any:
 
 
 KINDS = [arrays, split, frames, weights, data_sets, generators, lists, files, unsigned]
-QUICK = [*((kind, "local") for kind in KINDS[:6]), (data_sets, "fit"), (generators, "fit")]
-ALL = slow_where(itertools.product(KINDS, ("local", "fit")), lambda case: case not in QUICK)
+QUICK = [*((kind, "packed") for kind in KINDS[:6]), (data_sets, "fit"), (generators, "fit")]
+ALL = slow_where(itertools.product(KINDS, ("packed", "fit")), lambda case: case not in QUICK)
 
 
 @pytest.mark.parametrize(("kind", "executor"), ALL)
@@ -161,7 +161,7 @@ def test_targets_and_weights_count_as_floats_do(kind: Callable[..., Any], execut
         assert all(value > 2e9 for value in found[0]["loss"])
 
 
-@pytest.mark.parametrize("executor", ["local", "fit"])
+@pytest.mark.parametrize("executor", ["packed", "fit"])
 @pytest.mark.parametrize(
     ("build", "x"), [(dense, TABLE), (by_name, {"a": X, "when": TABLE["ms"].to_numpy()})]
 )
@@ -243,7 +243,7 @@ def test_a_fit_in_a_function_of_the_users_sees_floats() -> None:
     packed, alone, refused = outcomes(Y)
     expected = outcomes(Y.astype("float32"))
     assert [packed.value, alone.value] == [each.value for each in expected[:2]]
-    assert [packed.fits[0].plan, alone.fits[0].plan] == ["stacked", "fit"]
+    assert [packed.fits[0].plan, alone.fits[0].plan] == ["vectorized", "fit"]
     assert isinstance(refused.error, paceline.DataError)
     assert "y holds 3," in str(refused.error)
 
@@ -262,7 +262,7 @@ def test_what_predicts_for_the_user_sees_floats() -> None:
 @pytest.mark.slow
 def test_an_ensemble_is_measured_on_floats() -> None:
     notes: list[str] = []
-    found = tuner(dense, "s", keep_best=2, objective="val_loss", notes=notes.append)
+    found = tuner(dense, "s", keep_best=2, objective="val_loss", on_note=notes.append)
     found.search(TABLE, Y, **(CALL | {"n_trials": 2, "validation_data": (TABLE, Y)}))
     for kind in ("int64", "float32"):
         found.ensemble(2, validation_data=(TABLE.astype(kind), Y.astype(kind)))

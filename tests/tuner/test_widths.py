@@ -45,14 +45,16 @@ def build(hp: Any) -> Any:
     )
 
 
-def search(widths: str, notes: list[str], made: Any = build, **arguments: Any) -> paceline.Tuner:
+def search(
+    widths: bool | str, notes: list[str], made: Any = build, **arguments: Any
+) -> paceline.Tuner:
     return grid(made, widths, notes, **arguments)
 
 
 @pytest.mark.slow
 def test_trials_of_six_widths_are_those_of_six_programs() -> None:
     notes: list[str] = []
-    apart, together = search("apart", notes), search("together", notes)
+    apart, together = search(False, notes), search(True, notes)
     assert apart.summary()["programs"]["distinct"] == 6
     assert together.summary()["programs"]["distinct"] == 1
     for number in range(6):
@@ -66,7 +68,7 @@ def test_trials_of_six_widths_are_those_of_six_programs() -> None:
 
 @pytest.mark.slow
 def test_the_best_model_has_its_own_widths() -> None:
-    tuner = search("together", [])
+    tuner = search(True, [])
     model, hparams = tuner.best_model(), tuner.best_hparams
     assert model.layers[0].units == hparams["units"]
     assert model.layers[2].units == hparams["second"]
@@ -84,7 +86,7 @@ def test_callbacks_see_the_trial_s_own_widths() -> None:
             seen.append(tuple(np.asarray(kernel).shape))
             kernel.assign(np.asarray(kernel) * 0.5)
 
-    search("together", [], callbacks=lambda hp: [Shapes()])
+    search(True, [], callbacks=lambda hp: [Shapes()])
     assert {shape[1] for shape in seen} == {4, 8, 12}
 
 
@@ -112,7 +114,7 @@ def test_a_width_of_one_has_a_program_of_its_own(fresh_folder: Path) -> None:
         return compiled(keras.layers.Dense(hp.Int("units", 1, 8)))
 
     notes: list[str] = []
-    tuner = paceline.Tuner(narrow, study="one", notes=notes.append)
+    tuner = paceline.Tuner(narrow, study="one", on_note=notes.append)
     tuner.enqueue([{"units": units} for units in (1, 5, 8, 4)])
     tuner.search(X, Y, epochs=1, n_trials=4, **DATA)
     assert tuner.summary()["n_trials"]["complete"] == 4, notes
@@ -155,7 +157,13 @@ def test_who_rides_stays_so_when_a_search_goes_on(
 
     def search(study: str) -> paceline.Tuner:
         tuner = paceline.Tuner(
-            deep, "loss", study, sampler="random", slots=2, plan="stacked", notes=notes.append
+            deep,
+            "loss",
+            study,
+            sampler="random",
+            parallel_trials=2,
+            plan="vectorized",
+            on_note=notes.append,
         )
         rates = [0.01, 0.02, 0.011, 0.013]
         tuner.enqueue(
@@ -231,13 +239,13 @@ def bands_of(tuner: paceline.Tuner) -> dict[str, set[int]]:
     """Program -> the widths of its trials."""
     found: dict[str, set[int]] = {}
     for trial in (tuner.trial(number) for number in range(len(tuner.results()))):
-        found.setdefault(str(trial.program), set()).add(trial.hparams["units"])
+        found.setdefault(str(trial.program_id), set()).add(trial.hparams["units"])
     return found
 
 
 @pytest.mark.usefixtures("worth_two_bands")
 def test_narrow_and_wide_models_have_programs_of_their_own(fresh_folder: Path) -> None:
-    tuner, apart = in_bands("s"), in_bands("apart", widths="apart")
+    tuner, apart = in_bands("s"), in_bands("apart", share_widths=False)
     assert tuner.summary()["programs"]["distinct"] == 2
     low, high = sorted(bands_of(tuner).values(), key=min)
     assert max(low) <= 16 < min(high)
@@ -295,7 +303,7 @@ def worth_bands_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_time_ends_a_search_its_trials_share_once_many_have_come(fresh_folder: Path) -> None:
     """What sharing costs is spent when as many trials have come as it is to save."""
     tuner = by_time("s")
-    programs = [tuner.trial(number).program for number in range(18)]
+    programs = [tuner.trial(number).program_id for number in range(18)]
     assert len(set(programs[:12])) == 12
     assert len(set(programs[12:])) == 2
     assert not set(programs[12:]) & set(programs[:12])
@@ -311,7 +319,7 @@ def test_such_a_search_goes_on_to_the_bit(
     """Trials from before and after are under way when it is stopped."""
     whole, resumed = whole_and_resumed(by_time, stop, monkeypatch)
     for number in range(18):
-        assert resumed.trial(number).program == whole.trial(number).program
+        assert resumed.trial(number).program_id == whole.trial(number).program_id
 
 
 def test_trials_to_come_are_reckoned_by_those_that_came() -> None:
@@ -328,7 +336,7 @@ def test_where_the_largest_widths_cannot_be_built_the_narrow_ones_share_a_progra
         return many(hp)
 
     tuner = in_bands("s", made=refusing)
-    programs = {trial.hparams["units"]: trial.program for trial in map(tuner.trial, range(16))}
+    programs = {trial.hparams["units"]: trial.program_id for trial in map(tuner.trial, range(16))}
     assert len({programs[units] for units in range(2, 18, 2)}) == 1
     assert len({programs[units] for units in range(18, 32, 2)}) == 7
 
@@ -365,7 +373,7 @@ def test_other_bounds_of_the_same_models_share_too(fresh_folder: Path) -> None:
     tuner = paceline.Tuner(either, "loss", "s")
     tuner.enqueue([{"of": of, f"u{of}": u, "lr": 0.01} for u in (20, 8, 12) for of in "ab"])
     tuner.search(X, Y, epochs=1, n_trials=6, **DATA)
-    assert len({tuner.trial(number).program for number in range(6)}) == 1
+    assert len({tuner.trial(number).program_id for number in range(6)}) == 1
 
 
 def test_what_may_be_huge_is_not_built(fresh_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,14 +421,14 @@ def test_a_largest_model_that_build_refuses_is_told(fresh_folder: Path) -> None:
         return build(hp)
 
     notes: list[str] = []
-    tuner = search("together", notes, picky)
+    tuner = search(True, notes, picky)
     assert tuner.summary()["programs"]["distinct"] == 5
     assert any("widths are not trained together: too many weights" in note for note in notes)
 
 
 def test_a_name_that_is_none_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"widths: 'all' is not one of auto, apart, together\."):
-        paceline.Tuner(build, widths="all")
+    with pytest.raises(UsageError, match=r"share_widths: 'all' is not one of auto, True, False\."):
+        paceline.Tuner(build, share_widths="all")
 
 
 # -- on an accelerator -----------------------------------------------------------------------------
@@ -475,9 +483,9 @@ def kernels(hp: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("widths", slow_where(["auto", "together"], "together".__eq__))
+@pytest.mark.parametrize("widths", slow_where(["auto", True], lambda widths: widths is True))
 def test_a_width_that_cannot_be_padded_divides_the_others(
-    widths: str, accelerator: None, fresh_folder: Path
+    widths: bool | str, accelerator: None, fresh_folder: Path
 ) -> None:
     counts = search(widths, [], kernels).summary()["programs"]
     assert (counts["distinct"], counts["structures"]) == (2, 4)

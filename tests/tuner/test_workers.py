@@ -93,7 +93,7 @@ def is_whole(trials: list[FrozenTrial], n: int, epochs: int) -> None:
     assert len({json.dumps(trial.user_attrs["hparams"]) for trial in standing}) == n
     assert all(list(trial.intermediate_values) == list(range(1, epochs + 1)) for trial in standing)
     # Those that were interrupted were all trained by somebody else.
-    left = [trial for trial in trials if trial.user_attrs.get("error") == INTERRUPTED]
+    left = [trial for trial in trials if trial.user_attrs.get("reason") == INTERRUPTED]
     interrupted = {json.dumps(trial.user_attrs["hparams"]) for trial in left}
     assert interrupted <= {json.dumps(trial.user_attrs["hparams"]) for trial in standing}
 
@@ -160,7 +160,7 @@ def test_two_searches_share_a_study_and_one_is_killed(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_two_searches_are_given_the_same_known_starts(start: Start) -> None:
+def test_two_searches_are_given_the_same_initial_configurations(start: Start) -> None:
     """Each is trained once, whoever is first, and is known to be one."""
     given = [{"lr": 0.01 * i, "dropout": 0.2} for i in range(1, 5)]
     children = [start("search", None, 8, 0.5, starts=json.dumps(given)) for _ in range(2)]
@@ -200,7 +200,7 @@ def rates(hp: Any, draft: Any) -> None:
 
 @pytest.mark.slow
 def test_a_search_ends_when_another_process_has_reached_the_target(start: Start) -> None:
-    search = start("search", None, 500, 0.2, target=2.0)  # which no accuracy reaches
+    search = start("search", None, 500, 0.2, target_value=2.0)  # which no accuracy reaches
     wait_for(lambda: any(trial.intermediate_values for trial in stored(None)))
     (number,) = tell_trials([2.5])
     ended_by = ended(search)["ended"]
@@ -211,12 +211,12 @@ def test_a_search_ends_when_another_process_has_reached_the_target(start: Start)
 
 @pytest.mark.slow
 def test_a_search_ends_where_the_trials_of_another_process_do_not_gain(start: Start) -> None:
-    search = start("search", None, 500, 0.2, stop_after=9)
+    search = start("search", None, 500, 0.2, patience_trials=9)
     wait_for(lambda: any(trial.intermediate_values for trial in stored(None)))
     best, *others = tell_trials([2.5, *[0.0] * 8])
     ended_by = ended(search)["ended"]
     text = f"no gain in 9 trials up to trial {{}}: the best is trial {best}"
     trials = [trial for trial in stored(None) if trial.number > best and stands(trial)]
-    assert ended_by == {"by": "stop_after", "text": text.format(trials[8].number)}
+    assert ended_by == {"by": "patience_trials", "text": text.format(trials[8].number)}
     # Eight of the nine were told here, unless the search has claimed more numbers among them.
     assert set(others) & {trial.number for trial in trials[:9]}

@@ -40,10 +40,10 @@ def address(folder: Path) -> Iterator[str]:
         slow,
         study="s",
         sampler="random",
-        slots=4,
+        parallel_trials=4,
         directory=folder / "runs",
-        progress=lambda progress: not ended.is_set(),
-        notes=lambda text: None,
+        on_progress=lambda progress: not ended.is_set(),
+        on_note=lambda text: None,
     )
     search = threading.Thread(
         target=lambda: tuner.search(

@@ -50,7 +50,7 @@ def address(tmp_path_factory) -> Iterator[str]:
             others=("params",),
             n_front=1234,
         ),
-        packs=[LivePack("ab12cd", "stacked", [*slots, None])],
+        packs=[LivePack("ab12cd", "vectorized", [*slots, None])],
         notes=["a_word_without_a_blank_" * 12],
     )
     (folder / LIVE).write_bytes(msgspec.json.encode(state))
@@ -79,4 +79,4 @@ def test_nothing_is_cut_off(address, tmp_path, width, scheme) -> None:
         assert "slots 100 % filled while training" in state
         best = page.locator("#best").inner_text()
         assert "learning_rate 0.00123457, units 128" in best
-        assert best.endswith("; 1234 on the front")
+        assert best.endswith("; 1234 on the Pareto front")

@@ -37,26 +37,26 @@ def bench(
     validation_data: Any = None,
     validation_split: float = 0.0,
     batch_sizes: Sequence[int] | None = None,
-    slots: Sequence[int | str] | None = None,
+    parallel_trials: Sequence[int | str] | None = None,
     mesh: int | None = None,
     hparams: Mapping[str, Any] | None = None,
     precision: str | None = None,
-    budget: float | None = BUDGET,
+    measure_for: float | None = BUDGET,
     epochs: int | None = None,
     objective: str | None = None,
     scale_lr: str | None = None,
-    target: float | None = None,
-    plan_trials: int | None = None,
-    plan_epochs: int = 10,
-    plan_batch_size: int | None = None,
-    plan_pruner: str | None = None,
+    target_value: float | None = None,
+    predict_trials: int | None = None,
+    predict_epochs: int = 10,
+    predict_batch_size: int | None = None,
+    predict_pruner: str | None = None,
     workers: int | None = None,
     quota: str | Mapping[str, float] | None = None,
     executor: str = "auto",
     fit: bool = False,
     seed: int = 0,
     name: str | None = None,
-    notes: Callable[[str], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> Bench:
     """Measures what training a model costs at several batch sizes, slots and plans.
 
@@ -74,26 +74,26 @@ def bench(
         validation_data: ``(x, y)`` or ``(x, y, sample_weight)``, each [V, ...].
         validation_split: Fraction of the examples, from the end of ``x`` and ``y``, that validate.
         batch_sizes: Examples per step. None: 32, 64, 128, 256, 512 and 1024, up to N.
-        slots: Numbers of trials that train at once. None: 1, 4 and 16. One trial alone, and the
-            number that a search would choose ("auto"), are measured in any case.
+        parallel_trials: Numbers of trials that train at once. None: 1, 4 and 16. One trial alone,
+            and the number that a search would choose ("auto"), are measured in any case.
         mesh: Number of devices to compare with one device, once with trials spread over them and
             once with each batch split over them. None: all accelerators, if there are several. 1:
             no such comparison.
         hparams: Hyperparameter name -> value; the others have their defaults.
         precision: "float32" or "bfloat16"; None: Keras' dtype policy stays as it is.
-        budget: Seconds for everything, 300 by default; the most telling cells are measured first.
-                None: no limit.
+        measure_for: Seconds for everything, 300 by default; the most telling cells are measured
+            first. None: no limit.
         epochs: Epochs of a trial that is also trained at each batch size, and validated. None: no
             such training.
         objective: Metric that compares these trials, as ``Tuner`` takes it.
         scale_lr: "linear" or "sqrt": how the learning rate of these trials follows the batch size,
             by its ratio to the smallest one. None: the learning rate is the same for all.
-        target: A value of the objective; the result says which batch size reaches it soonest.
-        plan_trials: Trials of a search whose time is to be predicted. The beginning of that search
-            is run and timed. None: no prediction.
-        plan_epochs: Epochs of each trial of that search.
-        plan_batch_size: Batch size of that search; None: the batch size that is measured first.
-        plan_pruner: Pruner of that search. The share of epochs that "asha" leaves out is known
+        target_value: A value of the objective; the result says which batch size reaches it soonest.
+        predict_trials: Trials of a search whose time is to be predicted. The beginning of that
+            search is run and timed. None: no prediction.
+        predict_epochs: Epochs of each trial of that search.
+        predict_batch_size: Batch size of that search; None: the batch size that is measured first.
+        predict_pruner: Pruner of that search. The share of epochs that "asha" leaves out is known
             beforehand; with any other pruner the prediction counts all epochs.
         workers: Workers of a Ray cluster, each with one device like this one: the result also says
             how long that search takes there, and whether Ray pays.
@@ -103,7 +103,7 @@ def bench(
         fit: Whether Keras' own ``fit`` is measured at every batch size; else at one only.
         seed: Seed of the weights and of the order of examples.
         name: Name of the model in the result; None: the name of ``build``.
-        notes: Called with one line of text for each cell; None: lines go to stderr.
+        on_note: Called with one line of text for each cell; None: lines go to stderr.
 
     Returns:
         The result: ``print`` it, or read its ``runs`` and ``advice``.
@@ -113,20 +113,20 @@ def bench(
         DataError: The data cannot be trained on.
         BuildError: ``build`` failed.
     """
-    note = notes or to_stderr
+    note = on_note or to_stderr
     ModelBuilder(build)  # what is no build function is refused before the data is read
     check_precision(precision)
     if executor not in ("auto", "fit"):
         raise UsageError(f"executor: {executor!r} is not one of auto, fit.")
-    budget = arguments.check_budget(budget)
+    budget = arguments.check_budget(measure_for)
     seed = whole_number(seed, "seed", least=0, most=2**32 - 1)
     data, validation = read_data(x, y, validation_data, validation_split, sample_weight)
     packs = executor == "auto" and keras.backend.backend() == "jax"
-    asked = (plan_trials, plan_epochs, plan_batch_size, plan_pruner, quota, workers)
+    asked = (predict_trials, predict_epochs, predict_batch_size, predict_pruner, quota, workers)
     plan = arguments.planned_search(*asked, n=data.n, packs=packs)
-    arguments.check_curves(epochs, scale_lr, target, validation is not None)
+    arguments.check_curves(epochs, scale_lr, target_value, validation is not None)
     sizes = arguments.check_batch_sizes(batch_sizes, data.n, note)
-    chosen = arguments.check_slots(slots)
+    chosen = arguments.check_slots(parallel_trials)
     with search_process(precision, initial_weights=False, also=[nothing_cached()]):
         began = time.perf_counter()
         subject = Subject(build, dict(hparams or {}), data, validation, seed)
@@ -143,7 +143,7 @@ def bench(
             objective=objective,
             scale_lr=scale_lr or "none",
             search=plan,
-            search_batch_size=plan_batch_size,
+            search_batch_size=predict_batch_size,
         )
         facts = {
             "name": name or getattr(build, "__name__", type(build).__name__),
@@ -153,7 +153,7 @@ def bench(
         del model
         run = Runner(subject, bench_plan, facts, note)()
     _check_measured(run, budget, time.perf_counter() - began)
-    return Bench([run], target=target, plan=plan)
+    return Bench([run], target_value=target_value, plan=plan)
 
 
 def read_data(
@@ -196,8 +196,8 @@ def _check_measured(run: Run, budget: float | None, seconds: float) -> None:
         return
     assert budget is not None
     raise UsageError(
-        f"budget: {budget:g} s do not suffice for one cell: building and tracing the model, and "
-        f"probing the device, took {formats.seconds(seconds)} already; give more, such as "
+        f"measure_for: {budget:g} s do not suffice for one cell: building and tracing the model, "
+        f"and probing the device, took {formats.seconds(seconds)} already; give more, such as "
         f"{max(60, round(10 * seconds))} s."
     )
 

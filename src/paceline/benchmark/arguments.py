@@ -23,7 +23,7 @@ def check_budget(budget: Any) -> float | None:
     if budget is None:
         return None
     if isinstance(budget, (bool, str)) or not budget > 0:
-        raise UsageError(f"budget: {budget!r} is not a number of seconds above 0.")
+        raise UsageError(f"measure_for: {budget!r} is not a number of seconds above 0.")
     return float(budget)
 
 
@@ -51,15 +51,19 @@ def check_batch_sizes(
     return found
 
 
-def check_slots(slots: Sequence[int | str] | None) -> tuple[int, ...]:
+def check_slots(parallel_trials: Sequence[int | str] | None) -> tuple[int, ...]:
     """Returns the numbers of trials at once to measure; 0 stands for "auto"."""
-    if slots is None:
+    if parallel_trials is None:
         return SLOTS
-    if isinstance(slots, (int, str)):
-        raise UsageError(f"slots: {slots!r} is no list; give [1, 4, 16, 'auto'].")
-    found = tuple(0 if each == "auto" else whole_number(each, "slots") for each in slots)
+    if isinstance(parallel_trials, (int, str)):
+        raise UsageError(
+            f"parallel_trials: {parallel_trials!r} is no list; give [1, 4, 16, 'auto']."
+        )
+    found = tuple(
+        0 if each == "auto" else whole_number(each, "parallel_trials") for each in parallel_trials
+    )
     if not found:
-        raise UsageError("slots: there is none; give some, such as [1, 'auto'].")
+        raise UsageError("parallel_trials: there is none; give some, such as [1, 'auto'].")
     return tuple(dict.fromkeys(found))
 
 
@@ -91,15 +95,15 @@ def planned_search(
     if n_trials is None:
         for name, given in (
             ("quota", seconds),
-            ("plan_batch_size", batch_size),
-            ("plan_pruner", pruner not in (None, "none")),
+            ("predict_batch_size", batch_size),
+            ("predict_pruner", pruner not in (None, "none")),
             ("workers", workers is not None),
         ):
             if given:
-                raise UsageError(f"{name}: it is about a planned search; give plan_trials too.")
+                raise UsageError(f"{name}: it is about a planned search; give predict_trials too.")
         return None
-    if batch_size is not None and whole_number(batch_size, "plan_batch_size") > n:
-        raise UsageError(f"plan_batch_size: {batch_size} is above the {n:,} training examples.")
+    if batch_size is not None and whole_number(batch_size, "predict_batch_size") > n:
+        raise UsageError(f"predict_batch_size: {batch_size} is above the {n:,} training examples.")
     if workers is not None:
         workers = _planned(workers, "workers", MOST_WORKERS)
         if not packs:
@@ -111,8 +115,8 @@ def planned_search(
 
     text = pruner_text(check_pruner(pruner))
     return PlannedSearch(
-        _planned(n_trials, "plan_trials", MOST_PLANNED),
-        _planned(epochs, "plan_epochs", MOST_PLANNED),
+        _planned(n_trials, "predict_trials", MOST_PLANNED),
+        _planned(epochs, "predict_epochs", MOST_PLANNED),
         text,
         seconds,
         workers,
@@ -126,7 +130,7 @@ def _planned(value: Any, name: str, most: int) -> int:
     return number
 
 
-def check_curves(epochs: Any, scale_lr: Any, target: Any, validated: bool) -> None:
+def check_curves(epochs: Any, scale_lr: Any, target_value: Any, validated: bool) -> None:
     """Checks the arguments about accuracy; ``validated``: whether there are validation data."""
     if epochs is not None:
         whole_number(epochs, "epochs")
@@ -134,9 +138,11 @@ def check_curves(epochs: Any, scale_lr: Any, target: Any, validated: bool) -> No
             raise UsageError("epochs: accuracy is compared on validation data, and there are none.")
     if scale_lr is not None and scale_lr not in SCALES:
         raise UsageError(f"scale_lr: {scale_lr!r} is not one of {', '.join(SCALES)}.")
-    if target is not None and (isinstance(target, (bool, str)) or target != target):
-        raise UsageError(f"target: {target!r} is not a number.")
-    for name, given in (("scale_lr", scale_lr), ("target", target)):
+    if target_value is not None and (
+        isinstance(target_value, (bool, str)) or target_value != target_value
+    ):
+        raise UsageError(f"target_value: {target_value!r} is not a number.")
+    for name, given in (("scale_lr", scale_lr), ("target_value", target_value)):
         if given is not None and epochs is None:
             raise UsageError(f"{name}: it is about trials that are trained; give epochs too.")
 

@@ -54,9 +54,9 @@ def plan_for_budget(
     seconds: float,
     seed: int,
     sample_weight: Any = None,
-    max_epochs_total: int | None = None,
+    max_total_epochs: int | None = None,
     executor: str = "auto",
-    slots: int | str = "auto",
+    parallel_trials: int | str = "auto",
     **training: Any,
 ) -> BudgetPlan:
     """Measures the beginning of a search for a part of ``seconds``, and chooses trials and epochs.
@@ -79,18 +79,18 @@ def plan_for_budget(
 
     least, fewest = LEAST_EPOCHS, 1
     if pruner is not None and pruner.partition(":")[0] == "pbt":
-        # A population of one, or one that is never exchanged, would be refused afterwards.
+        # A population of one, or one that is never perturbed, would be refused afterwards.
         settings, fewest = read_pbt(pruner), 2
-        least = next(n for n in itertools.count(least) if settings.exchanges(n))
+        least = next(n for n in itertools.count(least) if settings.perturbations(n))
         settings.check(epochs or max(EPOCHS, least), MEASURED, 1)
-    if max_epochs_total is not None and (epochs or least) * fewest > max_epochs_total:
+    if max_total_epochs is not None and (epochs or least) * fewest > max_total_epochs:
         raise UsageError(
-            f"max_epochs_total: it is {max_epochs_total:,}, and {_what(fewest)} of "
+            f"max_total_epochs: it is {max_total_epochs:,}, and {_what(fewest)} of "
             f"{epochs or least:,} epochs trains more; raise it, or give fewer epochs."
         )
     tried = epochs or max(EPOCHS, least)
     # As many at least as train at once: the pace of fewer would be another.
-    n_measured = MEASURED if isinstance(slots, str) else max(MEASURED, slots)
+    n_measured = MEASURED if isinstance(parallel_trials, str) else max(MEASURED, parallel_trials)
     data, validation = read_data(x, y, validation_data, 0.0, sample_weight)
     with search_process(precision):
         subject = Subject(build, {}, data, validation, seed)
@@ -99,7 +99,7 @@ def plan_for_budget(
             *(subject, size, n_measured, tried, left, executor, pruner, objective),
             constraints=constraints,
             timeout=seconds,
-            slots=slots,
+            parallel_trials=parallel_trials,
             **training,
         )
     remains = seconds - (time.perf_counter() - began)
@@ -116,7 +116,7 @@ def plan_for_budget(
         *(costs, remains, epochs, share),
         least=least,
         fewest=fewest,
-        max_epochs_total=max_epochs_total,
+        max_total_epochs=max_total_epochs,
     )
 
 
@@ -128,7 +128,7 @@ def choose(
     *,
     least: int = LEAST_EPOCHS,
     fewest: int = 1,
-    max_epochs_total: int | None = None,
+    max_total_epochs: int | None = None,
 ) -> BudgetPlan:
     """Chooses trials and epochs.
 
@@ -142,19 +142,19 @@ def choose(
         share: Returns the share of a trial's epochs that the pruner lets trials train.
         least: Epochs of a trial at least, where they are chosen.
         fewest: Trials at least; more than one: those of a population, which all train to the end.
-        max_epochs_total: Epochs of all trials at most, enough for ``least`` of ``fewest``; None
+        max_total_epochs: Epochs of all trials at most, enough for ``least`` of ``fewest``; None
             without.
     """
     usable = seconds * (1.0 - MARGIN)
     most = MOST_EPOCHS
-    if max_epochs_total is not None:
-        most = min(most, max_epochs_total // fewest)
+    if max_total_epochs is not None:
+        most = min(most, max_total_epochs // fewest)
 
     def trials(each: int) -> int:
         limit = MOST_TRIALS
         # Other searches begin no trial beyond the total, and count what pruning leaves of it.
-        if max_epochs_total is not None and fewest > 1:
-            limit = max_epochs_total // each
+        if max_total_epochs is not None and fewest > 1:
+            limit = max_total_epochs // each
         return most_trials(costs, limit, each, share(each), usable) if costs else 0
 
     chosen = epochs or min(max(EPOCHS, least), most)
@@ -176,8 +176,8 @@ def choose(
         )
         return BudgetPlan(n, chosen, text)
     some = max(FEW, fewest, n)
-    if max_epochs_total is not None and fewest > 1:
-        some = min(some, max_epochs_total // chosen)
+    if max_total_epochs is not None and fewest > 1:
+        some = min(some, max_total_epochs // chosen)
     why = f"{_what(fewest)} of {of_epochs} may take longer than the {formats.seconds(usable)} left"
     if meagre:
         why = f"{formats.count(measured, 'epoch')} ended while the beginning of the search was "

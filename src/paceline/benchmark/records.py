@@ -42,7 +42,7 @@ class Config(msgspec.Struct, frozen=True):
 
     batch_size: Size  # B
     slots: Size = 1  # S of the pack in each lane
-    plan: str = "sequential"  # or "stacked", "mapped", or "fit" for Keras' own ``fit``
+    plan: str = "sequential"  # or "vectorized", "looped", or "fit" for Keras' own ``fit``
     lanes: Size = 1  # packs that train at the same time, each from a thread of its own
     trial_devices: Size = 1  # devices that slots are spread over
     data_devices: Size = 1  # devices that each batch is split over
@@ -348,5 +348,5 @@ class Stored(msgspec.Struct):
     """The parts of a result file from which all others follow."""
 
     runs: Annotated[list[Run], Meta(min_length=1)]
-    target: Value | None = None
+    target_value: Value | None = None
     plan: PlannedSearch | None = None

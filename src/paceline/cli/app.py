@@ -21,8 +21,8 @@ from paceline.cli.export import ensemble, export
 from paceline.cli.repair import repair
 from paceline.cli.report import dashboard, report
 from paceline.cli.search import reproduce, resume, search
-from paceline.cli.steer import enqueue, pause, stop
-from paceline.cli.studies import rm, studies
+from paceline.cli.steer import enqueue, pause, stop, unpause
+from paceline.cli.studies import delete, list_studies
 from paceline.cli.trials import best, trials
 from paceline.errors import PacelineError
 
@@ -112,13 +112,14 @@ for command in (
     dashboard,
     export,
     ensemble,
-    studies,
-    rm,
+    list_studies,
+    delete,
     enqueue,
     stop,
     pause,
+    unpause,
     repair,
     bench,
     devices,
 ):
-    app.command()(command)
+    app.command(command.__name__.partition("_")[0])(command)  # ``list`` is Python's own

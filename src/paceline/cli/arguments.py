@@ -30,23 +30,33 @@ def trial_count(text: str) -> int | str:
 
 
 def stopping_rules(
-    target: str | None, stop_after: str | None, max_epochs_total: str | None
+    target_value: str | None, patience_trials: str | None, max_total_epochs: str | None
 ) -> dict[str, float | int | None]:
-    """Read ``--target``, ``--stop-after`` and ``--max-epochs-total`` for ``Tuner.search``.
+    """Read the options that end a search early, for ``Tuner.search``.
 
     Those that were not given are left out; ``none``, which means no such rule, is None.
     """
     found: dict[str, float | int | None] = {}
-    given = {"target": target, "stop_after": stop_after, "max_epochs_total": max_epochs_total}
+    given = {
+        "target_value": target_value,
+        "patience_trials": patience_trials,
+        "max_total_epochs": max_total_epochs,
+    }
     for name, text in given.items():
         if text is None:
             continue
         try:
-            number = None if text == "none" else float(text) if name == "target" else int(text)
-            if name != "target" and number is not None and number < 1:
+            number = (
+                None if text == "none" else float(text) if name == "target_value" else int(text)
+            )
+            if name != "target_value" and number is not None and number < 1:
                 raise ValueError(text)
         except ValueError:
-            kind = "a number such as 0.98" if name == "target" else "a whole number of at least 1"
+            kind = (
+                "a number such as 0.98"
+                if name == "target_value"
+                else "a whole number of at least 1"
+            )
             option = f"--{name.replace('_', '-')}"
             raise UsageError(f"{option} {text!r}: give {kind}, or none") from None
         found[name] = number
@@ -61,11 +71,11 @@ def positive(option: str, value: int | None) -> int | None:
 
 
 def slot_count(text: str) -> int | str:
-    """Read ``--slots``: a whole number of at least 1, or ``auto``."""
+    """Read ``--parallel-trials``: a whole number of at least 1, or ``auto``."""
     if text == "auto":
         return text
     if not (text.isascii() and text.isdigit()) or int(text) == 0:
-        raise UsageError(f"--slots {text!r}: give a whole number of at least 1, or auto")
+        raise UsageError(f"--parallel-trials {text!r}: give a whole number of at least 1, or auto")
     return int(text)
 
 
@@ -180,10 +190,17 @@ def whole_numbers(option: str, text: str) -> list[int]:
     return found
 
 
+def yes_or_no(text: str) -> bool | str:
+    """Read ``--share-widths``: ``yes``, ``no`` or ``auto``."""
+    if text not in ("yes", "no", "auto"):
+        raise UsageError(f"--share-widths {text!r}: give yes, no or auto")
+    return text if text == "auto" else text == "yes"
+
+
 def slot_counts(text: str) -> list[int | str]:
     """Read a list such as ``1,4,auto``."""
     return [
-        part.strip() if part.strip() == "auto" else whole_numbers("--slots", part)[0]
+        part.strip() if part.strip() == "auto" else whole_numbers("--parallel-trials", part)[0]
         for part in text.split(",")
     ]
 

@@ -59,7 +59,7 @@ def bench(
             "them; auto: all accelerators.",
         ),
     ] = "auto",
-    slots: Annotated[
+    parallel_trials: Annotated[
         Any,
         typer.Option(
             metavar="N,N,...",
@@ -68,11 +68,11 @@ def bench(
             show_default="1,4,16",
         ),
     ] = None,
-    budget: Annotated[
+    measure_for: Annotated[
         Any,
         typer.Option(
             metavar="TIME",
-            parser=lambda text: None if text == "none" else timeout_seconds(text, "--budget"),
+            parser=lambda text: None if text == "none" else timeout_seconds(text, "--measure-for"),
             help="Stop measuring after this long: 90s, 5m, or none.",
         ),
     ] = "5m",
@@ -98,18 +98,18 @@ def bench(
             metavar="RULE", help="Learning rate by batch size, with --epochs: linear or sqrt."
         ),
     ] = None,
-    target: Annotated[
+    target_value: Annotated[
         float | None,
         typer.Option(metavar="VALUE", help="Which batch size reaches it soonest? With --epochs."),
     ] = None,
-    plan_trials: Annotated[
+    predict_trials: Annotated[
         int | None, count_option(help="How long would a search of so many trials take?")
     ] = None,
-    plan_epochs: Annotated[int, count_option(help="Epochs of its trials.")] = 10,
-    plan_batch_size: Annotated[
+    predict_epochs: Annotated[int, count_option(help="Epochs of its trials.")] = 10,
+    predict_batch_size: Annotated[
         int | None, count_option(help="Its batch size.", show_default="the one measured first")
     ] = None,
-    plan_pruner: Annotated[
+    predict_pruner: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
@@ -169,7 +169,7 @@ def bench(
     asked = {name: value for name, value in options.items() if name not in _OF_COMMAND}
     asked["hparams"] = arguments.hparam_values(hparams or [])
     if devices is not None or keras_backends is not None:
-        found = _elsewhere(devices, keras_backends, budget)
+        found = _elsewhere(devices, keras_backends, measure_for)
         show(found, output=output, as_json=as_json)
         return
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
@@ -190,7 +190,7 @@ def bench(
         sample_weight=loaded.sample_weight,
         validation_data=loaded.validation_data,
         name=path.name,
-        notes=(lambda text: None) if quiet else terminal.say,
+        on_note=(lambda text: None) if quiet else terminal.say,
         **asked,
     )
     show(result, output=output, as_json=as_json)
@@ -208,7 +208,7 @@ def _check_nothing_measured(context: typer.Context) -> None:
 
 
 #: Options that this process handles itself; the processes that measure do not get them.
-_OURS = ("--devices", "--keras-backends", "--budget", "--output", "-o")
+_OURS = ("--devices", "--keras-backends", "--measure-for", "--output", "-o")
 
 
 def _elsewhere(devices: str | None, backends: str | None, budget: float | None) -> Any:

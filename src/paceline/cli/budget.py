@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from paceline.report.live import LiveView
 
 #: Arguments of ``Tuner`` that the pace of a search depends on.
-_PACE = ("executor", "slots", "plan", "widths", "mesh")
+_PACE = ("executor", "parallel_trials", "plan", "share_widths", "mesh")
 
 
 def check_budget(
@@ -65,7 +65,7 @@ def planned_search(
 
     assert command.budget is not None
     there = StudyView.open(command.study, storage=command.storage, directory=studies.DIRECTORY)
-    if there is not None and not command.tuner.get("fresh"):
+    if there is not None and not command.tuner.get("overwrite"):
         raise UsageError(
             f"--budget: study {command.study!r} is there already; `paceline resume` goes on with "
             "it, another --study begins a new one"
@@ -86,7 +86,7 @@ def planned_search(
         pruner=command.tuner.get("pruner"),
         precision=command.tuner.get("precision"),
         seconds=command.budget,
-        max_epochs_total=command.search.get("max_epochs_total"),
+        max_total_epochs=command.search.get("max_total_epochs"),
         seed=command.tuner.get("seed", 0),
         **{name: command.tuner[name] for name in _PACE if name in command.tuner},
     )
@@ -115,6 +115,6 @@ def _check_search(command: SearchCommand) -> None:
         several.check_rules(values)
     if isinstance(check_pruner(given.get("pruner")), PBT):
         rules.check_population()
-    if names := given.get("learn_from"):
+    if names := given.get("warm_start_from"):
         own = command.study, at_home(command.storage)
         read_learnt(names, studies.DIRECTORY.absolute(), own)

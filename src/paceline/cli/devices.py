@@ -96,9 +96,11 @@ def _use() -> str:
     first = devices[0]
     if first.platform == "cpu":
         return (
-            f"A search would use {_name(first)} in {formats.count(lanes, 'lane')}, a pack of up to "
+            f"A search would use {_name(first)} in {formats.count(lanes, 'worker thread')}, a "
+            "pack of up to "
             f"{slots} slots in each: at most {at_once} trials at once, fewer where a step has more "
-            "work, and one a lane where packs gain nothing (convolutions, recurrent layers, large "
+            "work, and one a thread where packs gain nothing (convolutions, recurrent layers, "
+            "large "
             "matrix products)."
         )
     short = "fewer where memory is short"

@@ -154,7 +154,7 @@ def _chosen(study: StudyView, storage: str | None, number: int | None) -> Trial:
         front = study.trials.front
         raise StudyError(
             f"study {study.name!r} has the objectives {', '.join(study.objectives)}, and of "
-            "several there is no best trial; choose one of the front: --trial "
+            "several there is no best trial; choose one on the Pareto front: --trial "
             f"{' or '.join(str(each.number) for each in front[:20])}"
         )
     return best

@@ -95,7 +95,7 @@ Target = Annotated[
         show_default="none",
     ),
 ]
-StopAfter = Annotated[
+PatienceTrials = Annotated[
     str | None,
     typer.Option(
         metavar="N",
@@ -103,7 +103,7 @@ StopAfter = Annotated[
         show_default="none",
     ),
 ]
-MaxEpochsTotal = Annotated[
+MaxTotalEpochs = Annotated[
     str | None,
     typer.Option(
         metavar="N",
@@ -122,7 +122,7 @@ Deadline = Annotated[
 Track = Annotated[
     list[str] | None,
     typer.Option(
-        "--track",
+        "--tracker",
         metavar="NAME",
         help="Tell mlflow, wandb or tensorboard of each trial; may be given several times. "
         "mlflow+model and wandb+model store the best model too.",

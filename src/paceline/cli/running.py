@@ -12,7 +12,7 @@ from paceline.cli import arguments, datasets, output, restart, studies, user_fil
 from paceline.cli.budget import planned_search
 from paceline.cli.restart import Restart
 from paceline.cli.search_command import OF_ORIGIN, SearchCommand
-from paceline.errors import DataError, PacelineError, StuckError, UsageError
+from paceline.errors import DataError, PacelineError, TrialHangError, UsageError
 from paceline.report import formats, summary
 from paceline.report.live import LiveView, live_view
 
@@ -36,7 +36,7 @@ def run(command: SearchCommand) -> None:
             if command.as_json and kept:
                 output.print_json_if_open(kept)
             raise output.Interrupted(how_to_go_on(kept, command)) from None
-        except StuckError as error:
+        except TrialHangError as error:
             stuck(error.what, True)
     result = tuner.summary()
     objective = "value" if view.latest is None else view.latest.objective
@@ -46,7 +46,7 @@ def run(command: SearchCommand) -> None:
         output.print_json(result)
     else:
         output.print_result(text)
-    best = result["best"] or result.get("front")
+    best = result["best"] or result.get("pareto_front")
     if not best and result["n_trials"].get("failed", 0) > 0:
         raise output.Failed("no trial completed; why is said above and by `paceline trials`")
 
@@ -71,11 +71,11 @@ def _stuck(
 
 
 def prepare(
-    command: SearchCommand, view: LiveView, when_stuck: Callable[[str, bool], None] | None = None
+    command: SearchCommand, view: LiveView, on_hang: Callable[[str, bool], None] | None = None
 ) -> tuple[Any, dict[str, Any]]:
     """Load the user's file and data; return the tuner, and the arguments of its ``search``."""
     from paceline.executor.process import StopSignal
-    from paceline.tuner.arguments.known_starts import read_file
+    from paceline.tuner.arguments.initial_configurations import read_file
 
     starts = [] if command.enqueue is None else read_file(command.enqueue)
     view.status(f"loading {command.path.name}")
@@ -109,10 +109,10 @@ def prepare(
         study=command.study,
         storage=command.storage,
         directory=str(studies.DIRECTORY),
-        progress=view.update,
-        notes=view.note,
-        when_stuck=when_stuck,
-        origin={
+        on_progress=view.update,
+        on_note=view.note,
+        on_hang=on_hang,
+        _origin={
             "file": str(user.path),
             "function": user.function,
             "digest": user.digest,
@@ -202,10 +202,10 @@ def next_steps(
             (line("best"), "this configuration again"),
             (line("export", "-o", "best.keras"), "its trained model"),
         ]
-    if front := result.get("front"):
+    if front := result.get("pareto_front"):
         number = str(front[0]["number"])
         steps = [
-            (line("best"), "the front again"),
+            (line("best"), "the Pareto front again"),
             (line("export", "--trial", number, "-o", "model.keras"), "the model of one of them"),
         ]
     steps += [(line("trials"), "every trial"), (line("report"), "a page of figures")]

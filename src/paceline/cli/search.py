@@ -16,11 +16,11 @@ from paceline.cli.options import (
     Data,
     Deadline,
     Json,
-    MaxEpochsTotal,
+    MaxTotalEpochs,
     Model,
+    PatienceTrials,
     Precision,
     Quiet,
-    StopAfter,
     Storage,
     StudyName,
     Target,
@@ -36,9 +36,9 @@ from paceline.errors import UsageError
 _TRIALS, _EPOCHS = 32, 10
 #: Options that ``Tuner`` takes as they are, those that are handed on only if they are not the
 #: default, and such options that ``Tuner.search`` takes.
-_OF_TUNER = ("sampler", "seed", "slots", "plan", "widths", "mesh", "precision")
-_MORE_OF_TUNER = ("executor", "track", "keep_best", "learn_from", "fresh")
-_MORE_OF_SEARCH = ("repeats", "folds", "trial_timeout", "start_with_default")
+_OF_TUNER = ("sampler", "seed", "parallel_trials", "plan", "share_widths", "mesh", "precision")
+_MORE_OF_TUNER = ("executor", "trackers", "keep_best", "warm_start_from", "overwrite")
+_MORE_OF_SEARCH = ("repeats", "folds", "trial_timeout", "enqueue_defaults")
 
 
 @output.exit_codes()
@@ -67,7 +67,7 @@ def search(
         typer.Option(
             metavar="NAME",
             help="none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS], "
-            "asha[:MIN_EPOCHS[:FACTOR]], pbt[:EVERY[:SHARE]] or, with repeats or folds, "
+            "asha[:MIN_EPOCHS[:FACTOR]], pbt[:EPOCHS[:FRACTION]] or, with repeats or folds, "
             "wilcoxon[:P].",
         ),
     ] = "none",
@@ -95,9 +95,9 @@ def search(
         ),
     ] = None,
     trial_timeout: TrialTimeout = None,
-    target: Target = None,
-    stop_after: StopAfter = None,
-    max_epochs_total: MaxEpochsTotal = None,
+    target_value: Target = None,
+    patience_trials: PatienceTrials = None,
+    max_total_epochs: MaxTotalEpochs = None,
     enqueue: Annotated[
         str | None,
         typer.Option(
@@ -106,14 +106,14 @@ def search(
             show_default="none",
         ),
     ] = None,
-    start_with_default: Annotated[
+    enqueue_defaults: Annotated[
         bool,
-        typer.Option("--start-with-default", help="Try the default of every hyperparameter first."),
+        typer.Option("--enqueue-defaults", help="Try the default of every hyperparameter first."),
     ] = False,
-    learn_from: Annotated[
+    warm_start_from: Annotated[
         list[str] | None,
         typer.Option(
-            "--learn-from",
+            "--warm-start-from",
             metavar="STUDY",
             help="An earlier study that tpe and cmaes learn from: its name, its folder, or a "
             "storage URL#NAME; only read, and not counted. May be given several times.",
@@ -124,28 +124,30 @@ def search(
         str | None,
         typer.Option(metavar="NAME", help="Name of the study.", show_default="the file's"),
     ] = None,
-    fresh: Annotated[
+    overwrite: Annotated[
         bool,
-        typer.Option("--fresh", help="Begin the study anew, instead of what is there of it."),
+        typer.Option("--overwrite", help="Begin the study anew, instead of what is there of it."),
     ] = False,
     storage: Storage = None,
-    slots: Annotated[
+    parallel_trials: Annotated[
         Any,
         typer.Option(metavar="N|auto", parser=arguments.slot_count, help="Trials trained at once."),
     ] = "auto",
     plan: Annotated[
-        str, typer.Option(metavar="NAME", help="auto, stacked, mapped or sequential.")
+        str, typer.Option(metavar="NAME", help="auto, vectorized, looped or sequential.")
     ] = "auto",
-    widths: Annotated[
-        str,
+    share_widths: Annotated[
+        Any,
         typer.Option(
-            metavar="NAME", help="Programs for layers of several widths: auto, apart or together."
+            metavar="yes|no|auto",
+            parser=arguments.yes_or_no,
+            help="Whether trials whose layers differ in width share a program; auto: if it pays.",
         ),
     ] = "auto",
     executor: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="Where trials train: auto, local, fit or ray (a cluster)."
+            metavar="NAME", help="Where trials train: auto, packed, fit or ray (a cluster)."
         ),
     ] = "auto",
     mesh: Annotated[
@@ -157,7 +159,7 @@ def search(
         ),
     ] = "auto",
     precision: Precision = None,
-    track: Track = None,
+    trackers: Track = None,
     keep_best: Annotated[
         int,
         typer.Option(
@@ -218,7 +220,7 @@ def search(
                 "batch_size": batch_size,
                 "n_trials": trials or _TRIALS,
                 **_changed(options, _MORE_OF_SEARCH),
-                **arguments.stopping_rules(target, stop_after, max_epochs_total),
+                **arguments.stopping_rules(target_value, patience_trials, max_total_epochs),
             },
             budget=None if budget is None else arguments.timeout_seconds(budget, "--budget"),
             enqueue=None if enqueue is None else Path(enqueue),
@@ -247,7 +249,7 @@ def resume(
     epochs: Annotated[
         int | None, count_option(help="Epochs of each new trial.", show_default="as before")
     ] = None,
-    best: Annotated[
+    continue_best: Annotated[
         int | None,
         count_option(
             metavar="K", help="First have the best K trials go on to --epochs.", show_default="none"
@@ -256,9 +258,9 @@ def resume(
     timeout: Timeout = None,
     deadline: Deadline = None,
     trial_timeout: TrialTimeout = None,
-    target: Target = None,
-    stop_after: StopAfter = None,
-    max_epochs_total: MaxEpochsTotal = None,
+    target_value: Target = None,
+    patience_trials: PatienceTrials = None,
+    max_total_epochs: MaxTotalEpochs = None,
     storage: Storage = None,
     executor: Annotated[
         str | None,
@@ -268,7 +270,7 @@ def resume(
             show_default="as before",
         ),
     ] = None,
-    track: Track = None,
+    trackers: Track = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -277,16 +279,18 @@ def resume(
     from paceline.cli.running import run
     from paceline.cli.search_command import command_of
 
-    if best is not None and epochs is None:
-        raise UsageError(f"--best {best}: give --epochs N too, that these trials go on to")
+    if continue_best is not None and epochs is None:
+        raise UsageError(
+            f"--continue-best {continue_best}: give --epochs N too, up to which these trials train"
+        )
     command = command_of(study, storage, as_json=as_json, quiet=quiet)
     changes = {
         "trial_timeout": trial_timeout,
         "n_trials": trials,
         "epochs": epochs,
-        "continue_best": best,
+        "continue_best": continue_best,
     }
-    others = {"executor": executor, "track": track}
+    others = {"executor": executor, "trackers": trackers}
     run(
         replace(
             command,
@@ -294,7 +298,7 @@ def resume(
             search={
                 **command.search,
                 **_given(changes),
-                **arguments.stopping_rules(target, stop_after, max_epochs_total),
+                **arguments.stopping_rules(target_value, patience_trials, max_total_epochs),
             },
             timeout=timeout,
             deadline=deadline,

@@ -93,7 +93,15 @@ def _tuner_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of ``Tuner`` that a study's meta holds."""
     stored_arguments = {
         name: meta[name]
-        for name in ("sampler", "seed", "slots", "plan", "widths", "pruner", "precision")
+        for name in (
+            "sampler",
+            "seed",
+            "parallel_trials",
+            "plan",
+            "share_widths",
+            "pruner",
+            "precision",
+        )
         if meta.get(name) is not None
     }
     if meta.get("sampler_reason"):  # which the study keeps as well

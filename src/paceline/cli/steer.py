@@ -7,7 +7,7 @@ whatever process it is, and the next one when it begins.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -65,21 +65,26 @@ def stop(
 
 
 @terminal.exit_codes()
-def pause(
-    study: StudyName,
-    off: Annotated[bool, typer.Option("--off", help="Go on.")] = False,
-    storage: Storage = None,
-) -> None:
-    """Pause a study: a search of it waits, also one that begins later."""
+def pause(study: StudyName, storage: Storage = None) -> None:
+    """Pause a study: its search waits, and so does one that begins later."""
+    _ask(study, storage, "pause")
+    terminal.print_result(
+        f"{study} is paused after this epoch; `paceline unpause {study}` continues it"
+    )
+
+
+@terminal.exit_codes()
+def unpause(study: StudyName, storage: Storage = None) -> None:
+    """Continue a paused study."""
+    _ask(study, storage, "continue")
+    terminal.print_result(f"{study} continues")
+
+
+def _ask(study: str, storage: str | None, what: Literal["pause", "continue"]) -> None:
     from paceline.study.sharing import requests
 
     _, store, found = _opened(study, storage)
-    requests.ask(store, found, "continue" if off else "pause")
-    terminal.print_result(
-        f"{study} goes on"
-        if off
-        else f"{study} is paused after this epoch; `paceline pause {study} --off` goes on"
-    )
+    requests.ask(store, found, what)
 
 
 def _opened(study: str, storage: str | None) -> tuple[StudyView, StudyStorage, int]:

@@ -1,4 +1,5 @@
-"""The studies that commands are about: ``paceline studies`` and ``rm``, and what all commands need.
+"""The studies that commands are about: ``paceline list`` and ``delete``, and what all commands "
+"need.
 
 The latter open a study to read it, and say what to run next.
 """
@@ -89,7 +90,7 @@ def label(storage: str) -> str:
 
 
 @terminal.exit_codes()
-def studies(
+def list_studies(
     directory: Directory = DIRECTORY, storage: Storage = None, as_json: Json = False
 ) -> None:
     """List the studies in a folder, or in a storage."""
@@ -108,13 +109,13 @@ def studies(
 
 
 @terminal.exit_codes()
-def rm(
+def delete(
     study: StudyName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     directory: Directory = DIRECTORY,
     storage: Storage = None,
 ) -> None:
-    """Remove a study: its folder, and with --storage what that storage holds of it."""
+    """Delete a study: its folder, and with --storage what that storage holds of it."""
     from paceline.study.storage.removal import Removal
 
     found = Removal.of(study, storage, directory)
@@ -173,7 +174,7 @@ def _record(view: StudyView) -> dict[str, Any]:
         "searched": view.searched,
         "paused": view.paused,
         "best": None if best is None or view.several else best_record(best, view.trials.ties),
-        **({"front": [trial.number for trial in view.trials.front]} if view.several else {}),
+        **({"pareto_front": [trial.number for trial in view.trials.front]} if view.several else {}),
     }
 
 
@@ -200,8 +201,8 @@ def _table(records: list[dict[str, Any]]) -> str:
             f"{sum(counts.values()):,}",
             *(f"{counts.get(state, 0):,}" for state in states),
             f"{counts.get('running', 0) + counts.get('paused', 0):,}",
-            f"front of {len(record['front']):,}"
-            if record.get("front")
+            f"Pareto front of {len(record['pareto_front']):,}"
+            if record.get("pareto_front")
             else formats.metric(best["value"] if best else None),
             "paused" if record["paused"] else "runs" if record["searched"] else "-",
             _shown(record["objective"]),

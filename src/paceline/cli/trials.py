@@ -105,7 +105,7 @@ def _trials_text(
     if study.several and marked:
         n_shown = sum(trial.number in marked for trial in shown)
         more = f"; {len(marked) - n_shown:,} more" if n_shown < len(marked) else ""
-        lines.append(f"* on the front{more}: `paceline best {study.name}` lists it")
+        lines.append(f"* on the Pareto front{more}: `paceline best {study.name}` lists it")
     elif best is not None and best in shown:
         lines.append(f"* best {studies.objective(study.meta)}")
     elif best is not None:
@@ -123,7 +123,7 @@ def _under_way(study: StudyView, trials: Sequence[Trial]) -> list[str]:
     if not any(trial.state in UNDER_WAY for trial in trials):
         return []
     if study.paused:
-        return [f"the study is paused: `paceline pause {study.name} --off` goes on"]
+        return [f"the study is paused: `paceline unpause {study.name}` continues it"]
     if study.searched is False:
         return [
             "running: under way when the search ended; "
@@ -139,7 +139,7 @@ def _failures(trials: Sequence[Trial]) -> list[str]:
 
 @terminal.exit_codes()
 def best(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:
-    """Print a study's best configuration, or the front of several objectives."""
+    """Print a study's best configuration, or the Pareto front of several objectives."""
     from paceline.report import summary
     from paceline.study.trials.table import best_record, front_record
 
@@ -160,7 +160,7 @@ def best(study: StudyName, storage: Storage = None, as_json: Json = False) -> No
 
 
 def best_trial(study: StudyView, storage: str | None) -> Trial:
-    """Return the best trial, or one of the front; the storage is for the error's advice."""
+    """Return the best trial, or one on the Pareto front; the storage is for the error's advice."""
     best = study.best
     if best is None:
         resume = studies.command("resume", study.name, storage)

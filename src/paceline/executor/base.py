@@ -24,7 +24,7 @@ Weights = tuple[list[np.ndarray], list[np.ndarray]]
 
 
 #: Executors with which it is an error that no trial of a search can be packed.
-PACKS_ONLY = ("local", "ray")
+PACKS_ONLY = ("packed", "ray")
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class PackOptions:
 
     # Trials that train at once, or "auto": 8 per core on a CPU, 32 on an accelerator.
     slots: int | str = "auto"
-    plan: str = "auto"  # "stacked", "mapped", "sequential" or "auto"
+    plan: str = "auto"  # "vectorized", "looped", "sequential" or "auto"
     # Devices along the trial axis and along the data axis, from ``check_mesh``; None: all
     # accelerators, or one CPU.
     mesh: tuple[int, int | None] | None = None
@@ -238,7 +238,7 @@ class EpochReport:
     logs: dict[str, float]  # metric name -> value, names as Keras has them
     seconds: float  # the job's share of the seconds that its pack took
     program: str | None  # short fingerprint of the compiled program; None in ``fit``
-    plan: str  # "stacked", "mapped", "sequential" or "fit"
+    plan: str  # "vectorized", "looped", "sequential" or "fit"
     # Fetches the weights after this epoch. It may be called only until all reports of this round
     # have been answered.
     weights: Callable[[], Weights]

@@ -1,7 +1,7 @@
 """Packs on the local device: keeps slots full, compiles in the background, reports every epoch.
 
 A lane trains one pack at a time. An accelerator has one lane. A CPU has one per core: the many
-small operations of a stacked step keep a single core busy, and packs of one program share its
+small operations of a vectorized step keep a single core busy, and packs of one program share its
 executable.
 """
 

@@ -477,7 +477,7 @@ class PackExecutorContract(ExecutorContract):
             assert executor.program_counts()["distinct"] == 1
             ready, asked = executor.compiles
             assert ready == asked >= 1 and executor.compiled_steps()
-            assert executor.plans <= {"stacked", "mapped", "sequential"} and executor.plans
+            assert executor.plans <= {"vectorized", "looped", "sequential"} and executor.plans
             assert executor.timings.n_rounds >= self.epochs
             assert 0 < (executor.timings.busy_share or 0) <= 1
             assert executor.waiting == 0 and executor.slots_now() == []

@@ -145,8 +145,8 @@ def check_use(mesh: tuple[int, int | None] | None, plan: str, executor: str) -> 
     text = f"mesh: {mesh[0]} x {mesh[1] or 1} devices"
     if plan == "sequential":
         raise UsageError(f"{text}, but the plan sequential trains on one; leave one of them out.")
-    if plan == "mapped" and mesh[1] not in (None, 1):
-        raise UsageError(f"{text}, but the plan mapped splits no batch; give mesh={mesh[0]}.")
+    if plan == "looped" and mesh[1] not in (None, 1):
+        raise UsageError(f"{text}, but the plan looped splits no batch; give mesh={mesh[0]}.")
     if executor == "fit":
         raise UsageError(f"{text}, but Keras' fit is not spread over them; leave one out.")
 

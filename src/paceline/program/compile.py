@@ -1,9 +1,9 @@
 """Lowering and compiling with XLA: counted, timed, in the background; lowered programs on disk.
 
 The second search of a study neither compiles nor lowers. JAX's persistent cache saves compiling,
-but finds a program only by its lowered text, and lowering a stacked step costs a tenth of a second
-or more. ``jax.export`` writes that text. It is stored under a key that holds all that decides it,
-in the folder of the compilation cache, and deserialised by the next process.
+but finds a program only by its lowered text, and lowering a vectorized step costs a tenth of a
+second or more. ``jax.export`` writes that text. It is stored under a key that holds all that
+decides it, in the folder of the compilation cache, and deserialised by the next process.
 """
 
 from __future__ import annotations

@@ -72,7 +72,9 @@ def lineage_figure(table: TrialTable, metric: str, number: int) -> Figure:
     figure.add_scatter(
         x=[epoch for _, epoch, _ in joins],
         y=[value for _, _, value in joins],
-        text=[f"trial {t.number} begins as a copy of trial {t.continues}" for t, _, _ in joins],
+        text=[
+            f"trial {t.number} begins as a copy of trial {t.continued_from}" for t, _, _ in joins
+        ],
         hoverinfo="text",
         mode="markers",
         name="a copy begins",

@@ -124,7 +124,7 @@ def tuner_text(study: str, trials: TrialTable | None) -> str:
     best = trials.best
     said = "" if best is None else f", best {formats.metric(best.value)} (trial {best.number})"
     if trials.several:
-        said = f", {len(trials.front):,} on the front"
+        said = f", {len(trials.front):,} on the Pareto front"
     return f"Tuner({study!r}, {len(trials):,} trials{said})"
 
 
@@ -140,7 +140,7 @@ def tuner_html(study: str, trials: TrialTable | None) -> str:
     for row, trial in zip(rows, best, strict=False):
         if trials.several:
             row[2] = ", ".join(map(formats.metric, trial.values))
-        row[4] = html.text(trial.program or "-")
+        row[4] = html.text(trial.program_id or "-")
     value = "values" if trials.several else "value"
     head = ("trial", "state", value, "epochs", "program", "hyperparameters")
     parts = [html.table(head, rows)] if rows else []

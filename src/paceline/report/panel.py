@@ -242,7 +242,7 @@ def _best(progress: Progress) -> Text:
 
 def _front(progress: Progress) -> str:
     n = progress.n_front
-    return f"; {formats.count(n, 'trial')} on the front" if progress.others else ""
+    return f"; {formats.count(n, 'trial')} on the Pareto front" if progress.others else ""
 
 
 def _count(progress: Progress, unit: str = " trials") -> str:

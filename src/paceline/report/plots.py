@@ -60,15 +60,16 @@ class StudyPlots:
         self._study, self._trials, self._objective = study, trials, objective
         self._folder, self._objectives = folder, objectives
 
-    def front(self) -> Figure:
-        """Each trial by its objectives, two by two, those of the front marked.
+    def pareto_front(self) -> Figure:
+        """Each trial by its objectives, two by two, those of the Pareto front marked.
 
         Raises:
             StudyError: The study has one objective, or no complete trial.
         """
         if not self._objectives:
             raise StudyError(
-                f"plot.front: study {self._study.study_name!r} has one objective, {self._objective}"
+                f"plot.pareto_front: study {self._study.study_name!r} has one objective, "
+                f"{self._objective}"
                 "; plot.history draws it."
             )
         self._require(1)
@@ -282,7 +283,7 @@ def front_figure(
 ) -> Figure:
     """Draw trials by their objectives, a panel for each pair of objectives.
 
-    ``shown``: the numbers of the other trials to draw beside the front; None: all. ``stacked``:
+    ``shown``: the numbers of the other trials to draw beside the front; None: all. ``vectorized``:
     whether the panels are one below another, for a page that may be narrow.
     """
     from plotly.subplots import make_subplots
@@ -302,13 +303,14 @@ def front_figure(
         place: dict[str, Any] = {"row": panel if stacked else 1, "col": 1 if stacked else panel}
         # A trial that is best by one objective of the pair is next to the second best by it.
         along = sorted(front, key=lambda trial: (trial.values[i], trial.values[j]))
-        for name, trials, colour in (("dominated", others, "#9aa5b1"), ("front", along, "#e45756")):
+        for best, trials in ((False, others), (True, along)):
+            name = "Pareto front" if best else "dominated"
             figure.add_scatter(
                 x=[trial.values[i] for trial in trials],
                 y=[trial.values[j] for trial in trials],
-                mode="lines+markers" if name == "front" and len(objectives) == 2 else "markers",
+                mode="lines+markers" if best and len(objectives) == 2 else "markers",
                 line={"shape": "linear", "width": 1, "dash": "dot"},
-                marker={"color": colour, "size": 8 if name == "front" else 5},
+                marker={"color": "#e45756" if best else "#9aa5b1", "size": 8 if best else 5},
                 name=name,
                 legendgroup=name,
                 showlegend=panel == 1,
@@ -318,7 +320,9 @@ def front_figure(
             )
         figure.update_xaxes(title_text=html.escape(objectives[i]), **place)
         figure.update_yaxes(title_text=html.escape(objectives[j]), **place)
-    figure.update_layout(title=f"{len(front):,} of {len(table.ranked):,} trials are on the front")
+    figure.update_layout(
+        title=f"{len(front):,} of {len(table.ranked):,} trials are on the Pareto front"
+    )
     return figure
 
 

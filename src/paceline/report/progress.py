@@ -88,7 +88,7 @@ class Progress:
         devices: The devices in words: ``2 x NVIDIA H100``; None while unknown.
         compiles: Programs that are compiled, and that were asked for.
         others: The names of the objectives beside the first; empty for one objective.
-        n_front: With several objectives, the number of trials on the front.
+        n_front: With several objectives, the number of trials on the Pareto front.
         workers: The workers of a cluster; empty without one.
         round_epochs: Epochs trained in ``rounds``, summed over trials.
         trial_seconds: Seconds that ``trial_epochs`` took: each trial's share of its packs' time.

@@ -76,7 +76,7 @@ class Columns:
         hparams = tables.hparam_columns(trials, objectives)
         self._hparams = {column: name for name, column in hparams.items()}
         self.names = [*fixed, *self._hparams]
-        others = {"trial": "number", "time": "seconds", objective or "value": "value"}
+        others = {"trial": "number", "time": "train_seconds", objective or "value": "value"}
         if objectives:
             others["value"] = objectives[0]
         self._aliases = {name: column for name, column in others.items() if name not in self.names}

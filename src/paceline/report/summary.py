@@ -10,7 +10,7 @@ from paceline.report import formats
 #: Pairs of a command and what it does.
 Steps = list[tuple[str, str]]
 #: Arguments of ``Tuner.search`` that can end it before its last trial, whatever the clock says.
-STOPPING_RULES = ("target", "stop_after", "max_epochs_total")
+STOPPING_RULES = ("target_value", "patience_trials", "max_total_epochs")
 
 #: Trials with the best one's value that are named.
 _TIES = 3
@@ -31,8 +31,8 @@ def search_summary(
     blocks = ["\n".join([_headline(summary), *said])]
     if summary.get("best"):
         blocks.append(best_text(summary["best"], objective))
-    elif summary.get("front"):
-        blocks.append(front_text(summary["front"], summary["objectives"]))
+    elif summary.get("pareto_front"):
+        blocks.append(front_text(summary["pareto_front"], summary["objectives"]))
     else:
         said = "complete" if summary.get("objectives") else "validated for an epoch"
         blocks.append(f"No trial is {said} yet, so there is no best {objective}.")
@@ -54,10 +54,10 @@ def steps_in_python(summary: Mapping[str, Any], *, more: bool) -> Steps:
             ("tuner.best_hparams", "this configuration again"),
             ("tuner.best_model()", "its trained model"),
         ]
-    if front := summary.get("front"):
+    if front := summary.get("pareto_front"):
         number = front[0]["number"]
         steps[:0] = [
-            ("tuner.pareto()", "the trials of the front"),
+            ("tuner.pareto()", "the trials of the Pareto front"),
             (f"tuner.best_model(number={number})", "the trained model of one of them"),
         ]
     if rule := rule_of(summary):
@@ -77,12 +77,12 @@ def best_text(best: Mapping[str, Any], objective: str) -> str:
     """Return the best configuration as a few lines.
 
     ``best`` has number, state, value, hparams, epochs and best_epoch; with repeats or folds also
-    spread; where other trials have the same value also their numbers, ties.
+    value_std; where other trials have the same value also their numbers, ties.
     """
     value = formats.metric(best["value"])
     epochs = formats.reached(best.get("state", "complete"), best["epochs"], best.get("best_epoch"))
-    if best.get("spread") is not None:
-        value = f"mean {value} (spread {formats.metric(best['spread'])})"
+    if best.get("value_std") is not None:
+        value = f"mean {value} (standard deviation {formats.metric(best['value_std'])})"
     lines = [f"Best: {objective} {value}, trial {best['number']}, {epochs}{_ties(best)}"]
     width = max(map(len, best["hparams"]), default=0)
     lines += [f"  {name:<{width}}  {formats.hparam(v)}" for name, v in best["hparams"].items()]
@@ -99,7 +99,7 @@ def _ties(best: Mapping[str, Any]) -> str:
 
 
 def front_text(front: Sequence[Mapping[str, Any]], objectives: Sequence[str]) -> str:
-    """Return the front of several objectives as a few lines.
+    """Return the Pareto front of several objectives as a few lines.
 
     Its trials have number, values by objective, hparams and epochs.
     """
@@ -112,7 +112,7 @@ def front_text(front: Sequence[Mapping[str, Any]], objectives: Sequence[str]) ->
         for each in front
     ]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = [f"Front: {formats.count(len(front), 'trial')} that no other one is better than"]
+    lines = [f"Pareto front: {formats.count(len(front), 'trial')} that no other one is better than"]
     for cells, each in zip([head, *rows], [None, *front], strict=True):
         text = "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
         hparams = "" if each is None else f"  {formats.hparams(each['hparams'])}"

@@ -20,28 +20,28 @@ if TYPE_CHECKING:
 
 FIXED_COLUMNS = (
     *("number", "state", "value", "best_epoch"),
-    *("epochs", "seconds", "seed", "program", "plan"),
+    *("epochs", "train_seconds", "seed", "program_id", "plan"),
 )
-#: A further column if some trial has repeats or folds: the spread of its members' values.
-SPREAD = "spread"
-#: A further column if some trial goes on with another one: the number of that one.
-CONTINUES = "continues"
+#: A further column if some trial has repeats or folds: the standard deviation of its runs' values.
+VALUE_STD = "value_std"
+#: A further column if some trial continues another one: the number of that one.
+CONTINUED_FROM = "continued_from"
 #: A further column if some trial was trained by a machine of a cluster: the machine's name.
 WORKER = "worker"
 #: A further column if some trial has failed or was rejected: the reason.
-ERROR = "error"
+REASON = "reason"
 #: The key in a table's ``attrs`` under which it says what its columns hold.
 HPARAMS = "hparams"
 # The dtypes of numeric columns; pandas chooses the dtype of text, which differs between versions.
 _DTYPES = {
     "number": "int64",
     "value": "float64",
-    "spread": "float64",
+    "value_std": "float64",
     "best_epoch": "Int64",
     "epochs": "int64",
-    "seconds": "float64",
+    "train_seconds": "float64",
     "seed": "int64",
-    "continues": "Int64",
+    "continued_from": "Int64",
 }
 
 
@@ -57,21 +57,21 @@ def trial_record(trial: Trial, objectives: Sequence[str] = ()) -> dict[str, Any]
         "best_epoch": trial.best_epoch,
         "epochs": trial.epochs,
         # What it had taken is not known of a trial that another program has ended.
-        "seconds": trial.seconds if trial.seconds or not trial.epochs else None,
+        "train_seconds": trial.train_seconds if trial.train_seconds or not trial.epochs else None,
         "seed": trial.seed,
-        "program": trial.program,
+        "program_id": trial.program_id,
         "plan": trial.plan,
-        **_spread(trial),
+        **_value_std(trial),
         **({"costs": trial.costs} if trial.costs else {}),
-        **({CONTINUES: trial.continues} if trial.continues is not None else {}),
+        **({CONTINUED_FROM: trial.continued_from} if trial.continued_from is not None else {}),
         **({"enqueued": True} if trial.enqueued else {}),
         **({WORKER: trial.worker} if trial.worker is not None else {}),
-        **({ERROR: trial.error or trial.rejected} if trial.error or trial.rejected else {}),
+        **({REASON: trial.error or trial.rejected} if trial.error or trial.rejected else {}),
     }
 
 
-def _spread(trial: Trial) -> dict[str, Any]:
-    return {SPREAD: trial.spread} if trial.members else {}
+def _value_std(trial: Trial) -> dict[str, Any]:
+    return {VALUE_STD: trial.value_std} if trial.runs else {}
 
 
 def columns(trials: Iterable[Trial], objectives: Sequence[str] = ()) -> tuple[str, ...]:
@@ -79,10 +79,10 @@ def columns(trials: Iterable[Trial], objectives: Sequence[str] = ()) -> tuple[st
     found = list(trials)
     fixed = [name for name in FIXED_COLUMNS if name != "value" or not objectives]
     further = {
-        SPREAD: any(trial.members for trial in found),
-        CONTINUES: any(trial.continues is not None for trial in found),
+        VALUE_STD: any(trial.runs for trial in found),
+        CONTINUED_FROM: any(trial.continued_from is not None for trial in found),
         WORKER: any(trial.worker is not None for trial in found),
-        ERROR: any(trial.error or trial.rejected for trial in found),
+        REASON: any(trial.error or trial.rejected for trial in found),
     }
     return (*fixed, *objectives, *(name for name, there in further.items() if there))
 
@@ -121,8 +121,9 @@ def values_by_column(
 ) -> dict[str, list[Any]]:
     """Return column -> one value per trial, None where a trial lacks it.
 
-    The order is that of ``Tuner.results()``: the value and its spread, the hyperparameters, the
-    rest. Each of several objectives has a column of its own in place of the value's.
+    The order is that of ``Tuner.results()``: the value and its standard deviation, the
+    hyperparameters, the rest. Each of several objectives has a column of its own in place of the
+    value's.
     """
     records, fixed = [trial_record(trial) for trial in trials], columns(trials, objectives)
     found = {name: [record.get(name) for record in records] for name in fixed}
@@ -132,7 +133,7 @@ def values_by_column(
         column: [trial.hparams.get(name) for trial in trials]
         for name, column in hparam_columns(trials, objectives).items()
     }
-    first = {name: found.pop(name) for name in ("value", *objectives, SPREAD) if name in found}
+    first = {name: found.pop(name) for name in ("value", *objectives, VALUE_STD) if name in found}
     return {**first, **hparams, **found}
 
 
@@ -147,7 +148,7 @@ def results_frame(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> pd
     """Return a table with one row per trial.
 
     Returns:
-        Columns value, or one for each of several objectives; with repeats or folds spread; one
+        Columns value, or one for each of several objectives; with repeats or folds value_std; one
         column for each hyperparameter; number, state, best_epoch (that of the value), epochs,
         seconds, seed, program and plan; if some trial goes on with another one also continues (the
         number of that one); with a cluster also worker; if some trial has failed, was rejected or
@@ -239,13 +240,15 @@ def _build(
     for i, name in enumerate(objectives or ["value"]):
         values = [objective_value(trial, i) for trial in trials]
         cells.append((name, formats.objectives(name, values)))
-    if any(trial.members for trial in trials):
-        cells.append((SPREAD, formats.metrics([trial.spread for trial in trials])))
+    if any(trial.runs for trial in trials):
+        cells.append((VALUE_STD, formats.metrics([trial.value_std for trial in trials])))
     cells.append(("epoch", [_epochs(trial) for trial in trials]))
-    cells.append(("time", formats.seconds_column([trial.seconds or None for trial in trials])))
-    of = [trial.continues for trial in trials]
+    cells.append(
+        ("time", formats.seconds_column([trial.train_seconds or None for trial in trials]))
+    )
+    of = [trial.continued_from for trial in trials]
     if any(number is not None for number in of):
-        cells.append((CONTINUES, ["" if number is None else str(number) for number in of]))
+        cells.append((CONTINUED_FROM, ["" if number is None else str(number) for number in of]))
     hparams = [trial.hparams for trial in trials]
     if names is not None:
         named = hparam_columns(trials, objectives)

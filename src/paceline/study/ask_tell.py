@@ -210,7 +210,7 @@ class TrialUpdates:
 
     def learn_program(self, number: int, program: str) -> None:
         """Note the program of a trial, which tells which hyperparameters are structural."""
-        self._trials.by_number(number).program = program
+        self._trials.by_number(number).program_id = program
         self._proposer.families.learn_program(number, program)
 
     def report(
@@ -390,7 +390,7 @@ class TrialUpdates:
             if self._peers.shared:
                 return  # another worker trains it, or ``StudyPeers.sync`` takes it over
             self._left_running.append(trial.number)
-            if trial.continues is None:
+            if trial.continued_from is None:
                 self._proposer.enqueued.enqueue(trial.hparams, users=False)
         elif trial.error != INTERRUPTED:
             self._asker.count_trial(trial)

@@ -29,7 +29,7 @@ from paceline.study.trials.trial import INTERRUPTED, Trial, TrialState
 # The attribute of an Optuna study that holds what only Paceline knows of it.
 META = "paceline"
 # Version of what it holds.
-FORMAT = 2
+FORMAT = 3
 #: Where Optuna's ``enqueue_trial`` keeps the values of a trial that waits, in all its releases
 #: since 2.0: there is no public name for it, and ``Study.ask`` would choose all other values.
 FIXED = "fixed_params"
@@ -277,7 +277,7 @@ def rolled_back(
             trial.intermediate_values = {e: v for e, v in values if e <= was["epochs"]}
             kept = ("hparams", "seed", "draw", "enqueued")
             attrs = {key: trial.user_attrs.get(key) for key in kept}
-            attrs["program"] = was["program"]
+            attrs["program_id"] = was["program_id"]
             if stored.user_attrs.get("error") == INTERRUPTED:
                 return None  # it has been tried again since
             if not isinstance(attrs["hparams"], dict) or attrs["hparams"] != was["hparams"]:

@@ -64,7 +64,7 @@ class Draft:
     chosen: dict[str, tuple[Parameter, Any]] = field(default_factory=dict)
     draw: int | None = None  # the number of its draw, in random search only
     failed: bool = False  # whether the build raised
-    continues: int | None = None  # the number of the trial that it continues
+    continued_from: int | None = None  # the number of the trial that it continues
     continued_at: int | None = None  # the epoch after which it does so as a copy
     hp: HyperParameters | None = None  # what a ``Searcher`` has suggested
     waited: bool = False  # whether another program has added the trial, so that the storage has it
@@ -173,7 +173,7 @@ class Proposer:
         """Return a draft that continues a trial; see ``TrialAsker.propose_continuation``."""
         self._foretold.pop(self._next, None)
         draft = self.ask(0, values)
-        draft.seed, draft.continues = seed, number
+        draft.seed, draft.continued_from = seed, number
         return draft, *self._run(draft, run)
 
     def _propose(

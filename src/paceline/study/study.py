@@ -204,7 +204,7 @@ class Study:
             draft.number,
             hparams=hp.hparams,
             seed=draft.seed,
-            continues=draft.continues,
+            continued_from=draft.continued_from,
             continued_at=draft.continued_at,
             rejected=draft.rejected,
             enqueued=draft.enqueued or draft.waited,
@@ -246,13 +246,13 @@ class Study:
             self._describe(self.metadata.meta)
         return trial.number
 
-    def learn_from(self, names: Sequence[str], directory: Path, storage: Any) -> None:
+    def warm_start_from(self, names: Sequence[str], directory: Path, storage: Any) -> None:
         """Learn from earlier studies, which are read and never written.
 
         A study that has begun goes on with what it learnt at its beginning, so that it decides the
         same whatever became of the earlier studies. Call it after the space of the first build is
-        known, and before the first trial. ``names`` have passed ``learnt.check_learn_from``; errors
-        are those of ``learnt.read_learnt``.
+        known, and before the first trial. ``names`` have passed ``learnt.check_warm_start_from``;
+        errors are those of ``learnt.read_learnt``.
         """
         told, stored = self.proposer.sampled.told, self.metadata
         if not stored.learnt and (not names or told is None):
@@ -266,8 +266,8 @@ class Study:
             stored.learnt = [each.to_json() for each in learnt]
         elif names_others(names, directory, learnt):
             self.proposer.note(
-                f"learn_from: study {self.name!r} has begun and goes on with what it learnt then "
-                f"({', '.join(each.study for each in learnt) or 'nothing'})"
+                f"warm_start_from: study {self.name!r} has begun and goes on with what it learnt "
+                f"then ({', '.join(each.study for each in learnt) or 'nothing'})"
             )
         self._learnt = learnt
         if told is not None:

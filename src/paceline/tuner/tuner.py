@@ -22,7 +22,7 @@ from paceline.report.summary import search_summary, steps_in_python
 from paceline.study.metadata import check_name
 from paceline.study.objectives import Objective
 from paceline.study.pruners.pruners import check_pruner
-from paceline.study.samplers.learnt import check_learn_from
+from paceline.study.samplers.learnt import check_warm_start_from
 from paceline.study.samplers.samplers import strategy_of
 from paceline.study.sharing.worker import WORKERS, Worker
 from paceline.study.storage.folder import aside_of, at_home, study_lock
@@ -42,8 +42,8 @@ from paceline.tuner.search.running_trials import IN_A_ROW
 from paceline.tuner.search.timeouts import run_with_timeout
 from paceline.tuner.trackers.choice import make_trackers
 
-PLANS = ("auto", "stacked", "mapped", "sequential")
-WIDTHS = ("auto", "apart", "together")
+PLANS = ("auto", "vectorized", "looped", "sequential")
+SHARE_WIDTHS = ("auto", True, False)
 
 _NAN_EPOCHS = "validation_freq: the history has NaN in epochs without validation; Keras' has none"
 
@@ -64,20 +64,20 @@ class Tuner(StudyResults):
             number of trials), or an Optuna sampler; or a ``Searcher``, which decides instead of a
             sampler and keeps the models.
         pruner: None; "median", "percentile[:P]", "hyperband", "threshold:VALUE",
-            "patience[:EPOCHS]", "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]]", "pbt[:EVERY[:SHARE]]", with
-            repeats or folds "wilcoxon[:P]"; a ``paceline.ASHA`` or ``PBT``, or one of
-            ``optuna.pruners``.
+            "patience[:EPOCHS]", "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]]",
+            "pbt[:EPOCHS[:FRACTION]]", with repeats or folds "wilcoxon[:P]"; a ``paceline.ASHA`` or
+            ``PBT``, or one of ``optuna.pruners``.
         seed: Decides every trial's hyperparameters, weights and order of examples.
-        executor: "auto": packs, and Keras' ``fit`` for what cannot be packed; "local": an error
+        executor: "auto": packs, and Keras' ``fit`` for what cannot be packed; "packed": an error
             where no trial could be packed; "fit": Keras' ``fit`` for all; "ray", or an object of
             ``paceline.Ray``: packs on the machines of a Ray cluster.
-        slots: Trials that train at once, or "auto".
+        parallel_trials: Trials that train at once, or "auto".
         direction: "maximize" or "minimize" where it cannot be inferred from the objective.
-        plan: "auto", "stacked" (one program, all slots at once), "mapped" (one program, a loop over
-            slots) or "sequential" (one program for trial after trial).
-        widths: "together": trials whose layers differ in width train in one program, at the largest
+        plan: "auto", "vectorized" (one program, all slots at once), "looped" (one program, a loop
+            over slots) or "sequential" (one program for trial after trial).
+        share_widths: True: trials whose layers differ in width train in one program, at the largest
             widths of the space, where it is proved that each trial's results come out as alone;
-            "apart": each width has a program of its own; "auto": whichever takes less time.
+            False: each width has a program of its own; "auto": whichever takes less time.
         constraints: What a built model must satisfy to be trained: a bound on "params" or
             "trainable_params", as ``{"params": ("<=", 200_000)}``; a function of (model, hparams)
             that returns True, or a number of 0 or below, where the model is allowed; or several of
@@ -89,21 +89,22 @@ class Tuner(StudyResults):
             it is.
         directory: Where study folders go.
         keep_best: How many of the best models are saved.
-        learn_from: Earlier studies that "tpe" and "cmaes" learn from, one or a list: names, paths
-            of their folders, or storage URLs (``sqlite:///a.db#NAME``). They are only read, and
-            their trials do not count here. Fixed at a study's first search.
-        track: "mlflow", "wandb", "tensorboard", an object with the methods begin, log_trial and
+        warm_start_from: Earlier studies that "tpe" and "cmaes" learn from, one or a list: names,
+            paths of their folders, or storage URLs (``sqlite:///a.db#NAME``). They are only read,
+            and their trials do not count here. Fixed at a study's first search.
+        trackers: "mlflow", "wandb", "tensorboard", an object with the methods begin, log_trial and
             end, or a list of these: told of each trial that ends, while trials stay in packs.
             "mlflow+model" and "wandb+model" also store the best model.
-        fresh: The first search begins the study anew. What is there of it is put aside, and removed
-            once the new study has a trial that is complete or pruned; it comes back where none is.
-        progress: Called with a ``Progress`` a few times a second. When it returns False, the search
-            stops at once, without an error; the next search goes on from the last checkpoint.
-        notes: Called with sentences worth telling the user. Without ``progress`` and ``notes``, a
-            search shows itself: a panel on stderr in a terminal, a table in a notebook, a line
-            every 30 seconds elsewhere.
-        origin: Where the study comes from, for ``paceline resume``.
-        when_stuck: Called in a thread of its own when a ``build`` or ``fit`` neither comes back
+        overwrite: The first search begins the study anew. What is there of it is put aside, and
+            removed once the new study has a trial that is complete or pruned; it comes back where
+            none is.
+        on_progress: Called with a ``Progress`` a few times a second. When it returns False, the
+            search stops at once, without an error; the next search goes on from the last
+            checkpoint.
+        on_note: Called with sentences worth telling the user. Without ``on_progress`` and
+            ``on_note``, a search shows itself: a panel on stderr in a terminal, a table in a
+            notebook, a line every 30 seconds elsewhere.
+        on_hang: Called in a thread of its own when a ``build`` or ``fit`` neither comes back
             within ``trial_timeout`` nor can be interrupted, with what happened, and whether
             another process can go on without that trial. The function may end the process. None:
             a note says that the process must be ended.
@@ -123,34 +124,34 @@ class Tuner(StudyResults):
         pruner: Any = None,
         seed: int = 0,
         executor: Any = "auto",
-        slots: int | str = "auto",
+        parallel_trials: int | str = "auto",
         direction: str | None = None,
         *,
         plan: str = "auto",
-        widths: str = "auto",
+        share_widths: bool | str = "auto",
         constraints: Any = None,
         mesh: Any = "auto",
         precision: str | None = None,
         directory: str | Path = "runs",
         keep_best: int = 1,
-        learn_from: Any = None,
-        track: Any = None,
-        fresh: bool = False,
-        progress: Callable[[Progress], object] | None = None,
-        notes: Callable[[str], None] | None = None,
-        origin: Mapping[str, Any] | None = None,
-        when_stuck: Callable[[str, bool], None] | None = None,
+        warm_start_from: Any = None,
+        trackers: Any = None,
+        overwrite: bool = False,
+        on_progress: Callable[[Progress], object] | None = None,
+        on_note: Callable[[str], None] | None = None,
+        _origin: Mapping[str, Any] | None = None,  # for ``paceline resume``
+        on_hang: Callable[[str, bool], None] | None = None,
     ) -> None:
         builder = ModelBuilder(build)
         executor, cluster = executor_of(executor, mesh, sampler)
         one_of("plan", plan, PLANS)
-        one_of("widths", widths, WIDTHS)
-        if fresh and storage is not None:
+        one_of("share_widths", share_widths, SHARE_WIDTHS)
+        if overwrite and storage is not None:
             raise UsageError(
-                "fresh: True works with the journal in the study's folder, and storage was given; "
-                "give another study name, or remove the study with `paceline rm`."
+                "overwrite: True works with the journal in the study's folder, and storage was "
+                "given; give another study name, or remove the study with `paceline delete`."
             )
-        self._fresh, self._strategy = fresh, strategy_of(sampler)
+        self._overwrite, self._strategy = overwrite, strategy_of(sampler)
         self._name_note: str | None = None
         home = Path(directory).absolute()  # a user's function may change the working directory
         if study is None:
@@ -160,33 +161,35 @@ class Tuner(StudyResults):
             study=study,
             storage=at_home(storage),
             sampler=sampler,
-            learn_from=check_learn_from(learn_from, sampler),
+            warm_start_from=check_warm_start_from(warm_start_from, sampler),
             pruner=check_pruner(pruner),
             seed=whole_number(seed, "seed", least=0, most=2**32 - 1),
             executor=executor,
             cluster=cluster,
-            slots=slots if slots == "auto" else whole_number(slots, "slots"),
+            parallel_trials=parallel_trials
+            if parallel_trials == "auto"
+            else whole_number(parallel_trials, "parallel_trials"),
             plan=plan,
-            widths=widths,
+            share_widths=share_widths,
             constraints=checked(constraints, self._strategy),
             mesh=check_mesh(mesh),
             precision=check_precision(precision),
             directory=home,
             folder=home / str(study),  # its name is checked when it is used
             keep_best=whole_number(keep_best, "keep_best"),
-            track=make_trackers(track),
-            origin=dict(origin) if origin else None,
+            trackers=make_trackers(trackers),
+            origin=dict(_origin) if _origin else None,
         )
         check_use(config.mesh, plan, executor)
         if isinstance(objective, list | tuple):
             objective = several.check_tuner(objective, config)
         super().__init__(config)
         self._objective_given, self._direction = objective, direction
-        self._progress = progress
-        self._notes_given = notes
-        self._when_stuck = when_stuck
-        if notes is not None:
-            self._notes = notes
+        self._progress = on_progress
+        self._notes_given = on_note
+        self._when_stuck = on_hang
+        if on_note is not None:
+            self._notes = on_note
 
     def search(
         self,
@@ -200,10 +203,10 @@ class Tuner(StudyResults):
         n_trials: int | str | None = None,
         timeout: float | None = None,
         trial_timeout: float | None = None,
-        target: float | None = None,
-        stop_after: int | None = None,
-        max_epochs_total: int | None = None,
-        start_with_default: bool = False,
+        target_value: float | None = None,
+        patience_trials: int | None = None,
+        max_total_epochs: int | None = None,
+        enqueue_defaults: bool = False,
         continue_best: int | None = None,
         repeats: int = 1,
         folds: int | None = None,
@@ -243,11 +246,11 @@ class Tuner(StudyResults):
                 trial that takes longer fails. A compiled step cannot be stopped: where one does
                 not come back, the search ends with an error, and goes on without that trial in
                 another process.
-            target: End the search as soon as a trial's objective is as good as this. Like
+            target_value: End the search as soon as a trial's objective is as good as this. Like
                 ``timeout``, this and the next two leave trials under way to the next search.
-            stop_after: End it when so many trials in a row have ended without a better value.
-            max_epochs_total: Begin no trial whose epochs would exceed this total of all trials.
-            start_with_default: First try the defaults, in a new study.
+            patience_trials: End it when so many trials in a row have ended without a better value.
+            max_total_epochs: Begin no trial whose epochs would exceed this total of all trials.
+            enqueue_defaults: First try the defaults, in a new study.
             continue_best: First has so many of the best trials go on to ``epochs``, each as a
                 trial of its own that continues it: the same hparams, seed and history, then more
                 epochs. They do not count for ``n_trials``, which may be left out then. Of
@@ -279,7 +282,7 @@ class Tuner(StudyResults):
             ObjectiveError, SpaceError, SamplerError: Objective, space or sampler cannot work.
             StudyError, StorageError: The study cannot go on, or its storage cannot be used.
             ConstraintError: A constraint failed at first; or, later, 100 rejections in a row.
-            StuckError: A compiled step did not come back; search again in another process.
+            TrialHangError: A compiled step did not come back; search again in another process.
             KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the next search continues open trials.
         """
         given = dict(locals())  # before anything else has a name
@@ -418,7 +421,7 @@ class Tuner(StudyResults):
 
     @contextmanager
     def _view(self, arguments: SearchArguments, verbose: int | str) -> Iterator[None]:
-        """Shows the search and its end, unless the user gave ``progress`` or ``notes``."""
+        """Shows the search and its end, unless the user gave ``on_progress`` or ``on_note``."""
         before = self._summary
         try:
             if self._progress is not None or self._notes_given is not None:
@@ -446,14 +449,14 @@ class Tuner(StudyResults):
     def _put_aside(self, stack: ExitStack) -> None:
         """Begins the study anew where that was asked for, or ends what an earlier search began."""
         config = self._config
-        fresh, self._fresh = self._fresh, False
-        if config.storage is None and (fresh or aside_of(config.folder).exists()):
+        overwrite, self._overwrite = self._overwrite, False
+        if config.storage is None and (overwrite or aside_of(config.folder).exists()):
             from paceline.study.storage.removal import begun_anew  # seldom needed
 
             if self._study is not None:
                 self._study.close()
                 self._study = None
-            stack.enter_context(begun_anew(self.name, config.directory, fresh=fresh))
+            stack.enter_context(begun_anew(self.name, config.directory, overwrite=overwrite))
 
     def _join(self, stack: ExitStack) -> tuple[Worker | None, Path]:
         """Joins the workers of the study until the stack ends; returns the worker and its folder.

@@ -213,7 +213,7 @@ def test_only_one_function_runs_at_a_time():
         most.append(len(running))
         running.pop()
 
-    run([function] * 6, interleave=True)
+    run([function] * 6, concurrent=True)
     assert len(most) == 12
     assert max(most) == 1
 
@@ -310,7 +310,7 @@ def test_a_closed_run_unwinds_what_is_under_way():
         finally:
             left.append(i)
 
-    with Engine(interleave=True) as engine:
+    with Engine(concurrent=True) as engine:
         outcomes = engine.run([Call(i, partial(function, i), i) for i in range(4)])
         assert next(outcomes).number == 0
         outcomes.close()

@@ -103,7 +103,7 @@ def test_programs_are_looked_for_before_the_first_is_compiled(monkeypatch):
         begun.append(i)
         network(units=8 + i // 2).fit(X, Y, epochs=1, verbose=0)
 
-    with Engine(slots=2, interleave=True) as engine:  # two functions fill the slots
+    with Engine(slots=2, concurrent=True) as engine:  # two functions fill the slots
         assert len(list(engine.run([Call(i, partial(function, i), i) for i in range(4)]))) == 4
     assert compiled == [4, 4]
 

@@ -53,7 +53,7 @@ def test_what_is_shared_comes_out_as_one_after_the_other(name):
     note = notes[0]
     assert note.startswith("functions run one at a time, in order: ")
     assert note.endswith(
-        "Give each its own; or pass interleave=True to train them together all the same"
+        "Give each its own; or pass concurrent=True to train them together all the same"
     )
     for got, want in zip(found, one_after_the_other(MAKERS[name]), strict=True):
         assert_same(got, want)
@@ -273,7 +273,7 @@ def test_fits_that_wait_for_each_other_go_on_and_it_is_said():
         calls = [Call(i, partial(function, get[name]), i) for i, name in enumerate(get)]
         assert [outcome.error for outcome in engine.run(calls)] == [None, None]
     assert "run one at a time" in notes[0]
-    assert notes[1].endswith("and its result may differ: pass interleave=False")
+    assert notes[1].endswith("and its result may differ: pass concurrent=False")
 
 
 def test_the_clock_is_spoken_of():
@@ -315,13 +315,13 @@ def order_of(**engine):
 
 
 def test_one_after_the_other_on_request():
-    log, notes = order_of(interleave=False)
+    log, notes = order_of(concurrent=False)
     assert log == [f"{i} {what}" for i in range(N) for what in ("begins", "ends")]
     assert notes == []
 
 
 def test_together_on_request():
-    log, notes = order_of(interleave=True)
+    log, notes = order_of(concurrent=True)
     assert log[:N] == [f"{i} begins" for i in range(N)]
     assert notes == []
 
@@ -333,12 +333,12 @@ def test_an_outcome_is_handled_before_the_next_function_begins():
         log.append(i)
         fit(network(i), epochs=1)
 
-    with Engine(interleave=False) as engine:
+    with Engine(concurrent=False) as engine:
         for outcome in engine.run(Call(i, partial(function, i), i) for i in range(N)):
             log.append(f"{outcome.number} handled")
     assert log == [0, "0 handled", 1, "1 handled", 2, "2 handled"]
 
 
 def test_the_switch_is_checked():
-    with pytest.raises(UsageError, match="interleave: 'no' is not True, False or None; False runs"):
-        Engine(interleave="no")
+    with pytest.raises(UsageError, match="concurrent: 'no' is not True, False or None; False runs"):
+        Engine(concurrent="no")

@@ -47,7 +47,7 @@ def fitted(units: int, rate: float = 0.01, epochs: int = 2, layers: Any = ()) ->
 
 def run(functions: list[Callable[[], Any]], **arguments: Any) -> tuple[list[Any], int]:
     """What each function returned, and the number of programs."""
-    with Engine(interleave=True, **arguments) as engine:
+    with Engine(concurrent=True, **arguments) as engine:
         calls = [Call(i, function, i) for i, function in enumerate(functions)]
         outcomes = {outcome.number: outcome for outcome in engine.run(calls)}
         count = engine.program_counts()["distinct"]

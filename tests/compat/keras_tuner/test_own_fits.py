@@ -401,9 +401,9 @@ def test_a_scikit_learn_model_is_not_unpickled(tmp_path):
 
 def test_interleave_of_scikit_learn_models_is_checked(tmp_path):
     oracle = ours.oracles.RandomSearchOracle(ours.Objective("score", "max"), max_trials=1)
-    ours.SklearnTuner(oracle, spaces.small, directory=tmp_path, interleave=False)
-    with pytest.raises(paceline.UsageError, match="interleave: 'no' is not True, False or None"):
-        ours.SklearnTuner(oracle, spaces.small, directory=tmp_path, interleave="no")
+    ours.SklearnTuner(oracle, spaces.small, directory=tmp_path, concurrent=False)
+    with pytest.raises(paceline.UsageError, match="concurrent: 'no' is not True, False or None"):
+        ours.SklearnTuner(oracle, spaces.small, directory=tmp_path, concurrent="no")
 
 
 @pytest.mark.parametrize("hypermodel", [3, "build"])
@@ -667,18 +667,18 @@ class Sharing:
         return {"val_loss": history["val_loss"][-1], "rate": self.rate}
 
 
-@pytest.mark.parametrize("interleave", [{}, {"interleave": False}])
-def test_what_a_hypermodel_writes_is_of_its_trial(interleave, tmp_path, capsys):
+@pytest.mark.parametrize("concurrent", [{}, {"concurrent": False}])
+def test_what_a_hypermodel_writes_is_of_its_trial(concurrent, tmp_path, capsys):
     class Own(Sharing, ours.HyperModel):
         pass
 
-    tuner = ours.GridSearch(Own(), "val_loss", directory=tmp_path, seed=1, **interleave)
+    tuner = ours.GridSearch(Own(), "val_loss", directory=tmp_path, seed=1, **concurrent)
     tuner.search(**{**DATA, "verbose": 1})
     trials = tuner.oracle.trials.values()
     rates = [trial.metrics.get_last_value("rate") for trial in trials]
     assert rates == [trial.hyperparameters["lr"] for trial in trials] == [0.01, 0.1, 0.3]
     said = "trials run one at a time, in order: Sharing.build() changes 'self.rate'"
-    assert (said in capsys.readouterr().err) == (not interleave)
+    assert (said in capsys.readouterr().err) == (not concurrent)
 
 
 def test_a_hypermodel_of_its_own_fit_trains_together(tmp_path, capsys):

@@ -35,7 +35,7 @@ params = {"first_neuron": [3, 4], "dropout": [0.1], "lr": [0.01 * i for i in ran
 scan = talos.Scan(
     X, Y, {**params, "epochs": [int(os.environ.get("EPOCHS", 3))]}, model, "test", seed=1,
     experiment_dir="run", resume=len(sys.argv) > 1, disable_progress_bar=True,
-    interleave=os.environ.get("INTERLEAVE") == "yes",
+    concurrent=os.environ.get("INTERLEAVE") == "yes",
 )
 scan.data.to_json("scan.json")
 assert scan.status == "complete"
@@ -66,11 +66,11 @@ def assert_alike(one: Path, other: Path) -> None:
         assert found[name] == pytest.approx(want[name], abs=1e-4), name
 
 
-@pytest.mark.parametrize("interleave", ["yes", "no"])
+@pytest.mark.parametrize("concurrent", ["yes", "no"])
 def test_a_scan_that_is_killed_twice_has_the_rows_of_one_that_never_was(
-    tmp_path, child_environment, interleave
+    tmp_path, child_environment, concurrent
 ):
-    more = {"INTERLEAVE": interleave}
+    more = {"INTERLEAVE": concurrent}
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert start(whole, child_environment, **more).wait() == 0
     assert start(killed, child_environment, KILL="4", **more).wait() == -signal.SIGKILL

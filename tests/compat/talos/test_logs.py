@@ -37,7 +37,7 @@ def test_a_log_becomes_a_study():
     assert (study.name, study.trials.direction) == ("scan", "maximize")
     first, second, third = study.trials
     assert first.hparams == {"lr": 0.1, "units": 8, "activation": "relu", "opt": "nan"}
-    assert (first.value, first.seconds, first.state) == (0.75, 3.5, "complete")
+    assert (first.value, first.train_seconds, first.state) == (0.75, 3.5, "complete")
     assert (first.epochs, first.history["val_loss"][-1]) == (10, 0.6)
     assert second.hparams["units"] == 16
     assert (third.state, third.error) == ("failed", "val_acc is nan")

@@ -220,9 +220,9 @@ def checkpointing(x_train, y_train, x_val, y_val, params):
     return history, model
 
 
-@pytest.mark.parametrize("interleave", [None, False])
-def test_permutations_that_share_a_file_have_their_own_weights(interleave, capsys):
-    found = scan({"lr": [0.001, 0.1]}, checkpointing, seed=5, interleave=interleave)
+@pytest.mark.parametrize("concurrent", [None, False])
+def test_permutations_that_share_a_file_have_their_own_weights(concurrent, capsys):
+    found = scan({"lr": [0.001, 0.1]}, checkpointing, seed=5, concurrent=concurrent)
     parts = split(X, Y, 0.3, seed=5)
     for row, lr in enumerate([0.001, 0.1]):
         keras.utils.set_random_seed(5 + row)
@@ -230,7 +230,7 @@ def test_permutations_that_share_a_file_have_their_own_weights(interleave, capsy
         for got, want in zip(found.saved_weights[row], model.get_weights(), strict=True):
             np.testing.assert_allclose(got, want, 1e-4, 1e-5)
     said = "talos: permutations run one at a time, in order: ModelCheckpoint writes to '"
-    assert (said in capsys.readouterr().err) == (interleave is None)
+    assert (said in capsys.readouterr().err) == (concurrent is None)
 
 
 def test_a_param_space_is_taken():

@@ -22,7 +22,7 @@ from paceline.executor.remote.host import Host, HostOptions
 from paceline.executor.testing import Data, PackExecutorContract, make_job
 from paceline.program.numbers import number_settings, set_numbers
 
-OPTIONS = PackOptions(2, "stacked")
+OPTIONS = PackOptions(2, "vectorized")
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,8 @@ class FakeHost:
         if order.want_states:
             answer.states.update({n: self.state(n) for n in self.slots if self.slots[n][1]})
         look = HostState(
-            {"compiled": 1, "from_cache": 0}, 0.0, (1, 1), [("p", "stacked", [*self.slots])], {},
-            {"stacked"}, SLOTS,
+            {"compiled": 1, "from_cache": 0}, 0.0, (1, 1), [("p", "vectorized", [*self.slots])], {},
+            {"vectorized"}, SLOTS,
         )  # fmt: skip
         return RoundAnswer(answer.reports, answer.failed, answer.taken, answer.states, host=look)
 
@@ -90,7 +90,7 @@ class FakeHost:
             logs = {"loss": now}
             answer.reports.append(
                 EpochReport(
-                    number, epoch + 1, logs, 0.0, "p", "stacked", lambda: ([], []), last=last
+                    number, epoch + 1, logs, 0.0, "p", "vectorized", lambda: ([], []), last=last
                 )
             )
             self.slots[number] = spec, epoch + 1, now

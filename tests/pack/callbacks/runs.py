@@ -49,7 +49,7 @@ class Runs:
 def packed(make: Make, build: Any = toys.dense, *, slots: int = 2, **executor: Any) -> Runs:
     """Trains a trial for each of ``HPARAMS`` in packs, without a study."""
     data = SearchData(prepare(X, Y), prepare(XV, YV), shuffle=False)
-    local = LocalExecutor(data, PackOptions(slots=slots, **{"plan": "stacked"} | executor))
+    local = LocalExecutor(data, PackOptions(slots=slots, **{"plan": "vectorized"} | executor))
     runs, builder = Runs(), ModelBuilder(build)
 
     def callbacks(number: int, model: Any) -> list[Any]:

@@ -166,9 +166,9 @@ def test_a_callback_does_what_it_does_in_fit(name: str) -> None:
 @pytest.mark.parametrize(
     ("build", "plan"),
     [
-        (ema, "mapped"),
+        (ema, "looped"),
         (ema, "sequential"),
-        (recurrent, "stacked"),
+        (recurrent, "vectorized"),
     ],
 )
 def test_whatever_the_model_and_the_plan(build: Any, plan: str) -> None:

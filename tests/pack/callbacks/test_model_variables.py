@@ -58,7 +58,7 @@ def model(hp: Any, beta: Any, rate: float = 0.0) -> keras.Model:
 
 def search(build: Any, callbacks: Any, **options: Any) -> tuple[paceline.Tuner, list[str]]:
     notes: list[str] = []
-    tuner = paceline.Tuner(build, "loss", "s", notes=notes.append, slots=2)
+    tuner = paceline.Tuner(build, "loss", "s", on_note=notes.append, parallel_trials=2)
     tuner.search(X, Y, **CALL, n_trials=2, callbacks=callbacks, **options)
     for number in range(2):
         losses = np.array(tuner.history(number)["loss"])
@@ -74,7 +74,7 @@ def test_a_variable_made_beside_build_is_annealed_in_packs(
 ) -> None:
     beta = variable()
     tuner, _ = search(lambda hp: model(hp, beta), given(beta))
-    assert tuner.results()["plan"].tolist() == ["stacked"] * 2
+    assert tuner.results()["plan"].tolist() == ["vectorized"] * 2
     assert float(beta) == 0.0, "the user's variable is as it was"
 
 

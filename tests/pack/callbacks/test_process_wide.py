@@ -92,7 +92,7 @@ def tracker(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 def search(callbacks: Any, **options: Any) -> tuple[paceline.Tuner, list[str]]:
     notes: list[str] = []
     tuner = paceline.Tuner(
-        toys.dense, study="s", sampler="random", notes=notes.append, slots=3, **options
+        toys.dense, study="s", sampler="random", on_note=notes.append, parallel_trials=3, **options
     )
     tuner.search(X, Y, callbacks=callbacks, **CALL)
     assert tuner.results()["state"].tolist() == ["complete"] * 3
@@ -163,7 +163,7 @@ def test_a_function_of_hp_may_bind_what_is_its_own():
         return [keras.callbacks.EarlyStopping("loss", patience=1 + n_made)]
 
     tuner, notes = search(callbacks)
-    assert set(tuner.results()["plan"]) == {"stacked"}
+    assert set(tuner.results()["plan"]) == {"vectorized"}
     assert not notes
 
 
@@ -187,7 +187,7 @@ def test_a_function_of_hp_may_bind_what_is_its_own():
 )
 def test_what_is_changed_in_turns_is_told(callback, said):
     tuner, notes = search([callback])
-    assert set(tuner.results()["plan"]) == {"stacked"}
+    assert set(tuner.results()["plan"]) == {"vectorized"}
     (note,) = notes
     assert said in note and "executor='fit' trains one after another" in note
     assert not search([callback], executor="fit", directory="other")[1]
@@ -205,5 +205,5 @@ def test_a_file_that_all_write_is_told():
 
 def test_what_is_its_own_is_not_spoken_of():
     tuner, notes = search([Own(), keras.callbacks.EarlyStopping("loss", patience=2)])
-    assert set(tuner.results()["plan"]) == {"stacked"}
+    assert set(tuner.results()["plan"]) == {"vectorized"}
     assert not notes

@@ -57,7 +57,11 @@ class StopsAt(callbacks.Callback):
 def test_a_trial_that_is_stopped_early_is_complete_and_its_slot_goes_on(make) -> None:
     tuner = make()
     tuner.search(X, Y, **CALL, callbacks=StopsAt(2))
-    assert columns(tuner, "state", "epochs", "plan") == [["complete"] * 4, [2] * 4, ["stacked"] * 4]
+    assert columns(tuner, "state", "epochs", "plan") == [
+        ["complete"] * 4,
+        [2] * 4,
+        ["vectorized"] * 4,
+    ]
     assert tuner.history(3)["rate"] == [pytest.approx(tuner.trial(3).hparams["lr"])] * 2
     assert tuner.summary()["slots_busy"] == 1.0
     value = tuner.best_model().evaluate(XV, YV, verbose=0, return_dict=True)["accuracy"]
@@ -70,7 +74,7 @@ HOOKS = ["train_begin", "epoch_begin", "epoch_end", "train_end"]
 @pytest.mark.parametrize(
     ("hook", "executor"),
     [
-        *slow_where([(hook, "local") for hook in HOOKS], lambda case: case[0] != "epoch_end"),
+        *slow_where([(hook, "packed") for hook in HOOKS], lambda case: case[0] != "epoch_end"),
         *slow_where([(hook, "fit") for hook in HOOKS], lambda case: case[0] != "epoch_end"),
     ],
 )
@@ -141,7 +145,7 @@ def test_a_pruned_trial_ends_its_callbacks_and_a_paused_one_keeps_them(make) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", ["local", "fit"])
+@pytest.mark.parametrize("executor", ["packed", "fit"])
 def test_members_have_their_own_and_one_that_stops_counts_with_its_last_epoch(
     make, executor
 ) -> None:
@@ -159,7 +163,7 @@ def test_members_have_their_own_and_one_that_stops_counts_with_its_last_epoch(
             if epoch + 1 == 2 + 2 * self.member:
                 self.model.stop_training = True
 
-    tuner = make(objective="max:mine", slots=3, executor=executor)
+    tuner = make(objective="max:mine", parallel_trials=3, executor=executor)
     tuner.search(X, Y, **(CALL | {"n_trials": 2}), repeats=3, callbacks=Stops())
     assert columns(tuner, "state", "epochs") == [["complete"] * 2, [6] * 2]
     first, second, third = [0, 1, 1, 1, 1, 1], [10, 11, 12, 13, 13, 13], [20, 21, 22, 23, 24, 25]
@@ -328,7 +332,7 @@ def test_trials_whose_callbacks_act_on_batches_go_to_fit_and_it_is_said(make, no
 
     tuner = make(sampler="grid", build=lambda hp: toys.softmax())
     tuner.search(X, Y, **(CALL | {"n_trials": None, "epochs": 2}), callbacks=made)
-    assert columns(tuner, "batches", "plan") == [[False, True], ["stacked", "fit"]]
+    assert columns(tuner, "batches", "plan") == [[False, True], ["vectorized", "fit"]]
     assert any("in Keras' own fit, one at a time: callbacks: OnBatches" in note for note in notes)
 
 
@@ -354,7 +358,9 @@ def test_who_stops_before_an_epoch_without_showing_it_fails(make) -> None:
         tuner.search(X, Y, **CALL, callbacks=Hidden())
     tuner = make(build=lambda hp: toys.softmax(), study="t")
     tuner.search(X, Y, **(CALL | {"batch_size": len(X), "n_trials": 1}), callbacks=Hidden())
-    assert columns(tuner, "epochs", "plan") == [[1], ["stacked"]], "one batch is all of the epoch"
+    assert columns(tuner, "epochs", "plan") == [[1], ["vectorized"]], (
+        "one batch is all of the epoch"
+    )
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -368,7 +374,7 @@ def test_every_trial_writes_files_of_its_own(make, notes, tmp_path) -> None:
         callbacks.CSVLogger("csv/{trial}.csv"),
         callbacks.BackupAndRestore("backup"),
     ]
-    for executor in ("local", "fit"):
+    for executor in ("packed", "fit"):
         tuner = make(study=executor, executor=executor)
         tuner.search(X, Y, **(CALL | {"n_trials": 2, "epochs": 2}), callbacks=given)
         for number in range(2):
@@ -379,7 +385,7 @@ def test_every_trial_writes_files_of_its_own(make, notes, tmp_path) -> None:
             assert Path("csv", f"{number}.csv").is_file()
     assert not Path("backup").exists()
     assert sum("BackupAndRestore is left out: Paceline keeps" in note for note in notes) == 2
-    said = [note for note in notes if "log.csv is runs/local/trials/0/log.csv for trial 0" in note]
+    said = [note for note in notes if "log.csv is runs/packed/trials/0/log.csv for trial 0" in note]
     assert len(said) == 1
 
 
@@ -452,7 +458,7 @@ def test_tensorboard_writes_what_it_writes_in_fit(make, monkeypatch) -> None:
     # Keras looks once whether there is TensorFlow: it must not find the stand-in, for good.
     keras.utils.set_random_seed(0)
     found = []
-    for executor in ("local", "fit"):
+    for executor in ("packed", "fit"):
         summary = Summary()
         package = types.ModuleType("tensorflow")
         package.__spec__ = None
@@ -573,13 +579,13 @@ def test_numbers_that_callbacks_draw_are_each_trials_own(make, stopped) -> None:
     call = CALL | {"epochs": 4, "n_trials": 3, "callbacks": Draws()}
     rates = []
     for slots in (3, 1):
-        tuner = make(study=f"s{slots}", slots=slots)
+        tuner = make(study=f"s{slots}", parallel_trials=slots)
         tuner.search(X, Y, **call)
         rates.append([tuner.history(number)["rate"] for number in range(3)])
     assert rates[0] == rates[1]
     assert len({tuple(each) for each in rates[0]}) == 3
-    stopped(make(slots=3), 3, **call)
-    tuner = make(slots=3)
+    stopped(make(parallel_trials=3), 3, **call)
+    tuner = make(parallel_trials=3)
     tuner.search(X, Y, **call)
     assert [tuner.history(number)["rate"] for number in range(3)] == rates[0]
 
@@ -617,7 +623,7 @@ def interrupted(make):
     """Stops a search of one trial, which writes files, after the second of four epochs."""
 
     def run(executor: str) -> dict[str, Any]:
-        arguments = {"executor": executor, "slots": 1}
+        arguments = {"executor": executor, "parallel_trials": 1}
         Interrupted.epoch = 1
         with pytest.raises(KeyboardInterrupt, match="^$"):
             make(**arguments).search(X, Y, **SHORT, callbacks=writing())
@@ -633,7 +639,7 @@ SHORT = CALL | {"n_trials": 1, "epochs": 4}
 WRITTEN = ["1.weights.h5", "2.weights.h5", "3.weights.h5", "4.weights.h5", "log.csv"]
 
 
-@pytest.mark.parametrize("executor", ["local", pytest.param("fit", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("executor", ["packed", pytest.param("fit", marks=pytest.mark.slow)])
 def test_after_its_folder_was_moved_a_trial_writes_to_the_new_place(
     make, interrupted, executor
 ) -> None:
@@ -648,7 +654,7 @@ def test_after_its_folder_was_moved_a_trial_writes_to_the_new_place(
     assert not Path("runs").exists()
 
 
-@pytest.mark.parametrize("executor", [pytest.param("local", marks=pytest.mark.slow), "fit"])
+@pytest.mark.parametrize("executor", [pytest.param("packed", marks=pytest.mark.slow), "fit"])
 def test_a_checkpoint_that_is_made_up_does_not_say_where_callbacks_write(
     make, interrupted, executor, tmp_path
 ) -> None:
@@ -773,6 +779,6 @@ def test_numbers_that_callbacks_set_before_the_first_step_are_not_lost(
         model.compile(sgd, "sparse_categorical_crossentropy")
         return model
 
-    tuner = paceline.Tuner(build, "loss", "s", notes=lambda text: None)
+    tuner = paceline.Tuner(build, "loss", "s", on_note=lambda text: None)
     with pytest.raises(paceline.BuildError, match=f"a callback set {what}.*use executor='fit'"):
         tuner.search(*toys.data(), epochs=2, n_trials=2, callbacks=lambda hp: [setter()])

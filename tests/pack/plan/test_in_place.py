@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from paceline.data.arrays import prepare
-from paceline.pack.plan import StackedProgram, Workload
+from paceline.pack.plan import VectorizedProgram, Workload
 from paceline.program import trace
 from paceline.program.step_template import StepTemplate
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def program(n_slots: int) -> StackedProgram:
+def program(n_slots: int) -> VectorizedProgram:
     data = prepare(np.zeros((24, FEATURES), "float32"), np.zeros(24, "int32"))
     layers = [keras.Input((FEATURES,)), keras.layers.Dense(UNITS, "relu"), keras.layers.Dense(3)]
     model = keras.Sequential(layers)
@@ -32,7 +32,7 @@ def program(n_slots: int) -> StackedProgram:
     shapes = data.batch_shapes(8)
     state = trace.build_state(model, shapes)
     step = StepTemplate(trace.trace_train(model, state, shapes), None)
-    return StackedProgram(step, None, state, Workload(data, None, 8, 8), n_slots)
+    return VectorizedProgram(step, None, state, Workload(data, None, 8, 8), n_slots)
 
 
 @pytest.mark.parametrize("n_slots", [1, 2])

@@ -22,7 +22,7 @@ def pruner(
 
 def trial(number: int, *members: list[float], state: Any = "running") -> Trial:
     value = max(sum(epoch) / len(epoch) for epoch in members)
-    return Trial(number, state, value, epochs=len(members), members=list(members))
+    return Trial(number, state, value, epochs=len(members), runs=list(members))
 
 
 LOW, MID, HIGH = ([base + 0.01 * i for i in range(5)] for base in (0.1, 0.5, 0.9))

@@ -20,7 +20,7 @@ from paceline.study.metadata import StoredStudy
 from paceline.study.samplers.learnt import (
     KEPT,
     LearntStudy,
-    check_learn_from,
+    check_warm_start_from,
     notes_on,
     read_learnt,
     stored_learnt,
@@ -191,7 +191,7 @@ def value_of(hparams: dict[str, Any]) -> float:
 def search(
     name: str,
     n: int,
-    learn_from: tuple[str, ...] = (),
+    warm_start_from: tuple[str, ...] = (),
     build: Any = declare,
     sampler: str = "tpe",
     storage: str | None = None,
@@ -212,7 +212,7 @@ def search(
     hp = HyperParameters()
     build(hp)
     study.metadata.space.learn(hp)
-    study.learn_from(learn_from, Path("runs"), storage)
+    study.warm_start_from(warm_start_from, Path("runs"), storage)
     while len(study.trials) < n:
         proposal = study.asker.propose(build)
         assert proposal is not None
@@ -286,7 +286,7 @@ def test_a_worker_that_joins_takes_what_the_study_has_learnt():
         worker = Worker(None, lambda text: None, beats=False)
         study = Study("new", direction="minimize", sampler="tpe", seed=0, n_trials=4, worker=worker)
         study.metadata.space.learn(hp)
-        study.learn_from(names, Path("runs"), None)
+        study.warm_start_from(names, Path("runs"), None)
         opened.append(study)
     for study in opened:
         study.persist({})
@@ -427,12 +427,12 @@ def test_what_names_no_study_is_an_error_before_anything_is_written():
 @pytest.mark.parametrize("sampler", ["random", "qmc", "grid", "gp", optuna.samplers.TPESampler()])
 def test_samplers_that_do_not_learn_are_refused(sampler):
     with pytest.raises(UsageError, match="does not learn from earlier studies; choose tpe or cmae"):
-        check_learn_from("old", sampler)
-    assert check_learn_from(None, sampler) == ()
+        check_warm_start_from("old", sampler)
+    assert check_warm_start_from(None, sampler) == ()
 
 
 @pytest.mark.parametrize("wrong", [3, ["old", 3], {"old": 1}, "", " ", "a\nb", "a\0b"])
 def test_the_argument_names_studies(wrong):
     with pytest.raises(UsageError, match="names no study; give a study's name"):
-        check_learn_from(wrong, "tpe")
-    assert check_learn_from([Path("runs/a"), "b"], "tpe") == ("runs/a", "b")
+        check_warm_start_from(wrong, "tpe")
+    assert check_warm_start_from([Path("runs/a"), "b"], "tpe") == ("runs/a", "b")

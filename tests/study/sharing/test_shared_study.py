@@ -180,7 +180,7 @@ def test_of_the_best_that_train_longer_each_is_one_workers(party: Party) -> None
     two.writer.flush()
     one.sync_workers()
     assert go_on(one, 3) is None
-    assert [trial.continues for trial in one.trials] == [None] * 4 + [1, 3]
+    assert [trial.continued_from for trial in one.trials] == [None] * 4 + [1, 3]
 
 
 def test_each_learns_from_the_others(party: Party, monkeypatch) -> None:

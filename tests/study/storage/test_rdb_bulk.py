@@ -136,9 +136,9 @@ def batches() -> list[list[Record]]:
         [
             *(EpochReported(4, epoch, value) for epoch, value in enumerate(numbers, 1)),
             EpochReported(4, 1, 0.25),
-            TrialAnnotated(4, {"plan": "stacked", "seed": -1}),
+            TrialAnnotated(4, {"plan": "vectorized", "seed": -1}),
             begun(7),
-            TrialAnnotated(4, {"plan": "mapped"}),
+            TrialAnnotated(4, {"plan": "looped"}),
             TrialAnnotated(6, {"first": {"a": 1}}),
             TrialFinished(4, "complete", [-INF], {"epochs": 5}),
             TrialFinished(5, "failed", None, {"error": "boom"}),
@@ -204,7 +204,7 @@ def test_every_field_is_as_with_optunas_own_calls(database, opened, monkeypatch)
         "1.7976931348623157e+308",
     ]
     assert (trials[4].value, trials[4].intermediate_values[1]) == (-INF, 0.25)
-    assert trials[4].user_attrs == {**ATTRS, "seed": -1, "plan": "mapped", "epochs": 5}
+    assert trials[4].user_attrs == {**ATTRS, "seed": -1, "plan": "looped", "epochs": 5}
 
 
 def test_times_are_what_another_program_reads(database, opened):
@@ -291,7 +291,9 @@ def test_a_trial_that_another_process_ended_is_left_as_it_is(database, opened):
     first, second = store.storage.get_all_trials(study)
     store.storage.set_trial_state_values(first._trial_id, TrialState.FAIL)
     writer.record(
-        EpochReported(0, 1, 0.5), EpochReported(1, 1, 0.5), TrialAnnotated(0, {"plan": "stacked"})
+        EpochReported(0, 1, 0.5),
+        EpochReported(1, 1, 0.5),
+        TrialAnnotated(0, {"plan": "vectorized"}),
     )
     writer.record(
         TrialFinished(0, "complete", [0.5], {"epochs": 1}), TrialFinished(1, "complete", [0.25])

@@ -91,14 +91,14 @@ def test_records_wait_for_the_start_and_then_arrive_in_order(storage, writer):
 
     writer.start("s")
     writer.flush()
-    writer.record(EpochReported(0, 2, 0.7), TrialAnnotated(1, {"plan": "stacked"}))
+    writer.record(EpochReported(0, 2, 0.7), TrialAnnotated(1, {"plan": "vectorized"}))
     writer.record(TrialFinished(0, "complete", [0.7], {"epochs": 2}), StudyDescribed({"n": 1}))
     writer.flush()
     first, second = trials(storage)
     assert (first.state, first.value) == (TrialState.COMPLETE, 0.7)
     assert first.intermediate_values == {1: 0.5, 2: 0.7}
     assert first.user_attrs == {"hparams": {"units": 0}, "epochs": 2}
-    assert (second.state, second.user_attrs["plan"]) == (TrialState.RUNNING, "stacked")
+    assert (second.state, second.user_attrs["plan"]) == (TrialState.RUNNING, "vectorized")
     assert storage.get_study_user_attrs(storage.get_study_id_from_name("s")) == {
         "paceline": {"n": 1}
     }
@@ -106,7 +106,7 @@ def test_records_wait_for_the_start_and_then_arrive_in_order(storage, writer):
 
 def test_a_trial_that_begins_and_ends_in_one_batch_is_one_call(storage, writer):
     writer.record(
-        begun(0), begun(1), EpochReported(0, 1, 0.5), TrialAnnotated(0, {"plan": "stacked"})
+        begun(0), begun(1), EpochReported(0, 1, 0.5), TrialAnnotated(0, {"plan": "vectorized"})
     )
     writer.record(
         TrialFinished(0, "failed", None, {"error": "boom"}), TrialFinished(1, "pruned", [0.25])
@@ -116,7 +116,7 @@ def test_a_trial_that_begins_and_ends_in_one_batch_is_one_call(storage, writer):
     assert storage.calls == ["create", "create"]
     first, second = trials(storage)
     assert (first.state, first.value, first.params) == (TrialState.FAIL, None, {"units": 0})
-    assert first.user_attrs == {"hparams": {"units": 0}, "plan": "stacked", "error": "boom"}
+    assert first.user_attrs == {"hparams": {"units": 0}, "plan": "vectorized", "error": "boom"}
     assert first.intermediate_values == {1: 0.5}
     assert first.datetime_start <= first.datetime_complete
     assert (second.state, second.value) == (TrialState.PRUNED, 0.25)

@@ -166,6 +166,6 @@ def test_other_versions_of_libraries_are_told_of(fresh_folder, written) -> None:
             meta["versions"]["keras"] = "3.1.0"
             meta["compiled_with"] = {"xla_backend_extra_options": "another"}
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    interrupted_studies.search("asha", interrupted_studies.tuner("asha", notes=notes.append))
+    interrupted_studies.search("asha", interrupted_studies.tuner("asha", on_note=notes.append))
     assert any(f"keras is {keras.__version__} and was 3.1.0" in note for note in notes)
     assert any(re.search("xla_backend_extra_options is .* and was another", n) for n in notes)

@@ -197,7 +197,7 @@ def test_another_format_is_not_read(checkpoints, notes, monkeypatch) -> None:
     checkpoints.flush()
     monkeypatch.undo()
     assert checkpoints.load() is None
-    assert "is of format 9, this version reads format 3 (go on with" in notes[0]
+    assert "is of format 9, this version reads format 4 (go on with" in notes[0]
 
 
 def test_other_files_do_no_harm(checkpoints, tmp_path) -> None:

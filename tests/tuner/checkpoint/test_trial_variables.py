@@ -77,7 +77,12 @@ def test_a_checkpoint_has_the_ends_of_those_that_are_complete(fresh_folder, monk
     reports = observe_reports(monkeypatch, before=interrupt)
     x, y = toys.data(40)
     tuner = paceline.Tuner(
-        toys.dense, study="s", sampler="random", slots=1, keep_best=2, notes=lambda text: None
+        toys.dense,
+        study="s",
+        sampler="random",
+        parallel_trials=1,
+        keep_best=2,
+        on_note=lambda text: None,
     )
     with pytest.raises(KeyboardInterrupt, match="^$"):
         tuner.search(x, y, validation_data=(x, y), epochs=1, batch_size=8, n_trials=6)

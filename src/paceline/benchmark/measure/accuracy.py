@@ -55,9 +55,9 @@ def train_curve(
     """Trains one trial and validates it after each epoch.
 
     ``objective`` is as ``Tuner`` takes it; None: the model's first metric. ``scale`` multiplies the
-    learning rate. ``plan``: "stacked" or "sequential", whichever is faster for one trial; or "fit".
-    ``left`` returns the seconds that are left of the budget; ``note`` gets a line of text after
-    each epoch.
+    learning rate. ``plan``: "vectorized" or "sequential", whichever is faster for one trial; or
+    "fit". ``left`` returns the seconds that are left of the budget; ``note`` gets a line of text
+    after each epoch.
 
     An error of the user's code does not reach the caller: it is the curve's ``reason``. Raises
     CurveInterrupted when the user presses Ctrl-C.

@@ -20,7 +20,7 @@ from paceline.benchmark.records import Config, Measurement
 from paceline.data.arrays import epoch_order
 from paceline.executor.training.memory import is_out_of_memory, size_text
 from paceline.pack.mesh import MeshLayout
-from paceline.pack.plan import CompiledPlan, MappedProgram, SequentialProgram, StackedProgram
+from paceline.pack.plan import CompiledPlan, LoopedProgram, SequentialProgram, VectorizedProgram
 from paceline.pack.plan.flops import count_flops
 from paceline.program.canonical import Unpackable
 from paceline.program.compile import Effort, Executable
@@ -82,7 +82,7 @@ def _measure(
     program = _compile(traced, config, layout)
     executables = [each for role in program.roles() for each in role]
     known["compile"] = clock() - began
-    side_by_side = config.slots // config.trial_devices if config.plan == "stacked" else 1
+    side_by_side = config.slots // config.trial_devices if config.plan == "vectorized" else 1
     flops, counted = flops_of_step(traced.group.train.full.closed, executables[0], side_by_side)
     # Where a batch is split over devices, XLA counts the share of one device.
     flops = None if flops is None else flops * (config.data_devices if counted == "xla" else 1)
@@ -126,7 +126,7 @@ def _compile(traced: Traced, config: Config, layout: MeshLayout | None) -> Compi
     parts = (group.train, None, group.state, group.work)
     if config.plan == "sequential":
         return SequentialProgram(*parts, effort=Effort.WELL)
-    kind = MappedProgram if config.plan == "mapped" else StackedProgram
+    kind = LoopedProgram if config.plan == "looped" else VectorizedProgram
     return kind(*parts, n_slots=config.slots, effort=Effort.WELL, layout=layout)
 
 

@@ -35,14 +35,14 @@ def configs(
     if fit:
         ways.append(Config(0, 1, "fit"))
     if packs:
-        ways.append(Config(0, 1, "stacked"))
+        ways.append(Config(0, 1, "vectorized"))
         for trial, data in meshes:
-            ways.append(Config(0, trial, "stacked", 1, trial, data))  # a trial for each row
+            ways.append(Config(0, trial, "vectorized", 1, trial, data))  # a trial for each row
         several = sorted({n for n in slots if n > 1})
         # The middle number of slots comes first: it shows whether stacking gains anything at all.
         for n in outside_in(several):
-            ways.append(Config(0, n, "stacked"))
-        ways += [Config(0, n, "mapped") for n in outside_in(several)]
+            ways.append(Config(0, n, "vectorized"))
+        ways += [Config(0, n, "looped") for n in outside_in(several)]
     found: list[Config] = []
     first = usual.way
     for way in ways:

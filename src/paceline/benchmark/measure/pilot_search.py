@@ -131,8 +131,8 @@ def run_pilot(
             constraints=constraints,
             directory=folder,
             seed=subject.seed,
-            progress=pilot,
-            notes=lambda text: None,
+            on_progress=pilot,
+            on_note=lambda text: None,
             **training,
         )
         tuner.search(

@@ -104,7 +104,17 @@ def measure(
             share = "none" if budget is None else f"{budget / len(where):.3f}"
             note(f"measuring on {place}")
             process = start(
-                [sys.executable, "-c", _MAIN, "bench", *words, "--budget", share, "-o", str(path)],
+                [
+                    sys.executable,
+                    "-c",
+                    _MAIN,
+                    "bench",
+                    *words,
+                    "--measure-for",
+                    share,
+                    "-o",
+                    str(path),
+                ],
                 env=place.environment(os.environ),
                 stdout=subprocess.DEVNULL,  # its own table; this process prints one for all places
             )
@@ -124,7 +134,7 @@ def measure(
         if interrupted:
             raise KeyboardInterrupt
         raise PacelineError("nothing could be measured anywhere; the reasons are above")
-    return Bench(runs, target=results[0].target, plan=results[0].plan)
+    return Bench(runs, target_value=results[0].target_value, plan=results[0].plan)
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:

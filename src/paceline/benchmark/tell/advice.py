@@ -33,13 +33,14 @@ class Advice:
     text: str  # one to three sentences
 
 
-def advise(runs: Sequence[Run], target: float | None = None) -> list[Advice]:
+def advise(runs: Sequence[Run], target_value: float | None = None) -> list[Advice]:
     """Returns all findings about runs of one model, which may be runs on several devices.
 
-    ``target`` is a value of the metric, for a sentence on which batch size reaches it soonest.
+    ``target_value`` is a value of the metric, for a sentence on which batch size reaches it
+    soonest.
     """
     found: list[Advice] = []
-    accuracy = [Advice("accuracy", text) for text in accuracy_sentences(runs, target)]
+    accuracy = [Advice("accuracy", text) for text in accuracy_sentences(runs, target_value)]
     best = fastest(runs)
     if best is None:
         return accuracy
@@ -72,7 +73,7 @@ def clearly_faster(a: Measurement, b: Measurement) -> bool:
 
 
 def way(config: Config) -> str:
-    """Returns how trials train, as people read it: ``stacked, 2 x 8 trials at once``."""
+    """Returns how trials train, as people read it: ``vectorized, 2 x 8 trials at once``."""
     if config.plan == "fit":
         text = "Keras' fit"
     elif config.at_once == 1:
@@ -293,10 +294,10 @@ def _fastest_at(run: Run, *, fit: bool) -> dict[int, Measurement]:
     return found
 
 
-def reached(curve: Curve, target: float) -> tuple[int, float] | None:
+def reached(curve: Curve, target_value: float) -> tuple[int, float] | None:
     """Returns epochs and seconds until a curve is as good as a target; None if it never is."""
     for epoch, (value, seconds) in enumerate(zip(curve.values, curve.seconds, strict=False), 1):
-        if value >= target if curve.direction == "maximize" else value <= target:
+        if value >= target_value if curve.direction == "maximize" else value <= target_value:
             return epoch, seconds
     return None
 
@@ -313,7 +314,7 @@ def _best(curve: Curve, values: Sequence[float]) -> float | None:
     return (max if curve.direction == "maximize" else min)(values, default=None)
 
 
-def accuracy_sentences(runs: Sequence[Run], target: float | None) -> list[str]:
+def accuracy_sentences(runs: Sequence[Run], target_value: float | None) -> list[str]:
     """Returns sentences that compare the curves of all runs: at equal epochs, at equal seconds.
 
     One of them says when a target is reached, if there is one.
@@ -326,8 +327,8 @@ def accuracy_sentences(runs: Sequence[Run], target: float | None) -> list[str]:
     found = []
     if len(curves) > 1:
         found.append(_equal(curves))
-    if target is not None:
-        found.append(_until(curves, target))
+    if target_value is not None:
+        found.append(_until(curves, target_value))
     return found
 
 
@@ -350,19 +351,19 @@ def _equal(curves: Sequence[_Named]) -> str:
     )
 
 
-def _until(curves: Sequence[_Named], target: float) -> str:
+def _until(curves: Sequence[_Named], target_value: float) -> str:
     metric = curves[0][1].metric
-    arrived = [(each, at) for each in curves if (at := reached(each[1], target)) is not None]
-    missed = [each for each in curves if reached(each[1], target) is None]
+    arrived = [(each, at) for each in curves if (at := reached(each[1], target_value)) is not None]
+    missed = [each for each in curves if reached(each[1], target_value) is None]
     if not arrived:
         best = ", ".join(
             f"{_label(each)} {formats.metric(best_until(each[1], float('inf')))}" for each in missed
         )
-        return f"No batch size reaches {metric} {target:g}; the best are {best}."
+        return f"No batch size reaches {metric} {target_value:g}; the best are {best}."
     arrived.sort(key=lambda pair: pair[1][1])
     (first, (epoch, seconds)), *others = arrived
     text = (
-        f"{metric} {target:g} is reached soonest with {_label(first)}: after "
+        f"{metric} {target_value:g} is reached soonest with {_label(first)}: after "
         f"{formats.fine(seconds)} of training, {_epochs(epoch)}"
     )
     rest = [f"{_label(each)}: {formats.fine(s)}, {_epochs(e)}" for each, (e, s) in others]

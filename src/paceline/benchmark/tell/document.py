@@ -183,7 +183,7 @@ def missing(run: Run) -> Iterator[str]:
 
 
 def _named(measurements: Sequence[Measurement]) -> str:
-    """The cells by name, such as ``stacked, 4 trials at once (batch 32, 64)``."""
+    """The cells by name, such as ``vectorized, 4 trials at once (batch 32, 64)``."""
     ways: dict[str, list[int]] = {}
     for measurement in measurements:
         ways.setdefault(way(measurement.config), []).append(measurement.config.batch_size)

@@ -52,10 +52,12 @@ class _Picture(DocumentPart):
     markup: str
 
 
-def page(runs: Sequence[Run], parts: Sequence[DocumentPart], target: float | None = None) -> str:
+def page(
+    runs: Sequence[Run], parts: Sequence[DocumentPart], target_value: float | None = None
+) -> str:
     """Returns the whole page as HTML, with bars and curves.
 
-    ``parts`` are what is said of the runs; ``target`` is a value of the metric to mark in the
+    ``parts`` are what is said of the runs; ``target_value`` is a value of the metric to mark in the
     curves.
     """
     name = str(runs[0].model.get("name", "model")) if runs else "model"
@@ -68,7 +70,7 @@ def page(runs: Sequence[Run], parts: Sequence[DocumentPart], target: float | Non
         f"<h1>{escape(name)}: what training costs</h1>",
     ]
     above = ""
-    pictures = [*_bars(runs), *_curves(runs, target)]
+    pictures = [*_bars(runs), *_curves(runs, target_value)]
     for part in sorted([*parts, *pictures], key=lambda part: part.section):
         if part.title != above:
             lines.append(f"<h2>{escape(part.title)}</h2>")
@@ -149,7 +151,7 @@ def _kinds(run: Run, size: int) -> Iterator[tuple[str, Measurement]]:
         yield from [(kind, each) for each in found if fits(each.config)][:1]
 
 
-def _curves(runs: Sequence[Run], target: float | None) -> Iterator[_Picture]:
+def _curves(runs: Sequence[Run], target_value: float | None) -> Iterator[_Picture]:
     for label, run in zip(labels(runs), runs, strict=True):
         curves = [curve for curve in run.curves if curve.values]
         if not curves:
@@ -157,7 +159,7 @@ def _curves(runs: Sequence[Run], target: float | None) -> Iterator[_Picture]:
         metric, figures = curves[0].metric, ""
         for title, whole in (("epochs", True), ("seconds of training and validation", False)):
             caption = escape(f"{metric} against {title}; each line is a batch size.")
-            drawing = picture(_figure(curves, title, target, whole=whole))
+            drawing = picture(_figure(curves, title, target_value, whole=whole))
             figures += (
                 f'<figure><div role="img" aria-label="{caption}">{drawing}</div>'
                 f"<figcaption>{caption}</figcaption></figure>"
@@ -168,7 +170,7 @@ def _curves(runs: Sequence[Run], target: float | None) -> Iterator[_Picture]:
 
 
 def _figure(
-    curves: Sequence[Curve], title: str, target: float | None, *, whole: bool
+    curves: Sequence[Curve], title: str, target_value: float | None, *, whole: bool
 ) -> dict[str, Any]:
     """Curves over epochs if ``whole``, else over seconds, as a figure of Plotly's."""
     data: list[dict[str, Any]] = []
@@ -185,10 +187,12 @@ def _figure(
                 "marker": {"symbol": _MARKS[i % len(_MARKS)], "size": 7, "maxdisplayed": 9},
             }
         )
-    if target is not None:
+    if target_value is not None:
         last = max(trace["x"][-1] for trace in data)
         line = {"color": "var(--ink)", "dash": "dot", "width": 1}
-        data.append({"type": "scatter", "mode": "lines+text", "x": [0, last], "y": [target] * 2})
+        data.append(
+            {"type": "scatter", "mode": "lines+text", "x": [0, last], "y": [target_value] * 2}
+        )
         data[-1] |= {"line": line, "text": ["", "target"]}
     across = {"title": title, "rangemode": "tozero", "tickformat": "d" if whole else ""}
     layout = {"width": 520, "height": 330, "paper_bgcolor": "none", "xaxis": across}

@@ -42,25 +42,29 @@ class Bench:
 
     Args:
         runs: The runs, in the order they were measured.
-        target: A value of the metric, for the sentence on which batch size reaches it soonest;
-            None: no such sentence.
+        target_value: A value of the metric, for the sentence on which batch size reaches it
+            soonest; None: no such sentence.
         plan: A search whose time is predicted; None: no prediction.
 
     Attributes:
         runs: The runs.
-        target: The target.
+        target_value: The target.
         plan: The planned search.
     """
 
     def __init__(
-        self, runs: Sequence[Run], *, target: float | None = None, plan: PlannedSearch | None = None
+        self,
+        runs: Sequence[Run],
+        *,
+        target_value: float | None = None,
+        plan: PlannedSearch | None = None,
     ) -> None:
-        self.runs, self.target, self.plan = list(runs), target, plan
+        self.runs, self.target_value, self.plan = list(runs), target_value, plan
 
     @property
     def advice(self) -> list[Advice]:
         """The findings, of one to three sentences each."""
-        return advise(self.runs, self.target)
+        return advise(self.runs, self.target_value)
 
     @property
     def outlook(self) -> list[str]:
@@ -113,7 +117,7 @@ class Bench:
             "format": FORMAT,
             "runs": to_json(self.runs),
             "fastest": winner,
-            "target": self.target,
+            "target_value": self.target_value,
             "plan": msgspec.to_builtins(self.plan),
             "prediction": [_seconds(self.predicted(run)) for run in self.runs],
             "cluster": [
@@ -126,7 +130,7 @@ class Bench:
 
     def html(self) -> str:
         """Returns one HTML page with figures, which needs no other file."""
-        return page(self.runs, self._parts(), self.target)
+        return page(self.runs, self._parts(), self.target_value)
 
     def _parts(self) -> list[DocumentPart]:
         return document(self.runs, self.advice, self.outlook)
@@ -171,11 +175,11 @@ def merge(paths: Sequence[str | Path], note: Callable[[str], None]) -> Bench:
                 continue
             runs.append(run)
     _check_alike(runs, note)
-    targets = [bench.target for bench in found if bench.target is not None]
+    targets = [bench.target_value for bench in found if bench.target_value is not None]
     plans = [bench.plan for bench in found if bench.plan is not None]
     return Bench(
         runs,
-        target=_common("targets", targets, note),
+        target_value=_common("targets", targets, note),
         plan=_common("planned searches", plans, note),
     )
 
@@ -237,4 +241,4 @@ def load(path: str | Path) -> Bench:
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read as a result of `paceline bench`: {error}") from None
     stored = from_json(value, str(path))
-    return Bench(stored.runs, target=stored.target, plan=stored.plan)
+    return Bench(stored.runs, target_value=stored.target_value, plan=stored.plan)

@@ -24,6 +24,6 @@ arrays, callbacks that want batches, ``train_step`` that cannot be traced, ...) 
 
 from paceline.compat.interception.call import Call, FitRecord, Outcome
 from paceline.compat.interception.engine import Engine
-from paceline.compat.interception.turns import check_interleave
+from paceline.compat.interception.turns import check_concurrent
 
-__all__ = ["Call", "Engine", "FitRecord", "Outcome", "check_interleave"]
+__all__ = ["Call", "Engine", "FitRecord", "Outcome", "check_concurrent"]

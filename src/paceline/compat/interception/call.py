@@ -25,7 +25,7 @@ class FitRecord:
     epochs: int  # that were trained
     seconds: float  # of the fit; in a pack, its share of the seconds of the pack
     program: str | None  # short fingerprint of the compiled program; None for Keras' own ``fit``
-    plan: str  # "stacked", "mapped", "sequential" or "fit"
+    plan: str  # "vectorized", "looped", "sequential" or "fit"
     why_alone: str | None  # why the fit did not train in a pack; None if it did
 
 

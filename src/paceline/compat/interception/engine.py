@@ -42,12 +42,12 @@ class Engine:
         noun: str = "function",  # what notes call a function, such as "trial"
         # Whether functions begin while others are under way. None: unless they share something that
         # would change their results, and a note says what (``turns.py``).
-        interleave: bool | None = None,
+        concurrent: bool | None = None,
     ) -> None:
         # One for each set of data that fits train on.
         self.executors = ExecutorPool(self.say, PackOptions(slots, plan, mesh))
         self._notes, self._noun = notes, noun
-        self._turns = Turns(interleave, self.say, noun)
+        self._turns = Turns(concurrent, self.say, noun)
         self._said: set[str] = set()
         self._looks = True  # whether the function of each call is looked at
         self._numbers = itertools.count()

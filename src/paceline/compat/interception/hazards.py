@@ -98,7 +98,7 @@ def depends_on_earlier(found: Reached) -> str | None:
 
 
 def needs_a_first_look(found: Reached) -> bool:
-    """Whether what the first function has changed at its end decides if others may interleave.
+    """Whether what the first function has changed at its end decides if others may run at once.
 
     So with layers that are made outside, for training changes some and leaves others as they are;
     and with lists and the like that may be given to a function that changes what it is given, or

@@ -34,15 +34,15 @@ from paceline.pack.callbacks.reached import Reached, reached
 class Turns:
     """Decides whether a function may begin while others are under way, and whose fit waits.
 
-    ``interleave`` is that of ``Engine``, and ``noun`` what notes call a function.
+    ``concurrent`` is that of ``Engine``, and ``noun`` what notes call a function.
     """
 
-    def __init__(self, interleave: bool | None, say: Callable[[str], None], noun: str) -> None:
+    def __init__(self, concurrent: bool | None, say: Callable[[str], None], noun: str) -> None:
         # Whether no function may begin while another is under way.
-        self.alone = check_interleave(interleave) is False
+        self.alone = check_concurrent(concurrent) is False
         # On other backends no function begins while another one is in its fit.
         together = keras.backend.backend() == "jax"
-        self._watches = self._uses_claims = interleave is None and together
+        self._watches = self._uses_claims = concurrent is None and together
         self._say, self._noun = say, noun
         self._looked_at: set[Any] = set()
         self._found = Reached()
@@ -74,7 +74,7 @@ class Turns:
         if reader is not None:
             self._say(
                 f"{reader} reads the clock: other {self._noun}s train between its readings, so its "
-                f"times are longer than those of a {self._noun} alone; interleave=False runs one "
+                f"times are longer than those of a {self._noun} alone; concurrent=False runs one "
                 "at a time"
             )
         self.alone = hazards.needs_a_first_look(self._found)
@@ -110,7 +110,7 @@ class Turns:
             self._say(
                 f"{self._noun} {thread.outcome.number} and {self._noun} {other.outcome.number} "
                 "each wait for what the other one holds, so one of them goes on, and its result "
-                "may differ: pass interleave=False"
+                "may differ: pass concurrent=False"
             )
             return None
         return other
@@ -139,7 +139,7 @@ class Turns:
             self._one_at_a_time(
                 f"{self._noun} {number} changed {what!r}, which is made outside of it, while "
                 f"others were under way; these may differ from {self._noun}s that run one after "
-                "the other: pass interleave=False to be sure"
+                "the other: pass concurrent=False to be sure"
             )
         elif first and self.alone and thread.ended:  # it ran to its end, and layers are as before
             self._claims.leave_out(self._before.constants())
@@ -169,15 +169,15 @@ class Turns:
         self.alone, self._watches, self._before = True, False, None
         self._say(
             f"{self._noun}s run one at a time, in order: {why}. Give each its own; or pass "
-            "interleave=True to train them together all the same"
+            "concurrent=True to train them together all the same"
         )
 
 
-def check_interleave(value: Any) -> bool | None:
-    """Returns the argument ``interleave`` if it is one that there is, else raises UsageError."""
+def check_concurrent(value: Any) -> bool | None:
+    """Returns the argument ``concurrent`` if it is one that there is, else raises UsageError."""
     if not (value is None or isinstance(value, bool)):
         raise UsageError(
-            f"interleave: {value!r} is not True, False or None; False runs one function after "
+            f"concurrent: {value!r} is not True, False or None; False runs one function after "
             "another."
         )
     return value

@@ -95,7 +95,7 @@ def search(tuner: ModelTuner, *args: Any, **kwargs: Any) -> None:
         sampler=searcher,
         seed=tuner.oracle.seed + len(tuner.oracle.trials),
         directory=tuner.project_dir,
-        notes=notes,
+        on_note=notes,
     )
     try:
         packs.search(
@@ -263,7 +263,7 @@ class OracleSearcher(Searcher):
         error = error or self._without_value(epochs)
         try:
             if error is None or _went_well(error, epochs, self._oracle):
-                self._complete(ours, epochs, weights, trial.program)
+                self._complete(ours, epochs, weights, trial.program_id)
             else:
                 self._tuner._note_failure(ours, error)
             self._tuner.on_trial_end(ours)

@@ -46,7 +46,7 @@ def search(tuner: ModelTuner, *args: Any, **kwargs: Any) -> None:
     notes = to_stderr if oracle.verbose else None
     left = oracle.remaining_trials()
     try:
-        with Engine(notes=notes, noun="trial", interleave=tuner.interleave) as engine:
+        with Engine(notes=notes, noun="trial", concurrent=tuner.concurrent) as engine:
             shared = {name: value for name, value in kwargs.items() if name != "callbacks"}
             given = {f"argument {i}": value for i, value in enumerate(args)} | shared
             code = {"tuner": tuner, "hypermodel": own_code(tuner.hypermodel)}

@@ -98,7 +98,7 @@ def from_talos_csv(
             for each in names:
                 hp.Choice(_named(each), choices[each])
             number = made.accept(made.proposer.ask(0), hp)
-            attrs = {"seconds": float(row["duration"])} if "duration" in row else {}
+            attrs = {"train_seconds": float(row["duration"])} if "duration" in row else {}
             value = float(row[wanted])
             if not math.isfinite(value):
                 made.updates.finish(

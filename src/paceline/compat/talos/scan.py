@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import pandas as pd
 
-from paceline.compat.interception import Call, Engine, Outcome, check_interleave
+from paceline.compat.interception import Call, Engine, Outcome, check_concurrent
 from paceline.compat.talos import evaluate, reduction
 from paceline.compat.talos.errors import (
     TalosDataError,
@@ -76,7 +76,7 @@ class Scan:
         **options: Arguments by their names of 2018 (``dataset_name``, ``grid_downsample``, ...),
             and those of 2.x: ``experiment_dir`` names the folder of this scan, ``resume=True``
             goes on with the scan in it, ``stop_after`` ends the scan after so many permutations,
-            and ``retain_models=True`` keeps every model as it is. And ``interleave``: whether
+            and ``retain_models=True`` keeps every model as it is. And ``concurrent``: whether
             permutations begin while others are under way. False: never. True: always. None:
             unless they share something that would change their results; a note then says what.
 
@@ -98,7 +98,7 @@ class Scan:
         TalosParamsError, TalosTypeError, TalosDataError: An argument cannot work; nothing was
             trained.
         TalosReturnError: The function returned something other than ``(history, model)``.
-        UsageError: ``interleave`` is not True, False or None.
+        UsageError: ``concurrent`` is not True, False or None.
         Exception: No permutation worked: what the first one raised.
     """
 
@@ -157,7 +157,7 @@ class Scan:
         self.clear_session = given["clear_session"]
         self.save_weights, self.save_models = save_weights, save_models
         self.custom_objects = more["custom_objects"]
-        self._interleave = check_interleave(more["interleave"])
+        self._concurrent = check_concurrent(more["concurrent"])
         direction = "min" if self.minimize_loss else "max"
         self.objective = more["objective"] or {"metric": reduction_metric, "direction": direction}
         self._target = check_target(performance_target)
@@ -224,7 +224,7 @@ class Scan:
         started = time.time()
         with (
             Bar(n_all, show=not self.disable_progress_bar) as bar,
-            Engine(notes=bar.say, noun="permutation", interleave=self._interleave) as engine,
+            Engine(notes=bar.say, noun="permutation", concurrent=self._concurrent) as engine,
         ):
             self._bar = bar
             names = ("model", "x_train", "y_train", "x_val", "y_val")

@@ -47,7 +47,7 @@ ARGUMENTS = {
     "clear_session": ScanArgument(of_2018="clear_tf_session"),
     "seed": ScanArgument(decides="always", shown=True),
 }
-#: Arguments of versions 0.2 to 0.5, and of 2.x, that 1.x does not have, and our own ``interleave``
+#: Arguments of versions 0.2 to 0.5, and of 2.x, that 1.x does not have, and our own ``concurrent``
 #: -> their defaults.
 OPTIONS: dict[str, Any] = {
     "shuffle": True,
@@ -55,7 +55,7 @@ OPTIONS: dict[str, Any] = {
     "last_epoch_value": None,
     "objective": None,
     "custom_objects": None,
-    "interleave": None,
+    "concurrent": None,
     "experiment_dir": None,
     "resume": False,
     "stop_after": None,

@@ -27,8 +27,6 @@ class Ray(RaySettings, Cluster):
         cpus: Cores of each worker; None: a machine's cores, divided by its GPUs.
         gpus: GPUs of each worker, 0 or 1; None: 1 where the cluster has any.
         resources: Ray's own resources that each worker needs: name -> amount.
-        checkpoints: None, since the process that searches holds the states of trials: anything else
-            is refused (docs/decisions/0043).
         runtime_env: Ray's ``runtime_env`` of the workers: packages, environment variables.
 
     Raises:

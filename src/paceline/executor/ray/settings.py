@@ -18,7 +18,6 @@ class RaySettings:
     cpus: int | None = None
     gpus: int | None = None
     resources: Mapping[str, float] = field(default_factory=dict)
-    checkpoints: Any = None
     runtime_env: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -37,12 +36,6 @@ class RaySettings:
                 raise UsageError(
                     f"gpus: {self.gpus}, and a worker trains on one; give gpus=1, and more workers."
                 )
-        if self.checkpoints is not None:
-            raise UsageError(
-                f"checkpoints: {self.checkpoints!r}; there is no folder of the workers: the "
-                "process that searches holds the states of trials, and its checkpoints go to the "
-                "study's folder. Leave checkpoints out, and have directory= outlive the machine."
-            )
 
 
 def _whole(name: str, value: Any, least: int, what: str) -> None:

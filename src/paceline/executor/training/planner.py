@@ -24,13 +24,13 @@ from paceline.executor.base import LEAST_TRIALS, Notes, PackOptions
 from paceline.executor.sharing.grouping import Group, TrialGroup, program_of
 from paceline.executor.state.facts import ProgramFacts
 from paceline.pack.mesh import MeshLayout, lay_out, local_devices
-from paceline.pack.plan import CompiledPlan, MappedProgram, SequentialProgram, StackedProgram
+from paceline.pack.plan import CompiledPlan, LoopedProgram, SequentialProgram, VectorizedProgram
 from paceline.pack.plan.base import effort_for, gains_from_stacking
 from paceline.program.compilation_cache import DiskCache, source_digest
 from paceline.program.compile import Effort, Executable
 
-#: Slots of a stacked pack when the user says "auto". On two cores throughput is flat from 8 slots
-#: on, and a GRU is slower with 16 (docs/decisions/0003); accelerators take more.
+#: Slots of a vectorized pack when the user says "auto". On two cores throughput is flat from 8
+#: slots on, and a GRU is slower with 16 (docs/decisions/0003); accelerators take more.
 AUTO_SLOTS = {"cpu": 8, "gpu": 32, "tpu": 32}
 #: Programs that are compiled at once: threads of ``program/compile.py``.
 _COMPILERS = 2
@@ -53,7 +53,7 @@ _REPAYS = 20.0
 class Candidate:
     """A way to train a program's trials."""
 
-    plan: str  # "stacked", "mapped" or "sequential"
+    plan: str  # "vectorized", "looped" or "sequential"
     slots: int  # of a pack
 
     def __str__(self) -> str:
@@ -291,12 +291,13 @@ class Planner:
             old = before if isinstance(before, SequentialProgram) else None
             program: CompiledPlan = SequentialProgram(*parts, effort=effort, before=old)
         else:
-            kind = MappedProgram if candidate.plan == "mapped" else StackedProgram
+            kind = LoopedProgram if candidate.plan == "looped" else VectorizedProgram
             program = kind(
                 *parts,
                 n_slots=candidate.slots,
                 effort=effort,
-                # Not ``isinstance``: a mapped program is a stacked one, but its steps are others.
+                # Not ``isinstance``: a looped program is a vectorized one, but its steps are
+                # others.
                 before=before if type(before) is kind else None,
                 layout=layout_of(before) if before else self._layout(group, n_trials, restored),
             )
@@ -319,11 +320,11 @@ class Planner:
             return None
         most = n_trials if group.most_slots is None else min(n_trials, group.most_slots)
         layout, note = lay_out(self.devices, self._mesh, most, group.work.batch_size)
-        if layout is not None and layout.data > 1 and self._rule(group) == "mapped":
+        if layout is not None and layout.data > 1 and self._rule(group) == "looped":
             # A loop over slots on several devices: they must not share one slot's batch.
             rows = layout.trial
             layout = MeshLayout(layout.devices[:rows], rows, 1) if rows > 1 else None
-            note = f"plan mapped: batches are not split, {rows} of {len(self.devices)} devices used"
+            note = f"plan looped: batches are not split, {rows} of {len(self.devices)} devices used"
         if note is not None:
             self._notes.tell_once(note)
         return layout
@@ -382,20 +383,20 @@ class Planner:
         # slower.
         if group.convolves and self._platform == "cpu":
             return "sequential"
-        return "stacked" if self._pack_slots > 1 or len(self.devices) > 1 else "sequential"
+        return "vectorized" if self._pack_slots > 1 or len(self.devices) > 1 else "sequential"
 
     def _others(self, group: Group, n_trials: int) -> list[Candidate]:
         """Candidates that may be faster than what the rules choose."""
         most = self._enough(n_trials)
         if self._platform == "cpu":
             if group.convolves:
-                return [Candidate("stacked", 1), Candidate("mapped", min(8, most))]
-            return [Candidate("stacked", slots) for slots in (1, 8, 16) if slots <= most]
-        others = [Candidate("stacked", 8), Candidate("sequential", 1)]
+                return [Candidate("vectorized", 1), Candidate("looped", min(8, most))]
+            return [Candidate("vectorized", slots) for slots in (1, 8, 16) if slots <= most]
+        others = [Candidate("vectorized", 8), Candidate("sequential", 1)]
         if (
             group.convolves
         ):  # vmap makes grouped convolutions, whose gradients are slow (jax #13800)
-            others.insert(0, Candidate("mapped", min(32, most)))
+            others.insert(0, Candidate("looped", min(32, most)))
         return [candidate for candidate in others if candidate.slots <= most]
 
     def _enough(self, n_trials: int) -> int:
@@ -404,7 +405,7 @@ class Planner:
 
     def trains_alone(self, group: Group) -> bool:
         """Whether a group's packs have one slot, because stacking gains nothing."""
-        if not self.chooses_slots or self._platform != "cpu" or self._plan == "mapped":
+        if not self.chooses_slots or self._platform != "cpu" or self._plan == "looped":
             return False
         if id(group) not in self._gains:  # asked for every trial, and a walk over the whole step
             self._gains[id(group)] = gains_from_stacking(group.train.full.closed)
@@ -553,7 +554,7 @@ def trying(group: Group) -> bool:
 
 def layout_of(program: CompiledPlan) -> MeshLayout | None:
     """The devices that a program's slots are spread over; None for one device."""
-    return program.layout if isinstance(program, StackedProgram) else None
+    return program.layout if isinstance(program, VectorizedProgram) else None
 
 
 def _compile_seconds(program: CompiledPlan) -> float:

@@ -103,7 +103,8 @@ class SlotAllocator:
         elif room.fitting:
             needed = size_text(room.each * program.n_slots / room.rows)
             raise UsageError(
-                f"slots: {program.n_slots} slots need {needed} beside the data, and {free} are "
+                f"parallel_trials: {program.n_slots} slots need {needed} beside the data, and "
+                f"{free} are "
                 f"free; {room.fitting} fit."
             )
         else:

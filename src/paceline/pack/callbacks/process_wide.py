@@ -14,7 +14,7 @@ import keras
 from paceline.pack.callbacks.changes import TRACKERS, changed, rebound, trackers, written
 from paceline.pack.callbacks.reached import UserFunction, reached
 
-#: Trackers that ``Tuner(track=...)`` knows.
+#: Trackers that ``Tuner(trackers=...)`` knows.
 _KNOWN = frozenset({"mlflow", "wandb"})
 _HOOKS = tuple(name for name in dir(keras.callbacks.Callback) if name.startswith("on_"))
 
@@ -85,4 +85,4 @@ def _outside(user: UserFunction) -> Iterator[str]:
 
 def _of_tracker(name: str, package: str) -> str:
     text = f"callbacks: {name} logs to the present run of {package}, and there is one at a time"
-    return f"{text}; track={package!r} logs trials in packs" if package in _KNOWN else text
+    return f"{text}; trackers={package!r} logs trials in packs" if package in _KNOWN else text

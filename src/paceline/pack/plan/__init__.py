@@ -1,14 +1,14 @@
-"""How a pack is executed: ``stacked``, ``mapped`` or ``sequential``."""
+"""How a pack is executed: ``vectorized``, ``looped`` or ``sequential``."""
 
 from paceline.pack.plan.base import Arrays, CompiledPlan, Workload
 from paceline.pack.plan.sequential import SequentialProgram
-from paceline.pack.plan.stacked import MappedProgram, StackedProgram
+from paceline.pack.plan.vectorized import LoopedProgram, VectorizedProgram
 
 __all__ = [
     "Arrays",
     "CompiledPlan",
-    "MappedProgram",
+    "LoopedProgram",
     "SequentialProgram",
-    "StackedProgram",
+    "VectorizedProgram",
     "Workload",
 ]

@@ -164,7 +164,7 @@ class Workload:
 class CompiledPlan(Protocol):
     """The compiled programs of a group: train and validate S trials for an epoch."""
 
-    plan: str  # "stacked", "mapped" or "sequential"
+    plan: str  # "vectorized", "looped" or "sequential"
     n_slots: int  # S
     effort: Effort  # how well the programs were compiled
     # Numbers of the constants that are inputs, of the train step and of the test step.

@@ -81,7 +81,7 @@
     byId("best").textContent = now.best_number === null ? "" :
       `best ${now.objective}: ${number(now.best_value)}, trial ${now.best_number}` +
       (values.length ? ` (${values.join(", ")})` : "") +
-      (now.others.length && now.n_front ? `; ${now.n_front} on the front` : "");
+      (now.others.length && now.n_front ? `; ${now.n_front} on the Pareto front` : "");
     const packs = found.running ? state.packs : [];
     byId("packs").replaceChildren(...packs.map(packOf));
     byId("none").hidden = packs.length > 0;

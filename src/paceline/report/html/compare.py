@@ -69,8 +69,8 @@ def _results(subject: ReportSubject) -> Iterator[tuple[str, str]]:
     if best is not None:
         where = formats.reached(best.state, best.epochs, best.best_epoch)
         yield "best trial", f"{best.number}, {where}"
-        if best.spread is not None:
-            yield "spread over its members", formats.metric(best.spread)
+        if best.value_std is not None:
+            yield "standard deviation over its runs", formats.metric(best.value_std)
     yield "trials", f"{len(subject.trials):,}"
     counts = Counter(formats.state(trial.state) for trial in subject.trials)
     for state, count in counts.items():

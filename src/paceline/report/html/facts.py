@@ -68,17 +68,17 @@ def trials_part(subject: ReportSubject) -> Iterator[str]:
     if not ranked:
         return
     states = any(trial.state != "complete" for trial in ranked)
-    spreads = [trial.spread for trial in ranked]
+    spreads = [trial.value_std for trial in ranked]
     spread = any(each is not None for each in spreads)
-    seconds = [trial.seconds if trial.epochs else None for trial in ranked]
+    seconds = [trial.train_seconds if trial.epochs else None for trial in ranked]
     columns: list[_Column] = [
         ("trial", [trial.number for trial in ranked]),
         (subject.objective, formats.metrics([trial.value for trial in ranked])),
-        *([("spread", formats.metrics(spreads))] if spread else []),
+        *([("value_std", formats.metrics(spreads))] if spread else []),
         ("epoch", [_epoch_of_value(trial) for trial in ranked]),
         *([("state", [_state(trial) for trial in ranked])] if states else []),
         *_hparams(ranked),
-        ("seconds", formats.seconds_column(seconds)),
+        ("train_seconds", formats.seconds_column(seconds)),
     ]
     numbers = {0, 1, *([2] if spread else []), len(columns) - 1}
     yield '<h2 id="trials">Best trials</h2>'
@@ -135,7 +135,7 @@ def _places(subject: ReportSubject, trials: Sequence[Trial]) -> Iterator[str]:
     by = f" by {subject.objective}" if subject.objectives else ""
     for trial in trials:
         if trial.number in front:
-            yield "on the front"
+            yield "on the Pareto front"
         elif trial.number in places:
             yield f"{places[trial.number]:,} of {len(places):,}{by}"
         else:
@@ -180,7 +180,7 @@ def line_part(subject: ReportSubject) -> Iterator[str]:
 
 
 def front_part(subject: ReportSubject) -> Iterator[str]:
-    """Give the front of several objectives as a table."""
+    """Give the Pareto front of several objectives as a table."""
     names, front = subject.objectives, subject.front
     if not front:
         return
@@ -191,7 +191,7 @@ def front_part(subject: ReportSubject) -> Iterator[str]:
         ("epoch", [_epoch_of_value(trial) for trial in shown]),
         *_hparams(shown),
     ]
-    yield '<h2 id="front-trials">Trials of the front</h2>'
+    yield '<h2 id="front-trials">Trials of the Pareto front</h2>'
     yield columns_table(columns, numbers=range(len(names) + 1))
     if (left := len(front) - len(shown)) > 0:
         yield dim(f"{left:,} more trials: `paceline best {subject.name}` lists all.")
@@ -247,7 +247,7 @@ def programs_part(subject: ReportSubject) -> Iterator[str]:
     groups: dict[tuple[str, str], list[Trial]] = {}
     for trial in subject.trials:
         if trial.epochs:
-            groups.setdefault((trial.program or "-", trial.plan or "-"), []).append(trial)
+            groups.setdefault((trial.program_id or "-", trial.plan or "-"), []).append(trial)
     if not groups:
         return
     rows = [
@@ -259,7 +259,7 @@ def programs_part(subject: ReportSubject) -> Iterator[str]:
     yield table(head, rows[:_MOST_ROWS], numbers={2, 3, 4})
     if len(rows) > _MOST_ROWS:
         yield dim(f"{len(rows) - _MOST_ROWS:,} more programs.")
-    reasons = Counter(t.not_packed for t in subject.trials if t.not_packed)
+    reasons = Counter(t.fallback_reason for t in subject.trials if t.fallback_reason)
     if reasons:
         yield "<h3>Trials that trained alone</h3>"
         yield items(f"{count:,}: {reason}" for reason, count in reasons.most_common(10))
@@ -267,7 +267,7 @@ def programs_part(subject: ReportSubject) -> Iterator[str]:
 
 def _seconds_of(trials: list[Trial]) -> str:
     epochs = sum(trial.epochs for trial in trials)
-    return formats.fine(sum(trial.seconds for trial in trials) / epochs) if epochs else "-"
+    return formats.fine(sum(trial.train_seconds for trial in trials) / epochs) if epochs else "-"
 
 
 def accounts_part(subject: ReportSubject) -> Iterator[str]:

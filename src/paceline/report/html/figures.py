@@ -99,7 +99,7 @@ def _front(subject: ReportSubject) -> ReportFigure:
     note = "" if names == 2 else f"Each pair of the {names} objectives; the front is that of all."
     note = " ".join(filter(None, [note, thin_note(subject)]))
     height = 100 + 320 * (names * (names - 1) // 2)
-    return ReportFigure("front", "Front", to_json(figure), note, height=height, now=True)
+    return ReportFigure("front", "Pareto front", to_json(figure), note, height=height, now=True)
 
 
 def _history(subject: ReportSubject) -> ReportFigure:

@@ -55,7 +55,7 @@ class ReportSubject:
 
     @cached_property
     def front(self) -> list[Trial]:
-        """The trials of the front of several objectives; empty for one."""
+        """The trials of the Pareto front of several objectives; empty for one."""
         return self.trials.front if self.trials.several else []
 
     @property

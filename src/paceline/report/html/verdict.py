@@ -66,8 +66,8 @@ def verdict_of(subject: ReportSubject, importances: Importances) -> Verdict:
 def _best(subject: ReportSubject) -> Iterator[str]:
     best, name = subject.reached[0], subject.objective
     value = formats.metric(best.value)
-    if best.spread is not None:
-        value = f"a mean of {value} over {len(best.members[-1])} members"
+    if best.value_std is not None:
+        value = f"a mean of {value} over {len(best.runs[-1])} runs"
     where = f", in epoch {best.best_epoch} of {best.epochs}" if best.best_epoch else ""
     where += {"pruned": "; it was stopped early", "complete": ""}.get(
         best.state, "; it is unfinished"
@@ -78,7 +78,8 @@ def _best(subject: ReportSubject) -> Iterator[str]:
         n = len(front)
         yield (
             f"By all of {', '.join(subject.objectives)}, {formats.count(n, 'trial')} of "
-            f"{len(subject.ranked):,} {'is' if n == 1 else 'are'} on the front: no other trial is "
+            f"{len(subject.ranked):,} {'is' if n == 1 else 'are'} on the Pareto front: no other "
+            "trial is "
             f"as good in each and better in one. What follows is of {name} alone."
         )
 
@@ -108,7 +109,7 @@ def _sure(subject: ReportSubject) -> Iterator[str]:
     n = min(max(5, len(values) // 10), 20)
     gap, lead = abs(values[n - 1] - values[0]), abs(values[1] - values[0])
     median = abs(statistics.median(values) - values[0])
-    alone = lines[0].spread is None and lead > 0.5 * median > 0
+    alone = lines[0].value_std is None and lead > 0.5 * median > 0
     if alone:
         yield (
             f"It stands alone: the second trial is {formats.difference(lead)} of {name} behind, "
@@ -129,10 +130,10 @@ def _sure(subject: ReportSubject) -> Iterator[str]:
     text = "; ".join([*said, f"the median trial {behind}"])
     yield f"{text[0].upper()}{text[1:]}."
     best = lines[0]
-    if best.spread is not None:
-        near = sum(abs(value - values[0]) <= best.spread for value in values[1:])
+    if best.value_std is not None:
+        near = sum(abs(value - values[0]) <= best.value_std for value in values[1:])
         yield (
-            f"The members of the best trial spread by {formats.difference(best.spread)} (standard "
+            f"The runs of the best trial spread by {formats.difference(best.value_std)} (standard "
             f"deviation), and {near:,} other trials lie within that: "
             + ("chance may have chosen among them." if near else "its lead is larger than chance.")
         )
@@ -144,7 +145,7 @@ def _again(subject: ReportSubject) -> str:
     """How a trial is trained from other seeds."""
     if subject.ranked[0].continued_at is None:
         return "Train it again from other seeds"
-    return "Train by its schedule from other seeds (tuner.schedule(), paceline.FollowSchedule)"
+    return "Train by its schedule from other seeds (tuner.schedule(), paceline.ReplaySchedule)"
 
 
 def _unequal_epochs(subject: ReportSubject) -> Iterator[str]:
@@ -264,7 +265,7 @@ def _edge_text(name: str, distribution: BaseDistribution, low: bool, n: int, of:
 
 def _still_improving(subject: ReportSubject) -> Iterator[str]:
     if has_copies(subject.trials):
-        return  # the epochs of a population are set before its first exchange
+        return  # the epochs of a population are set before its first perturbation
     top = [trial for trial in subject.ranked[:5] if trial.epochs >= 2]
     late = [trial for trial in top if trial.best_epoch == trial.epochs]
     if len(top) >= 3 and len(late) > len(top) / 2 and not subject.objectives:
@@ -287,7 +288,7 @@ def _repeats(subject: ReportSubject) -> Iterator[str]:
             "A population is one draw, so how much of a value is chance is not known: search again "
             "with another seed."
         )
-    elif len(subject.ranked) >= 5 and not subject.ranked[0].members:
+    elif len(subject.ranked) >= 5 and not subject.ranked[0].runs:
         yield (
             "No trial was trained from several seeds, so how much of a value is chance is not "
             "known: repeats=3 tells."

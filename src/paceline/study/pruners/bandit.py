@@ -1,9 +1,9 @@
 """Values for the copies of a population that a Gaussian process chooses: ``PBT(explore="gp")``.
 
-How much a trial gains between two exchanges follows from the epoch, from what it has reached, and
-from its hyperparameters. A Gaussian process learns that from all trials so far. A copy gets the
-values whose gain may be largest: mean plus some standard deviations. The copies of one exchange are
-chosen one after another. For the next ones, each counts as if it had gained what the mean says.
+How much a trial gains between two perturbations follows from the epoch, from what it has reached,
+and from its hyperparameters. A Gaussian process learns that from all trials so far. A copy gets the
+values whose gain may be largest: mean plus some standard deviations. The copies of one perturbation
+are chosen one after another. For the next ones, each counts as if it had gained what the mean says.
 
 Source: Parker-Holder, Nguyen, Roberts, "Provably efficient online hyperparameter optimization with
 population-based bandits", 2020 (PB2). The process is scikit-learn's, with a Matern kernel over all
@@ -40,7 +40,7 @@ _ANYWHERE, _NEAR, _NEARNESS = 512, 128, 0.1
 
 @dataclass(frozen=True)
 class Leg:
-    """What a trial gained from one exchange to the next."""
+    """What a trial gained from one perturbation to the next."""
 
     epoch: int  # at its end
     reached: float  # the loss at its beginning
@@ -52,7 +52,7 @@ def legs_of(trials: Iterable[Trial], metric: str, sign: float, ends: Sequence[in
     """Return the legs of all trials; a copy's epochs of the trial that it continues count once.
 
     ``metric`` is the log that is compared; ``sign`` is 1 where it falls, -1 where it rises;
-    ``ends`` are the epochs of exchanges, in order.
+    ``ends`` are the epochs of perturbations, in order.
     """
     found = []
     for trial in trials:
@@ -88,7 +88,7 @@ def chosen(
         legs: What is known.
         source: The trial that is copied, as a leg that is to come: the epoch at its end, what
             the trial has reached, and its values. Its gain does not matter.
-        others: Values of the copies that this exchange has made already.
+        others: Values of the copies that this perturbation has made already.
         rng: Draws the values that are compared.
     """
     known = [leg for leg in legs if leg.hparams.keys() >= parameters.keys()][-_MOST:]

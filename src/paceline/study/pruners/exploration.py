@@ -42,10 +42,10 @@ def explored(parameter: Parameter, value: Any, settings: PBT, seed: int, *stream
     """
     name = stream_of(parameter)
     bits = seeded_bits(seed, STREAM, _RESAMPLE, *stream, name)
-    if bits < settings.resample * 2**32:
+    if bits < settings.resample_probability * 2**32:
         return random_value(parameter, seed, STREAM, _VALUE, *stream)
     upwards = seeded_bits(seed, STREAM, _FACTOR, *stream, name) % 2 == 1
-    factor = settings.factors[upwards]
+    factor = settings.perturbation_factors[upwards]
     known = parameter.distribution
     if isinstance(known, CategoricalDistribution):
         return _neighbour(known.choices, value, upwards)

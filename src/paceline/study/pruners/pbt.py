@@ -2,8 +2,8 @@
 
 ``PBT`` has the settings, ``PopulationPruner`` the rule: every few epochs all members wait for one
 another, the worst are replaced by copies of the best, and the copies train on with other values of
-their hyperparameters. ``tuner/population/population.py`` knows what those values are, and how a copy
-is made.
+their hyperparameters. ``tuner/population/population.py`` knows what those values are, and how a
+copy is made.
 
 Source: Jaderberg et al., "Population based training of neural networks", 2017, with truncation
 selection. One difference: a copy is a trial of its own that continues the one it is copied from, so
@@ -27,8 +27,8 @@ from paceline.study.trials.trial import Trial
 
 #: How ``pruner=`` and ``--pruner`` write it.
 FORM = (
-    "pbt[:EVERY[:SHARE]] or "
-    "pbt:every=5,share=0.25,resample=0.25,factors=0.8/1.2,burn_in=0,explore=random"
+    "pbt[:EPOCHS[:FRACTION]] or "
+    "pbt:perturbation_interval=5,quantile_fraction=0.25,resample_probability=0.25,perturbation_factors=0.8/1.2,burn_in_period=0,explore=random"
 )
 #: The stream of a study's random numbers that populations draw from.
 STREAM = 5
@@ -40,16 +40,16 @@ class PBT:
     """Settings of population based training, as ``pruner=``; ``n_trials`` is the population.
 
     Attributes:
-        every: Epochs between two exchanges.
-        share: Share of the population that is replaced at an exchange, and that is copied; at least
-            one trial.
-        resample: Probability that a hyperparameter of a copy is drawn anew. Otherwise it is
-            multiplied by one of ``factors``; a number among the values of an ``hp.Choice`` or on a
-            grid moves to a neighbour at least.
-        factors: What numbers are multiplied by.
-        burn_in: No exchange before this epoch.
-        only: Names of the hyperparameters that may change; None: all that can change while a trial
-            trains, which is found out by building models.
+        perturbation_interval: Epochs between two perturbations.
+        quantile_fraction: Share of the population that is replaced at a perturbation, and that is
+            copied; at least one trial.
+        resample_probability: Probability that a hyperparameter of a copy is drawn anew. Otherwise
+            it is multiplied by one of ``perturbation_factors``; a number among the values of an
+            ``hp.Choice`` or on a grid moves to a neighbour at least.
+        perturbation_factors: What numbers are multiplied by.
+        burn_in_period: No perturbation before this epoch.
+        hparams: Names of the hyperparameters that may change; None: all that can change while a
+            trial trains, which is found out by building models.
         explore: "random", as above, or "gp": a Gaussian process chooses the numbers of a range,
             by what values have gained so far (PB2). Choices stay random.
 
@@ -57,26 +57,32 @@ class PBT:
         UsageError: A value that is none of these.
     """
 
-    every: int = 5
-    share: float = 0.25
-    resample: float = 0.25
-    factors: tuple[float, float] = (0.8, 1.2)
-    burn_in: int = 0
-    only: Sequence[str] | None = None
+    perturbation_interval: int = 5
+    quantile_fraction: float = 0.25
+    resample_probability: float = 0.25
+    perturbation_factors: tuple[float, float] = (0.8, 1.2)
+    burn_in_period: int = 0
+    hparams: Sequence[str] | None = None
     explore: str = "random"
 
     def __post_init__(self) -> None:
-        for name, least in (("every", 1), ("burn_in", 0)):
+        for name, least in (("perturbation_interval", 1), ("burn_in_period", 0)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise UsageError(
                     f"PBT: {name} is {value!r}; give a whole number of at least {least}."
                 )
-        if not _is_number(self.share) or not 0 < self.share <= 0.5:
-            raise UsageError(f"PBT: share is {self.share!r}; give a number above 0, at most 0.5.")
-        if not _is_number(self.resample) or not 0 <= self.resample <= 1:
-            raise UsageError(f"PBT: resample is {self.resample!r}; give a number from 0 to 1.")
-        factors = self.factors
+        if not _is_number(self.quantile_fraction) or not 0 < self.quantile_fraction <= 0.5:
+            raise UsageError(
+                f"PBT: quantile_fraction is {self.quantile_fraction!r}; give a number above 0, at "
+                "most 0.5."
+            )
+        if not _is_number(self.resample_probability) or not 0 <= self.resample_probability <= 1:
+            raise UsageError(
+                f"PBT: resample_probability is {self.resample_probability!r}; give a number from "
+                "0 to 1."
+            )
+        factors = self.perturbation_factors
         if not (
             isinstance(factors, tuple | list)
             and len(factors) == 2
@@ -84,22 +90,27 @@ class PBT:
             and 0 < factors[0] < 1 < factors[1]
         ):
             raise UsageError(
-                f"PBT: factors are {factors!r}; give two numbers, one below and one above 1."
+                f"PBT: perturbation_factors are {factors!r}; give two numbers, one below and one "
+                "above 1."
             )
-        object.__setattr__(self, "factors", (float(factors[0]), float(factors[1])))
+        object.__setattr__(self, "perturbation_factors", (float(factors[0]), float(factors[1])))
         if self.explore not in ("random", "gp"):
             raise UsageError(f"PBT: explore is {self.explore!r}; give 'random' or 'gp'.")
-        if self.only is not None:
-            named = not isinstance(self.only, str) and list(self.only)
-            if not named or not all(isinstance(name, str) and name for name in self.only):
+        if self.hparams is not None:
+            named = not isinstance(self.hparams, str) and list(self.hparams)
+            if not named or not all(isinstance(name, str) and name for name in self.hparams):
                 raise UsageError(
-                    f"PBT: only is {self.only!r}; give a list of names of hyperparameters."
+                    f"PBT: hparams is {self.hparams!r}; give a list of names of hyperparameters."
                 )
-            object.__setattr__(self, "only", tuple(self.only))
+            object.__setattr__(self, "hparams", tuple(self.hparams))
 
-    def exchanges(self, epochs: int) -> list[int]:
-        """Return the epochs, below ``epochs``, after which members are exchanged."""
-        return [e for e in range(self.every, epochs, self.every) if e >= self.burn_in]
+    def perturbations(self, epochs: int) -> list[int]:
+        """Return the epochs, below ``epochs``, after which members are perturbed."""
+        return [
+            e
+            for e in range(self.perturbation_interval, epochs, self.perturbation_interval)
+            if e >= self.burn_in_period
+        ]
 
     def check(self, epochs: int | None, n_trials: int | None, n_members: int) -> None:
         """Check that a search can be one of a population.
@@ -117,11 +128,11 @@ class PBT:
                 "pruner: under pbt all trials train for the same epochs, so that they can be "
                 "compared; give epochs as a number, not as a function of hp."
             )
-        if not self.exchanges(epochs):
+        if not self.perturbations(epochs):
             raise UsageError(
-                f"pruner: pbt exchanges trials every {self.every} epochs and not before epoch "
-                f"{self.burn_in}, and trials have {epochs}; give more epochs, or a smaller every "
-                "or burn_in."
+                f"pruner: pbt perturbs trials every {self.perturbation_interval} epochs and not "
+                f"before epoch {self.burn_in_period}, and trials have {epochs}; give more "
+                "epochs, or a smaller perturbation_interval or burn_in_period."
             )
         if n_trials is None or n_trials < 2:
             raise UsageError(
@@ -138,14 +149,14 @@ class PBT:
     def text(self) -> str:
         """The settings as ``read_pbt`` reads them."""
         parts = [
-            f"every={self.every}",
-            f"share={self.share!r}",
-            f"resample={self.resample!r}",
-            f"factors={self.factors[0]!r}/{self.factors[1]!r}",
-            f"burn_in={self.burn_in}",
+            f"perturbation_interval={self.perturbation_interval}",
+            f"quantile_fraction={self.quantile_fraction!r}",
+            f"resample_probability={self.resample_probability!r}",
+            f"perturbation_factors={self.perturbation_factors[0]!r}/{self.perturbation_factors[1]!r}",
+            f"burn_in_period={self.burn_in_period}",
         ]
-        if self.only is not None:
-            parts.append("only=" + "+".join(quote(name, safe="") for name in self.only))
+        if self.hparams is not None:
+            parts.append("hparams=" + "+".join(quote(name, safe="") for name in self.hparams))
         if self.explore != "random":
             parts.append(f"explore={self.explore}")
         return "pbt:" + ",".join(parts)
@@ -159,7 +170,11 @@ def read_pbt(text: str) -> PBT:
         if "=" in rest:
             pairs = [(name, value) for name, _, value in (part.partition("=") for part in parts)]
         else:
-            pairs = list(zip(("every", "share")[: len(parts)], parts, strict=True))
+            pairs = list(
+                zip(
+                    ("perturbation_interval", "quantile_fraction")[: len(parts)], parts, strict=True
+                )
+            )
         given = {name: _read(name, value) for name, value in pairs}
     except (ValueError, KeyError):
         raise UsageError(f"pruner: {text!r} is not understood; write {FORM}.") from None
@@ -167,18 +182,18 @@ def read_pbt(text: str) -> PBT:
 
 
 def _read(name: str, text: str) -> Any:
-    if name in ("every", "burn_in"):
+    if name in ("perturbation_interval", "burn_in_period"):
         if not re.fullmatch(r"\d{1,9}", text):
             raise ValueError(text)
         return int(text)
-    if name == "factors":
+    if name == "perturbation_factors":
         low, high = text.split("/")
         return float(low), float(high)
-    if name == "only":
+    if name == "hparams":
         return tuple(unquote(part) for part in text.split("+"))
     if name == "explore":
         return text
-    if name not in ("share", "resample"):
+    if name not in ("quantile_fraction", "resample_probability"):
         raise KeyError(name)
     return float(text)
 
@@ -190,7 +205,7 @@ def _is_number(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class Perturbation:
     """One trial that takes over another."""
 
     source: int  # the trial that is copied
@@ -210,9 +225,11 @@ class PopulationPruner(Pruner):
     def __init__(self, settings: PBT, direction: Direction) -> None:
         self.settings = settings
         self._sign = -1.0 if direction == "maximize" else 1.0
-        self._waiting: dict[int, float] = {}  # trial -> its loss at the exchange that it waits for
-        self._failed: list[int] = []  # members that have failed since the last exchange
-        self._epoch = 0  # of the exchange that the members wait for
+        self._waiting: dict[
+            int, float
+        ] = {}  # trial -> its loss at the perturbation that it waits for
+        self._failed: list[int] = []  # members that have failed since the last perturbation
+        self._epoch = 0  # of the perturbation that the members wait for
         self._go: list[int] = []
         self._out: list[int] = []
 
@@ -221,9 +238,9 @@ class PopulationPruner(Pruner):
     ) -> Verdict:
         """Return "pause" where members wait for one another, and "go" otherwise.
 
-        A trial that cannot be paused takes no part in the exchanges.
+        A trial that cannot be paused takes no part in the perturbations.
         """
-        if not can_pause or epoch not in self.settings.exchanges(epochs):
+        if not can_pause or epoch not in self.settings.perturbations(epochs):
             return "go"
         self._epoch = epoch
         self._waiting[trial.number] = self._sign * value
@@ -234,7 +251,7 @@ class PopulationPruner(Pruner):
         """Whether a member waits for the others."""
         return bool(self._waiting)
 
-    def exchange(self, seed: int) -> list[Exchange]:
+    def perturb(self, seed: int) -> list[Perturbation]:
         """Return which trials are copied where, all members being there; ``seed`` is the study's.
 
         The trials that are replaced end afterwards, and all others go on: see ``given_up`` and
@@ -242,11 +259,11 @@ class PopulationPruner(Pruner):
         """
         ranked = sorted(self._waiting, key=lambda number: (self._waiting[number], number))
         n = len(ranked)
-        n_out = min(max(1, int(self.settings.share * n)), n // 2)
+        n_out = min(max(1, int(self.settings.quantile_fraction * n)), n // 2)
         n_best = max(1, n_out)
         best, out = ranked[:n_best], sorted(ranked[n - n_out :])
         found = [
-            Exchange(
+            Perturbation(
                 best[seeded_bits(seed, STREAM, _DONOR, number, self._epoch) % n_best],
                 number,
                 self._epoch,
@@ -268,7 +285,7 @@ class PopulationPruner(Pruner):
         self._waiting, self._failed = dict(waiting), list(failed)
 
     def end_trial(self, trial: Trial) -> None:
-        """Note that a member has ended; one that has failed is replaced at the next exchange."""
+        """Note that a member has ended; the next perturbation replaces one that failed."""
         self._waiting.pop(trial.number, None)
         if trial.state == "failed":
             self._failed.append(trial.number)
@@ -278,7 +295,7 @@ class PopulationPruner(Pruner):
         self._waiting = {n: loss for n, loss in self._waiting.items() if n not in numbers}
 
     def promoted(self) -> list[int]:
-        """Return the members that train on after an exchange."""
+        """Return the members that train on after a perturbation."""
         found, self._go = self._go, []
         return found
 

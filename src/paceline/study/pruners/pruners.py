@@ -29,7 +29,7 @@ from paceline.study.trials.trial import Trial
 
 FORMS = (
     "none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS], "
-    "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]], wilcoxon[:P], pbt[:EVERY[:SHARE]]"
+    "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]], wilcoxon[:P], pbt[:EPOCHS[:FRACTION]]"
 )
 
 

@@ -64,9 +64,9 @@ class PairedWilcoxon(Pruner):
         self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
     ) -> Verdict:
         """See ``Pruner``."""
-        if self._best is None or len(self._best.members) < epoch:
+        if self._best is None or len(self._best.runs) < epoch:
             return "go"
-        ours, best = trial.members[epoch - 1], self._best.members[epoch - 1]
+        ours, best = trial.runs[epoch - 1], self._best.runs[epoch - 1]
         if not all(map(math.isfinite, (*ours, *best))):
             return "go"
         with quiet_optuna():
@@ -77,9 +77,9 @@ class PairedWilcoxon(Pruner):
 
     def end_trial(self, trial: Trial) -> None:
         """See ``Pruner``."""
-        if trial.state != "complete" or not trial.members:
+        if trial.state != "complete" or not trial.runs:
             return
-        if len(trial.members[0]) != self._n_members:  # of an earlier search, with other members
+        if len(trial.runs[0]) != self._n_members:  # of an earlier search, with other members
             return
         if is_better(trial.value, self._best and self._best.value, self._direction):
             self._best = trial

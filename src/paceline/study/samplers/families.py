@@ -75,8 +75,8 @@ class Families:
             if trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
                 self._n_ended += 1
             # Trials that other programs have stored may have attributes of any type.
-            if isinstance(attrs.get("program"), str):
-                self.learn_program(trial.number, attrs["program"])
+            if isinstance(attrs.get("program_id"), str):
+                self.learn_program(trial.number, attrs["program_id"])
             over = trial.state.is_finished() and attrs.get("error") != INTERRUPTED
             if isinstance(attrs.get("draw"), int) and (
                 over or (resumed and not trial.state.is_finished())

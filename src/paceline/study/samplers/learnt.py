@@ -1,4 +1,4 @@
-"""What a search learns from earlier studies (``learn_from``): complete trials and their ranks.
+"""What a search learns from earlier studies (``warm_start_from``): complete trials and their ranks.
 
 Earlier studies are read once, before the first trial, and never written. What is learnt is stored
 with the new study, so that a resumed search decides the same, whatever became of the earlier ones.
@@ -164,36 +164,36 @@ def _fits(kind: BaseDistribution, value: Any) -> bool:
     return isinstance(value, types) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def check_learn_from(learn_from: Any, sampler: Any) -> tuple[str, ...]:
+def check_warm_start_from(warm_start_from: Any, sampler: Any) -> tuple[str, ...]:
     """Check the argument of ``Tuner`` beside its sampler; ``read_learnt`` reads what it names.
 
     It is None, or one or several of: the name of a study, the path of a study's folder or of its
     journal, the URL of a storage, with ``#NAME`` behind it where it holds several studies.
     """
-    if learn_from is None:
+    if warm_start_from is None:
         return ()
-    given = [learn_from] if isinstance(learn_from, str | Path) else learn_from
+    given = [warm_start_from] if isinstance(warm_start_from, str | Path) else warm_start_from
     if not isinstance(given, list | tuple) or not all(
         isinstance(each, str | Path) and str(each).strip() and str(each).isprintable()
         for each in given
     ):
         raise UsageError(
-            f"learn_from: {learn_from!r} names no study; give a study's name, the path of its "
-            "folder, a storage URL such as sqlite:///study.db#NAME, or a list of these."
+            f"warm_start_from: {warm_start_from!r} names no study; give a study's name, the path "
+            "of its folder, a storage URL such as sqlite:///study.db#NAME, or a list of these."
         )
     if given and not (isinstance(sampler, str) and sampler in (*LEARNERS, "auto")):
         name = sampler if isinstance(sampler, str) else type(sampler).__name__
         raise UsageError(
-            f"learn_from: sampler {name!r} does not learn from earlier studies; choose "
-            f"{' or '.join(LEARNERS)}, or leave learn_from out."
+            f"warm_start_from: sampler {name!r} does not learn from earlier studies; choose "
+            f"{' or '.join(LEARNERS)}, or leave warm_start_from out."
         )
     return tuple(map(str, given))
 
 
 def read_learnt(
-    learn_from: Sequence[str], directory: Path, own: tuple[str, Any]
+    warm_start_from: Sequence[str], directory: Path, own: tuple[str, Any]
 ) -> list[LearntStudy]:
-    """Read earlier studies, of ``check_learn_from``, and write nothing.
+    """Read earlier studies, of ``check_warm_start_from``, and write nothing.
 
     ``own`` are name and storage of the study that learns.
 
@@ -201,7 +201,7 @@ def read_learnt(
         UsageError: It names no study, or the one that learns.
         StudyError, StorageError: The study cannot be read, or has no complete trial.
     """
-    return [_read(each, directory, own) for each in learn_from]
+    return [_read(each, directory, own) for each in warm_start_from]
 
 
 def _read(text: str, directory: Path, own: tuple[str, Any]) -> LearntStudy:
@@ -214,8 +214,8 @@ def _read(text: str, directory: Path, own: tuple[str, Any]) -> LearntStudy:
             check_name(name)
         except StudyError:
             raise UsageError(
-                f"learn_from: {text!r} is no study's folder, no journal and no name of a study in "
-                f"{directory}/; check the path."
+                f"warm_start_from: {text!r} is no study's folder, no journal and no name of a "
+                f"study in {directory}/; check the path."
             ) from None
     store = StudyStorage.of(storage, name or "", directory)
     if name is None:
@@ -223,26 +223,26 @@ def _read(text: str, directory: Path, own: tuple[str, Any]) -> LearntStudy:
         if len(names) != 1:
             there = ", ".join(names) or "none"
             raise UsageError(
-                f"learn_from: {_shown(text)} holds {len(names)} studies ({there}); name one, as in "
-                f"{_shown(text)}#{names[0] if names else 'NAME'}."
+                f"warm_start_from: {_shown(text)} holds {len(names)} studies ({there}); name one, "
+                f"as in {_shown(text)}#{names[0] if names else 'NAME'}."
             )
         name = names[0]
     if name == own[0] and _same_storage(name, directory, storage, own[1]):
         raise UsageError(
-            f"learn_from: {name!r} is the study that is searched, which goes on with all its "
+            f"warm_start_from: {name!r} is the study that is searched, which goes on with all its "
             "trials; name an earlier study, or give this one another name."
         )
     stored = store.load(name)
     if stored is None:
         raise UsageError(
-            f"learn_from: there is no study {name!r} in {store.label}; `paceline studies` lists "
-            "those in runs/."
+            f"warm_start_from: there is no study {name!r} in {store.label}; `paceline list` "
+            "lists those in runs/."
         )
     check_pickles(name, stored.trials)
     learnt = LearntStudy.of(name, stored)
     if not learnt.trials:
         raise StudyError(
-            f"learn_from: study {name!r} has no complete trial to learn from; name another."
+            f"warm_start_from: study {name!r} has no complete trial to learn from; name another."
         )
     return learnt
 
@@ -293,8 +293,8 @@ def notes_on(
     for each in learnt:
         if not each.shares(parameters):
             notes.append(
-                f"learn_from: study {each.study!r} has none of the hyperparameters of this one "
-                f"({', '.join(parameters)}), so nothing is learnt from it"
+                f"warm_start_from: study {each.study!r} has none of the hyperparameters of this "
+                f"one ({', '.join(parameters)}), so nothing is learnt from it"
             )
             continue
         kept.append(each)
@@ -311,14 +311,19 @@ def notes_on(
     return kept, notes
 
 
-def names_others(learn_from: Sequence[str], directory: Path, learnt: Sequence[LearntStudy]) -> bool:
+def names_others(
+    warm_start_from: Sequence[str], directory: Path, learnt: Sequence[LearntStudy]
+) -> bool:
     """Whether an argument names other studies than those that were learnt, as far as names tell.
 
-    ``learn_from`` has passed ``check_learn_from``; ``learnt`` is of the study's beginning.
+    ``warm_start_from`` has passed ``check_warm_start_from``; ``learnt`` is of the study's
+    beginning.
     """
-    if len(learn_from) != len(learnt):
-        return bool(learn_from)
-    names = [_place(text, directory)[1] for text in learn_from]  # None: the only study of a storage
+    if len(warm_start_from) != len(learnt):
+        return bool(warm_start_from)
+    names = [
+        _place(text, directory)[1] for text in warm_start_from
+    ]  # None: the only study of a storage
     pairs = zip(names, learnt, strict=True)
     return any(name is not None and Path(name).name != each.study for name, each in pairs)
 

@@ -64,7 +64,7 @@ def n_missing(seed: Any, number: int, attrs: Mapping[str, Any]) -> int:
     workers may have taken that number and the next ones, so a trial may have a higher number than
     its seed says, and never a lower one. ``attrs`` are as stored.
     """
-    if not isinstance(seed, int) or "seed" not in attrs or "continues" in attrs:
+    if not isinstance(seed, int) or "seed" not in attrs or "continued_from" in attrs:
         return 0
     for n in range(MISSING_AT_ONCE + 1):
         if trial_seed(seed, number + n) == attrs["seed"]:

@@ -147,7 +147,7 @@ def stands(trial: FrozenTrial) -> bool:
 def _counts(trial: FrozenTrial) -> bool:
     """Whether a trial counts for ``n_trials``: not one that continues another or is rejected."""
     attrs = trial.user_attrs
-    return stands(trial) and "continues" not in attrs and "rejected" not in attrs
+    return stands(trial) and "continued_from" not in attrs and "rejected" not in attrs
 
 
 def _key(trial: FrozenTrial) -> str:
@@ -156,7 +156,7 @@ def _key(trial: FrozenTrial) -> str:
     Copies in a population may be alike in both, and then differ in their seeds.
     """
     attrs = trial.user_attrs
-    found: list[Any] = [attrs.get("hparams", trial.params), attrs.get("continues")]
+    found: list[Any] = [attrs.get("hparams", trial.params), attrs.get("continued_from")]
     if "continued_at" in attrs:
         found.append(attrs.get("seed"))
     return json.dumps(found, sort_keys=True, default=str)

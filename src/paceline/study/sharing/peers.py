@@ -196,7 +196,7 @@ class StudyPeers:
     def _take_found(self, theirs: Sequence[FrozenTrial]) -> PeerChanges:
         known = [self._trials.get(stored.number) for stored in theirs]
         found, self._found = self._found, PeerChanges()
-        found.n_theirs = sum(trial is not None and trial.continues is None for trial in known)
+        found.n_theirs = sum(trial is not None and trial.continued_from is None for trial in known)
         return found
 
     def _begun_claims(self) -> TrialClaims:
@@ -272,7 +272,9 @@ class StudyPeers:
             number, trial_id = claimed
             self._writer.know_trial_id(number, trial_id)
             self._watch.began(number, confirmed=True)
-            begun = Trial(number, hparams=left.hparams, seed=left.seed, continues=left.continues)
+            begun = Trial(
+                number, hparams=left.hparams, seed=left.seed, continued_from=left.continued_from
+            )
             self._trials.add(replace(begun, rejected=left.rejected, enqueued=left.enqueued))
             self._proposer.adopt_peer_trial(number, template, left.hparams)
             self._found.adopted.append(number)

@@ -139,13 +139,13 @@ def _size(folder: Path) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def begun_anew(name: str, directory: Path, *, fresh: bool) -> Iterator[None]:
+def begun_anew(name: str, directory: Path, *, overwrite: bool) -> Iterator[None]:
     """Put a study's folder aside while a new one begins; its storage is the journal in its folder.
 
     When the block ends, the earlier study is removed if the new one has a trial that came to an end
     without failing. It comes back if the new one has no trial, or failed ones only. Where trials of
-    the new one are under way both stay, until a later block ends. ``fresh``: the study begins anew
-    now; otherwise an earlier search began it so.
+    the new one are under way both stay, until a later block ends. ``overwrite``: the study begins
+    anew now; otherwise an earlier search began it so.
 
     Raises:
         StudyError: The study is being searched.
@@ -155,7 +155,7 @@ def begun_anew(name: str, directory: Path, *, fresh: bool) -> Iterator[None]:
     folder = directory / name
     aside = aside_of(folder)
     _settle(name, directory)
-    if fresh and folder.is_dir() and not aside.exists():
+    if overwrite and folder.is_dir() and not aside.exists():
         with contextlib.ExitStack() as stack:
             _check_free(name, stack, folder)
             _move(name, folder, aside)

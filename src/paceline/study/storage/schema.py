@@ -173,9 +173,9 @@ class StoredSearch(Struct):
     repeats: Count | None = None
     folds: Count | None = None
     trial_timeout: Annotated[float, Meta(gt=0)] | None = None
-    target: float | None = None
-    stop_after: Count | None = None
-    max_epochs_total: Count | None = None
+    target_value: float | None = None
+    patience_trials: Count | None = None
+    max_total_epochs: Count | None = None
     callbacks: list[str] | str | None = None
     steps_per_epoch: Count | None = None
     initial_epoch: Count | None = None
@@ -196,11 +196,11 @@ class StudyMeta(Struct):
     sampler: Text = None
     sampler_reason: Text = None  # where "auto" chose it
     seed: Count | None = None
-    slots: Count | str | None = None
+    parallel_trials: Count | str | None = None
     plan: Text = None
     pruner: Text = None
     precision: Text = None
-    widths: Text = None
+    share_widths: bool | str | None = None
     constraints: dict[str, list[tuple[Literal["<=", "<", ">=", ">"], float]] | None] = {}
     family_trials: Count = 8
     learnt: list[dict[str, Any]] = []  # ``samplers/learnt.py`` looks closer

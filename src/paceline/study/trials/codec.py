@@ -187,8 +187,8 @@ def end_of(
     ``other`` are attributes that are no fields of it, ``n`` the objectives of its study.
     """
     attrs = {"history": {}, **_attributes(trial, _ENDED), **other}
-    if trial.members:
-        attrs["spread"] = trial.spread
+    if trial.runs:
+        attrs["value_std"] = trial.value_std
     values = trial.values or ([] if trial.value is None else [trial.value])
     # To Optuna, a failed trial has no value, and a trial has a value for each objective or none.
     if trial.state == "failed" or len(values) != n:

@@ -32,7 +32,7 @@ def line_of(trial: Trial, by_number: Callable[[int], Trial | None]) -> list[Stre
     seen = set()
     while True:
         seen.add(trial.number)
-        source = None if trial.continues is None else by_number(trial.continues)
+        source = None if trial.continued_from is None else by_number(trial.continued_from)
         # A storage may have been written by others: no line leads back to itself.
         if source is None or source.number in seen:
             break

@@ -107,7 +107,7 @@ class TrialTable(Sequence[Trial]):
         if best is None:
             return []
         equal = [t for t in self if self.may_be_best(t) and t.value == best.value]
-        if all(trial.continues is None for trial in equal):
+        if all(trial.continued_from is None for trial in equal):
             return [trial.number for trial in equal if trial is not best]
         from paceline.study.trials.lineage import first_of  # most searches need none
 
@@ -134,9 +134,13 @@ class TrialTable(Sequence[Trial]):
 
         None for a trial with a best epoch of its own. A copy of a population has a seed of its own.
         """
-        if trial.continues is None or trial.continued_at is not None or trial.best_epoch is None:
+        if (
+            trial.continued_from is None
+            or trial.continued_at is not None
+            or trial.best_epoch is None
+        ):
             return None
-        source = self.get(trial.continues)
+        source = self.get(trial.continued_from)
         # A storage may have been written by others: no line leads back to itself.
         if source is None or source.number >= trial.number:
             return None
@@ -204,7 +208,7 @@ class TrialTable(Sequence[Trial]):
         """
         trial.epochs = epoch
         if members:
-            trial.members[epoch - 1 :] = [[float(member) for member in members]]
+            trial.runs[epoch - 1 :] = [[float(member) for member in members]]
         note_logs(trial.history, epoch, logs)
         if value is not None and self.better(value, trial.value):
             trial.value, trial.best_epoch = value, epoch
@@ -226,7 +230,7 @@ def counts(trial: Trial) -> bool:
     A trial that its process left when it died does not, nor one that continues another trial, nor a
     rejected one.
     """
-    return trial.error != INTERRUPTED and trial.continues is None and trial.rejected is None
+    return trial.error != INTERRUPTED and trial.continued_from is None and trial.rejected is None
 
 
 def note_logs(history: dict[str, list[float]], epoch: int, logs: Mapping[str, float]) -> None:
@@ -254,8 +258,8 @@ def trials_to_continue(
     """
     # A copy has other hyperparameters from some epoch on: its source can still go on as it is.
     longer = [trial for trial in trials if trial.continued_at is None]
-    continued = {trial.continues for trial in longer if trial.state != "failed"}
-    going_on = {trial.continues for trial in longer if trial.state in UNDER_WAY}
+    continued = {trial.continued_from for trial in longer if trial.state != "failed"}
+    going_on = {trial.continued_from for trial in longer if trial.state in UNDER_WAY}
     candidates: list[Trial] = []
     for trial in trials:
         over = trial.number in continued - going_on
@@ -285,11 +289,11 @@ def best_record(trial: Trial, ties: Sequence[int] = ()) -> dict[str, Any]:
         "hparams": trial.hparams,
         "epochs": trial.epochs,
         "best_epoch": trial.best_epoch,
-        **({"spread": trial.spread} if trial.members else {}),
+        **({"value_std": trial.value_std} if trial.runs else {}),
         **({"ties": list(ties)} if ties else {}),
     }
 
 
 def front_record(trial: Trial, objectives: Sequence[str]) -> dict[str, Any]:
-    """Return a complete trial of the front as summaries have it: ``best_record`` and its values."""
+    """Return a complete trial of the Pareto front as summaries have it."""
     return {**best_record(trial), "values": dict(zip(objectives, trial.values, strict=True))}

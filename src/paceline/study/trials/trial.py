@@ -56,24 +56,25 @@ class Trial:
         hparams: Plain name -> real value, only those that were active.
         epochs: Epochs trained.
         seed: The trial's own seed: weights, dropout and data order follow from it.
-        seconds: Its share of the time for which its pack trained and validated.
-        program: Short fingerprint of the compiled program it ran in; None when it ran in ``fit``.
-        plan: stacked, mapped, sequential or fit.
-        not_packed: Why it trained in ``fit``; None in a pack.
+        train_seconds: Its share of the time for which its pack trained and validated.
+        program_id: Short fingerprint of the compiled program it ran in; None when it ran in
+            ``fit``.
+        plan: vectorized, looped, sequential or fit.
+        fallback_reason: Why it trained in ``fit``; None in a pack.
         worker: The machine of a cluster that trained its last epoch; None without a cluster.
         history: Metric name -> one float per epoch, names as Keras has them.
         error: Why it failed; None otherwise.
         best_epoch: The epoch of ``value``, from 1; None until an epoch was reported.
-        continues: The number of the trial that this one continues, to train longer: both histories
-            are the same up to that trial's last epoch. None: it continues no other trial.
+        continued_from: The number of the trial that this one continues, to train longer: both
+            histories are the same up to that trial's last epoch. None: it continues no other trial.
         continued_at: The epoch after which it does, with hparams of its own: a copy of a trial of a
             population, which may train on itself. None for any other trial.
-        members: With repeats or folds, the objective of each of the trial's members, one list per
+        runs: With repeats or folds, the objective of each of the trial's runs, one list per
             epoch; ``value`` and ``history`` are means over them. Empty otherwise.
         rejected: Why it was not trained: a constraint that it violates, or the reason given to
             ``hp.reject``. None otherwise.
         enqueued: Whether its values, or some of them, were given: by ``enqueue``,
-            ``start_with_default`` or Optuna's ``enqueue_trial``.
+            ``enqueue_defaults`` or Optuna's ``enqueue_trial``.
         values: With several objectives, their values at the trial's best epoch, once it is
             complete; ``value`` is the first of them. Empty otherwise.
         costs: With costs among the objectives, what is known of the model: ``params``, ``bytes``,
@@ -94,16 +95,16 @@ class Trial:
     hparams: dict[str, Any] = _stored(dict[str, Scalar], {}, "begun open")
     epochs: int = _stored(Count, 0, "open ended")
     seed: int = _stored(Annotated[int, Meta(ge=0, le=2**63 - 1)], 0, "begun open")
-    seconds: float = _stored(Real, 0.0, "open ended")
-    program: str | None = _stored(Text, None, "open ended")
+    train_seconds: float = _stored(Real, 0.0, "open ended")
+    program_id: str | None = _stored(Text, None, "open ended")
     plan: str | None = _stored(Text, None, "open ended")
-    not_packed: str | None = _stored(Text, None, "open ended")
+    fallback_reason: str | None = _stored(Text, None, "open ended")
     worker: str | None = _stored(Text, None, "open ended")
     history: dict[str, list[float]] = _stored(dict[str, list[Real]], {}, "open ended")
     error: str | None = _stored(Text, None, "ended")
     best_epoch: int | None = _stored(Count | None, None, "open ended")
-    members: list[list[float]] = _stored(list[list[Real]], [], "open ended")
-    continues: int | None = _stored(Count | None, None, "begun open ended")
+    runs: list[list[float]] = _stored(list[list[Real]], [], "open ended")
+    continued_from: int | None = _stored(Count | None, None, "begun open ended")
     continued_at: int | None = _stored(Count | None, None, "begun open ended")
     rejected: str | None = _stored(Text, None, "begun ended")
     enqueued: bool = _stored(bool, False, "begun")
@@ -119,17 +120,17 @@ class Trial:
         return dict(enumerate(self.history.get(objective, ()), start=1)) or self.reported
 
     @property
-    def spread(self) -> float | None:
-        """Standard deviation of the objective over the members, at the trial's best epoch.
+    def value_std(self) -> float | None:
+        """Standard deviation of the objective over the runs, at the trial's best epoch.
 
-        That of these members (divided by their number), as NumPy's ``std`` and scikit-learn's
-        cross-validation have it; None without repeats or folds, and where a member has no number
+        That of these runs (divided by their number), as NumPy's ``std`` and scikit-learn's
+        cross-validation have it; None without repeats or folds, and where a run has no number
         then.
         """
-        if self.best_epoch is None or len(self.members) < self.best_epoch:
+        if self.best_epoch is None or len(self.runs) < self.best_epoch:
             return None
-        values = self.members[self.best_epoch - 1]
-        # A member may have no number in that epoch.
+        values = self.runs[self.best_epoch - 1]
+        # A run may have no number in that epoch.
         return statistics.pstdev(values) if values and all(map(math.isfinite, values)) else None
 
     def _repr_html_(self) -> str:

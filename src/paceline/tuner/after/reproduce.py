@@ -121,8 +121,8 @@ def train_again(
     if line[0].trial.continued_at is not None:
         raise StudyError(
             f"trial {line[0].trial.number}: it began after epoch {line[0].trial.continued_at} with "
-            f"the weights of trial {line[0].trial.continues}, which the study no longer has, so it "
-            "cannot be trained again."
+            f"the weights of trial {line[0].trial.continued_from}, which the study no longer has, "
+            "so it cannot be trained again."
         )
     data = arguments.pack_data if trial.plan != "fit" else None
     packs = None

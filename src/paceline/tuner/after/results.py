@@ -21,7 +21,7 @@ from paceline.study.trials.table import TrialTable
 from paceline.study.trials.trial import Trial
 from paceline.tuner.arguments.arguments import whole_number
 from paceline.tuner.arguments.config import TunerConfig
-from paceline.tuner.arguments.known_starts import Configurations, read_configurations
+from paceline.tuner.arguments.initial_configurations import Configurations, read_configurations
 from paceline.tuner.checkpoint.best_models import TrainedModels
 from paceline.tuner.search.progress import to_stderr
 
@@ -94,12 +94,13 @@ class StudyResults:
         return best
 
     def pareto(self) -> list[Trial]:
-        """The trials of the front: no other one is as good in every objective and better in one.
+        """The trials of the Pareto front: no other one is as good in every objective and better "
+        "in one.
 
         Each trial's ``values`` are in the order of the objectives. The trial that is best by the
         first objective comes first; of a study with one objective, the list holds the best trial
-        and those that are as good. ``best_model(number=N)`` makes the model of one, ``plot.front``
-        draws them.
+        and those that are as good. ``best_model(number=N)`` makes the model of one,
+        ``plot.pareto_front`` draws them.
 
         Raises:
             StudyError: There is no such study.
@@ -142,8 +143,9 @@ class StudyResults:
         if trials.several and trial not in trials.front:
             numbers = ", ".join(str(each.number) for each in trials.front) or "none"
             raise StudyError(
-                f"study: trial {number} of {self.name!r} is not on the front, so its model is not "
-                f"kept; on the front: {numbers}."
+                f"study: trial {number} of {self.name!r} is not on the Pareto front, so its model "
+                "is not "
+                f"kept; on the Pareto front: {numbers}."
             )
         return self._model(trial)
 
@@ -318,7 +320,7 @@ class StudyResults:
         """The hyperparameters that the weights of a trial were trained with, epoch by epoch.
 
         Most trials have one configuration. Under ``pruner="pbt"`` it changes on the way, and the
-        schedule is what was learnt; ``paceline.FollowSchedule`` trains a model by it.
+        schedule is what was learnt; ``paceline.ReplaySchedule`` trains a model by it.
 
         Args:
             number: The trial's number; None: the best one's.

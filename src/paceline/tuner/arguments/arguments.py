@@ -151,15 +151,15 @@ class SearchArguments:
     validation_freq: int | list[int] = field(
         default=1, metadata=_spec(_validation_freq, kept="given", key=True, era=True)
     )
-    target: float | None = field(default=None, metadata=_spec(check_target, kept="given"))
-    stop_after: int | None = field(default=None, metadata=_spec(whole_number, kept="given"))
-    max_epochs_total: int | None = field(default=None, metadata=_spec(whole_number, kept="given"))
+    target_value: float | None = field(default=None, metadata=_spec(check_target, kept="given"))
+    patience_trials: int | None = field(default=None, metadata=_spec(whole_number, kept="given"))
+    max_total_epochs: int | None = field(default=None, metadata=_spec(whole_number, kept="given"))
     validation_batch_size: int | Callable[[Any], int] | None = field(
         default=None, metadata=_spec(whole_number, by_hp=True, key=True)
     )
     timeout: float | None = field(default=None, metadata=_spec(check_seconds))
     continue_best: int | None = field(default=None, metadata=_spec(whole_number))
-    start_with_default: bool = field(default=False, metadata=_spec(_flag))
+    enqueue_defaults: bool = field(default=False, metadata=_spec(_flag))
 
     reader: DataReader
     loaded: LoadedData  # the data of the default hyperparameters
@@ -174,7 +174,7 @@ class SearchArguments:
     @property
     def stopping(self) -> StoppingRules | None:
         """When the search ends before its last trial; None without such rules."""
-        rules = StoppingRules(self.target, self.stop_after, self.max_epochs_total)
+        rules = StoppingRules(self.target_value, self.patience_trials, self.max_total_epochs)
         return None if rules == StoppingRules() else rules
 
     @property
@@ -352,14 +352,14 @@ def check_each(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_together(values: Mapping[str, Any], given: Mapping[str, Any], needs_end: bool) -> None:
     """Checks what two or more arguments must keep to; ``given`` are those of ``search``."""
-    ends = ("n_trials", "timeout", "stop_after", "max_epochs_total", "continue_best")
+    ends = ("n_trials", "timeout", "patience_trials", "max_total_epochs", "continue_best")
     if needs_end and all(values[name] is None for name in ends):
         raise UsageError(
             "n_trials: say how many trials the study shall have, or give timeout, stop_after or "
-            "max_epochs_total."
+            "max_total_epochs."
         )
     epochs = values["epochs"]
-    if values["max_epochs_total"] is not None:
+    if values["max_total_epochs"] is not None:
         rules = StoppingRules(**{name: values[name] for name in STOPPING_RULES})
         rules.check(epochs, values["initial_epoch"], values["continue_best"])
     freq = values["validation_freq"]

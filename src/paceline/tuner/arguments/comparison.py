@@ -34,8 +34,8 @@ def compare(
         if then != build:
             note(
                 f"the code of build(hp) has changed since trial 0 of study {study!r}: values of "
-                "trials before and after do not compare. fresh=True (--fresh) begins the study "
-                "anew, another study name keeps both"
+                "trials before and after do not compare. overwrite=True (--overwrite) begins the "
+                "study anew, another study name keeps both"
             )
     if others := unlike(before, arguments):
         note(

@@ -26,21 +26,21 @@ class TunerConfig:
     study: str
     storage: Any
     sampler: Any
-    learn_from: tuple[str, ...]
+    warm_start_from: tuple[str, ...]
     pruner: Any
     seed: int
     executor: str  # its name
     cluster: Cluster | None  # None: this machine trains
-    slots: Any
+    parallel_trials: Any
     plan: str
-    widths: str
+    share_widths: bool | str
     constraints: Constraints | None
     mesh: tuple[int, int | None] | None
     precision: str | None
     directory: Path
     folder: Path  # the study's
     keep_best: int
-    track: Mapping[str, Tracker]
+    trackers: Mapping[str, Tracker]
     origin: dict[str, Any] | None
     sampler_reason: str | None = None  # why "auto" chose it; None where the user chose
 
@@ -52,13 +52,13 @@ class Listeners:
     # Called with the search at this moment, a few times a second; False stops the search.
     progress: Callable[[Progress], object] | None
     notes: Callable[[str], None]  # called with sentences worth telling the user
-    when_stuck: WhenStuck | None  # None: a note says that the process must be ended
+    on_hang: WhenStuck | None  # None: a note says that the process must be ended
     stop: StopSignal
 
     def stuck(self, text: str, again: bool) -> None:
         """Says that this process cannot go on, and whether another one can."""
-        if self.when_stuck is not None:
-            self.when_stuck(text, again)
+        if self.on_hang is not None:
+            self.on_hang(text, again)
             return
         self.notes(
             f"{text}, and what it waits for cannot be interrupted: end this process (restart the "

@@ -85,13 +85,13 @@ def _decisive(config: TunerConfig) -> dict[str, Any]:
     return {
         "sampler": sampler if isinstance(sampler, str) else type(sampler).__name__,
         "seed": config.seed,
-        "slots": config.slots,
+        "parallel_trials": config.parallel_trials,
         "plan": config.plan,
         "pruner": None if config.pruner is None else pruner_text(config.pruner),
         "precision": config.precision,
         "mesh": None if config.mesh is None else list(config.mesh),
         # Left out where it is the default: studies from before there was a choice go on.
-        **({} if config.widths == "auto" else {"widths": config.widths}),
+        **({} if config.share_widths == "auto" else {"share_widths": config.share_widths}),
         **({"constraints": config.constraints.to_json()} if config.constraints else {}),
     }
 

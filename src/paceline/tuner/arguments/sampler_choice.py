@@ -49,7 +49,7 @@ def with_chosen_sampler(
         n_trials=arguments.settled(n_before).n_trials,
         n_objectives=1 if isinstance(objective, Objective) else len(objective.names),
         constrained=bool(config.constraints),
-        learns=bool(config.learn_from),
+        learns=bool(config.warm_start_from),
         may_end_early=arguments.timeout is not None or arguments.stopping is not None,
         population=isinstance(config.pruner, PBT),
     )

@@ -25,10 +25,10 @@ def check_tuner(objective: Sequence[Any], config: TunerConfig) -> Any:
     if len(objective) == 1:
         return objective[0]
     check_several(config.sampler)
-    if config.learn_from:
+    if config.warm_start_from:
         raise UsageError(
-            "learn_from: what is learnt of earlier studies are ranks by one objective, and there "
-            "are several; leave it out, and enqueue the front of the earlier study: "
+            "warm_start_from: what is learnt of earlier studies are ranks by one objective, and "
+            "there are several; leave it out, and enqueue the Pareto front of the earlier study: "
             "tuner.enqueue([trial.hparams for trial in earlier.pareto()])."
         )
     if isinstance(config.pruner, PBT):
@@ -45,7 +45,7 @@ def check_tuner(objective: Sequence[Any], config: TunerConfig) -> Any:
     if config.keep_best != 1:
         raise UsageError(
             f"keep_best: {config.keep_best} of one order were kept, and several objectives have no "
-            "order: the models of the front are kept; leave keep_best out."
+            "order: the models of the Pareto front are kept; leave keep_best out."
         )
     return list(objective)
 
@@ -68,12 +68,12 @@ def check_search(arguments: SearchArguments, objective: Sequence[Any]) -> None:
 
 def check_rules(arguments: Mapping[str, Any]) -> None:
     """Refuses arguments of ``search`` that go by the best trial."""
-    for name in ("target", "stop_after", "continue_best"):
+    for name in ("target_value", "patience_trials", "continue_best"):
         if arguments[name] is not None:
             raise UsageError(
                 f"{name}: {arguments[name]} is about the best trial, and with several objectives "
                 f"there is no best one; leave it out, or {_ONE}. n_trials, timeout and "
-                "max_epochs_total end a search."
+                "max_total_epochs end a search."
             )
 
 

@@ -19,7 +19,7 @@ from paceline.executor.sharing.grouping import Group
 from paceline.search_space import HyperParameters, Parameter
 from paceline.study.proposer import BuildFailed, Draft
 from paceline.study.pruners.exploration import copy_seed, exploration_rng, explored
-from paceline.study.pruners.pbt import Exchange, PopulationPruner
+from paceline.study.pruners.pbt import Perturbation, PopulationPruner
 from paceline.study.sharing.peers import ClaimLost
 from paceline.study.trials.trial import UNDER_WAY, Trial
 from paceline.tuner.population.effects import Effect, Effects
@@ -66,8 +66,9 @@ class Population:
             )
         if arguments.validation_freq != 1:
             raise UsageError(
-                "pruner: pbt compares trials after the epochs of its exchanges, so that each epoch "
-                f"is validated; validation_freq is {arguments.validation_freq!r}: leave it out."
+                "pruner: pbt compares trials after the epochs of its perturbations, so that each "
+                f"epoch is validated; validation_freq is {arguments.validation_freq!r}: leave it "
+                "out."
             )
         self._context, self._events = context, events
         self._pruner, self._packs = context.pruner, context.packs
@@ -82,17 +83,17 @@ class Population:
         """Checks before the first trial that there is something to explore, under these rules."""
         self._check_rules()
         effects = self._effects_of_branches(hp)
-        for name in self._pruner.settings.only or ():
+        for name in self._pruner.settings.hparams or ():
             if name not in effects:
                 raise UsageError(
-                    f"PBT: only has {name!r}, and build declares no such hyperparameter, neither "
-                    "with its defaults nor with any one value changed; it declares "
+                    f"PBT: hparams has {name!r}, and build declares no such hyperparameter, "
+                    "neither with its defaults nor with any one value changed; it declares "
                     f"{', '.join(effects) or 'none'}; give one of these, or a default under which "
                     "build declares it to what it depends on."
                 )
             if (why := effects[name].fixed) is not None:
                 raise UsageError(
-                    f"PBT: only has {name!r}, which cannot change while a trial trains: {why}."
+                    f"PBT: hparams has {name!r}, which cannot change while a trial trains: {why}."
                 )
         free = [name for name, effect in effects.items() if self._may_change(name, effect)]
         fixed = [(n, e.fixed) for n, e in effects.items() if e.fixed is not None]
@@ -105,7 +106,7 @@ class Population:
         # Declared in a scope that does not hold, or by builds with other values alone.
         scoped = {each.name for each in hp.space if each.conditions}
         unseen = scoped.union(*(each.declares for each in effects.values())) - effects.keys()
-        if unseen and self._pruner.settings.only is None:
+        if unseen and self._pruner.settings.hparams is None:
             free.append("and what only other branches of build declare, where it can")
         self._context.notes(f"pbt changes {', '.join(free)}" + (f"; {kept}" if kept else ""))
 
@@ -149,12 +150,12 @@ class Population:
         n_new = max(study.watch.n_waiting, n_trials - self._trials.n_counted, 0)
         under_way = UNDER_WAY if study.resumed else ()
         open_trials = [trial for trial in study.trials if trial.state in under_way]
-        stopping.check_population(n_new, [t for t in open_trials if t.continues is not None])
+        stopping.check_population(n_new, [t for t in open_trials if t.continued_from is not None])
 
     def _lacks(self, found: Mapping[str, Effect]) -> bool:
         """Whether there may be more to change than these effects show."""
         free = {name for name, effect in found.items() if self._may_change(name, effect)}
-        return not free or not free.issuperset(self._pruner.settings.only or ())
+        return not free or not free.issuperset(self._pruner.settings.hparams or ())
 
     def _rate_callbacks(self, hparams: Mapping[str, Any]) -> list[type]:
         """The classes of a trial's callbacks that set the learning rate."""
@@ -170,20 +171,20 @@ class Population:
         if names and rate:
             raise UsageError(
                 f"pruner: pbt changes {names[0]!r}, and so does the callback {rate[0].__name__}, "
-                "which would overwrite it; leave the callback out, or name in PBT(only=[...]) "
+                "which would overwrite it; leave the callback out, or name in PBT(hparams=[...]) "
                 "the hyperparameters that may change."
             )
 
     def look(self) -> None:
         """Traces models like the trials that have begun, with other values.
 
-        So the numbers that exchanges will change are inputs of the programs from the start, and
+        So the numbers that perturbations will change are inputs of the programs from the start, and
         nothing is compiled again when they do.
         """
         for number in list(self._trials.running):
             trial = self._study.trials.by_number(number)
-            if trial.program is not None and trial.program not in self._seen:
-                self._seen.add(trial.program)
+            if trial.program_id is not None and trial.program_id not in self._seen:
+                self._seen.add(trial.program_id)
                 self._effects(trial.hparams)
 
     def exchange_if_due(self) -> None:
@@ -198,8 +199,8 @@ class Population:
             # A search that goes on from a checkpoint makes the same copies again. From the storage
             # alone it could not.
             self._checkpointer.save()
-        for exchange in self._pruner.exchange(self._seed):
-            self._copy(exchange)
+        for perturbation in self._pruner.perturb(self._seed):
+            self._copy(perturbation)
 
     def _effects(self, hparams: Mapping[str, Any]) -> dict[str, Effect]:
         """What each hyperparameter of a trial changes, by plain name."""
@@ -207,23 +208,23 @@ class Population:
         return {name: self.effects.of_others(hparams, name) for name in names}
 
     def _may_change(self, name: str, effect: Effect) -> bool:
-        only = self._pruner.settings.only
+        only = self._pruner.settings.hparams
         return effect.fixed is None and (only is None or name in only)
 
-    def _copy(self, exchange: Exchange) -> None:
+    def _copy(self, perturbation: Perturbation) -> None:
         """Begins a trial that takes the place of another."""
-        source = self._study.trials.by_number(exchange.source)
-        seed = copy_seed(self._seed, exchange.replaced, exchange.epoch)
+        source = self._study.trials.by_number(perturbation.source)
+        seed = copy_seed(self._seed, perturbation.replaced, perturbation.epoch)
         build = self._copy_builder(source)
         asker = self._study.asker
         attempt, refused = 0, 0
         while True:
             hparams = dict(source.hparams)
             if attempt < _ATTEMPTS:
-                hparams = self._explore(source, exchange, attempt)
+                hparams = self._explore(source, perturbation, attempt)
             try:
                 draft, hp, built = asker.propose_copy(
-                    source.number, exchange.epoch, hparams, seed, build
+                    source.number, perturbation.epoch, hparams, seed, build
                 )
                 number = self._study.accept(draft, hp)
                 break
@@ -235,7 +236,7 @@ class Population:
                 attempt += 1
             except ClaimLost:
                 # The others have to wait for this copy: who goes on without it is another
-                # population. Nothing is lost: the last checkpoint is from before the exchange.
+                # population. Nothing is lost: the last checkpoint is from before the perturbation.
                 refused += 1
                 if refused == _REFUSALS:
                     raise StorageError(
@@ -244,7 +245,7 @@ class Population:
                     ) from None
                 time.sleep(1.0)
         if self._launcher.start(number, draft.seed, hp.hparams, built, extra=True) is not None:
-            self._take_over(number, source, exchange.epoch, built.model)
+            self._take_over(number, source, perturbation.epoch, built.model)
 
     def _copy_builder(self, source: Trial) -> Callable[[HyperParameters, Draft], BuiltTrial]:
         """A function that builds a copy, and rejects one that has not the program of its source.
@@ -272,13 +273,13 @@ class Population:
             self._groups[source.number] = found
         return self._groups[source.number]
 
-    def _explore(self, source: Trial, exchange: Exchange, attempt: int) -> dict[str, Any]:
+    def _explore(self, source: Trial, perturbation: Perturbation, attempt: int) -> dict[str, Any]:
         """The values of a copy: those of the trial that it continues, some of them changed."""
         hparams = dict(source.hparams)
         settings = self._pruner.settings
         parameters = self.effects.parameters(hparams)
-        stream = exchange.replaced, exchange.epoch, attempt
-        learnt = self._learnt(parameters, source, exchange, attempt)
+        stream = perturbation.replaced, perturbation.epoch, attempt
+        learnt = self._learnt(parameters, source, perturbation, attempt)
         for name, parameter in parameters.items():
             value = learnt.get(name)
             if value is None:
@@ -294,11 +295,11 @@ class Population:
         self,
         parameters: Mapping[str, Parameter],
         source: Trial,
-        exchange: Exchange,
+        perturbation: Perturbation,
         attempt: int,
     ) -> dict[str, Any]:
         """The values that a Gaussian process chooses, where that is asked for."""
-        settings, epoch = self._pruner.settings, exchange.epoch
+        settings, epoch = self._pruner.settings, perturbation.epoch
         if settings.explore != "gp":
             return {}
         from paceline.study.pruners import bandit  # loads scikit-learn
@@ -312,11 +313,11 @@ class Population:
         if not free:
             return {}
         metric, trials = self._context.objective.name, self._study.trials
-        legs = bandit.legs_of(trials, metric, trials.sign, settings.exchanges(epoch + 1))
+        legs = bandit.legs_of(trials, metric, trials.sign, settings.perturbations(epoch + 1))
         reached = trials.sign * source.history[metric][epoch - 1]
-        coming = bandit.Leg(epoch + settings.every, reached, 0.0, source.hparams)
+        coming = bandit.Leg(epoch + settings.perturbation_interval, reached, 0.0, source.hparams)
         copies = [each.hparams for each in trials if each.continued_at == epoch]
-        rng = exploration_rng(self._seed, exchange.replaced, epoch, attempt)
+        rng = exploration_rng(self._seed, perturbation.replaced, epoch, attempt)
         return bandit.chosen(free, legs, coming, copies, rng) or {}
 
     def _take_over(self, number: int, source: Trial, epoch: int, model: Any) -> None:
@@ -325,7 +326,7 @@ class Population:
         now = self._study.trials.by_number(number).hparams
         compose = self.effects.compose(source.hparams, now, model.non_trainable_variables)
         callbacks = None
-        if running.not_packed is None:
+        if running.fallback_reason is None:
             callbacks = self._packs.copies.begin(number, source.number, compose)
         if callbacks is None:
             why = f"trial {number} cannot take over the variables of trial {source.number}"

@@ -173,7 +173,7 @@ class SearchCheckpointer:
         # In fit the members of a trial wait for one another, so none of them can go on by itself.
         fitted = self._fit.snapshot(arrays, under_way if self._members.size == 1 else ())
         # Trials whose variables are not in the snapshot: they would begin again.
-        afresh = {number for number, was in under_way.items() if was.not_packed or large}
+        afresh = {number for number, was in under_way.items() if was.fallback_reason or large}
         if fitted is not None:
             afresh.discard(fitted.job)
         facts = SearchFacts(

@@ -45,7 +45,7 @@ class SearchContext:
     objectives: Objectives | None  # all of several; None for one
     costs: TrialCosts | None  # of models, where these are among the objectives; else None
     builder: ModelBuilder
-    widths: str  # whether trials of several widths share a program: "auto", "apart" or "together"
+    share_widths: bool | str  # whether trials of several widths share a program; "auto": if it pays
     constraints: Constraints | None  # of models to be trained
     # Trials that the study was to have when it began, by which trials share programs; 0 where time
     # was to end it.

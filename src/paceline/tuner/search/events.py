@@ -134,10 +134,10 @@ class TrialEvents:
     def _end(self, number: int, state: TrialState, values: Any = (), **attrs: Any) -> None:
         running = self._trials.running[number]
         facts = {
-            "seconds": round(running.seconds, 6),
-            "program": running.program,
+            "train_seconds": round(running.seconds, 6),
+            "program_id": running.program,
             "plan": running.plan,
-            **({"not_packed": running.not_packed} if running.not_packed else {}),
+            **({"fallback_reason": running.fallback_reason} if running.fallback_reason else {}),
             **({"worker": running.worker} if running.worker else {}),
             **attrs,
         }
@@ -191,7 +191,7 @@ class PrunerVerdicts:
             report.epoch,
             running.epochs,
             value,
-            can_pause=running.not_packed is None,
+            can_pause=running.fallback_reason is None,
         )
         if verdict == "prune":
             self._events.pruned(number)

@@ -105,7 +105,7 @@ class TrialLauncher:
         running = self.start(number, draft.seed, hp.hparams, built, extra=True)
         if running is None:
             return
-        packed = running.not_packed is None and self._packs is not None
+        packed = running.fallback_reason is None and self._packs is not None
         if parts is None or not packed or self._members.size > 1:
             why = f"trial {number} goes on with trial {source.number} by training it from its first"
             self._say_once(f"{why} epoch again: {lost} not kept")
@@ -113,7 +113,7 @@ class TrialLauncher:
         assert self._packs is not None
         if self._packs.start_from(number, source.epochs, parts):
             self._study.updates.copy_epochs(number, source.history, source.epochs)
-            running.epoch, running.seconds = source.epochs, source.seconds
+            running.epoch, running.seconds = source.epochs, source.train_seconds
 
     @property
     def to_come(self) -> int | None:
@@ -135,7 +135,7 @@ class TrialLauncher:
         That is 0 where nothing of its training is left.
         """
         trial = self._study.trials.by_number(number)
-        extra = trial.continues is not None
+        extra = trial.continued_from is not None
         try:
             if trial.rejected is not None:
                 self._trials.begin(number, 0)
@@ -154,7 +154,7 @@ class TrialLauncher:
     def _take_up(self, number: int, running: RunningTrial, left: HandedOverTrial) -> int:
         """Puts a trial that has been submitted to where its worker left it."""
         packs = self._packs
-        if running.not_packed is not None or packs is None:
+        if running.fallback_reason is not None or packs is None:
             return 0
         if self._members.size > 1 or left.epoch >= running.epochs:
             return 0
@@ -230,7 +230,7 @@ class TrialLauncher:
             self._arguments.callbacks.ask(hp)
         # A trial that was allowed once stays so: one that goes on, or is taken over.
         constraints = self._context.constraints
-        goes_on = draft.continues is not None and draft.continued_at is None
+        goes_on = draft.continued_from is not None and draft.continued_at is None
         if constraints and isinstance(draft, Draft) and not goes_on:
             model = self._allowed(constraints, model, hp, draft, inputs)
         if isinstance(inputs.data, ArrayData):
@@ -270,7 +270,7 @@ class TrialLauncher:
             lambda values: self._build_at(number, values, seed),
             hparams,
             built,
-            self._context.widths,
+            self._context.share_widths,
             self._context.family_trials,
             number * self._members.size,
         )
@@ -350,7 +350,7 @@ class TrialLauncher:
             self._submit_to_fit(number, jobs, str(why))
 
     def _submit_to_fit(self, number: int, jobs: list[Job], why: str) -> None:
-        self._trials.running[number].not_packed = why
+        self._trials.running[number].fallback_reason = why
         for job in jobs:
             self._fit.submit(job)
 

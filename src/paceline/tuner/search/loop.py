@@ -91,7 +91,7 @@ class SearchLoop:
             BuildError: Trials failed several times in a row; the message holds the cause.
             ConstraintError: Many configurations in a row were rejected.
             ClusterError: A cluster has no worker any more, or is gone; what was known is saved.
-            StuckError: A compiled step does not come back; the storage has all that is known.
+            TrialHangError: A compiled step does not come back; the storage has all that is known.
             KeyboardInterrupt: A signal asked the search to stop.
         """
         try:
@@ -192,7 +192,7 @@ class SearchLoop:
         """Waits as long as another program has the study paused."""
         self.checkpointer.save()
         self._context.notes(
-            f"paused by `paceline pause`; `paceline pause {self._study.name} --off` goes on, and "
+            f"paused by `paceline pause`; `paceline unpause {self._study.name}` continues it, and "
             "Ctrl-C ends the search, which can be resumed"
         )
         began = time.perf_counter()

@@ -131,17 +131,17 @@ def other_models(
     build: Callable[[dict[str, Any]], Any],
     hparams: Mapping[str, Any],
     built: BuiltTrial,
-    widths: str,
+    share_widths: bool | str,
     n_trials: int,
     job: int | None = None,
 ) -> OtherModels | None:
     """Builds models like a trial's; None where it is to have a program of its own.
 
-    ``build`` makes a model of hyperparameters, from the trial's seed; ``widths`` is as the argument
-    of ``Tuner``. ``job`` is the number of the trial's first job, where a search that goes on may
-    ask for it.
+    ``build`` makes a model of hyperparameters, from the trial's seed; ``share_widths`` is as the
+    argument of ``Tuner``. ``job`` is the number of the trial's first job, where a search that goes
+    on may ask for it.
     """
-    if widths == "apart":
+    if share_widths is False:
         return None
     expected, level = n_trials, 0
     if not expected:
@@ -152,7 +152,7 @@ def other_models(
         hparams,
         lambda values: build({**hparams, **values}),
         built.epochs,
-        widths == "together",
+        share_widths is True,
         job,
         expected,
         level,

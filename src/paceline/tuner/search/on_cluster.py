@@ -60,7 +60,9 @@ def cluster_executor(
     assert config.cluster is not None
     options, limit, in_order, rules = how
     numbers = number_settings()
-    recipe = TrialRecipe(config.builder, arguments, config.widths, rules, config.precision, numbers)
+    recipe = TrialRecipe(
+        config.builder, arguments, config.share_widths, rules, config.precision, numbers
+    )
     sign = -1 if objective.direction == "maximize" else 1
 
     def kept() -> KeptWeights:

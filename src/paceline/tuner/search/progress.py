@@ -56,7 +56,8 @@ class ProgressReporter:
         self._n_rounds = 0
         self._rows: tuple[TrialRow, ...] = ()
         self._looked = -math.inf
-        self._front_of = (0, 0)  # when so many trials had ended, and how many were on the front
+        # when so many trials had ended, and how many were on the Pareto front
+        self._front_of = (0, 0)
         self.devices = _devices()  # of JAX in words; None where Keras runs on something else
 
     def show(self, phase: str) -> None:
@@ -117,7 +118,7 @@ class ProgressReporter:
         )
 
     def _front(self) -> int:
-        """The number of trials on the front of several objectives, worked out as trials end."""
+        """The number of trials on the Pareto front, worked out as trials end."""
         ended = self._trials.ended.total()
         if self._objectives and self._front_of[0] != ended:
             self._front_of = (ended, len(self._study.trials.front))
@@ -247,7 +248,7 @@ class ProgressReporter:
             **({"rejected": grouped(rejected)} if rejected else {}),
             **({"sampler": {"name": meta.get("sampler"), "reason": why}} if why else {}),
             "best": None if best is None or names else best_record(best, study.trials.ties),
-            **({"objectives": list(names), "front": front} if names else {}),
+            **({"objectives": list(names), "pareto_front": front} if names else {}),
             "seconds": {
                 "total": seconds,
                 "build": build_seconds,

@@ -25,7 +25,7 @@ class TrialRecipe:
 
     builder: ModelBuilder
     arguments: SearchArguments
-    widths: str  # as the argument of ``Tuner``
+    share_widths: bool | str  # as the argument of ``Tuner``
     family_trials: int  # as of ``SearchContext``
     precision: str | None  # "float32", "bfloat16" or None
     # What decides the numbers of models in the process of the search.
@@ -103,7 +103,7 @@ class TrialRecipe:
             partial(build, seed=spec.seed),
             hparams,
             built,
-            self.widths,
+            self.share_widths,
             self.family_trials,
             spec.trial * arguments.n_members,
         )

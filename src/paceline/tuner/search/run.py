@@ -57,7 +57,7 @@ def one_of(name: str, value: Any, known: Sequence[Any]) -> None:
         raise UsageError(f"{name}: {value!r} is not one of {', '.join(map(str, known))}.")
 
 
-EXECUTORS = ("auto", "local", "fit", "ray")
+EXECUTORS = ("auto", "packed", "fit", "ray")
 
 
 def executor_of(executor: Any, mesh: Any, sampler: Any) -> tuple[str, Cluster | None]:
@@ -135,8 +135,8 @@ class SearchRun:
         study.strategy.on_search_begin(study.metadata.space, built.hp, built.batch)
         if study.trials and (said := note_on_state(config.sampler)):
             self._note(said)
-        study.learn_from(config.learn_from, config.directory, config.storage)
-        if self._arguments.start_with_default and not study.trials and built.hp.hparams:
+        study.warm_start_from(config.warm_start_from, config.directory, config.storage)
+        if self._arguments.enqueue_defaults and not study.trials and built.hp.hparams:
             study.asker.enqueue(built.hp.hparams)
         for hparams in enqueued:
             study.asker.enqueue(hparams)
@@ -255,7 +255,11 @@ class SearchRun:
                         )
                     )
             study.proposer.families.fill(max(1, packs.max_slots // arguments.n_members))
-        track, trials, rules = self._config.track, RunningTrials(study.trials), arguments.stopping
+        trackers, trials, rules = (
+            self._config.trackers,
+            RunningTrials(study.trials),
+            arguments.stopping,
+        )
         return SearchContext(
             study=study,
             arguments=arguments,
@@ -263,7 +267,7 @@ class SearchRun:
             objectives=self._several,
             costs=self._costs(packs),
             builder=self._config.builder,
-            widths=self._config.widths,
+            share_widths=self._config.share_widths,
             constraints=self._config.constraints,
             family_trials=self._family_trials,
             packs=packs,
@@ -272,7 +276,7 @@ class SearchRun:
             trials=trials,
             members=MemberReports(arguments.n_members, pruner is not None, packs, fit, trials),
             models=self.models,
-            trackers=TrackerThreads(track, study, self._note) if track else None,
+            trackers=TrackerThreads(trackers, study, self._note) if trackers else None,
             timeout=SearchTimeout(arguments.timeout),
             trial_timeout=trial_timeout,
             stopping=None
@@ -347,7 +351,7 @@ class SearchRun:
         study, arguments = self.study, self._arguments
         under_way = UNDER_WAY if study.resumed else ()
         is_open = [trial for trial in study.trials if trial.state in under_way]
-        n_open = sum(trial.continues is None for trial in is_open)
+        n_open = sum(trial.continued_from is None for trial in is_open)
         n_done = n_open + sum(counts(trial) for trial in study.trials if has_ended(trial))
         wanted, before = (None, None) if self._snapshot is None else self._snapshot.facts.limit
         if isinstance(wanted, str) and arguments.wanted == wanted:
@@ -406,7 +410,7 @@ class SearchRun:
         data = arguments.pack_data
         if data is None:
             return None
-        options = PackOptions(config.slots, config.plan, config.mesh)
+        options = PackOptions(config.parallel_trials, config.plan, config.mesh)
         limit = EpochLimit(arguments.trial_timeout, stuck_trials.suspects)
         in_order = self.study.strategy.ends_by_itself
         if config.cluster is not None:

@@ -65,11 +65,11 @@ class RunningTrial(Struct):
     epochs: Count  # to train
     epoch: Count = 0  # epochs trained
     seconds: float = 0.0  # the trial's share of the seconds that its packs took
-    # Of its pack: stacked, mapped or sequential; or fit; None before an epoch.
+    # Of its pack: vectorized, looped or sequential; or fit; None before an epoch.
     plan: str | None = None
     # Fingerprint of the compiled program; None in ``fit`` and before an epoch.
     program: str | None = None
-    not_packed: str | None = None  # why it trains in ``fit``; None in a pack
+    fallback_reason: str | None = None  # why it trains in ``fit``; None in a pack
     worker: str | None = None  # the machine of a cluster that trained its last epoch
     wall: float = 0.0  # seconds on the clock of its epochs, its neighbours in the pack included
     members: TrialMembers | None = None  # None with one member, and before the first has reported
@@ -140,7 +140,7 @@ class RunningTrials:
         trials = list(trials)
         self.ended = Counter(trial.state for trial in trials if has_ended(trial))
         self.n_extra = sum(
-            trial.continues is not None
+            trial.continued_from is not None
             for trial in trials
             if has_ended(trial) or trial.number in self.running or trial.number in self.paused
         )

@@ -25,34 +25,36 @@ from paceline.tuner.search.running_trials import RunningTrials, has_ended
 class StoppingRules:
     """The rules of one call of ``search``; see there. None: no such rule."""
 
-    target: float | None = None  # a value of the objective that is good enough
-    stop_after: int | None = None  # trials in a row, by number, that may end without a better value
-    max_epochs_total: int | None = None  # of all trials of the study
+    target_value: float | None = None  # a value of the objective that is good enough
+    patience_trials: int | None = (
+        None  # trials in a row, by number, that may end without a better value
+    )
+    max_total_epochs: int | None = None  # of all trials of the study
 
     def check(self, epochs: Any, initial_epoch: Any = 0, continue_best: int | None = None) -> None:
         """Refuses rules that cannot work with other arguments of ``search``."""
-        if self.max_epochs_total is None:
+        if self.max_total_epochs is None:
             return
-        _check_total(self.max_epochs_total, epochs, initial_epoch)
+        _check_total(self.max_total_epochs, epochs, initial_epoch)
         if continue_best:  # a trial whose last variables are not kept trains from its first epoch
             raise UsageError(
                 f"continue_best: the best {continue_best} may have to train their first epochs "
-                f"again, and max_epochs_total is {self.max_epochs_total:,}; leave max_epochs_total "
-                "out (on the command line --max-epochs-total none), and use timeout."
+                f"again, and max_total_epochs is {self.max_total_epochs:,}; leave max_total_epochs "
+                "out (on the command line --max-total-epochs none), and use timeout."
             )
 
     def check_population(self) -> None:
         """Refuses a population where a rule counts trials that end one after another."""
-        if self.stop_after is not None:
+        if self.patience_trials is not None:
             raise UsageError(
-                f"stop_after: it counts {self.stop_after:,} trials that end one after another, "
-                "and the members of pbt's population train side by side; leave it out (on the "
-                "command line --stop-after none), or use target or timeout."
+                f"patience_trials: it counts {self.patience_trials:,} trials that end one after "
+                "another, and the members of pbt's population train side by side; leave it out "
+                "(on the command line --patience-trials none), or use target or timeout."
             )
 
 
 def check_target(value: Any, name: str) -> float:
-    """Checks ``target``."""
+    """Checks ``target_value``."""
     is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value):
         raise UsageError(
@@ -68,9 +70,9 @@ def _check_total(total: int, epochs: Any, first: Any) -> None:
         # again when the search goes on, from other results, so another one might begin.
         if callable(value):
             raise UsageError(
-                f"max_epochs_total: it is {total:,}, and {name} is a function of hp, so what fits "
+                f"max_total_epochs: it is {total:,}, and {name} is a function of hp, so what fits "
                 f"is not known before a trial is built; give {name} as a number, or leave "
-                "max_epochs_total out and use n_trials or timeout."
+                "max_total_epochs out and use n_trials or timeout."
             )
     if total >= epochs - first:
         return
@@ -78,7 +80,7 @@ def _check_total(total: int, epochs: Any, first: Any) -> None:
     if first:
         of_trial = f"the {epochs - first} epochs of a trial, {epochs} less initial_epoch, {first}"
     raise UsageError(
-        f"max_epochs_total: {total} is below {of_trial}: not one trial could be trained; raise it, "
+        f"max_total_epochs: {total} is below {of_trial}: not one trial could be trained; raise it, "
         "or lower epochs."
     )
 
@@ -115,23 +117,23 @@ class StoppingCheck:
         rules = self.rules
         rules.check_population()
         n_members = n_new + len(copies)
-        if rules.max_epochs_total is None or self.epochs is None or not n_members:
+        if rules.max_total_epochs is None or self.epochs is None or not n_members:
             return
         self._look()
         total = self._ended_epochs + self.epochs * n_members - sum(map(self._copied, copies))
-        if total > rules.max_epochs_total:
+        if total > rules.max_total_epochs:
             raise UsageError(
-                f"max_epochs_total: it is {rules.max_epochs_total:,}, and at the end of pbt's "
+                f"max_total_epochs: it is {rules.max_total_epochs:,}, and at the end of pbt's "
                 f"population, {n_members:,} members with {self.epochs:,} epochs each, the study's "
                 f"trials have trained {total:,}; raise it, or lower n_trials or epochs."
             )
 
     def reaches_target(self, value: float | None) -> bool:
         """Whether a value of the objective is good enough to end the search."""
-        target = self.rules.target
-        if target is None or value is None:
+        target_value = self.rules.target_value
+        if target_value is None or value is None:
             return False
-        return value == target or self.objective.better(value, target)
+        return value == target_value or self.objective.better(value, target_value)
 
     @property
     def verdict(self) -> SearchEnd | None:
@@ -141,21 +143,21 @@ class StoppingCheck:
 
     @property
     def n_may_begin(self) -> int | None:
-        """How many more trials have epochs to train; None without ``max_epochs_total``."""
-        if self.rules.max_epochs_total is None:
+        """How many more trials have epochs to train; None without ``max_total_epochs``."""
+        if self.rules.max_total_epochs is None:
             return None
         self._look()
         planned = self._ended_epochs + self._under_way(planned=True)
         assert self.epochs is not None  # ``check`` of the rules refuses a function of hp
-        return max(0, self.rules.max_epochs_total - planned) // self.epochs
+        return max(0, self.rules.max_total_epochs - planned) // self.epochs
 
     @property
     def epochs_used(self) -> SearchEnd:
         """The end of a search that may begin no more trials."""
         trained = self._ended_epochs + self._under_way(planned=False)
-        limit = self.rules.max_epochs_total
+        limit = self.rules.max_total_epochs
         return SearchEnd(
-            "max_epochs_total", f"{trained:,} of {limit:,} epochs are trained (max_epochs_total)"
+            "max_total_epochs", f"{trained:,} of {limit:,} epochs are trained (max_total_epochs)"
         )
 
     def _look(self) -> None:
@@ -170,12 +172,12 @@ class StoppingCheck:
         self._ended_epochs = sum(trial.epochs - self._copied(trial) for trial in ended)
 
     def _at_target(self) -> SearchEnd | None:
-        best = self.trials.best if self.rules.target is not None else None
+        best = self.trials.best if self.rules.target_value is not None else None
         if best is None or not self.reaches_target(best.value):
             return None
         return SearchEnd(
-            "target",
-            f"target {formats.metric(self.rules.target)} reached: trial {best.number} has "
+            "target_value",
+            f"target {formats.metric(self.rules.target_value)} reached: trial {best.number} has "
             f"{self.objective.name} {formats.metric(best.value)}",
         )
 
@@ -185,7 +187,7 @@ class StoppingCheck:
         A paused trial counts with the value that it has: it may never go on. A trial that another
         program trains counts once it has ended: nobody here knows whether that program still runs.
         """
-        most = self.rules.stop_after
+        most = self.rules.patience_trials
         if most is None:
             return None
         best: Trial | None = None
@@ -205,13 +207,13 @@ class StoppingCheck:
             if n_without >= most:
                 found = "none has a value" if best is None else f"the best is trial {best.number}"
                 return SearchEnd(
-                    "stop_after",
+                    "patience_trials",
                     f"no gain in {most:,} trials up to trial {trial.number}: {found}",
                 )
         return None
 
     def _out_of_epochs(self) -> SearchEnd | None:
-        limit = self.rules.max_epochs_total
+        limit = self.rules.max_total_epochs
         if limit is None or self._ended_epochs + self._under_way(planned=False) < limit:
             return None
         return self.epochs_used
@@ -233,9 +235,9 @@ class StoppingCheck:
 
     def _copied(self, trial: Trial | None) -> int:
         """Epochs that a trial has from the one that it continues."""
-        if trial is None or trial.continues is None:
+        if trial is None or trial.continued_from is None:
             return 0
         if trial.continued_at is not None:
             return trial.continued_at
-        source = self.trials.get(trial.continues)
+        source = self.trials.get(trial.continued_from)
         return 0 if source is None else min(source.epochs, trial.epochs)

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from paceline.errors import PacelineError, StuckError, TrialTimeoutError, UsageError
+from paceline.errors import PacelineError, TrialHangError, TrialTimeoutError, UsageError
 from paceline.executor.base import PackTimeout
 from paceline.program.files import write_atomically
 from paceline.study.study import Study
@@ -71,7 +71,7 @@ class TrialTimeout:
     stuck_trials: StuckTrials  # did not come back, in this process and those before
     study: Study
     # Called in a thread of its own when the main thread neither comes back nor can be interrupted.
-    when_stuck: WhenStuck
+    on_hang: WhenStuck
 
     def known_stuck(self, number: int) -> TrialTimeoutError | None:
         """Why a trial must not be trained again; None for a trial that did not get stuck."""
@@ -92,7 +92,7 @@ class TrialTimeout:
             self.stuck_trials.add(number, self.study.trials.by_number(number).hparams, text)
             with contextlib.suppress(PacelineError):
                 self.study.writer.flush()
-            self.when_stuck(f"trial {number}: {text}", True)
+            self.on_hang(f"trial {number}: {text}", True)
 
         return run_with_timeout(self.seconds, call, self._text("its training had not ended"), stuck)
 
@@ -123,12 +123,12 @@ class TrialTimeout:
                 certain.append((number, text))
         return certain
 
-    def error(self, stuck: PackTimeout, trial_of: Callable[[int], int]) -> StuckError:
+    def error(self, stuck: PackTimeout, trial_of: Callable[[int], int]) -> TrialHangError:
         """The error that the search ends with after ``packs_stuck``."""
         trials = sorted({trial_of(job) for pack in stuck.packs for job in pack})
         names = ", ".join(map(str, trials))
         each = "it has failed" if len(trials) == 1 else "one of them, or several, must be why"
-        return StuckError(
+        return TrialHangError(
             f"trial_timeout: an epoch of trial{'s' if len(trials) > 1 else ''} {names} has not "
             f"ended after {self.seconds:g} s ({each})",
             "A step that runs cannot be stopped from "
@@ -138,7 +138,7 @@ class TrialTimeout:
 
     def _code(self, call: Callable[[], T], what: str) -> T:
         return run_with_timeout(
-            self.seconds, call, self._text(what), lambda text: self.when_stuck(text, False)
+            self.seconds, call, self._text(what), lambda text: self.on_hang(text, False)
         )
 
     def _text(self, what: str) -> str:

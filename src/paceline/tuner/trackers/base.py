@@ -72,8 +72,8 @@ class Tracker(Protocol):
         """The search ends.
 
         Args:
-            best: The best trial of the study, with several objectives the one on the front that is
-                best by the first; None where no trial is complete.
+            best: The best trial of the study, with several objectives the one on the Pareto front
+                that is best by the first; None where no trial is complete.
             model: The file with its model; None where none is saved.
         """
         ...

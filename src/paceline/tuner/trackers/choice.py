@@ -14,13 +14,16 @@ KNOWN = {"mlflow": "mlflow", "wandb": "wandb", "tensorboard": "tensorboard"}
 _MODEL = "+model"
 
 
-def make_trackers(track: Any) -> dict[str, Tracker]:
+def make_trackers(trackers: Any) -> dict[str, Tracker]:
     """Makes the trackers that a user has asked for, by name; an object is called by its class.
 
-    ``track`` is None, a name, an object with the methods of ``Tracker``, or a list of these. A name
-    is "mlflow", "wandb" or "tensorboard"; "+model" after the first two also stores the best model.
+    ``trackers`` is None, a name, an object with the methods of ``Tracker``, or a list of these. A
+    name is "mlflow", "wandb" or "tensorboard"; "+model" after the first two also stores the best
+    model.
     """
-    given = track if isinstance(track, (list, tuple)) else [] if track is None else [track]
+    given = (
+        trackers if isinstance(trackers, (list, tuple)) else [] if trackers is None else [trackers]
+    )
     found: dict[str, Tracker] = {}
     for each in given:
         if isinstance(each, str):
@@ -29,11 +32,11 @@ def make_trackers(track: Any) -> dict[str, Tracker]:
             name, tracker = type(each).__name__, each
         else:
             raise UsageError(
-                f"track: {each!r} is neither one of {', '.join(KNOWN)} nor an object with the "
+                f"trackers: {each!r} is neither one of {', '.join(KNOWN)} nor an object with the "
                 "methods begin, log_trial and end."
             )
         if name in found:
-            raise UsageError(f"track: {name} is there twice; name each tracker once.")
+            raise UsageError(f"trackers: {name} is there twice; name each tracker once.")
         found[name] = tracker
     return found
 
@@ -42,10 +45,10 @@ def _by_name(text: str) -> Tracker:
     name, keep_model = text.removesuffix(_MODEL), text.endswith(_MODEL)
     if name not in KNOWN:
         raise UsageError(
-            f"track: {text!r} is not one of {', '.join(KNOWN)}, mlflow+model, wandb+model."
+            f"trackers: {text!r} is not one of {', '.join(KNOWN)}, mlflow+model, wandb+model."
         )
     if find_spec(KNOWN[name]) is None:
-        raise UsageError(f'track: {name} is not installed; pip install "paceline[{name}]".')
+        raise UsageError(f'trackers: {name} is not installed; pip install "paceline[{name}]".')
     # The packages take seconds to load, so each is loaded by its own tracker's thread.
     if name == "mlflow":
         from paceline.tuner.trackers.mlflow import MlflowTracker
@@ -56,7 +59,7 @@ def _by_name(text: str) -> Tracker:
 
         return WandbTracker(keep_model=keep_model)
     if keep_model:
-        raise UsageError(f"track: {text}: TensorBoard stores no models; leave out {_MODEL}.")
+        raise UsageError(f"trackers: {text}: TensorBoard stores no models; leave out {_MODEL}.")
     from paceline.tuner.trackers.tensorboard import TensorBoardTracker
 
     return TensorBoardTracker()

@@ -28,18 +28,18 @@ def facts_of(trial: Trial) -> dict[str, str]:
         "paceline.trial": trial.number,
         "paceline.state": formats.state(trial.state),
         "paceline.seed": trial.seed,
-        "paceline.program": trial.program,
+        "paceline.program": trial.program_id,
         "paceline.plan": trial.plan,
-        "paceline.not_packed": trial.not_packed,
+        "paceline.fallback_reason": trial.fallback_reason,
         "paceline.error": trial.error,
-        "paceline.continues": trial.continues,
+        "paceline.continues": trial.continued_from,
     }
     return {name: str(value) for name, value in facts.items() if value is not None}
 
 
 def setting_of(meta: Any) -> dict[str, str]:
     """Return how a study is searched, as short texts."""
-    names = ("sampler", "pruner", "seed", "slots", "plan", "precision", "data")
+    names = ("sampler", "pruner", "seed", "parallel_trials", "plan", "precision", "data")
     found = {name: meta.get(name) for name in names}
     search, run = meta.get("search"), meta.get("run")
     found |= search if isinstance(search, dict) else {}

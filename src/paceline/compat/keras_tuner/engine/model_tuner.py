@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from paceline.compat.interception import check_interleave
+from paceline.compat.interception import check_concurrent
 from paceline.compat.keras_tuner.engine.base_tuner import BaseTuner
 from paceline.compat.keras_tuner.engine.callback_files import CallbackFiles
 from paceline.compat.keras_tuner.engine.oracle import Oracle
@@ -87,7 +87,7 @@ class ModelTuner(BaseTuner):
         self.executions_per_trial = executions_per_trial
         self._callback_files = CallbackFiles(executions_per_trial)
         self._shown_warnings: set[Any] = set()
-        self.interleave = check_interleave(kwargs.pop("interleave", None))
+        self.concurrent = check_concurrent(kwargs.pop("concurrent", None))
         super().__init__(
             oracle,
             hypermodel,

@@ -45,13 +45,13 @@ class Tuner(ModelTuner):
             complete trial; else the search goes on with it.
         executions_per_trial: Number of trainings of each configuration, from different seeds; the
             metrics of a trial are the means.
-        **kwargs: ``interleave``, which KerasTuner does not have: whether trials that call ``fit``
+        **kwargs: ``concurrent``, which KerasTuner does not have: whether trials that call ``fit``
             themselves begin while others are under way. False: never. True: always. None: unless
             they share something that would change their results; a note then says what.
 
     Raises:
         ValueError: There is no hypermodel, and the class has no ``run_trial`` of its own.
-        UsageError: ``interleave`` is not True, False or None.
+        UsageError: ``concurrent`` is not True, False or None.
     """
 
     def _search(self, *fit_args: Any, **fit_kwargs: Any) -> None:

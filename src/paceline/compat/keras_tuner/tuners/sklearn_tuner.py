@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.compat.interception import check_interleave
+from paceline.compat.interception import check_concurrent
 from paceline.compat.keras_tuner.engine.base_tuner import BaseTuner
 from paceline.compat.keras_tuner.engine.oracle import Oracle
 from paceline.compat.keras_tuner.engine.trial import Trial
@@ -28,11 +28,11 @@ class SklearnTuner(BaseTuner):
         scoring: ``scoring(model, x, y, sample_weight=)``; None: the ``score`` of the model.
         metrics: Functions ``metric(y, predicted, sample_weight=)``, reported with the score.
         cv: A splitter of scikit-learn; None: 5 folds, shuffled.
-        **kwargs: Arguments of ``BaseTuner``. ``interleave``, which other tuners have, is taken and
+        **kwargs: Arguments of ``BaseTuner``. ``concurrent``, which other tuners have, is taken and
             has no effect: models of scikit-learn train one after another.
 
     Raises:
-        UsageError: ``interleave`` is not True, False or None.
+        UsageError: ``concurrent`` is not True, False or None.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SklearnTuner(BaseTuner):
         cv: Any = None,
         **kwargs: Any,
     ) -> None:
-        check_interleave(kwargs.pop("interleave", None))
+        check_concurrent(kwargs.pop("concurrent", None))
         super().__init__(oracle, hypermodel, **kwargs)
         from sklearn.model_selection import KFold
 

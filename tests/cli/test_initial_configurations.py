@@ -18,7 +18,7 @@ def test_the_best_of_one_study_and_the_defaults_are_the_start_of_another(
     assert paceline(*SEARCH, "one", "--seed", "1").code == 0
     best = paceline("best", "one", "--json")
     Path("best.json").write_text(best.out, encoding="utf-8")
-    done = paceline(*SEARCH, "two", "--enqueue", "best.json", "--start-with-default")
+    done = paceline(*SEARCH, "two", "--enqueue", "best.json", "--enqueue-defaults")
     assert done.code == 0, done.err
     trials = paceline("trials", "two", "--sort", "number", "--json").json
     defaults = {"lr": 1e-3, "dropout": 0.1}
@@ -29,7 +29,7 @@ def test_the_best_of_one_study_and_the_defaults_are_the_start_of_another(
     assert Path("two.html").read_text(encoding="utf-8").count(" of 4</td>") == 2
 
 
-def test_a_list_of_known_starts_is_searched_in_its_order(paceline, user_modules) -> None:
+def test_a_list_of_initial_configurations_is_searched_in_its_order(paceline, user_modules) -> None:
     """What it leaves out is drawn, and a name that build does not know trains nothing."""
     Path("model.py").write_text(toys.MODEL_FILE, encoding="utf-8")
     given = [{"lr": 0.05, "dropout": 0.2}, {"lr": 0.07}]

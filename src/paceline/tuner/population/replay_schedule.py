@@ -11,7 +11,7 @@ from paceline.errors import UsageError
 from paceline.search_space import HyperParameters
 
 
-class FollowSchedule(keras.callbacks.Callback):
+class ReplaySchedule(keras.callbacks.Callback):
     """Changes a model's hyperparameters before each epoch, as a schedule says.
 
     ``build`` is called with the values of the epoch, and what differs in the model that it returns
@@ -20,7 +20,7 @@ class FollowSchedule(keras.callbacks.Callback):
     and what the optimizer remembers of the gradients, stay.
 
         model = build(paceline.HyperParameters(values=schedule.loc[1]))
-        model.fit(x, y, epochs=len(schedule), callbacks=[paceline.FollowSchedule(build, schedule)])
+        model.fit(x, y, epochs=len(schedule), callbacks=[paceline.ReplaySchedule(build, schedule)])
 
     Args:
         build: The function that the search was given.

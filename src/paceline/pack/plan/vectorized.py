@@ -1,4 +1,4 @@
-"""The plans ``stacked`` and ``mapped``: all slots of a pack in one loop over the steps of an epoch.
+"""The plans ``vectorized`` and ``looped``: all slots of a pack in one loop over steps.
 
 The host starts one program for each epoch (or chunk). Notation: see ``base.py``.
 """
@@ -40,8 +40,8 @@ from paceline.program.trace import State
 _MANY_STEPS = 16
 
 
-class StackedProgram:
-    """The plan ``stacked``: each operation works on all slots at once, by ``vmap``.
+class VectorizedProgram:
+    """The plan ``vectorized``: each operation works on all slots at once, by ``vmap``.
 
     Args:
         train, test: The group's steps; test is None without validation data.
@@ -54,7 +54,7 @@ class StackedProgram:
         layout: Devices that the slots are spread over; None: the default device.
     """
 
-    plan = "stacked"
+    plan = "vectorized"
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class StackedProgram:
         work: Workload,
         n_slots: int,
         effort: Effort = Effort.WELL,
-        before: StackedProgram | None = None,
+        before: VectorizedProgram | None = None,
         layout: MeshLayout | None = None,
     ) -> None:
         self.n_slots, self.layout, self.effort = n_slots, layout, effort
-        axis = SlotAxis(layout, mapped=self.plan == "mapped")
+        axis = SlotAxis(layout, looped=self.plan == "looped")
         self.lifted = (train.lifted, test.lifted if test else ())
         self._size = work.batch_size
         many = shapes(state, n_slots)
@@ -260,14 +260,14 @@ class StackedProgram:
         return self._test[0].result().call(trainable, non_trainable, metrics, lifted, data, *own)
 
 
-class MappedProgram(StackedProgram):
-    """The plan ``mapped``: a loop over slots within the loop over steps, without ``vmap``.
+class LoopedProgram(VectorizedProgram):
+    """The plan ``looped``: a loop over slots within the loop over steps, without ``vmap``.
 
     For steps whose operations ``vmap`` makes slow, such as convolutions, and which are so short
     that a dispatch from the host for each of them would cost much.
     """
 
-    plan = "mapped"
+    plan = "looped"
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ class SlotAxis:
 
     layout: MeshLayout | None  # devices that the program runs on; None: one device
     # Slots follow one after another in a loop; else each operation works on all of them.
-    mapped: bool
+    looped: bool
 
     def enter(self, tree: Any, n_slots: int) -> Any:
         """Arrays [S, ...] as a loop carries them: those of a single slot have no axis of slots.
@@ -298,7 +298,7 @@ class SlotAxis:
         """
         if n_slots == 1:
             return slot
-        if self.mapped:
+        if self.looped:
             return lambda *args: lax.map(lambda one: slot(*one), args)
         return jax.vmap(slot, spmd_axis_name=self.layout.vmap_axis if self.layout else None)
 

@@ -1,16 +1,16 @@
 """How many trials a search saves that learns from an earlier study of a related task.
 
-    python benchmarks/learn_from.py [--train] [--seeds 100] [--quick] [--floors]
+    python benchmarks/warm_start_from.py [--train] [--seeds 100] [--quick] [--floors]
 
 Five pairs of tasks: the halves of the digits in both directions, MNIST and Fashion-MNIST in both
 directions, and the digits before MNIST. All 364 configurations of a small dense model (widths x
 learning rates x dropout rates) are trained on each task with 8 seeds. The means of their accuracies
-are kept in results/learn_from_table.json, and those of one training each in learn_from_table_once.
-Then searches look them up: for every seed TPE searches the first task with 64 trials, and the
-second one cold, and again having learnt from the first. Searches see what one training gave, as
-users' searches do. Counted are the trials until one is within 0.5 % of the best by the means: by
-one training each, the best of 364 is the luckiest. The part "by one training" counts so all the
-same, and in the part "means seen" searches see the means.
+are kept in results/warm_start_from_table.json, and those of one training each in
+warm_start_from_table_once. Then searches look them up: for every seed TPE searches the first task
+with 64 trials, and the second one cold, and again having learnt from the first. Searches see what
+one training gave, as users' searches do. Counted are the trials until one is within 0.5 % of the
+best by the means: by one training each, the best of 364 is the luckiest. The part "by one training"
+counts so all the same, and in the part "means seen" searches see the means.
 Claimed: the median over the pairs of learnt trials by cold ones, of medians over seeds, is at most
 0.6. `--quick` trains little and keeps nothing. The look-up is deterministic.
 """
@@ -38,8 +38,8 @@ from paceline.study.samplers.learnt import LearntStudy
 from paceline.study.study import Study
 
 HERE = Path(__file__).resolve().parent
-TABLE = HERE / "results" / "learn_from_table.json"
-ONCE = TABLE.with_name("learn_from_table_once.json")
+TABLE = HERE / "results" / "warm_start_from_table.json"
+ONCE = TABLE.with_name("warm_start_from_table_once.json")
 TRIALS, OPEN, WITHIN, GOAL = 64, 8, 0.995, 0.6
 REPEATS = 8  # seeds of every configuration in the table
 PAIRS = (
@@ -123,7 +123,7 @@ def train(task: str, quick: bool) -> tuple[dict[str, float], dict[str, float]]:
         means, once = {}, {}
         for row in tuner.results().to_dict("records"):
             means[key(row)] = round(float(row["value"]), 5)
-            first = max(members[0] for members in tuner.trial(int(row["number"])).members)
+            first = max(members[0] for members in tuner.trial(int(row["number"])).runs)
             once[key(row)] = round(float(first), 5)
     return means, once
 
@@ -233,7 +233,7 @@ def main() -> int:
         print(name, flush=True)
         report[name] = compare(seen, counted, 2 if arguments.quick else arguments.seeds)
         if not arguments.quick:
-            machine.keep("learn_from", report)
+            machine.keep("warm_start_from", report)
     missed = report["one training seen"]["median ratio"] > GOAL
     return 1 if arguments.floors and missed else 0
 

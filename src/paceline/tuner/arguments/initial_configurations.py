@@ -20,8 +20,8 @@ Configurations: TypeAlias = "Mapping[str, Any] | Iterable[Mapping[str, Any]] | p
 #: Columns of ``Tuner.results`` beside those of objectives and hyperparameters; a hyperparameter
 #: called like another column has a column with this prefix.
 _RESULTS = {
-    *(*tables.FIXED_COLUMNS, tables.SPREAD),
-    *(tables.CONTINUES, tables.WORKER, tables.ERROR),
+    *(*tables.FIXED_COLUMNS, tables.VALUE_STD),
+    *(tables.CONTINUED_FROM, tables.WORKER, tables.REASON),
 }
 _HP = "hp."
 #: Before the names of hyperparameters in the table of ``optuna.Study.trials_dataframe``.

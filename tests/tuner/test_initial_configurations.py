@@ -17,7 +17,7 @@ from marks import slow_where
 from paceline.errors import SpaceError, UsageError
 from paceline.report.tables import results_frame
 from paceline.study.trials.trial import Trial
-from paceline.tuner.arguments.known_starts import read_configurations, read_file
+from paceline.tuner.arguments.initial_configurations import read_configurations, read_file
 from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
 
 X, Y = toys.data()
@@ -70,15 +70,15 @@ def test_results_of_one_study_are_the_start_of_another(make) -> None:
 
 def objectives_table() -> pd.DataFrame:
     """What ``results`` makes of a trial with two objectives and a hyperparameter called as one."""
-    hparams = {"params": 0.1, "spread": 3, "params_x": 4, "lr": 0.2}
+    hparams = {"params": 0.1, "value_std": 3, "params_x": 4, "lr": 0.2}
     trial = Trial(0, "complete", 0.9, hparams, values=[0.9, 610.0])
     return results_frame([trial], ["val_accuracy", "params"])
 
 
 def test_columns_of_objectives_are_no_hyperparameters() -> None:
     frame = objectives_table()
-    assert {"val_accuracy", "params", "hp.params", "spread"} <= set(frame.columns)
-    expected = [{"params": 0.1, "spread": 3, "params_x": 4, "lr": 0.2}]
+    assert {"val_accuracy", "params", "hp.params", "value_std"} <= set(frame.columns)
+    expected = [{"params": 0.1, "value_std": 3, "params_x": 4, "lr": 0.2}]
     assert read_configurations(frame) == expected
     assert read_configurations(frame.sort_values("params").head(1)) == expected
     assert read_configurations(frame[["params", "hp.params", "lr"]]) == [{"params": 0.1, "lr": 0.2}]
@@ -134,7 +134,7 @@ def test_a_name_that_build_does_not_know_is_an_error_before_training(make, notes
     "sampler", slow_where(["random", "tpe", "qmc"], lambda name: name != "tpe")
 )
 def test_the_defaults_come_first_and_once(make, sampler: str) -> None:
-    call = {**CALL, "start_with_default": True}
+    call = {**CALL, "enqueue_defaults": True}
     tuner = make(sampler=sampler)
     tuner.enqueue({"lr": 0.05, "dropout": 0.2})
     tuner.search(X, Y, n_trials=3, **call)
@@ -151,7 +151,7 @@ def test_defaults_of_a_grid_are_not_tried_twice(make) -> None:
         return toys.compiled(keras.Sequential(layers), hp.Choice("lr", [0.1, 0.01], default=0.01))
 
     tuner = make(small, sampler="grid")
-    tuner.search(X, Y, start_with_default=True, **CALL)
+    tuner.search(X, Y, enqueue_defaults=True, **CALL)
     assert [hparams(tuner, n) for n in range(2)] == [{"lr": 0.01}, {"lr": 0.1}]
     assert len(tuner.results()) == 2
 
@@ -195,11 +195,11 @@ def test_a_study_knows_which_trials_were_given(make, monkeypatch) -> None:
     with monkeypatch.context() as patch:
         stopped_after(patch, 1)
         with pytest.raises(KeyboardInterrupt, match="^$"):
-            tuner.search(X, Y, n_trials=6, start_with_default=True, **CALL | {"epochs": 3})
+            tuner.search(X, Y, n_trials=6, enqueue_defaults=True, **CALL | {"epochs": 3})
     tuner.optuna_study().enqueue_trial({"lr": 0.03, "dropout": 0.4})
     again = make()
     again.enqueue(starts)  # as its script does
-    again.search(X, Y, n_trials=6, start_with_default=True, **CALL | {"epochs": 3})
+    again.search(X, Y, n_trials=6, enqueue_defaults=True, **CALL | {"epochs": 3})
     trials = [again.trial(int(number)) for number in again.results()["number"]]
     begun = [trial for trial in trials if trial.state == "complete"]
     rates = [trial.hparams["lr"] for trial in begun if trial.enqueued]
@@ -209,7 +209,7 @@ def test_a_study_knows_which_trials_were_given(make, monkeypatch) -> None:
     assert '<h2 id="starts">Known starts</h2>' in page and " of 6</td>" in page
 
 
-def test_a_study_without_known_starts_says_nothing_of_them(make) -> None:
+def test_a_study_without_initial_configurations_says_nothing_of_them(make) -> None:
     tuner = make()
     tuner.search(X, Y, n_trials=2, **CALL)
     assert not tuner.trial(0).enqueued
