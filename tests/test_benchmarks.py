@@ -62,7 +62,7 @@ def test_a_cell_that_fails_leaves_the_others(benchmark_module, monkeypatch):
     monkeypatch.setattr(plans, "fitted", lambda *_, **__: (fit, [{"loss": 1.0}, {"loss": 2.0}]))
     monkeypatch.setattr(plans.steps.TracedStep, "history", fail)
     rows = list(plans.cells("digits", [1, 2], quick=True))
-    assert [row.get("reason") for row in rows] == [None, *["MemoryError: no room"] * 4]
+    assert [row.get("error") for row in rows] == [None, *["MemoryError: no room"] * 4]
     assert "failed" in plans.table([{"model": "digits", **row} for row in rows])
 
 
@@ -254,7 +254,7 @@ def test_searches_are_measured_and_failures_kept(benchmark_module, monkeypatch, 
     assert entries["good"]["n_examples"] == 64
     assert entries["good"]["examples_per_second"] > 0
     assert entries["good"]["plans"] == ["vectorized"]
-    assert entries["bad"]["reason"].startswith("UsageError: precision: 'float8'")
+    assert entries["bad"]["error"].startswith("UsageError: precision: 'float8'")
 
 
 def test_trials_of_the_large_cnn_share_a_structure(benchmark_module):
@@ -311,7 +311,7 @@ def test_a_search_is_predicted_and_then_run(benchmark_module, monkeypatch):
 
     monkeypatch.setattr(prediction, "child", child)
     found = prediction.row("digits", prediction.SEARCHES["digits"], ["--quick"])
-    assert found["reason"] == pytest.approx(0.2)
+    assert found["error"] == pytest.approx(0.2)
     assert [part for _, part, _ in asked] == ["predict", "measure"]
     assert "error +20%" in prediction.line(found)
 
