@@ -9,7 +9,14 @@ import pytest
 
 import toys
 
-SEARCH = ["--pruner", "pbt:every=2,share=0.5", "--objective", "val_loss", "--sampler", "random"]
+SEARCH = [
+    "--pruner",
+    "pbt:perturbation_interval=2,quantile_fraction=0.5",
+    "--objective",
+    "val_loss",
+    "--sampler",
+    "random",
+]
 
 
 @pytest.mark.slow
@@ -22,9 +29,11 @@ def test_a_population_from_its_search_to_a_line_that_is_trained_again(
     assert done.json["n_trials"]["complete"] == 4
     assert done.json["n_trials"]["pruned"] == 4
     records = paceline("trials", "model", "--json").json
-    copies = {each["number"]: each["continues"] for each in records if each.get("continues")}
+    copies = {
+        each["number"]: each["continued_from"] for each in records if each.get("continued_from")
+    }
     table = paceline("trials", "model", "--all").out.splitlines()
-    at = table[0].index("continues") + len("continues")
+    at = table[0].index("continued_from") + len("continued_from")
     shown = {
         int(line[:5].strip(" *")): line[:at].split()[-1] for line in table[2 : 2 + len(records)]
     }
@@ -48,7 +57,7 @@ def test_resume_searches_with_a_further_population(paceline, user_modules) -> No
     assert {each["number"]: json.dumps(each) for each in after[: len(before)]} == first
     new = after[len(before) :]
     assert sum(each["state"] == "complete" for each in new) == 4
-    assert all((each.get("continues") or len(before)) >= len(before) for each in new)
+    assert all((each.get("continued_from") or len(before)) >= len(before) for each in new)
 
 
 @pytest.mark.parametrize(

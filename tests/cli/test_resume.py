@@ -113,8 +113,10 @@ def test_a_file_that_is_gone_says_what_to_do(paceline, tuner, model):
     assert "--study s" in done.err
 
 
-def test_a_study_of_a_notebook_goes_on_in_the_notebook(paceline, tuner):
-    store("s", None)
+@pytest.mark.parametrize("lacks", ["all", "file", "data", "digest"])
+def test_a_study_of_a_notebook_goes_on_in_the_notebook(paceline, tuner, model, lacks):
+    whole = origin_of(model)
+    store("s", None if lacks == "all" else {k: v for k, v in whole.items() if k != lacks})
     done = paceline("resume", "s")
     assert done.code == 2
     assert "call search again in the notebook or script" in done.err

@@ -244,7 +244,7 @@ def test_what_is_kept_on_disk_is_bounded(make) -> None:
         tuner.search(X, Y, epochs=2, n_trials=n_trials, **CALL)
         files = [path for path in Path("runs/s").rglob("*") if path.is_file()]
         assert len(list(Path("runs/s/best").glob("*.keras"))) == 2
-        assert len(list(Path("runs/s/ends").iterdir())) == 2
+        assert len(list(Path("runs/s/ends").glob("*.safetensors"))) == 2
         assert not Path("runs/s/checkpoints").exists()
         # The journal and the record of slots grow by some lines for each trial.
         sizes.append(sum(p.stat().st_size for p in files if p.suffix not in (".log", ".jsonl")))
@@ -304,7 +304,7 @@ def test_who_goes_on_to_no_better_value_has_the_model_of_its_source(make) -> Non
         for one, other in zip(found, models[0].get_weights(), strict=True):
             np.testing.assert_array_equal(one, other)
     tuner.ensemble(validation_data=CALL["validation_data"])
-    with pytest.raises(paceline.StudyError, match="has 3 complete trials with a value of"):
+    with pytest.raises(paceline.StudyError, match="has 3 trials with a value of"):
         tuner.best_model(4)
 
 

@@ -213,7 +213,7 @@ def test_a_copy_is_trained_again_with_the_line_that_it_continues(make, plan: str
         X, Y, **call
     )
     tuner = make()
-    copies = tuner.results().query("state == 'complete' and continues.notna()")["number"]
+    copies = tuner.results().query("state == 'complete' and continued_from.notna()")["number"]
     longest = max(copies, key=lambda number: len(tuner.lineage(number)))
     assert len(tuner.lineage(longest)) >= 2
     again = tuner.reproduce(longest, X, Y, **CALL, callbacks=lambda hp: [Counted()])
@@ -228,7 +228,7 @@ def test_a_copy_is_trained_again_with_the_line_that_it_continues(make, plan: str
 def test_a_copy_whose_model_is_another_now_is_not_trained_again(make) -> None:
     call = {**CALL, "epochs": 4, "n_trials": 4}
     make(pruner=paceline.PBT(perturbation_interval=2)).search(X, Y, **call)
-    number = make().results().query("continues.notna()")["number"].iloc[0]
+    number = make().results().query("continued_from.notna()")["number"].iloc[0]
     source = make().trial(number).continued_from
     own = make().trial(number).hparams
 

@@ -85,8 +85,8 @@ def _origin(meta: Mapping[str, Any]) -> Mapping[str, Any] | None:
     texts = [found.get(name) for name in ("file", "function", "digest")]
     given = found.get("constraints", [])
     texts += given if isinstance(given, list) else [None]
-    ours = all(isinstance(text, str) for text in texts)
-    return found if ours and isinstance(found.get("data"), str | None) else None
+    ours = "data" in found and all(isinstance(text, str) for text in texts)
+    return found if ours and isinstance(found["data"], str | None) else None
 
 
 def _tuner_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
