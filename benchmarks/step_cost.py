@@ -24,14 +24,14 @@ import numpy as np
 from models import LARGE, MODELS, RNG
 from steps import TracedStep
 
-from paceline.pack.plan import base, stacked
+from paceline.pack.plan import base, vectorized
 from paceline.program import compile as compiling
 
 N = 640
 RUNS = 9
 TRIALS = ({"dropout": 0.1, "lr": 1e-3}, {"dropout": 0.2, "lr": 1e-3})
 #: All slots at once, on one device.
-ALONE = stacked.SlotAxis(None, mapped=False)
+ALONE = vectorized.SlotAxis(None, looped=False)
 #: Convolutions are left out; benchmarks/plans.py measures them.
 NAMES = [name for name in MODELS if name not in ("cnn", *LARGE)]
 
@@ -57,7 +57,7 @@ def measure(name: str, slots: int, way: str) -> dict[str, Any]:
         base.index_shape(),
     )
     full = base.step_sizes(role, batch_size, 0)[0]
-    epoch = stacked._batches(full, len(role.full.log_names), ALONE)
+    epoch = vectorized._batches(full, len(role.full.log_names), ALONE)
     lowered = jax.jit(epoch, donate_argnums=(0, 1, 2)).lower(*shapes)
     options = WAYS[way] if jax.default_backend() == "cpu" else None
     began = time.process_time()

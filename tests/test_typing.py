@@ -40,8 +40,8 @@ def show(progress: Any) -> bool:
 def main() -> None:
     x, y = np.zeros((8, 2), "float32"), np.zeros(8, "float32")
     tuner = paceline.Tuner(
-        build, "val_loss", study="s", pruner=paceline.ASHA(), keep_best=3, progress=show,
-        directory=Path("runs"), notes=print,
+        build, "val_loss", study="s", pruner=paceline.ASHA(), keep_best=3, on_progress=show,
+        directory=Path("runs"), on_note=print,
     )
     tuner.enqueue({"lr": 0.01})
     tuner.search(x, y, validation_split=0.5, epochs=lambda hp: 3, n_trials="+2", callbacks=[])

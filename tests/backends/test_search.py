@@ -85,7 +85,8 @@ import sys
 sys.path.insert(0, {str(Path(toys.__file__).parent)!r})
 import paceline, toys
 notes = []
-tuner = paceline.Tuner(toys.dense, study="s", sampler="random", fresh=True, notes=notes.append)
+settings = {"study": "s", "sampler": "random", "overwrite": True}
+tuner = paceline.Tuner(toys.dense, **settings, on_note=notes.append)
 tuner.search(*toys.data(), validation_split=0.25, batch_size=16, n_trials=2)
 print(set(tuner.results()["plan"]), notes)
 """
@@ -129,7 +130,7 @@ class Sees(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         seen.append(int(self.model.optimizer.iterations.numpy()))
 notes = []
-tuner = paceline.Tuner(lambda hp: toys.softmax(), sampler="grid", notes=notes.append)
+tuner = paceline.Tuner(lambda hp: toys.softmax(), sampler="grid", on_note=notes.append)
 tuner.search(x, y, validation_data=(xv, yv), epochs=2, batch_size=18, shuffle=False,
              callbacks=[Sees()])
 assert seen == [("MirroredStrategy", 4), 3, 6], seen

@@ -178,7 +178,7 @@ def test_really_running_out(tmp_path: Path) -> None:
     script = """
         import resource
         import numpy as np, keras, paceline
-        from paceline.executor import memory
+        from paceline.executor.training import memory
         from paceline.pack.pack import Pack
 
         def build(hp):
@@ -206,7 +206,8 @@ def test_really_running_out(tmp_path: Path) -> None:
         Pack.run_epoch = limited
         rng = np.random.default_rng(0)
         x, y = rng.normal(size=(256, 2000)).astype("float32"), rng.integers(0, 3, 256)
-        tuner = paceline.Tuner(build, study="s", sampler="random", slots=8, plan="vectorized")
+        settings = {"study": "s", "sampler": "random", "plan": "vectorized"}
+        tuner = paceline.Tuner(build, parallel_trials=8, **settings)
         tuner.search(x, y, validation_data=(x[:64], y[:64]), epochs=2, n_trials=8)
         print(sorted(set(tuner.results()["state"])), tuner.results()["epochs"].tolist())
     """

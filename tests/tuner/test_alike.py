@@ -195,7 +195,7 @@ def test_a_family_none_of_whose_trials_is_under_way_keeps_its_program(
     restored, original = [], protocol.group_of
 
     def noted(grouper: Any, was: Any, example: Any) -> Any:
-        restored.append((was["epochs"], original(grouper, was, example)))
+        restored.append((was.epochs, original(grouper, was, example)))
         return restored[-1][1]
 
     monkeypatch.setattr(protocol, "group_of", noted)

@@ -479,7 +479,7 @@ while len(list(Path().glob("ready-*"))) < 2:
     time.sleep(0.01)
 bound = {{"params": ("<=", t.n_params(5))}}
 # They dawdle after each epoch, for neither to have trained all before the other is ready.
-found = t.tuner(sampler="tpe", constraints=bound, progress=lambda _: time.sleep(0.5))
+found = t.tuner(sampler="tpe", constraints=bound, on_progress=lambda _: time.sleep(0.5))
 found.search(t.X, t.Y, n_trials=12, **t.CALL)
 """
 

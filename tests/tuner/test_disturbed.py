@@ -96,7 +96,7 @@ READ_ONLY = """\
 import os, sys
 sys.path.insert(0, {tests!r})
 import paceline, toys
-from paceline.executor import lanes
+from paceline.executor.training import lanes
 from paceline.executor.local import LocalExecutor
 
 def turn(writable):
@@ -116,7 +116,8 @@ def noted(self, *arguments):
 
 def tuner(study):
     return paceline.Tuner(
-        toys.dense, study=study, storage={storage!r}, sampler="random", slots=2, notes=notes.append
+        toys.dense, study=study, storage={storage!r}, sampler="random", parallel_trials=2,
+        on_note=notes.append,
     )
 
 notes, call = [], {{**toys.CALL, "epochs": 4, "n_trials": 6}}

@@ -50,7 +50,8 @@ def test_a_search_leaves_a_table_and_ends_in_two_lines_when_interrupted(tmp_path
 
 @pytest.mark.slow
 def test_a_benchmark_shows_its_result_and_no_empty_box(tmp_path) -> None:
-    call = "paceline.bench(toys.dense, x, y, batch_sizes=[16], slots=[2], notes=lambda text: None)"
+    sizes = "batch_sizes=[16], parallel_trials=[2]"
+    call = f"paceline.bench(toys.dense, x, y, {sizes}, on_note=lambda text: None)"
     book = notebooks.execute(tmp_path, call)
     (result,) = book.cells[-1].outputs
     assert result.output_type == "execute_result"

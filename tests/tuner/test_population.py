@@ -1006,8 +1006,8 @@ import sys
 sys.path.insert(0, {str(Path(toys.__file__).parent)!r})
 import paceline, toys
 tuner = paceline.Tuner(
-    toys.dense, objective="val_loss", study="s", sampler="random", slots=8,
-    pruner=paceline.PBT(every=2), directory=sys.argv[1],
+    toys.dense, objective="val_loss", study="s", sampler="random", parallel_trials=8,
+    pruner=paceline.PBT(perturbation_interval=2), directory=sys.argv[1],
 )
 tuner.search(*toys.data(), **toys.CALL | {{"epochs": 9, "n_trials": 8}})
 """

@@ -119,7 +119,7 @@ def test_a_script_that_meets_one_ends(child_environment, fresh_folder) -> None:
     Path("script.py").write_text(
         HANGS + "import paceline\n"
         "x, y = toys.data()\n"
-        "tuner = paceline.Tuner(build, sampler='grid', slots=1, plan='vectorized')\n"
+        "tuner = paceline.Tuner(build, sampler='grid', parallel_trials=1, plan='vectorized')\n"
         "from paceline.executor.training.rounds import EpochRound\n"
         "check = EpochRound.check_hung\n"
         "def later(self, limit):\n"  # the clock runs on where trial 2 trains

@@ -1,4 +1,4 @@
-"""``Tuner(widths=...)``: trials of several widths share a program and come out as alone."""
+"""``Tuner(share_widths=...)``: trials of several widths share a program and come out as alone."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def test_a_search_ends_when_another_process_has_reached_the_target(start: Start)
     (number,) = tell_trials([2.5])
     ended_by = ended(search)["ended"]
     text = f"target 2.0000 reached: trial {number} has val_accuracy 2.5000"
-    assert ended_by == {"by": "target", "text": text}
+    assert ended_by == {"by": "target_value", "text": text}
     assert len(stored(None)) < 500
 
 

@@ -128,7 +128,7 @@ def test_a_run_of_a_tracker_is_its_trial_s(tracker):
         ]
         assert losses == trial.history["loss"]
     assert set(tuner.results()["plan"]) == {"fit"}
-    assert any("logs to the present run of mlflow" in n and "track='mlflow'" in n for n in notes)
+    assert any("logs to the present run of mlflow" in n and "trackers='mlflow'" in n for n in notes)
 
 
 @pytest.mark.slow
