@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]  # of trials, epochs, examples, bytes
+Numbers = list[Count]
 Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]  # of 64 bits, as a bound or a choice
 #: JSON has no NaN and no infinities.
 NOT_FINITE = Literal["nan", "inf", "-inf"]

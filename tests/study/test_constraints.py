@@ -16,7 +16,7 @@ from paceline.errors import TrialRejected
 from paceline.study.proposer import BuildFailed
 from paceline.study.sharing.worker import Worker
 from paceline.study.study import Study
-from paceline.study.trials import codec as trial_codec
+from paceline.study.trials import trial_codec
 from paceline.study.trials.table import trials_to_continue
 from paceline.study.trials.trial import Trial, TrialState
 from paceline.study.view import StudyView

@@ -17,7 +17,7 @@ import pytest
 import paceline
 import toys
 from epoch_reports import observe_reports
-from paceline.executor import pack_executor as protocol
+from paceline.executor import pack_executor
 from paceline.executor.base import EpochReport
 from paceline.executor.training.rounds import EpochRound, PackRounds
 from paceline.pack.pack import Pack
@@ -192,13 +192,13 @@ def test_a_family_none_of_whose_trials_is_under_way_keeps_its_program(
         observe_reports(patch, after=stop)
         with pytest.raises(KeyboardInterrupt, match="^$"):
             searched("stopped")
-    restored, original = [], protocol.group_of
+    restored, original = [], pack_executor.group_of
 
     def noted(grouper: Any, was: Any, example: Any) -> Any:
         restored.append((was.epochs, original(grouper, was, example)))
         return restored[-1][1]
 
-    monkeypatch.setattr(protocol, "group_of", noted)
+    monkeypatch.setattr(pack_executor, "group_of", noted)
     found = searched("stopped")
     idle = [group for epochs, group in restored if not epochs]
     assert idle and None not in idle

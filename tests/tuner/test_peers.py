@@ -8,7 +8,7 @@ from typing import Any
 import optuna
 
 from paceline.study.sharing.peers import PeerChanges
-from paceline.study.trials import codec as trial_codec
+from paceline.study.trials import trial_codec
 from paceline.tuner.search.peers import PeerWatcher
 
 

@@ -12,7 +12,7 @@ import pytest
 import paceline
 import toys
 from epoch_reports import observe_reports
-from paceline.executor import pack_executor as protocol
+from paceline.executor import pack_executor
 from paceline.executor.state.paused import PausedStates
 from paceline.executor.training import planner
 from paceline.study.ask_tell import TrialUpdates
@@ -92,7 +92,7 @@ def test_paused_trials_come_back_from_the_disk(make, full, monkeypatch) -> None:
         made.append(PausedStates(limit=0))
         return made[-1]
 
-    monkeypatch.setattr(protocol, "PausedStates", parking)
+    monkeypatch.setattr(pack_executor, "PausedStates", parking)
     written, write = [], PausedStates._write
 
     def counted(self: PausedStates, parked: Any) -> None:

@@ -19,7 +19,7 @@ from paceline.benchmark import budget
 from paceline.errors import UsageError
 from paceline.report.summary import search_summary
 from paceline.study.objectives import Objective
-from paceline.study.trials import codec as trial_codec
+from paceline.study.trials import trial_codec
 from paceline.study.trials.table import TrialTable
 from paceline.study.trials.trial import Trial
 from paceline.tuner.search.running_trials import RunningTrials

@@ -18,8 +18,8 @@ from paceline.study.sharing.claims import stands
 from paceline.study.sharing.worker import Worker
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.study import Study
-from paceline.study.trials.codec import owner_of
 from paceline.study.trials.trial import INTERRUPTED
+from paceline.study.trials.trial_codec import owner_of
 from study.sharing.party import must_begin
 
 SCRIPT = Path(__file__).parents[1] / "workers.py"

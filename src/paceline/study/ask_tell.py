@@ -23,7 +23,7 @@ from paceline.study.sharing.peers import StudyPeers
 from paceline.study.sharing.watch import StudyWatch
 from paceline.study.storage.events import EpochReported, TrialAnnotated, TrialFinished
 from paceline.study.storage.write_behind import WriteBehind
-from paceline.study.trials import codec as trial_codec
+from paceline.study.trials import trial_codec
 from paceline.study.trials.table import TrialTable, counts, expected_by_time
 from paceline.study.trials.trial import INTERRUPTED, UNDER_WAY, Trial, TrialState
 

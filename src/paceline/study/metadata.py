@@ -23,7 +23,7 @@ from paceline.errors import StudyError
 from paceline.search_space import Space
 from paceline.study.objectives import Direction
 from paceline.study.storage.schema import UNREADABLE, StudyMeta, why
-from paceline.study.trials import codec as trial_codec
+from paceline.study.trials import trial_codec
 from paceline.study.trials.trial import INTERRUPTED, Trial, TrialState
 
 # The attribute of an Optuna study that holds what only Paceline knows of it.

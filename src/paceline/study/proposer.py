@@ -29,7 +29,7 @@ from paceline.study.samplers.in_memory_study import SampledTrials
 from paceline.study.samplers.samplers import Sampler, Searcher, fixed
 from paceline.study.samplers.values import Chooser, random_chooser, trial_seed
 from paceline.study.sharing.watch import WaitingTrial
-from paceline.study.trials import codec as trial_codec
+from paceline.study.trials import trial_codec
 from paceline.study.trials.trial import INTERRUPTED
 
 T = TypeVar("T")

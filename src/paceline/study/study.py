@@ -55,7 +55,7 @@ from paceline.study.storage.folder import (
 )
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.storage.write_behind import LOGGED, WriteBehind
-from paceline.study.trials import codec as trial_codec
+from paceline.study.trials import trial_codec
 from paceline.study.trials.table import TrialTable
 from paceline.study.trials.trial import UNDER_WAY, Trial
 

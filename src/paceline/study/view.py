@@ -26,7 +26,7 @@ from paceline.study.storage.folder import (
 from paceline.study.storage.journal import DamagedLineError, JournalFile, damaged
 from paceline.study.storage.journal_storage import JournalReplay
 from paceline.study.storage.storage import StudyStorage, uncollected
-from paceline.study.trials import codec as trial_codec
+from paceline.study.trials import trial_codec
 from paceline.study.trials.table import TrialTable, rank
 from paceline.study.trials.trial import Trial
 

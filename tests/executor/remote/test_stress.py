@@ -16,7 +16,7 @@ import pytest
 
 from in_process_pool import InProcessPool
 from one_group import OneGroup
-from paceline.executor import pack_executor as protocol
+from paceline.executor import pack_executor
 from paceline.executor.base import Answer, EpochReport, Job, JobSpec
 from paceline.executor.remote import driver
 from paceline.executor.remote.driver import RemoteExecutor
@@ -120,7 +120,7 @@ class FakeHost:
 @pytest.fixture(autouse=True)
 def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "TrialGrouper", OneGroup)
-    monkeypatch.setattr(protocol, "as_built", lambda model: contextlib.nullcontext())
+    monkeypatch.setattr(pack_executor, "as_built", lambda model: contextlib.nullcontext())
     monkeypatch.setattr(driver, "search_chunk_bytes", lambda data: None)
     monkeypatch.setattr(driver, "_STATES", 0.0)
 

@@ -11,7 +11,7 @@ from optuna.trial import TrialState
 from paceline.errors import UsageError
 from paceline.study.pruners.asha import ASHA
 from paceline.study.pruners.pruners import check_pruner, make_pruner, pruner_text
-from paceline.study.trials import codec as trial_codec
+from paceline.study.trials import trial_codec
 from paceline.study.trials.trial import Trial
 
 

@@ -27,7 +27,7 @@ from paceline.study.samplers.learnt import (
 )
 from paceline.study.sharing.worker import Worker
 from paceline.study.study import Study
-from paceline.study.trials.codec import constraint_attributes
+from paceline.study.trials.trial_codec import constraint_attributes
 
 RATE = FloatDistribution(1e-4, 1e-1, log=True)
 

@@ -16,7 +16,7 @@ from paceline.study.samplers.in_memory_study import InMemoryStudy
 from paceline.study.samplers.samplers import resolve_sampler
 from paceline.study.samplers.told_trials import ToldTrials
 from paceline.study.samplers.tpe import Tpe
-from paceline.study.trials import codec as trial_codec
+from paceline.study.trials import trial_codec
 
 SPACE = {
     "lr": FloatDistribution(1e-4, 1e-1, log=True),

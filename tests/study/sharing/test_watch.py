@@ -17,8 +17,8 @@ from paceline.study.sharing.requests import stop_trial
 from paceline.study.sharing.watch import StudyWatch
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.study import Study
-from paceline.study.trials import codec as trial_codec
-from paceline.study.trials.codec import OWNER
+from paceline.study.trials import trial_codec
+from paceline.study.trials.trial_codec import OWNER
 
 
 @pytest.fixture(params=[None, "sqlite:///s.db"])

@@ -1,7 +1,7 @@
 """What checkpoints hold of executors: groups of jobs with their programs, and Keras' ``fit``.
 
-Executors make these facts and read them again; in between they are JSON values. A job is a trial,
-or a member of one.
+Executors make these facts and read them again; the file of a checkpoint is compared with these
+types before anything resumes. A job is a trial, or a member of one.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from msgspec import Meta, Struct
 
-from paceline.records import Count
-
-Numbers = list[Count]
+from paceline.records import Count, Numbers
 
 
 class ProgramFacts(Struct):

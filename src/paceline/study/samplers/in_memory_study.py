@@ -29,7 +29,7 @@ from paceline.errors import PacelineError, SamplerError
 from paceline.study.samplers.nsga import parents_noted
 from paceline.study.samplers.told_trials import ToldTrials
 from paceline.study.storage.storage import Stopwatch, quiet_optuna
-from paceline.study.trials import codec as trial_codec
+from paceline.study.trials import trial_codec
 
 # States of other workers' trials that samplers learn from.
 _LEARNT = (OptunaState.RUNNING, OptunaState.COMPLETE, OptunaState.PRUNED)

@@ -29,7 +29,7 @@ from optuna.trial import TrialState as OptunaState
 from paceline.errors import StudyError, UsageError
 from paceline.search_space import Parameter
 from paceline.study.metadata import StoredStudy, check_name
-from paceline.study.trials.codec import violation_of
+from paceline.study.trials.trial_codec import violation_of
 
 #: Samplers that learn from earlier studies.
 LEARNERS = ("tpe", "cmaes")

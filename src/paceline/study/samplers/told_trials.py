@@ -22,7 +22,7 @@ from paceline.search_space import Parameter
 from paceline.study.front import best_of
 from paceline.study.samplers.learnt import LearntStudy
 from paceline.study.samplers.values import LEARNT, random_value
-from paceline.study.trials.codec import NAMED, constraint_attributes, violation_of
+from paceline.study.trials.trial_codec import NAMED, constraint_attributes, violation_of
 
 #: Trials up to which all are shown.
 FEW = 1000

@@ -20,7 +20,7 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.trial import FrozenTrial
 
 from paceline.study.samplers.told_trials import SeenTrial, ToldTrials
-from paceline.study.trials.codec import NAMED
+from paceline.study.trials.trial_codec import NAMED
 
 # Before Optuna 5, TPE reads the constraints in trials only where it is given this function, which
 # it then calls for several objectives alone.

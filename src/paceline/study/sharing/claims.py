@@ -20,8 +20,8 @@ from optuna.trial import TrialState as OptunaState
 from paceline.study.sharing.watch import StudyWatch, is_withdrawn
 from paceline.study.sharing.worker import Worker
 from paceline.study.storage.storage import StudyStorage
-from paceline.study.trials.codec import WITHDRAWN, owner_of
 from paceline.study.trials.trial import INTERRUPTED
+from paceline.study.trials.trial_codec import WITHDRAWN, owner_of
 
 
 @dataclass(eq=False, repr=False)

@@ -21,7 +21,7 @@ from paceline.study.sharing.watch import Change, StudyWatch
 from paceline.study.sharing.worker import Worker
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.storage.write_behind import WriteBehind
-from paceline.study.trials import codec as trial_codec
+from paceline.study.trials import trial_codec
 from paceline.study.trials.table import TrialTable
 from paceline.study.trials.trial import INTERRUPTED, UNDER_WAY, Trial
 

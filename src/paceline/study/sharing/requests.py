@@ -18,7 +18,7 @@ from paceline.search_space import Parameter
 from paceline.study.metadata import FIXED, META, stored_space
 from paceline.study.sharing.watch import REQUEST, Request, meaning
 from paceline.study.storage.storage import StudyStorage
-from paceline.study.trials.codec import best_so_far
+from paceline.study.trials.trial_codec import best_so_far
 
 
 def ask(store: StudyStorage, study: int, request: Request) -> None:

@@ -25,7 +25,7 @@ from paceline.study.metadata import FIXED, RestoredStudy
 from paceline.study.storage.events import TrialFinished
 from paceline.study.storage.journal_storage import JournalStorage
 from paceline.study.storage.storage import StudyStorage
-from paceline.study.trials.codec import OPTUNA_STATES, OWNER, WITHDRAWN, is_ours, owner_of
+from paceline.study.trials.trial_codec import OPTUNA_STATES, OWNER, WITHDRAWN, is_ours, owner_of
 
 if TYPE_CHECKING:
     from paceline.study.sharing.worker import Worker

@@ -35,7 +35,7 @@ from paceline.study.metadata import META, check_meta
 from paceline.study.storage import compacted, schema
 from paceline.study.storage.journal import DamagedLineError, JournalFile, damaged, record_of
 from paceline.study.storage.schema import shown
-from paceline.study.trials.codec import check_attributes, check_values, is_ours
+from paceline.study.trials.trial_codec import check_attributes, check_values, is_ours
 
 # What values raise that no record of Optuna's has: dates, distributions, choices.
 _IMPOSSIBLE = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)

@@ -37,7 +37,7 @@ from paceline.study.storage.events import (
     TrialFinished,
     TrialTaken,
 )
-from paceline.study.trials.codec import OPTUNA_STATES
+from paceline.study.trials.trial_codec import OPTUNA_STATES
 
 #: Optuna's name of the tables' layout; all its releases since 3.2 have this one.
 SCHEMA: Final = "v3.2.0.a"

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, MsgspecError, Struct, defstruct, field
 
-from paceline.records import BatchShape, Count, Scalar, Text, Whole
+from paceline.records import BatchShape, Count, Numbers, Scalar, Text, Whole
 from paceline.study.trials.trial import STORED
 
 UNREADABLE = (MsgspecError, ValueError, RecursionError)  # errors of msgspec 0.19 are no ValueErrors
@@ -218,7 +218,6 @@ class StudyMeta(Struct):
 
 
 Number = Annotated[str, Meta(pattern=r"^\d{1,16}$")]  # of a trial or a job, as a key of JSON
-Numbers = list[Count]
 
 
 _OPEN = [(name, stored.kind) for name, stored in STORED.items() if "open" in stored.forms]

@@ -37,7 +37,7 @@ from paceline.study.storage.rdb import (
     open_database,
     sqlite_path,
 )
-from paceline.study.trials.codec import check_attributes, check_values, is_ours
+from paceline.study.trials.trial_codec import check_attributes, check_values, is_ours
 
 if TYPE_CHECKING:
     from paceline.study.storage.rdb_bulk import BulkWriter

@@ -26,7 +26,7 @@ from paceline.study.storage.events import (
     TrialTaken,
 )
 from paceline.study.storage.storage import Stopwatch, StudyStorage
-from paceline.study.trials.codec import OPTUNA_STATES, identity, kept_attributes
+from paceline.study.trials.trial_codec import OPTUNA_STATES, identity, kept_attributes
 
 if TYPE_CHECKING:
     from paceline.study.storage.rdb_bulk import BulkWriter

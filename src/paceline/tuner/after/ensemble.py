@@ -28,7 +28,7 @@ from paceline.program.trace import each_number, flat_logs
 from paceline.report import formats
 from paceline.study.ensemble_record import EnsembleRecord
 from paceline.study.objectives import Objective
-from paceline.study.trials.codec import plain
+from paceline.study.trials.trial_codec import plain
 
 #: Examples in a step of predictions, and of the measurements that select.
 _BATCH = 256

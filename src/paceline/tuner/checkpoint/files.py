@@ -36,7 +36,7 @@ from safetensors.numpy import save_file
 from paceline.errors import StudyError, UsageError
 from paceline.program.files import as_shown, file_digest, replace_durably, temporary_beside
 from paceline.study.storage import schema
-from paceline.study.trials.codec import plain
+from paceline.study.trials.trial_codec import plain
 
 #: The format of the facts that this version writes and reads.
 FORMAT = 4

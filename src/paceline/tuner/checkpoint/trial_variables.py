@@ -33,7 +33,7 @@ from paceline.program.files import file_digest, write_atomically
 from paceline.study.sharing.worker import WORKERS
 from paceline.study.storage import schema
 from paceline.study.storage.folder import study_lock
-from paceline.study.trials import codec as trial_codec
+from paceline.study.trials import trial_codec
 from paceline.study.trials.table import rank
 from paceline.study.trials.trial import Trial
 from paceline.tuner.checkpoint.files import (

@@ -29,7 +29,7 @@ from paceline.errors import PacelineError, TrialHangError, TrialTimeoutError, Us
 from paceline.executor.base import PackTimeout
 from paceline.program.files import write_atomically
 from paceline.study.study import Study
-from paceline.study.trials.codec import plain
+from paceline.study.trials.trial_codec import plain
 
 T = TypeVar("T")
 
