@@ -239,10 +239,10 @@ def searched(study: Study, function: Callable[[Any], Any], n: int) -> list[Any]:
     losses: list[Any] = []
     running: list[tuple[int, Any]] = []
     for _ in range(n):
-        proposal = study.asker.propose(lambda hp, draft: function(hp))
+        proposal = study.asker.propose(lambda hp, proposal: function(hp))
         assert proposal is not None
-        draft, hp, loss = proposal
-        running.append((study.accept(draft, hp), loss))
+        proposal, hp, loss = proposal
+        running.append((study.accept(proposal, hp), loss))
         losses.append(loss)
         if len(running) == max(4, n // 8):
             number, loss = running.pop(0)
@@ -348,10 +348,10 @@ def cost(n: int) -> dict[str, Any]:
         running: list[tuple[int, float]] = []
         began, seconds = time.process_time(), []
         for number in range(n):
-            proposal = study.asker.propose(lambda hp, draft: rates(hp))
+            proposal = study.asker.propose(lambda hp, proposal: rates(hp))
             assert proposal is not None
-            draft, hp, loss = proposal
-            running.append((study.accept(draft, hp), loss))
+            proposal, hp, loss = proposal
+            running.append((study.accept(proposal, hp), loss))
             if len(running) == OPEN:
                 told, value = running.pop(0)
                 study.updates.report(told, 1, {"loss": value}, value)

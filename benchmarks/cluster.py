@@ -35,7 +35,7 @@ from paceline.executor.remote.messages import (
     RoundAnswer,
     RoundOrder,
     SentWeights,
-    Submitted,
+    SubmittedJob,
 )
 
 SLOTS, EPOCHS = 8, 50
@@ -57,7 +57,7 @@ class Machine:
 
     def __init__(self, epoch: float) -> None:
         self._epoch = epoch
-        self._waiting: deque[Submitted] = deque()
+        self._waiting: deque[SubmittedJob] = deque()
         self._slots: dict[int, list[int]] = {}
 
     def hello(self) -> HostFacts:

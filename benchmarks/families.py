@@ -28,13 +28,13 @@ import numpy as np
 import optuna
 from works import digits
 
-from paceline.study.samplers import families
+from paceline.study.samplers import structure_order
 from paceline.study.study import Study
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE / "results" / "families_table.json"
 TRIALS, EPOCHS, BATCH = 64, 20, 32
-SLOTS = 16  # two lanes of eight: a CPU with two cores
+SLOTS = 16  # two packs of eight: a CPU with two cores
 WITHIN = 0.003
 
 
@@ -116,17 +116,17 @@ def search(
         seed=seed,
         n_trials=TRIALS,
     )
-    study.proposer.families.fill(slots)
+    study.proposer.structure_order.fill(slots)
     asked: list[dict[str, Any]] = []
     programs: list[int] = []
     at_once = study.asker.max_open or SLOTS
     while len(asked) < TRIALS:
         wave: list[int] = []
         while len(wave) < at_once and len(asked) < TRIALS:
-            proposal = study.asker.propose(lambda hp, draft: declare(hp))
+            proposal = study.asker.propose(lambda hp, proposal: declare(hp))
             assert proposal is not None
-            draft, hp, _ = proposal
-            wave.append(study.accept(draft, hp))
+            proposal, hp, _ = proposal
+            wave.append(study.accept(proposal, hp))
             asked.append(hp.hparams)
             study.updates.learn_program(wave[-1], structure(hp.hparams))
         programs.append(len({structure(study.trials.by_number(number).hparams) for number in wave}))
@@ -188,12 +188,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--train", action="store_true", help="train the table anew")
     parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--wave", type=int, default=families.WAVE, help="trials of a wave of TPE's")
+    parser.add_argument(
+        "--wave", type=int, default=structure_order.WAVE, help="trials of a wave of TPE's"
+    )
     parser.add_argument("--samplers", nargs="*", default=["random", "tpe"])
     parser.add_argument("--name", default="families", help="of the file in results/")
     parser.add_argument("--floors", action="store_true", help="exit 1 where the claim is missed")
     arguments = parser.parse_args()
-    families.WAVE = arguments.wave
+    structure_order.WAVE = arguments.wave
     found = machine.facts()
     print(machine.describe(found), flush=True)
     if arguments.train or not TABLE.is_file():

@@ -4,8 +4,8 @@
     python benchmarks/plans.py fashion --slots 1 2 8    on an accelerator
 
 The table has the milliseconds of one trial's training step, as a search runs it (on a CPU, all
-cores at once with a lane each), and the seconds to compile the step. The plan ``sequential`` always
-has one slot, because trials follow one another. Two trials that differ in dropout and learning rate
+cores at once, with a thread each), and the seconds to compile the step. The plan ``sequential``
+always has one slot, because trials follow one another. Two trials that differ in dropout and rate
 fill the slots in turn. The exit code is 1 if a cell fails, or if their losses, after one epoch in
 the order of the data, are not those of Keras' fit. The data are random, since only shapes matter.
 """
@@ -54,8 +54,11 @@ def main(words: Sequence[str] | None = None) -> int:
     unknown = set(arguments.models) - set(MODELS)
     if unknown:
         parser.error(f"{', '.join(sorted(unknown))}: no such model; there are {', '.join(MODELS)}")
-    found = {**machine.facts(), "device": machine.device(), "lanes": steps.lanes()}
-    print(f"{machine.describe(found)}\n{found['device']}, lanes: {found['lanes']}\n", flush=True)
+    found = {**machine.facts(), "device": machine.device(), "packs_at_once": steps.packs_at_once()}
+    print(
+        f"{machine.describe(found)}\n{found['device']}, packs at once: {found['packs_at_once']}\n",
+        flush=True,
+    )
     steps.always_compile()
     rows: list[Row] = []
     for name in arguments.models:
@@ -91,7 +94,7 @@ def cells(name: str, slots: Sequence[int], quick: bool) -> Iterator[Row]:
             row["allowed"] = allowed
             row["deviation"] = deviation(step.history(program), expected)
             row["agrees"] = row["deviation"] <= allowed
-            milliseconds = step.milliseconds(program, steps.lanes(), EPOCHS, patience)
+            milliseconds = step.milliseconds(program, steps.packs_at_once(), EPOCHS, patience)
             row["ms_per_trial_step"] = round(milliseconds, 4)
         except Exception as error:  # an error of one cell must not end the others
             row["error"] = f"{type(error).__name__}: {error}".partition("\n")[0]

@@ -3,7 +3,7 @@
     python benchmarks/rewrites.py [digits] [mnist] [fashion] [translation] [--name NAME]
 
 The training step of each model is timed without rewrites, with all rewrites, and with all but one,
-in turns. The step runs as in a search: all cores at once, with a lane each.
+in turns. The step runs as in a search: all cores at once, with a thread each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from paceline.program.rewrites import CPU_CHAINS, CPU_RULES, rewrite
 
 #: How often each variant is measured; the median counts.
 ROUNDS = 3
-#: Name -> work, slots of a lane, steps of an epoch, epochs to time.
+#: Name -> work, slots of a pack, steps of an epoch, epochs to time.
 CASES = {
     "digits": ("digits16", 8, 40, 20),
     "mnist": ("mnist", 1, 100, 5),
@@ -44,11 +44,11 @@ def main() -> int:
     arguments = parser.parse_args()
     found = machine.facts()
     print(machine.describe(found), flush=True)
-    lanes = steps.lanes()
+    at_once = steps.packs_at_once()
     rows: list[dict[str, Any]] = []
     for case in arguments.cases:
         for title, figure in measure(case).items():
-            rows.append({"model": case, "variant": title, "lanes": lanes, **figure})
+            rows.append({"model": case, "variant": title, "packs_at_once": at_once, **figure})
             print(
                 f"{case:12s} {title:30s} compile {figure['compile_seconds']:5.1f} s"
                 f"   {figure['ms_per_trial_step']:8.3f} ms per trial-step",
@@ -91,7 +91,9 @@ def measure(case: str) -> dict[str, dict[str, float]]:
     times: dict[str, list[float]] = {title: [] for title in programs}
     for _ in range(ROUNDS):
         for title, program in programs.items():
-            times[title].append(step.milliseconds(program, steps.lanes(), epochs, patience=60.0))
+            times[title].append(
+                step.milliseconds(program, steps.packs_at_once(), epochs, patience=60.0)
+            )
     return {
         title: {
             "compile_seconds": round(seconds[title], 2),

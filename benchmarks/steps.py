@@ -1,6 +1,6 @@
-"""Compiles the training step of a model under a plan, and times it as in a search: a lane per core.
+"""Compiles a model's training step under a plan, and times it as in a search: a thread per core.
 
-S: slots of a lane. L: logs.
+S: slots of a pack. L: logs.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def on_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def lanes() -> int:
-    """Return the number of lanes of a search here: one per core, or one on an accelerator."""
-    return Planner().lanes
+def packs_at_once() -> int:
+    """Return how many packs a search trains at once: one per core, or one on an accelerator."""
+    return Planner().packs_at_once
 
 
 def always_compile() -> None:
@@ -110,29 +110,29 @@ class TracedStep:
         return found[: len(self.states)]
 
     @process.freed_memory_kept()
-    def milliseconds(self, program: Any, n_lanes: int, epochs: int, patience: float) -> float:
-        """Return the milliseconds of one trial's step, with all lanes at once.
+    def milliseconds(self, program: Any, n_packs: int, epochs: int, patience: float) -> float:
+        """Return the milliseconds of one trial's step, with all cores at work.
 
         The figure is the least of three runs, after one run to warm up.
 
         Args:
             program: The program from ``compile``.
-            n_lanes: Number of packs that train at the same time, from a thread each.
+            n_packs: Number of packs that train at the same time, from a thread each.
             epochs: Epochs of a run.
             patience: Seconds after which no run begins. If an epoch takes a tenth of them, a run
                 has one epoch; if an epoch takes all of them, there is only one run.
         """
         data, order = self._on_device(), self._order(program.n_slots)
 
-        def lane(laid: Any, epochs: int) -> None:
+        def train(laid: Any, epochs: int) -> None:
             (*state, metrics), lifted = laid
             for _ in range(epochs):
                 state, logs = program.train([*state, metrics], lifted, data, order)
                 jax.block_until_ready((state, logs))
 
         def together(epochs: int) -> float:
-            packs = [self._laid(program, 0) for _ in range(n_lanes)]
-            threads = [threading.Thread(target=lane, args=(laid, epochs)) for laid in packs]
+            packs = [self._laid(program, 0) for _ in range(n_packs)]
+            threads = [threading.Thread(target=train, args=(laid, epochs)) for laid in packs]
             jax.block_until_ready(packs)
             began = time.perf_counter()
             for thread in threads:
@@ -146,7 +146,7 @@ class TracedStep:
         runs = [first if first > patience else together(epochs)]
         while first <= patience and len(runs) < 3 and time.perf_counter() < over:
             runs.append(together(epochs))
-        return 1e3 * min(runs) / (epochs * self.steps * program.n_slots * n_lanes)
+        return 1e3 * min(runs) / (epochs * self.steps * program.n_slots * n_packs)
 
     def _laid(self, program: Any, first: int) -> tuple[Any, Any]:
         """The variables and lifted constants of a pack whose slots hold the trials in turn."""

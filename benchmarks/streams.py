@@ -3,8 +3,9 @@
     python benchmarks/streams.py                 prints and writes results/streams.json
 
 After a warm-up, the same search runs twice in one process: once with all data on the device, once
-with a limit of memory (PACELINE_MEMORY_BYTES) that makes it send chunks. Both train in one lane of
-8 slots. The figure is the seconds of training, the median of the rounds; nothing is claimed.
+with a limit of memory (PACELINE_MEMORY_BYTES) that makes it send chunks. Both train one
+pack of 8 slots. The figure is the seconds of training, the median of the rounds; nothing is
+claimed.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from sklearn.datasets import load_digits
 from works import data_file
 
 from paceline.study.metadata import StoredStudy
-from paceline.study.samplers.learnt import LearntStudy
+from paceline.study.samplers.earlier_studies import EarlierStudy
 from paceline.study.study import Study
 
 HERE = Path(__file__).resolve().parent
@@ -129,7 +129,7 @@ def train(task: str, quick: bool) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def search(
-    table: dict[str, float], seed: int, learnt: LearntStudy | None
+    table: dict[str, float], seed: int, learnt: EarlierStudy | None
 ) -> tuple[list[str], StoredStudy]:
     """Search by look-up, ``OPEN`` trials at once; return configurations, and the study."""
     storage = optuna.storages.InMemoryStorage()
@@ -143,11 +143,11 @@ def search(
     found: list[str] = []
     running: list[int] = []
     for _ in range(TRIALS):
-        proposal = study.asker.propose(lambda hp, draft: declare(hp))
+        proposal = study.asker.propose(lambda hp, proposal: declare(hp))
         assert proposal is not None
-        draft, hp, _ = proposal
+        proposal, hp, _ = proposal
         study.persist({})
-        running.append(study.accept(draft, hp))
+        running.append(study.accept(proposal, hp))
         found.append(key(hp.hparams))
         if len(running) == OPEN:
             end(study, table, running.pop(0))
@@ -185,7 +185,7 @@ def compare(seen: Tables, counted: Tables, seeds: int) -> dict[str, Any]:
             _, old = search(seen[before], 1000 + seed, None)
             cold, warm = (
                 [table[each] for each in search(seen[task], seed, learnt)[0]]
-                for learnt in (None, LearntStudy.of(before, old))
+                for learnt in (None, EarlierStudy.of(before, old))
             )
             rows.append([needed(cold, best), needed(warm, best), max(cold), max(warm)])
         medians = np.median(np.array(rows), axis=0)

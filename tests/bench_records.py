@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.benchmark.records import Config, Device, FirstEpoch, Measurement, Run
+from paceline.benchmark.records import CellConfig, Device, FirstEpoch, Measurement, Run
 
 
 def measurement(
     batch_size: int, rate: float, slots: int = 1, plan: str = "sequential", **more: Any
 ) -> Measurement:
     """A measured cell that does so many examples per second."""
-    names = ("lanes", "trial_devices", "data_devices", "usual")
+    names = ("packs", "trial_devices", "data_devices", "usual")
     where = {name: more.pop(name) for name in names if name in more}
-    config = Config(batch_size, slots, plan, **where)
+    config = CellConfig(batch_size, slots, plan, **where)
     step = batch_size * config.at_once / rate
     spread = more.pop("spread", 0.0)
     return Measurement(

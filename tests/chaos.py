@@ -37,7 +37,7 @@ import numpy as np
 import paceline
 import toys
 from paceline.executor import local
-from paceline.executor.training import lanes
+from paceline.executor.training import stream
 from paceline.pack import pack
 from paceline.program import compile as compiling
 from paceline.study.ask_tell import TrialUpdates
@@ -362,7 +362,7 @@ def child(
     code = 1
     try:
         if pause is not None:
-            lanes._SLICE = pause
+            stream._SLICE = pause
         if os.environ.get("CHAOS_TRACE"):
             traced(folder)
         if death is not None:

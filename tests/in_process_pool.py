@@ -13,7 +13,13 @@ from typing import Literal
 from paceline.errors import ClusterError
 from paceline.executor.remote.host import Host
 from paceline.executor.remote.messages import RoundOrder
-from paceline.executor.remote.pool import Answered, Event, Joined, Leaving, Left
+from paceline.executor.remote.pool import (
+    Event,
+    MachineAnswered,
+    MachineJoined,
+    MachineLeaving,
+    MachineLeft,
+)
 
 #: What befalls a machine in a round: it dies before it has trained; after it has trained, and
 #: before its answer arrives; or its answer arrives after it was given up.
@@ -53,17 +59,17 @@ class InProcessPool:
         self._n += 1
         self._hosts[name] = host = self._make()
         self._rounds[name] = 0
-        self._events.append(Joined(name, host.hello()))
+        self._events.append(MachineJoined(name, host.hello()))
         return name
 
     def leave(self, host: str) -> None:
         """Says that a machine will go soon."""
-        self._events.append(Leaving(host))
+        self._events.append(MachineLeaving(host))
 
     def kill(self, host: str, why: str = "it was killed") -> None:
         """Ends a machine whatever it does; nobody takes its place."""
         self.remove(host)
-        self._events.append(Left(host, why))
+        self._events.append(MachineLeft(host, why))
 
     @property
     def names(self) -> list[str]:
@@ -94,13 +100,13 @@ class InProcessPool:
         answer = None if fault == "before" else host.round(order)
         if fault is None:
             assert answer is not None
-            self._events.append(Answered(name, answer))
+            self._events.append(MachineAnswered(name, answer))
             return
         self.kill(name, f"a fault {fault} its answer")
         self.join()
         if fault == "late":
             assert answer is not None
-            self._events.append(Answered(name, answer))
+            self._events.append(MachineAnswered(name, answer))
 
     def remove(self, host: str) -> None:
         """See ``HostPool``."""

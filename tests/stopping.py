@@ -12,7 +12,7 @@ import pytest
 
 import paceline
 from paceline.executor.local import LocalExecutor
-from paceline.executor.training import lanes
+from paceline.executor.training import stream
 from paceline.tuner.search.timeouts import SearchTimeout
 
 
@@ -36,7 +36,7 @@ def hears_signals():
 
 def by_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has ``LocalExecutor.advance`` train one epoch, as in rounds, where packs stream, too."""
-    monkeypatch.setattr(lanes, "_SLICE", 0.0)
+    monkeypatch.setattr(stream, "_SLICE", 0.0)
 
 
 def stopped_after(monkeypatch: pytest.MonkeyPatch, rounds: int, number: int = signal.SIGINT) -> Any:

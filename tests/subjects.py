@@ -9,7 +9,7 @@ from typing import Any
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from paceline.records import Compiled, PackMade, SlotStay
+from paceline.records import PackCreated, SlotStay, StepCompiled
 from paceline.report.html.subject import ReportSubject
 from paceline.study.timeline import Forecast, SearchBegun, SearchTimeline, Spent
 from paceline.study.trials.table import TrialTable
@@ -115,9 +115,9 @@ def optuna_subject(*trials: tuple[float, dict[str, optuna.distributions.BaseDist
 def timeline_of(n: int, epochs: int, slots: int = 16) -> SearchTimeline:
     """Makes the record of a search whose trials filled the slots of one pack, round after round."""
     search = SearchTimeline(SearchBegun(1.7e9, devices="cpu"))
-    search.add(Compiled(0.5, 2.0, "ab12cd", "vectorized", slots))
-    search.add(Compiled(2.0, 2.1, "ab12cd", "vectorized", slots, from_cache=True))
-    search.add(PackMade(0, slots, 2.2, "ab12cd", "vectorized"))
+    search.add(StepCompiled(0.5, 2.0, "ab12cd", "vectorized", slots))
+    search.add(StepCompiled(2.0, 2.1, "ab12cd", "vectorized", slots, from_cache=True))
+    search.add(PackCreated(0, slots, 2.2, "ab12cd", "vectorized"))
     for number in range(n):
         begun = 2.2 + (number // slots) * epochs * 0.1
         search.add(

@@ -27,12 +27,12 @@ import paceline
 import toys
 from epoch_reports import observe_reports
 from paceline.executor.base import EpochReport
-from paceline.executor.training import lanes
+from paceline.executor.training import stream
 from paceline.study.sharing import heartbeat
 from paceline.tuner.checkpoint.best_models import find_saved
 from paceline.tuner.checkpoint.files import CheckpointManager
 
-lanes._SLICE = 0.0  # packs stop after each epoch: what has ended is saved before the next one
+stream._SLICE = 0.0  # packs stop after each epoch: what has ended is saved before the next one
 
 EPOCHS, N_TRIALS = 8, 12
 #: The first search waits for company in its first trial, and is killed in its second.

@@ -38,7 +38,7 @@ def test_plans_has_a_row_for_each_plan(child_environment, results):
         assert row["agrees"]
         assert row["ms_per_trial_step"] > 0
     assert report["machine"]["device"].endswith("(cpu)")
-    assert {"commit", "versions", "lanes"} <= set(report["machine"])
+    assert {"commit", "versions", "packs_at_once"} <= set(report["machine"])
     assert "| dense 64-64-64-10, batch 32 |" in done.stdout
 
 

@@ -61,7 +61,7 @@ def study(storage: str, n_trials: int) -> None:
                 mine.pop(number, None)
         counted = sum(trial.error != INTERRUPTED for trial in found.trials)
         if counted < n_trials and len(mine) < 2:
-            proposal = found.asker.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
+            proposal = found.asker.propose(lambda hp, proposal: hp.Float("x", 0.0, 1.0))
             assert proposal is not None
             with contextlib.suppress(ClaimLost):
                 mine[found.accept(*proposal[:2])] = 0

@@ -26,7 +26,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from paceline.program import trace
 from paceline.program.canonical import lift
-from paceline.program.padding.widths import PaddedRole
+from paceline.program.padding.widths import FamilyStep
 from paceline.program.trace import Step
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "pictures"
@@ -225,7 +225,7 @@ def packs() -> str:
 def widths() -> str:
     """The products of two trials of other widths, and of the program that trains both."""
     large, small = step(0.2, units=24), step(0.2, units=16)
-    program, _, _ = PaddedRole((large, small), None).admit(small)
+    program, _, _ = FamilyStep((large, small), None).admit(small)
     columns = [
         [shapes(e) for e in equations(jaxpr) if kind(e) == "product"]
         for jaxpr in (small.closed.jaxpr, large.closed.jaxpr, program.closed.jaxpr)

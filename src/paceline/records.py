@@ -51,7 +51,7 @@ class SlotStay(Struct, tag_field="kind", tag="stay"):
     worker: Text = None  # the machine of a cluster; None: the one that searched
 
 
-class PackMade(Struct, tag_field="kind", tag="pack"):
+class PackCreated(Struct, tag_field="kind", tag="pack"):
     """A pack was made, with so many slots."""
 
     pack: Count
@@ -61,7 +61,7 @@ class PackMade(Struct, tag_field="kind", tag="pack"):
     plan: Text = None
 
 
-class Compiled(Struct, tag_field="kind", tag="compile"):
+class StepCompiled(Struct, tag_field="kind", tag="compile"):
     """A step was lowered and compiled, or found in the cache."""
 
     began: Moment  # as if it had been done in one go

@@ -8,7 +8,7 @@ import pytest
 
 import toys
 from paceline.benchmark.measure.accuracy import SCALES, CurveInterrupted, train_curve
-from paceline.benchmark.measure.subject import Subject
+from paceline.benchmark.measure.subject import BenchModel
 from paceline.data.arrays import prepare
 
 X, Y = toys.data(40)
@@ -20,7 +20,7 @@ def build(hp):
 
 
 def curve(build=build, **more):
-    subject = Subject(build, {}, prepare(X, Y), prepare(XV, YV), seed=3)
+    subject = BenchModel(build, {}, prepare(X, Y), prepare(XV, YV), seed=3)
     given = {"objective": None, "scale": 1.0, "plan": "sequential", "left": lambda: 1e9}
     return train_curve(subject, 8, 3, **{**given, **more})
 

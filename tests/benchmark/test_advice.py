@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 import bench_records
 from bench_records import measurement, run
-from paceline.benchmark.records import Config, Measurement
+from paceline.benchmark.records import CellConfig, Measurement
 from paceline.benchmark.tell.advice import advise, clearly_faster, explain, fastest, way
 
 
@@ -17,7 +17,7 @@ def said(*runs, topic):
 
 
 def test_nothing_measured_nothing_said():
-    assert advise([run(Measurement(Config(32), "failed", "no"))]) == []
+    assert advise([run(Measurement(CellConfig(32), "failed", "no"))]) == []
     assert fastest([run()]) is None
 
 
@@ -171,7 +171,7 @@ def test_what_does_not_fit_is_said():
     text = said(
         run(
             measurement(32, 1.0),
-            Measurement(Config(512, 16, "vectorized"), "failed", "no", fits=False),
+            Measurement(CellConfig(512, 16, "vectorized"), "failed", "no", fits=False),
         ),
         topic="memory",
     )
@@ -187,13 +187,13 @@ def test_each_device_is_named_where_there_are_several():
 @pytest.mark.parametrize(
     ("config", "text"),
     [
-        (Config(32), "sequential, one trial"),
-        (Config(32, plan="fit"), "Keras' fit"),
-        (Config(32, 1, "sequential", lanes=2), "sequential, 2 trials at once"),
-        (Config(32, 8, "vectorized", lanes=2), "vectorized, 2 x 8 trials at once"),
-        (Config(32, 8, "vectorized", 1, 8), "vectorized, 8 trials at once over 8 devices"),
+        (CellConfig(32), "sequential, one trial"),
+        (CellConfig(32, plan="fit"), "Keras' fit"),
+        (CellConfig(32, 1, "sequential", packs=2), "sequential, 2 trials at once"),
+        (CellConfig(32, 8, "vectorized", packs=2), "vectorized, 2 x 8 trials at once"),
+        (CellConfig(32, 8, "vectorized", 1, 8), "vectorized, 8 trials at once over 8 devices"),
         (
-            Config(32, 1, "vectorized", 1, 1, 4),
+            CellConfig(32, 1, "vectorized", 1, 1, 4),
             "vectorized, one trial, each batch split over 4 devices",
         ),
     ],

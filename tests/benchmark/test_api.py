@@ -15,8 +15,8 @@ from paceline.benchmark import api, arguments
 from paceline.benchmark.measure import environment
 from paceline.benchmark.measure import runner as runner_module
 from paceline.benchmark.measure.accuracy import CurveInterrupted
-from paceline.benchmark.measure.subject import Subject
-from paceline.benchmark.records import Config, Curve, Measurement, PlannedSearch
+from paceline.benchmark.measure.subject import BenchModel
+from paceline.benchmark.records import CellConfig, Curve, Measurement, PlannedSearch
 from paceline.benchmark.tell.result import Bench, load
 from paceline.data.arrays import prepare
 from paceline.errors import BuildError, DataError, UsageError
@@ -244,7 +244,7 @@ class Moved:
 
 
 def runner(clock, **plan):
-    subject = Subject(linear, {}, prepare(X, Y), None)
+    subject = BenchModel(linear, {}, prepare(X, Y), None)
     plan = runner_module.BenchPlan((8, 20), slots=(2,), fit="no", **plan)
     return runner_module.Runner(subject, plan, {"name": "toy"}, clock=clock)
 
@@ -288,7 +288,7 @@ def test_one_way_is_that_of_a_search(measured):
         len({measurement.config.way for measurement in measurements if measurement.config.usual})
         == 1
     )
-    assert Config(8) in [measurement.config for measurement in measurements]
+    assert CellConfig(8) in [measurement.config for measurement in measurements]
 
 
 def test_curves_come_before_the_cells_that_say_least(measured, monkeypatch):
@@ -361,7 +361,7 @@ def test_a_peak_that_is_too_low_is_probed_again(measured, monkeypatch, again, sh
 
 def test_a_search_of_long_epochs_is_predicted_from_steps(measured, monkeypatch):
     monkeypatch.setattr(runner_module, "run_pilot", lambda *_: None)
-    usual = Config(0, 4, "vectorized", lanes=2)
+    usual = CellConfig(0, 4, "vectorized", packs=2)
     monkeypatch.setattr(runner_module.Runner, "_usual", lambda self, size: usual)
     found = measured(0.0, search=PlannedSearch(16, 3))
     # A step of the fake takes 1 ms for each example: 8 trials' epochs of 40 examples.
@@ -402,7 +402,7 @@ def test_a_model_that_fails_on_one_batch_size_is_measured_on_the_others(measured
 
 
 def test_what_a_search_does_may_depend_on_the_batch_size(measured, monkeypatch):
-    ways = {8: Config(0, 4, "vectorized", lanes=2), 20: Config(0, 1, "vectorized", lanes=2)}
+    ways = {8: CellConfig(0, 4, "vectorized", packs=2), 20: CellConfig(0, 1, "vectorized", packs=2)}
     monkeypatch.setattr(runner_module.Runner, "_usual", lambda self, size: ways[size])
     measurements = measured(0.0).cells
     usual = {c.config.batch_size: c.config.way for c in measurements if c.config.usual}
@@ -410,11 +410,11 @@ def test_what_a_search_does_may_depend_on_the_batch_size(measured, monkeypatch):
 
 
 def test_what_a_search_does_is_not_measured_twice(measured, monkeypatch):
-    ways = {8: Config(0, 4, "vectorized", lanes=2), 20: Config(0)}
+    ways = {8: CellConfig(0, 4, "vectorized", packs=2), 20: CellConfig(0)}
     monkeypatch.setattr(runner_module.Runner, "_usual", lambda self, size: ways[size])
     measurements = measured(0.0).cells
     at_20 = [c.config for c in measurements if c.config.batch_size == 20]
-    assert [s.way for s in at_20 if s.usual] == [Config(20).way]
+    assert [s.way for s in at_20 if s.usual] == [CellConfig(20).way]
     assert len({s.way for s in at_20}) == len(at_20)
 
 

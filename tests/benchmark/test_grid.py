@@ -6,9 +6,9 @@ import pytest
 
 from bench_records import measurement
 from paceline.benchmark.measure.grid import configs, outside_in, pointless
-from paceline.benchmark.records import Config, Measurement
+from paceline.benchmark.records import CellConfig, Measurement
 
-USUAL = Config(0, 8, "vectorized", lanes=2)
+USUAL = CellConfig(0, 8, "vectorized", packs=2)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_every_way_stands_once_at_every_batch_size():
     assert len(found) == len(set(found))
     ways = {s.way for s in found}
     assert len(found) == 2 * len(ways)
-    assert {(s.plan, s.slots, s.lanes) for s in found} == {
+    assert {(s.plan, s.slots, s.packs) for s in found} == {
         ("sequential", 1, 1),
         ("vectorized", 8, 2),
         ("fit", 1, 1),
@@ -51,12 +51,12 @@ def test_every_way_stands_once_at_every_batch_size():
 
 
 def test_the_usual_way_is_no_other_one_again():
-    found = configs([32], [1], Config(0, 1, "sequential"))
+    found = configs([32], [1], CellConfig(0, 1, "sequential"))
     assert [(s.plan, s.usual) for s in found if s.plan == "sequential"] == [("sequential", True)]
 
 
 def test_a_model_that_cannot_be_packed_has_fit_only():
-    found = configs([32, 64], [1, 4], Config(0, 1, "fit"), packs=False)
+    found = configs([32, 64], [1, 4], CellConfig(0, 1, "fit"), packs=False)
     assert [(s.batch_size, s.plan) for s in found] == [(32, "fit"), (64, "fit")]
 
 
@@ -74,34 +74,38 @@ SINGLE = measurement(128, 1000.0)
     [
         # hopeless at one batch size: not tried at another
         (
-            Config(32, 4, "looped"),
+            CellConfig(32, 4, "looped"),
             [SINGLE, measurement(128, 300.0, 4, "looped")],
             "3.3 times slower",
         ),
-        (Config(32, 4, "looped"), [SINGLE, measurement(128, 400.0, 4, "looped")], None),
+        (CellConfig(32, 4, "looped"), [SINGLE, measurement(128, 400.0, 4, "looped")], None),
         # hopeless with 4 slots: not tried with 16
         (
-            Config(128, 16, "vectorized"),
+            CellConfig(128, 16, "vectorized"),
             [SINGLE, measurement(128, 100.0, 4, "vectorized")],
             "slots is 10.0 times",
         ),
         # one slot says nothing of more
-        (Config(128, 16, "vectorized"), [SINGLE, measurement(128, 100.0, 1, "vectorized")], None),
+        (
+            CellConfig(128, 16, "vectorized"),
+            [SINGLE, measurement(128, 100.0, 1, "vectorized")],
+            None,
+        ),
         # another plan's fault
-        (Config(128, 16, "vectorized"), [SINGLE, measurement(128, 100.0, 4, "looped")], None),
+        (CellConfig(128, 16, "vectorized"), [SINGLE, measurement(128, 100.0, 4, "looped")], None),
         # what does not fit does not fit with more
         (
-            Config(256, 4, "vectorized"),
-            [Measurement(Config(128, 4, "vectorized"), "failed", "no", fits=False)],
+            CellConfig(256, 4, "vectorized"),
+            [Measurement(CellConfig(128, 4, "vectorized"), "failed", "no", fits=False)],
             "does not fit",
         ),
         (
-            Config(64, 4, "vectorized"),
-            [Measurement(Config(128, 4, "vectorized"), "failed", "no", fits=False)],
+            CellConfig(64, 4, "vectorized"),
+            [Measurement(CellConfig(128, 4, "vectorized"), "failed", "no", fits=False)],
             None,
         ),
         # one trial alone is what the others are compared with: always measured
-        (Config(32), [measurement(128, 1000.0, 4, "vectorized"), measurement(128, 10.0)], None),
+        (CellConfig(32), [measurement(128, 1000.0, 4, "vectorized"), measurement(128, 10.0)], None),
     ],
 )
 def test_what_cannot_matter_is_left_out(config, done, why):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import bench_records
 from bench_records import measurement, run
-from paceline.benchmark.records import Config, Curve, Measurement
+from paceline.benchmark.records import CellConfig, Curve, Measurement
 from paceline.benchmark.tell.advice import advise
 from paceline.benchmark.tell.document import document
 from paceline.benchmark.tell.html import page
@@ -21,7 +21,7 @@ RUN = run(
     measurement(32, 4000.0, 8, "vectorized"),
     measurement(128, 2000.0),
     measurement(128, 500.0, plan="fit"),
-    Measurement(Config(64), "failed", "ValueError: <no>"),
+    Measurement(CellConfig(64), "failed", "ValueError: <no>"),
     model={"name": "<net>.py", "hparams": {"lr": 0.01}},
     first_epoch=bench_records.FIRST_EPOCH,
     curves=[

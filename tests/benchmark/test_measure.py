@@ -9,14 +9,14 @@ import pytest
 import toys
 from paceline.benchmark.measure import cell as measure_module
 from paceline.benchmark.measure.cell import layout_of, measure, nothing_cached
-from paceline.benchmark.measure.subject import Subject
-from paceline.benchmark.records import Config
+from paceline.benchmark.measure.subject import BenchModel
+from paceline.benchmark.records import CellConfig
 from paceline.data.arrays import prepare
 from paceline.executor.training.memory import LIMIT
 
 
 def subject(build=lambda hp: toys.softmax(), n=40):
-    return Subject(build, {}, prepare(*toys.data(n)), None)
+    return BenchModel(build, {}, prepare(*toys.data(n)), None)
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +25,11 @@ def measurements():
     found, model = {}, subject()
     with nothing_cached():
         for config in (
-            Config(8),
-            Config(8, 2, "vectorized"),
-            Config(8, 2, "looped", lanes=2),
-            Config(8, 8, "vectorized", 1, 8),
-            Config(8, 1, "vectorized", 1, 1, 8),
+            CellConfig(8),
+            CellConfig(8, 2, "vectorized"),
+            CellConfig(8, 2, "looped", packs=2),
+            CellConfig(8, 8, "vectorized", 1, 8),
+            CellConfig(8, 1, "vectorized", 1, 1, 8),
         ):
             found[config] = measure(model, config, patience=0.02)
     return found
@@ -66,20 +66,20 @@ def test_what_is_compiled_is_compiled_afresh(monkeypatch):
     monkeypatch.setattr(measure_module, "_compile", kept)
     with nothing_cached():
         for _ in range(2):  # the second time it would be in the cache
-            measure(subject(), Config(8), patience=0.01)
+            measure(subject(), CellConfig(8), patience=0.01)
     origins = [each.from_cache for p in programs for role in p.roles() for each in role]
     assert origins == [False, False]
     assert jax.config.jax_enable_compilation_cache
 
 
-@pytest.mark.parametrize("config", [Config(8), Config(8, 2, "vectorized", lanes=2)])
+@pytest.mark.parametrize("config", [CellConfig(8), CellConfig(8, 2, "vectorized", packs=2)])
 def test_so_many_steps_are_done_in_every_slot(config):
     traced = (model := subject()).traced(8)
     program = measure_module._compile(traced, config, layout_of(config))
-    with measure_module._Lanes(program, traced, model.on_device(None), config, 0) as lanes:
-        lanes.run(1)
-        lanes.run(3)
-        iterations = [np.asarray(state[2][0]) for state in lanes._states]
+    with measure_module._PackThreads(program, traced, model.on_device(None), config, 0) as threads:
+        threads.run(1)
+        threads.run(3)
+        iterations = [np.asarray(state[2][0]) for state in threads._states]
     assert np.all(np.asarray(iterations) == 4)  # Adam counts its steps
 
 
@@ -97,21 +97,21 @@ def test_a_failure_stays_in_its_cell():
         return model
 
     model = subject(build)
-    measurement = measure(model, Config(16), patience=0.01)
+    measurement = measure(model, CellConfig(16), patience=0.01)
     assert (measurement.state, measurement.reason) == ("failed", "ValueError: 16 is too many")
-    assert measure(model, Config(8), patience=0.01).state == "measured"
+    assert measure(model, CellConfig(8), patience=0.01).state == "measured"
 
 
 def test_what_cannot_be_packed_says_why():
-    measurement = measure(subject(lambda hp: toys.softmax(run_eagerly=True)), Config(8))
+    measurement = measure(subject(lambda hp: toys.softmax(run_eagerly=True)), CellConfig(8))
     assert measurement.state == "failed"
     assert measurement.reason == "it cannot be packed: it is compiled with run_eagerly=True"
 
 
 def test_what_does_not_fit_is_not_run(monkeypatch):
     monkeypatch.setenv(LIMIT, "2000")
-    monkeypatch.setattr(measure_module, "_Lanes", None)  # nothing may be placed
-    measurement = measure(subject(), Config(8))
+    monkeypatch.setattr(measure_module, "_PackThreads", None)  # nothing may be placed
+    measurement = measure(subject(), CellConfig(8))
     assert (measurement.state, measurement.fits) == ("failed", False)
     assert measurement.memory > 2000
     assert measurement.reason.endswith("on the device; 2 kB are free")
@@ -122,5 +122,5 @@ def test_running_out_of_memory_is_no_fit(monkeypatch):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: no more")
 
     monkeypatch.setattr(measure_module, "_compile", fail)
-    measurement = measure(subject(), Config(8))
+    measurement = measure(subject(), CellConfig(8))
     assert (measurement.state, measurement.fits) == ("failed", False)

@@ -7,11 +7,11 @@ import pytest
 import toys
 from paceline.benchmark.measure import keras_fit as measure_fit_module
 from paceline.benchmark.measure.cell import nothing_cached
-from paceline.benchmark.measure.keras_fit import Compiling, length, listening, measure_fit
-from paceline.benchmark.records import Config
+from paceline.benchmark.measure.keras_fit import CompileMoments, length, listening, measure_fit
+from paceline.benchmark.records import CellConfig
 from paceline.data.arrays import prepare
 
-FIT = Config(8, plan="fit")
+FIT = CellConfig(8, plan="fit")
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_second_counts_once(intervals, seconds):
 
 
 def test_events_within_events_are_told_apart():
-    compiling = Compiling()
+    compiling = CompileMoments()
     compiling.intervals.update(
         {
             measure_fit_module._TRACE: [(0.0, 4.0), (1.0, 2.0), (20.0, 21.0)],

@@ -12,7 +12,7 @@ import toys
 from bench_records import run
 from paceline.benchmark.measure import pilot_search
 from paceline.benchmark.measure.pilot_search import _pace, _PilotProgress, _program_apart, run_pilot
-from paceline.benchmark.measure.subject import Subject
+from paceline.benchmark.measure.subject import BenchModel
 from paceline.benchmark.records import PlannedSearch
 from paceline.benchmark.tell.result import Bench
 from paceline.data.arrays import prepare
@@ -24,7 +24,7 @@ X, Y = toys.data(40)
 
 
 def subject(build=toys.dense):
-    return Subject(build, {}, prepare(X, Y), prepare(*toys.data(8)))
+    return BenchModel(build, {}, prepare(X, Y), prepare(*toys.data(8)))
 
 
 def rehearsed(build=toys.dense, n_trials=4, epochs=3, left=lambda: 1e9):
@@ -41,8 +41,8 @@ def test_a_short_search_is_run_to_its_end(whole):
     assert whole.trial_epochs == 12
     assert whole.programs == 1.0
     assert whole.ready > 0 and whole.finish > 0
-    # Two lanes train two trials each. A round is an epoch of both lanes, but where the search stops
-    # for a moment, which it does each second, one of an epoch that the other lane has not ended.
+    # Two threads train two trials each. A round is an epoch of both, but where the search stops
+    # for a moment, which it does each second, one of an epoch that the other thread has not ended.
     assert 2 <= whole.pace.at_once <= 4
     assert {"build", "trace", "compile", "train", "validate", "storage"} <= set(whole.parts)
 

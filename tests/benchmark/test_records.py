@@ -10,7 +10,7 @@ import pytest
 import bench_records
 from paceline.benchmark.records import (
     FORMAT,
-    Config,
+    CellConfig,
     Curve,
     Device,
     Measurement,
@@ -24,8 +24,8 @@ from paceline.report import formats
 
 def test_a_run_comes_back_as_it_was():
     run = bench_records.run(
-        bench_records.measurement(32, 1000.0, 8, "vectorized", lanes=2, flops=1e6, fits=True),
-        Measurement(Config(64), "failed", "ValueError: no"),
+        bench_records.measurement(32, 1000.0, 8, "vectorized", packs=2, flops=1e6, fits=True),
+        Measurement(CellConfig(64), "failed", "ValueError: no"),
         first_epoch=bench_records.FIRST_EPOCH,
         curves=[Curve(32, "val_accuracy", "maximize", [0.5, 0.75], [1.0, 2.0])],
         notes=["a note"],
@@ -36,7 +36,7 @@ def test_a_run_comes_back_as_it_was():
 
 def test_what_follows_of_a_cell_stands_beside_it():
     (record,) = to_json(
-        [bench_records.run(bench_records.measurement(50, 2000.0, 4, "vectorized", lanes=2))]
+        [bench_records.run(bench_records.measurement(50, 2000.0, 4, "vectorized", packs=2))]
     )
     (measurement,) = record["cells"]
     assert (measurement["examples_per_second"], measurement["at_once"]) == (2000.0, 8)
@@ -49,12 +49,12 @@ def test_numbers_of_numpy_are_numbers():
 
 
 def test_a_round_is_of_all_trials_at_once():
-    measurement = bench_records.measurement(32, 6400.0, 8, "vectorized", lanes=2)
+    measurement = bench_records.measurement(32, 6400.0, 8, "vectorized", packs=2)
     assert measurement.step == pytest.approx(0.08)  # 512 examples
 
 
 def test_a_cell_that_is_not_measured_has_no_rate():
-    measurement = Measurement(Config(32), "skipped", "the budget is used up", step=0.1)
+    measurement = Measurement(CellConfig(32), "skipped", "the budget is used up", step=0.1)
     assert measurement.rate == 0.0
     assert measurement.epoch(100) is None
 
@@ -63,7 +63,7 @@ def test_a_cell_that_is_not_measured_has_no_rate():
     ("value", "message"),
     [
         ([], "a.json is no result of `paceline bench --json` .format 'list'"),
-        ({"format": "other"}, "format 'other', not 'paceline-bench-1'"),
+        ({"format": "other"}, "format 'other', not 'paceline-bench-2'"),
         ({"format": FORMAT}, "a.json is damaged: .*object missing required field runs"),
         ({"format": FORMAT, "runs": []}, "a.json is damaged: runs is .*; measure again"),
         ({"format": FORMAT, "runs": [{"device": {}}]}, r"runs\[0\].device: object missing"),

@@ -11,7 +11,7 @@ import pytest
 
 from bench_records import measurement, run
 from paceline.benchmark.measure import subprocesses
-from paceline.benchmark.measure.subprocesses import Place, measure, places
+from paceline.benchmark.measure.subprocesses import BenchTarget, measure, places
 from paceline.benchmark.records import PlannedSearch
 from paceline.benchmark.tell.result import Bench
 from paceline.cli.bench import without_ours
@@ -19,9 +19,9 @@ from paceline.errors import MissingExtraError, PacelineError, UsageError
 
 
 def test_every_combination_has_a_process():
-    assert places(["cpu", "gpu"], None) == [Place("cpu", "jax"), Place("gpu", "jax")]
-    assert places(None, ["jax"]) == [Place(None, "jax")]
-    assert places(["cpu", "cpu"], None) == [Place("cpu", "jax")]
+    assert places(["cpu", "gpu"], None) == [BenchTarget("cpu", "jax"), BenchTarget("gpu", "jax")]
+    assert places(None, ["jax"]) == [BenchTarget(None, "jax")]
+    assert places(["cpu", "cpu"], None) == [BenchTarget("cpu", "jax")]
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,14 @@ def test_a_backend_that_is_not_installed_is_said(monkeypatch):
 @pytest.mark.parametrize(
     ("place", "expected"),
     [
-        (Place(None, "jax"), {}),
-        (Place("gpu", "jax"), {"JAX_PLATFORMS": "cuda", "PACELINE_FALLBACK": "no"}),
-        (Place("cpu", "jax"), {"JAX_PLATFORMS": "cpu", "PACELINE_FALLBACK": "no"}),
+        (BenchTarget(None, "jax"), {}),
+        (BenchTarget("gpu", "jax"), {"JAX_PLATFORMS": "cuda", "PACELINE_FALLBACK": "no"}),
+        (BenchTarget("cpu", "jax"), {"JAX_PLATFORMS": "cpu", "PACELINE_FALLBACK": "no"}),
         (
-            Place("cpu", "tensorflow"),
+            BenchTarget("cpu", "tensorflow"),
             {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""},
         ),
-        (Place("gpu", "torch"), {"JAX_PLATFORMS": "cpu"}),
+        (BenchTarget("gpu", "torch"), {"JAX_PLATFORMS": "cpu"}),
     ],
 )
 def test_each_process_is_told_where(place, expected):
@@ -90,7 +90,7 @@ class Started:
 
 CPU = Bench([run(measurement(32, 1000.0))], target_value=0.9, plan=PlannedSearch(8, 2))
 GPU = Bench([run(measurement(32, 3000.0), platform="gpu")])
-WHERE = [Place("cpu", "jax"), Place("gpu", "jax")]
+WHERE = [BenchTarget("cpu", "jax"), BenchTarget("gpu", "jax")]
 
 
 def test_results_are_put_together():

@@ -6,7 +6,7 @@ import pytest
 
 import bench_records
 from bench_records import measurement, run
-from paceline.benchmark.records import Config, Curve, Device, Measurement
+from paceline.benchmark.records import CellConfig, Curve, Device, Measurement
 from paceline.benchmark.tell.advice import advise
 from paceline.benchmark.tell.document import COLUMNS, document
 from paceline.benchmark.tell.text import text_of
@@ -15,11 +15,11 @@ RUN = run(
     measurement(
         32, 1000.0, build=0.02, trace=0.1, first=0.5, flops=1e6, peak_share=0.05, memory=2e6
     ),
-    measurement(32, 8000.0, 8, "vectorized", lanes=2, usual=True, spread=0.03, fits=True),
+    measurement(32, 8000.0, 8, "vectorized", packs=2, usual=True, spread=0.03, fits=True),
     measurement(1024, 9000.0, 4, "looped"),
-    Measurement(Config(64), "failed", "ValueError: no"),
-    Measurement(Config(64, 4, "vectorized"), "skipped", "the budget is used up"),
-    Measurement(Config(128, 4, "vectorized"), "skipped", "the budget is used up"),
+    Measurement(CellConfig(64), "failed", "ValueError: no"),
+    Measurement(CellConfig(64, 4, "vectorized"), "skipped", "the budget is used up"),
+    Measurement(CellConfig(128, 4, "vectorized"), "skipped", "the budget is used up"),
     device=Device("cpu", "A chip", cores=4, memory=2**34, peak_flops=5.9e10, peak_bytes=2e9),
     first_epoch=bench_records.FIRST_EPOCH,
     notes=["the data are small"],

@@ -148,9 +148,9 @@ def test_an_interrupted_run_is_printed(paceline, measured, model):
 
 
 def test_where_every_cell_failed_the_command_failed(paceline, measured, model):
-    from paceline.benchmark.records import Config, Measurement
+    from paceline.benchmark.records import CellConfig, Measurement
 
-    measured["result"] = Bench([run(Measurement(Config(32), "failed", "ValueError: no"))])
+    measured["result"] = Bench([run(Measurement(CellConfig(32), "failed", "ValueError: no"))])
     done = paceline("bench", "model.py")
     assert done.code == 1
     assert "ValueError: no" in done.out

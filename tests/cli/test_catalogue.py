@@ -27,10 +27,10 @@ def make(name: str, storage: str | None = None, values: tuple[float, ...] = (0.5
     study = Study(name, direction="maximize", storage=storage)
     study.persist({"objective": "val_accuracy", "direction": "maximize", "seed": 0})
     for value in values:
-        proposal = study.asker.propose(lambda hp, draft: hp.Float("lr", 1e-4, 1e-1))
+        proposal = study.asker.propose(lambda hp, proposal: hp.Float("lr", 1e-4, 1e-1))
         assert proposal is not None
-        draft, hp, _ = proposal
-        number = study.accept(draft, hp)
+        proposal, hp, _ = proposal
+        number = study.accept(proposal, hp)
         study.updates.report(number, 1, {"val_accuracy": value}, value)
         study.updates.finish(number, "complete", value=value, attrs={"epochs": 1})
     study.close()

@@ -68,7 +68,7 @@ def test_one_accelerator_has_one_pack(paceline, monkeypatch):
     assert "A search would use tpu:0: a pack of up to 32 slots," in paceline("devices").out
 
 
-def test_a_cpu_says_its_cores_and_lanes(paceline, monkeypatch):
+def test_a_cpu_says_its_cores_and_threads(paceline, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(4), raising=False)
     out = paceline("devices").out
     assert ", 4 cores, " in out

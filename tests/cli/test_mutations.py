@@ -31,7 +31,7 @@ from mutations import (
     mutations,
     sizes,
 )
-from paceline.benchmark.records import Config, Curve, Measurement, PlannedSearch
+from paceline.benchmark.records import CellConfig, Curve, Measurement, PlannedSearch
 from paceline.benchmark.tell.result import Bench
 from paceline.cli.user_file import file_digest
 from paceline.study.study import Study
@@ -74,7 +74,7 @@ def study(user_modules: None) -> bytes:
     found.persist(meta)
     for value in (0.5, 0.75, None, float("nan")):
         proposal = found.asker.propose(
-            lambda hp, draft: (hp.Float("lr", 0.1, 1.0), hp.Boolean("b"))
+            lambda hp, proposal: (hp.Float("lr", 0.1, 1.0), hp.Boolean("b"))
         )
         assert proposal is not None
         number = found.accept(proposal[0], proposal[1])
@@ -118,7 +118,7 @@ def result() -> bytes:
     run = bench_records.run(
         *cells,
         bench_records.measurement(32, 500.0, 1, "fit", data_devices=2),
-        Measurement(Config(128), "failed", "out of memory"),
+        Measurement(CellConfig(128), "failed", "out of memory"),
         first_epoch=bench_records.FIRST_EPOCH,
         curves=[
             Curve(size, "val_accuracy", "maximize", [0.5, 0.75], [1.0, 2.0]) for size in (32, 64)
@@ -148,7 +148,7 @@ class OpensTheStudy:
         known = {name: self.arguments[name] for name in names if name in self.arguments}
         study = Study(self.arguments["study"], direction="maximize", **known)
         study.updates.fail_left_running()
-        study.asker.propose(lambda hp, draft: hp.Float("lr", 0.1, 1.0))
+        study.asker.propose(lambda hp, proposal: hp.Float("lr", 0.1, 1.0))
         study.close()
 
     def summary(self) -> dict[str, Any]:

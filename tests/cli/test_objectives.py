@@ -38,10 +38,12 @@ def study() -> str:
     study = Study("sizes", direction=("maximize", "minimize"), seed=3)
     study.persist(META)
     for values in [*VALUES, None]:
-        proposal = study.asker.propose(lambda hp, draft: hp.Float("lr", 1e-4, 1e-1, sampling="log"))
+        proposal = study.asker.propose(
+            lambda hp, proposal: hp.Float("lr", 1e-4, 1e-1, sampling="log")
+        )
         assert proposal is not None
-        draft, hp, _ = proposal
-        number = study.accept(draft, hp)
+        proposal, hp, _ = proposal
+        number = study.accept(proposal, hp)
         if values is None:
             study.updates.finish(number, "failed", attrs={"error": "loss is nan"})
             continue

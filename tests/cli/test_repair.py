@@ -32,7 +32,7 @@ def journal() -> bytes:
         study.writer.flush()
 
     for _ in range(5):
-        proposal = study.asker.propose(lambda hp, draft: hp.Float("lr", 0.1, 1.0))
+        proposal = study.asker.propose(lambda hp, proposal: hp.Float("lr", 0.1, 1.0))
         assert proposal is not None
         number = study.accept(proposal[0], proposal[1])
         study.writer.flush()
@@ -202,6 +202,6 @@ def test_a_repaired_study_goes_on(journal):
     JOURNAL.write_bytes(b"".join(found.lines))
     study = Study("s", seed=3)
     study.persist(META)
-    proposal: Any = study.asker.propose(lambda hp, draft: hp.Float("lr", 0.1, 1.0))
+    proposal: Any = study.asker.propose(lambda hp, proposal: hp.Float("lr", 0.1, 1.0))
     assert study.accept(proposal[0], proposal[1]) == 5
     study.close()

@@ -26,10 +26,12 @@ def study() -> str:
     study = Study("digits", direction="maximize", seed=3)
     study.persist(META)
     for value in (0.5, 0.75, None):
-        proposal = study.asker.propose(lambda hp, draft: hp.Float("lr", 1e-4, 1e-1, sampling="log"))
+        proposal = study.asker.propose(
+            lambda hp, proposal: hp.Float("lr", 1e-4, 1e-1, sampling="log")
+        )
         assert proposal is not None
-        draft, hp, _ = proposal
-        number = study.accept(draft, hp)
+        proposal, hp, _ = proposal
+        number = study.accept(proposal, hp)
         if value is None:
             study.updates.finish(number, "failed", attrs={"error": "loss is nan at epoch 1"})
             continue
@@ -119,7 +121,7 @@ def test_csv_has_the_values_as_they_are_and_steers_no_terminal(
     study = Study("wild", direction="maximize", seed=3)
     study.persist(META)
     value = "half\u00a0price \u200d\n\x1b[2J"
-    proposal = study.asker.propose(lambda hp, draft: hp.Choice("name", [value]))
+    proposal = study.asker.propose(lambda hp, proposal: hp.Choice("name", [value]))
     assert proposal is not None
     study.accept(*proposal[:2])
     study.close()

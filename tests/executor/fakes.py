@@ -12,10 +12,10 @@ import numpy as np
 
 from paceline.data.adapters import EpochBatches
 from paceline.data.chunks import ResidentArrays
-from paceline.executor.sharing.grouping import Group
+from paceline.executor.sharing.grouping import LocalGroup
 from paceline.executor.state.facts import PackFacts
 from paceline.pack.pack import Pack, SlotTrial
-from paceline.program.compile import Effort
+from paceline.program.compile import CompileEffort
 from paceline.program.trace import State
 
 
@@ -33,7 +33,7 @@ class FakeProgram:
     """A program that is compiled already."""
 
     def __init__(self, n_slots: int, plan: str = "vectorized", **attributes: Any) -> None:
-        self.n_slots, self.plan, self.effort = n_slots, plan, Effort.QUICKLY
+        self.n_slots, self.plan, self.effort = n_slots, plan, CompileEffort.QUICKLY
         self.__dict__ |= attributes
 
     def ready(self) -> bool:
@@ -42,9 +42,9 @@ class FakeProgram:
 
 @dataclass
 class FakePlanner:
-    """A planner with that many lanes."""
+    """A planner with that many packs at once."""
 
-    lanes: int = 1
+    packs_at_once: int = 1
     chooses_slots: bool = True
     slots: int = 4
     halves: bool = True
@@ -52,7 +52,7 @@ class FakePlanner:
     def can_halve(self, program: Any) -> bool:
         return self.halves
 
-    def slots_now(self, groups: list[Group]) -> int:
+    def slots_now(self, groups: list[LocalGroup]) -> int:
         return self.slots
 
 
@@ -107,7 +107,7 @@ def trial(number: int, epochs: int = 9, epoch: int = 0, **attributes: Any) -> Sl
 
 def group(
     *numbers: int, n_slots: int | None = 2, steps_per_epoch: int | None = None, name: str = "g"
-) -> Group:
+) -> LocalGroup:
     """A group with these trials in its queue, and a program of so many slots (None: no program).
 
     Args:
@@ -119,7 +119,7 @@ def group(
     epochs = EpochBatches(4, steps_per_epoch)
     work: Any = SimpleNamespace(n_train=8, n_validation=0, epochs=epochs, batch_size=2)
     step: Any = SimpleNamespace(full=SimpleNamespace(log_names=("loss",)))
-    made = Group(name, work, step, None, state(), [], rng_differs=False, convolves=False)
+    made = LocalGroup(name, work, step, None, state(), [], rng_differs=False, convolves=False)
     made.queue.extend(map(trial, numbers))
     made.n_trials = made.n_seen = len(numbers)
     if n_slots is not None:
@@ -138,6 +138,6 @@ def numbers(trials: Any) -> list[int]:
     return [each.number for each in trials]
 
 
-def slots_of(made: Group) -> list[list[int | None]]:
+def slots_of(made: LocalGroup) -> list[list[int | None]]:
     """What each slot of each pack holds."""
     return [[None if t is None else t.number for t in pack.slots] for pack in made.packs]

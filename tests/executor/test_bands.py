@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paceline.executor.base import OtherModels
 from paceline.executor.sharing import costs as bands
 from paceline.executor.sharing.costs import (
-    Width,
+    WidthValues,
     WorkByWidths,
     choose_bands,
     spread,
@@ -23,7 +23,7 @@ from paceline.executor.sharing.costs import (
 )
 from paceline.search_space import HyperParameters
 
-EVEN = Width(range(32, 513, 32), [1.0] * 16)
+EVEN = WidthValues(range(32, 513, 32), [1.0] * 16)
 
 
 def dense(first: int, second: int) -> list[tuple[int, ...]]:
@@ -48,7 +48,7 @@ def test_bands_are_equally_likely() -> None:
 
 @given(st.lists(st.floats(0.01, 1), min_size=1, max_size=30), st.integers(1, 30))
 def test_every_value_has_a_band(weights: list[float], count: int) -> None:
-    width = Width(range(1, len(weights) + 1), weights)
+    width = WidthValues(range(1, len(weights) + 1), weights)
     tops = width.tops(count)
     assert tops == sorted(set(tops))
     assert len(tops) <= count
@@ -155,7 +155,7 @@ def test_widths_of_many_values_are_split_by_few_looks_at_them() -> None:
             looks += 1
             return super().__iter__()
 
-    wide = Width(Counting(range(1, 4097)), [1.0] * 4096)
+    wide = WidthValues(Counting(range(1, 4097)), [1.0] * 4096)
     one = WorkByWidths({"units": 4096}, [(784, 4096)], {"units": [(784, 32)]})
     found = choose_bands({"units": wide}, one, 0.1, 10_000_000, 1)
     assert found is None or len(found["units"]) <= 8

@@ -15,10 +15,10 @@ from paceline.data.adapters import EpochBatches
 from paceline.data.arrays import ArrayData
 from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import ChunkedArrays, ChunkedBatches
-from paceline.executor.base import Notes
-from paceline.executor.sharing.grouping import Group
+from paceline.executor.base import UserNotes
+from paceline.executor.sharing.grouping import LocalGroup
 from paceline.executor.training import memory
-from paceline.executor.training.memory import DeviceData, SlotRoom
+from paceline.executor.training.memory import DeviceData, SlotMemory
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import Workload
 
@@ -30,7 +30,7 @@ VALIDATION = ArrayData((X[:8].copy(), Y[:8].copy()), 8)
 TRAIN_BYTES, VALIDATION_BYTES = 40 * 12, 8 * 12
 
 
-def on(work: Workload) -> Group:
+def on(work: Workload) -> LocalGroup:
     made = group()
     made.work = work
     return made
@@ -48,7 +48,7 @@ def notes() -> list[str]:
 
 @pytest.fixture
 def data(notes: list[str]) -> DeviceData:
-    return DeviceData(Notes(notes.append))
+    return DeviceData(UserNotes(notes.append))
 
 
 @pytest.fixture
@@ -162,20 +162,20 @@ def program(n_slots: int, slot_bytes: int) -> Any:
     return FakeProgram(n_slots, roles=lambda: [[executable]])
 
 
-def room(data: DeviceData, n_slots: int, lanes: int = 1, each: int = 1000) -> SlotRoom:
+def room(data: DeviceData, n_slots: int, packs_at_once: int = 1, each: int = 1000) -> SlotMemory:
     work = Workload(TRAIN, VALIDATION, 4, 4)
-    return data.room(on(work), program(n_slots, each), lanes)
+    return data.room(on(work), program(n_slots, each), packs_at_once)
 
 
 @pytest.mark.parametrize(
-    ("free", "lanes", "fitting"),
+    ("free", "packs_at_once", "fitting"),
     [(8000, 1, 8), (7999, 1, 4), (8000, 2, 4), (1999, 1, 1), (999, 1, 0)],
 )
 def test_as_many_slots_fit_as_a_power_of_two_beside_the_data(
-    data: DeviceData, monkeypatch: pytest.MonkeyPatch, free: int, lanes: int, fitting: int
+    data: DeviceData, monkeypatch: pytest.MonkeyPatch, free: int, packs_at_once: int, fitting: int
 ) -> None:
     monkeypatch.setenv(memory.LIMIT, str(free + TRAIN_BYTES + VALIDATION_BYTES))
-    assert room(data, 8, lanes) == SlotRoom(fitting, 1000.0, 1, free)
+    assert room(data, 8, packs_at_once) == SlotMemory(fitting, 1000.0, 1, free)
 
 
 def test_slots_are_as_many_as_the_program_has_where_more_would_fit(

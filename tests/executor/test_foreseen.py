@@ -125,11 +125,11 @@ def compare(
         for part, (x, y) in enumerate(zip(trial.state.lists(), lone.state.lists(), strict=True)):
             for i, (left, right) in enumerate(zip(x, y, strict=True)):
                 assert left.dtype == right.dtype and np.array_equal(left, right), (part, i)
-        assert (trial.embedding is None) == (lone.embedding is None)
-        if trial.embedding is None or lone.embedding is None:
+        assert (trial.padded_layout is None) == (lone.padded_layout is None)
+        if trial.padded_layout is None or lone.padded_layout is None:
             continue
-        assert trial.embedding.numbers == lone.embedding.numbers
-        embedded = trial.embedding.embed(trial.state), lone.embedding.embed(lone.state)
+        assert trial.padded_layout.numbers == lone.padded_layout.numbers
+        embedded = trial.padded_layout.embed(trial.state), lone.padded_layout.embed(lone.state)
         for x, y in zip(*(state.lists() for state in embedded), strict=True):
             assert all(map(np.array_equal, x, y))
     assert [g.train.observed for g in grouper.groups] == [g.train.observed for g in other.groups]
@@ -181,7 +181,7 @@ def test_choices_and_numbers_beside_widths(seed: int, monkeypatch: pytest.Monkey
 
 def test_without_validation_data(monkeypatch: pytest.MonkeyPatch, counted: list[Any]) -> None:
     (*_, (_, last)), _ = queued(by_widths(KINDS["dense"]), TRIALS, validated=False)
-    assert last.test is None and last.embedding is not None
+    assert last.test is None and last.padded_layout is not None
     # The first trial, and the largest and a smaller model with the smaller batch of each.
     assert len(counted) == 5
 
@@ -316,4 +316,4 @@ def test_what_was_decided_before_a_family_came_stays(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(globals(), "jobs", long_first)
     compare(build, trials, monkeypatch)
     found, _ = queued(build, trials)
-    assert [trial.embedding is not None for _, trial in found] == [False, True, False, False]
+    assert [trial.padded_layout is not None for _, trial in found] == [False, True, False, False]

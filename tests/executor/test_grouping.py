@@ -17,7 +17,7 @@ from paceline.data.folds import Fold
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Job, SearchData
 from paceline.executor.model_builder import ModelBuilder
-from paceline.executor.sharing.grouping import Group, TrialGrouper
+from paceline.executor.sharing.grouping import LocalGroup, TrialGrouper
 from paceline.program import trace
 from paceline.program.canonical import Unpackable
 from paceline.search_space import HyperParameters
@@ -60,7 +60,7 @@ def job(
     return Job(number, 7, 3, model=rebuild(), rebuild=rebuild, **given)
 
 
-def constants(group: Group, number: int) -> list[np.ndarray]:
+def constants(group: LocalGroup, number: int) -> list[np.ndarray]:
     found = group.waiting(number)
     assert found is not None
     return [constant.value for constant in (*found.train, *(found.test or ()))]

@@ -31,17 +31,17 @@ from paceline.executor.base import (
     EpochLimit,
     EpochReport,
     Job,
-    Notes,
     PackOptions,
     PackTimeout,
     SearchData,
+    UserNotes,
 )
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import random_state_kept
-from paceline.executor.training import lanes
-from paceline.executor.training.lanes import PackStream
-from paceline.executor.training.slots import Demand, SlotAllocator
+from paceline.executor.training import stream
+from paceline.executor.training.slots import SlotAllocator, TrialDemand
+from paceline.executor.training.stream import PackStream
 from paceline.pack.pack import Pack
 from paceline.search_space import HyperParameters
 
@@ -60,16 +60,16 @@ class Planner(FakePlanner):
         made.program = FakeProgram(2)
 
     def slots_of(self, groups: list[Any]) -> int:
-        return self.lanes * max(
+        return self.packs_at_once * max(
             2 if each.program is None else each.program.n_slots for each in groups
         )
 
     def max_slots(self, groups: list[Any]) -> int:
-        return 2 * self.lanes
+        return 2 * self.packs_at_once
 
 
 class Forming:
-    """A stream over these groups, with one lane."""
+    """A stream over these groups, with one thread."""
 
     def __init__(self, *groups: Any) -> None:
         self.planner: Any = Planner(1, slots=2)
@@ -82,8 +82,8 @@ class Forming:
             of=lambda made, layout: (ResidentArrays(None, 8, 2, made.work.epochs), None)
         )
         data: Any = SearchData(None)  # type: ignore[arg-type]
-        slots = SlotAllocator(self.planner, device_data, data, Notes(), EpochLimit())
-        self.demand = Demand(self.planner, grouper)
+        slots = SlotAllocator(self.planner, device_data, data, UserNotes(), EpochLimit())
+        self.demand = TrialDemand(self.planner, grouper)
         unused: Any = None
         self.stream = PackStream(
             grouper, self.planner, slots, *[unused] * 2, self.demand, *[unused] * 3
@@ -124,7 +124,7 @@ def test_without_a_program_trials_wait():
 
 
 def test_who_has_waited_longest_trains_with_a_free_slot_where_many_wait():
-    """Of several programs four times as many as train at once: 8 of 2 slots and one lane."""
+    """Of several programs four times as many as train at once: 8 of 2 slots and one thread."""
     groups = [group(n, n_slots=None, name=str(n)) for n in (3, 0, 1, 2, 4, 5, 6)]
     forming = Forming(*groups)
     forming.stream.form()
@@ -325,7 +325,7 @@ def test_packs_train_on_while_the_search_does_something_else(monkeypatch, rounds
         return found
 
     monkeypatch.setattr(Pack, "run_epoch", counted)
-    monkeypatch.setattr(lanes, "_SLICE", LONG)
+    monkeypatch.setattr(stream, "_SLICE", LONG)
     run, left = Run(), [EPOCHS]
 
     def meanwhile() -> bool:
@@ -342,7 +342,7 @@ def test_packs_train_on_while_the_search_does_something_else(monkeypatch, rounds
 
 
 def test_weights_are_held_for_so_many_bytes_only(monkeypatch, rounds):
-    monkeypatch.setattr(lanes, "_HELD", 0)
+    monkeypatch.setattr(stream, "_HELD", 0)
     same(Run().finish(), rounds)
 
 
@@ -353,7 +353,7 @@ def test_no_pack_waits_at_a_lane_for_which_there_is_no_memory(monkeypatch, round
 
     def noted(self: PackStream, *arguments: Any) -> None:
         begin(self, *arguments)
-        most.append(len(self._runs) / self.planner.lanes)
+        most.append(len(self._runs) / self.planner.packs_at_once)
 
     monkeypatch.setattr(PackStream, "_begin", noted)
     same(Run().finish(), rounds)
@@ -375,7 +375,7 @@ def test_elsewhere_than_on_a_cpu_packs_wait_for_a_search_that_has_nothing_else_t
 def test_packs_stop_between_two_epochs_when_the_search_wants_to_be_asked(
     monkeypatch, rounds, hurried
 ):
-    monkeypatch.setattr(lanes, "_SLICE", LONG if hurried else 0.0)
+    monkeypatch.setattr(stream, "_SLICE", LONG if hurried else 0.0)
     run = Run()
     run.local.hurried = hurried
     run.submit(*range(len(RATES)))
@@ -456,7 +456,7 @@ def _hangs(pack: Pack, stop: threading.Event) -> Any:
     raise ValueError("given up")
 
 
-def test_what_a_report_raises_ends_the_search_and_the_lanes(rounds):
+def test_what_a_report_raises_ends_the_search_and_the_threads(rounds):
     run = Run()
 
     def report(epoch: EpochReport) -> Answer:
@@ -466,13 +466,13 @@ def test_what_a_report_raises_ends_the_search_and_the_lanes(rounds):
     with pytest.raises(LookupError, match="no such log"):
         run.train(report=report)
     run.local.close()
-    assert not any(thread.is_alive() for thread in run.local._lanes._threads)
+    assert not any(thread.is_alive() for thread in run.local._threads._threads)
 
 
 @pytest.mark.parametrize("two", [False, True])
 def test_a_stream_goes_on_from_a_snapshot_to_the_bit(monkeypatch, two):
     """Some packs train, some have been formed and have not begun, and a trial waits."""
-    monkeypatch.setattr(lanes, "_SLICE", 0.0)
+    monkeypatch.setattr(stream, "_SLICE", 0.0)
     whole = Run(two=two)
     whole.local.demand.continuous = True  # three trials of a structure are enough
     whole.submit(*range(len(RATES)))
@@ -537,7 +537,7 @@ def test_with_one_program_the_slot_of_a_trial_that_left_is_given_to_another(monk
         run.report(epoch)
         return "stop" if epoch.number == 0 else "continue"
 
-    monkeypatch.setattr(lanes, "_SLICE", 0.0)
+    monkeypatch.setattr(stream, "_SLICE", 0.0)
     refilled: list[list[int]] = []
     refill = PackStream._refill
 

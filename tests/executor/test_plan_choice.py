@@ -133,7 +133,7 @@ def histories(tuner: paceline.Tuner) -> np.ndarray:
 
 
 @pytest.fixture
-def two_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+def two_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "cores", lambda: 2)
 
 
@@ -155,7 +155,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[Candidate]:
 
 @pytest.mark.slow
 def test_trials_move_between_plans_without_losing_an_epoch(
-    monkeypatch: pytest.MonkeyPatch, two_lanes: None, at_once: list[Candidate]
+    monkeypatch: pytest.MonkeyPatch, two_at_once: None, at_once: list[Candidate]
 ) -> None:
     monkeypatch.setattr(planner, "_REPAYS", 0.0)
     monkeypatch.setattr(
@@ -166,7 +166,7 @@ def test_trials_move_between_plans_without_losing_an_epoch(
         PlanChoice, "cost", lambda self, candidate: 1 / (1 + self.candidates.index(candidate))
     )
     # Epochs this short are over before a trial is built; none is timed while that goes on.
-    monkeypatch.setattr(slots.Demand, "room", False)
+    monkeypatch.setattr(slots.TrialDemand, "room", False)
     notes: list[str] = []
     moved = searched("moved", notes)
     assert moved.summary()["plans"] == ["looped", "vectorized"]
@@ -177,7 +177,7 @@ def test_trials_move_between_plans_without_losing_an_epoch(
 
 @pytest.mark.slow
 def test_the_next_search_begins_with_the_answer(
-    monkeypatch: pytest.MonkeyPatch, two_lanes: None, at_once: list[Candidate]
+    monkeypatch: pytest.MonkeyPatch, two_at_once: None, at_once: list[Candidate]
 ) -> None:
     original = planner.key_of
     keys: list[str] = []
@@ -211,7 +211,7 @@ def long_and_short(name: str, **options) -> paceline.Tuner:
 
 @pytest.mark.slow
 def test_a_pack_shrinks_when_no_more_trials_come(
-    monkeypatch: pytest.MonkeyPatch, two_lanes: None, at_once: list[Candidate]
+    monkeypatch: pytest.MonkeyPatch, two_at_once: None, at_once: list[Candidate]
 ) -> None:
     monkeypatch.setattr(planner, "_compile_seconds", lambda program: 0.0)
     shrunk = long_and_short("shrunk")
@@ -222,7 +222,7 @@ def test_a_pack_shrinks_when_no_more_trials_come(
     at_once.clear()
     whole = long_and_short("whole")
     assert [candidate.slots for candidate in at_once] == [8]
-    # Both lanes' trials share one pack at the end.
+    # Trials of both threads share one pack at the end.
     assert shrunk.summary()["slots_busy"] >= whole.summary()["slots_busy"] > 0.8
     for number in range(16):
         np.testing.assert_allclose(
@@ -232,7 +232,7 @@ def test_a_pack_shrinks_when_no_more_trials_come(
 
 @pytest.mark.slow
 def test_a_candidate_that_fails_to_compile_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, two_lanes: None
+    monkeypatch: pytest.MonkeyPatch, two_at_once: None
 ) -> None:
     monkeypatch.setattr(planner, "_REPAYS", 0.0)
     monkeypatch.setattr(planner.Planner, "_others", lambda *_: [Candidate("looped", 4)])
@@ -254,7 +254,7 @@ def test_a_candidate_that_fails_to_compile_is_left_out(
 
 @pytest.mark.slow
 def test_a_pack_grows_when_many_wait(
-    monkeypatch: pytest.MonkeyPatch, two_lanes: None, at_once: list[Candidate]
+    monkeypatch: pytest.MonkeyPatch, two_at_once: None, at_once: list[Candidate]
 ) -> None:
     monkeypatch.setattr(planner, "_compile_seconds", lambda program: 0.0)
     first = planner.Planner._slots_for

@@ -17,7 +17,7 @@ from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import random_state_kept
 from paceline.executor.training.planner import Candidate, effort_of
 from paceline.pack.plan import vectorized
-from paceline.program.compile import Effort
+from paceline.program.compile import CompileEffort
 from paceline.search_space import HyperParameters
 
 X, Y = toys.data()
@@ -58,8 +58,8 @@ def test_a_program_that_gets_more_inputs_is_compiled_as_well_as_before(
     """Workers of a cluster have seen other trials by then, and must not differ."""
     (group,), planner = local._grouper.groups, local._planner
     planner.compile(group, 2, 2)
-    assert group.program is not None and group.program.effort > Effort.WELL
-    assert effort_of(group, 2, MANY) is Effort.WELL
+    assert group.program is not None and group.program.effort > CompileEffort.WELL
+    assert effort_of(group, 2, MANY) is CompileEffort.WELL
     before = group.program.effort
     planner.compile(group, 2, MANY)
     assert group.program.effort is before
@@ -82,5 +82,7 @@ def test_programs_with_other_results_have_other_keys(
         keys.append([])
         work = replace(group.work, chunk_bytes=X[:16].nbytes + Y[:16].nbytes, steps_per_epoch=steps)
         assert work.chunk == 16 and work.ends_small == (steps is None)
-        vectorized.VectorizedProgram(group.train, group.test, group.state, work, 2, Effort.WELL)
+        vectorized.VectorizedProgram(
+            group.train, group.test, group.state, work, 2, CompileEffort.WELL
+        )
     assert keys[0][0] != keys[1][0]

@@ -19,7 +19,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import paceline
-from paceline.compat.interception import Call, Engine
+from paceline.compat.interception import Engine, FunctionCall
 from paceline.errors import BuildError
 from paceline.executor.process import search_process
 from paceline.program.initial_weights import NAMES
@@ -164,7 +164,9 @@ def test_after_intercepted_fits(before, closed_early):
         build(None).fit(X, Y, epochs=1, batch_size=16, verbose=0)
 
     with Engine() as engine:
-        outcomes = engine.run([Call(0, function, seed=1), Call(1, function, seed=2)])
+        outcomes = engine.run(
+            [FunctionCall(0, function, seed=1), FunctionCall(1, function, seed=2)]
+        )
         assert next(outcomes).error is None
         if closed_early:
             outcomes.close()

@@ -97,7 +97,7 @@ def test_a_user_who_switched_it_off_is_left_alone() -> None:
 
 
 def test_dropped_models_are_collected_once_they_weigh_enough() -> None:
-    dropped = process.Dropped(limit=100)
+    dropped = process.DroppedModels(limit=100)
     node = Node()
     node.me = node
     alive = weakref.ref(node)

@@ -12,9 +12,9 @@ import pytest
 import paceline
 from executor.fakes import FakeDriver, FakePlanner, group, numbers, slots_of, state, trial
 from paceline.data.chunks import ResidentArrays
-from paceline.executor.base import EpochLimit, Notes, SearchData
-from paceline.executor.training.memory import SlotRoom
-from paceline.executor.training.slots import Demand, SlotAllocator
+from paceline.executor.base import EpochLimit, SearchData, UserNotes
+from paceline.executor.training.memory import SlotMemory
+from paceline.executor.training.slots import SlotAllocator, TrialDemand
 
 OUT_OF_MEMORY = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 byte")
 
@@ -23,20 +23,20 @@ class Slots:
     """A ``SlotAllocator`` among stand-ins, and what it tells.
 
     Args:
-        lanes: Packs that train at once.
-        room: What the memory holds, by number of lanes.
+        packs_at_once: Packs that train at once.
+        room: What the memory holds, by number of packs at once.
         suspects: Number of a trial -> epoch that did not end.
         planner: Attributes of the planner.
     """
 
     def __init__(
         self,
-        lanes: int = 1,
-        room: dict[int, SlotRoom] | None = None,
+        packs_at_once: int = 1,
+        room: dict[int, SlotMemory] | None = None,
         suspects: dict[int, int] | None = None,
         **planner: Any,
     ) -> None:
-        self.planner = FakePlanner(lanes, **planner)
+        self.planner = FakePlanner(packs_at_once, **planner)
         self.notes: list[str] = []
         self.failed: dict[int, BaseException] = {}
         device_data: Any = SimpleNamespace(
@@ -49,7 +49,7 @@ class Slots:
         data: Any = SearchData(None)  # type: ignore[arg-type]
         made: Any = self.planner
         limit = EpochLimit(suspects={} if suspects is None else suspects)
-        self.allocator = SlotAllocator(made, device_data, data, Notes(self.notes.append), limit)
+        self.allocator = SlotAllocator(made, device_data, data, UserNotes(self.notes.append), limit)
 
     def refill(self, made: Any, *, all_asked: bool = False) -> list[Any]:
         return self.allocator.refill(made, all_asked=all_asked)
@@ -78,15 +78,15 @@ def test_a_full_pack_leaves_the_others_waiting_in_their_order() -> None:
     assert numbers(made.queue) == [2, 3, 4]
 
 
-def test_trials_are_spread_over_the_lanes() -> None:
-    """Lanes train side by side: two half-filled packs end sooner than a full one alone."""
-    slots, made = Slots(lanes=2), group(0, 1, n_slots=4)
+def test_trials_are_spread_over_the_packs_at_once() -> None:
+    """Packs train side by side: two half-filled packs end sooner than a full one alone."""
+    slots, made = Slots(packs_at_once=2), group(0, 1, n_slots=4)
     assert len(slots.refill(made)) == 2
     assert [len(pack.live) for pack in made.packs] == [1, 1]
 
 
 def test_packs_without_a_trial_do_not_train() -> None:
-    slots, made = Slots(lanes=3), group(0)
+    slots, made = Slots(packs_at_once=3), group(0)
     (pack,) = slots.refill(made)
     assert numbers(pack.live) == [0]
     assert len(made.packs) == 3
@@ -103,7 +103,7 @@ def test_who_would_read_other_batches_next_waits_and_is_passed_by() -> None:
 
 def test_the_last_trials_share_a_pack_and_lose_nothing() -> None:
     """Once no trial is to come: an empty slot computes as long as a full one."""
-    slots, made = Slots(lanes=2), group(0, 1, 2, n_slots=2)
+    slots, made = Slots(packs_at_once=2), group(0, 1, 2, n_slots=2)
     slots.refill(made)
     assert slots_of(made) == [[0, 2], [1, None]]
     made.packs[0].evict(2)
@@ -119,7 +119,7 @@ def test_the_last_trials_share_a_pack_and_lose_nothing() -> None:
 
 
 def test_a_suspect_trains_alone_at_the_epoch_that_did_not_end() -> None:
-    slots, made = Slots(lanes=1, suspects={1: 0, 2: 3}), group(0, 1, 2)
+    slots, made = Slots(packs_at_once=1, suspects={1: 0, 2: 3}), group(0, 1, 2)
     (pack,) = slots.refill(made)
     assert numbers(pack.live) == [1], "2 is suspected of its fourth epoch only"
     assert sorted(numbers(made.queue)) == [0, 2]
@@ -162,7 +162,7 @@ def test_no_further_group_begins_where_half_of_the_slots_are_filled() -> None:
 
 
 def test_a_program_that_does_not_fit_gets_as_many_slots_as_do() -> None:
-    slots, made = Slots(room={1: SlotRoom(2, 100.0, 1, 250.0)}), group(0, n_slots=8)
+    slots, made = Slots(room={1: SlotMemory(2, 100.0, 1, 250.0)}), group(0, n_slots=8)
     assert not slots.allocator.fits(made, slots.fail)
     assert (made.most_slots, made.program) == (2, None)
     assert slots.notes == ["the device's memory holds 2 slots a pack of this program, not 8"]
@@ -170,20 +170,20 @@ def test_a_program_that_does_not_fit_gets_as_many_slots_as_do() -> None:
 
 
 def test_a_program_that_fits_is_left_as_it_is() -> None:
-    slots, made = Slots(room={1: SlotRoom(8, 100.0, 1, 9e9)}), group(0, n_slots=8)
+    slots, made = Slots(room={1: SlotMemory(8, 100.0, 1, 9e9)}), group(0, n_slots=8)
     assert slots.allocator.fits(made, slots.fail)
     assert made.most_slots is None and made.program is not None
 
 
 def test_one_lane_is_tried_before_slots_are_given_up() -> None:
-    room = {2: SlotRoom(0, 1.0, 1, 1.0), 1: SlotRoom(8, 1.0, 1, 1.0)}
-    slots, made = Slots(lanes=2, room=room), group(0, n_slots=8)
+    room = {2: SlotMemory(0, 1.0, 1, 1.0), 1: SlotMemory(8, 1.0, 1, 1.0)}
+    slots, made = Slots(packs_at_once=2, room=room), group(0, n_slots=8)
     assert slots.allocator.fits(made, slots.fail)
-    assert slots.planner.lanes == 1
+    assert slots.planner.packs_at_once == 1
 
 
 def test_slots_that_the_user_gave_are_refused_with_the_sizes() -> None:
-    room = {1: SlotRoom(2, 1000.0, 1, 2500.0)}
+    room = {1: SlotMemory(2, 1000.0, 1, 2500.0)}
     slots, made = Slots(room=room, chooses_slots=False), group(0, n_slots=8)
     found = r"parallel_trials: 8 slots need 8 kB beside the data, and 2.5 kB are free; 2 fit\."
     with pytest.raises(paceline.UsageError, match=found):
@@ -191,7 +191,7 @@ def test_slots_that_the_user_gave_are_refused_with_the_sizes() -> None:
 
 
 def test_where_not_even_one_trial_fits_all_that_wait_fail() -> None:
-    slots, made = Slots(room={1: SlotRoom(0, 3e9, 1, 2e9)}), group(0, 1)
+    slots, made = Slots(room={1: SlotMemory(0, 3e9, 1, 2e9)}), group(0, 1)
     assert not slots.allocator.fits(made, slots.fail)
     assert list(slots.failed) == [0, 1] and not made.queue
     assert "one trial needs 3 GB beside the data, and 2 GB are free" in str(slots.failed[1])
@@ -233,32 +233,32 @@ def test_an_error_that_concerns_all_trials_fails_none(error: BaseException) -> N
 
 
 def test_slots_are_halved_and_those_in_them_wait_first() -> None:
-    slots, made = Slots(lanes=2), group(*range(5), n_slots=2)
+    slots, made = Slots(packs_at_once=2), group(*range(5), n_slots=2)
     slots.refill(made)
     made.next_program = made.program
     slots.allocator.halve(made)
     assert made.most_slots == 1
     assert (made.program, made.next_program, made.packs) == (None, None, [])
     assert sorted(numbers(made.queue)[:4]) == [0, 1, 2, 3] and numbers(made.queue)[4] == 4
-    assert slots.planner.lanes == 2
+    assert slots.planner.packs_at_once == 2
     assert "memory holds 1 slots a pack" in slots.notes[0]
 
 
 def test_a_single_slot_is_halved_by_training_one_pack_at_a_time() -> None:
-    slots, made = Slots(lanes=2), group(0, 1, n_slots=1)
+    slots, made = Slots(packs_at_once=2), group(0, 1, n_slots=1)
     slots.refill(made)
     slots.allocator.halve(made)
-    assert (made.most_slots, slots.planner.lanes) == (1, 1)
+    assert (made.most_slots, slots.planner.packs_at_once) == (1, 1)
 
 
 # -- how many trials should be ready ---------------------------------------------------------------
 
 
-def demand(*groups: Any, in_order: bool = False, slots: int = 4) -> Demand:
+def demand(*groups: Any, in_order: bool = False, slots: int = 4) -> TrialDemand:
     waiting = sum(len(each.queue) for each in groups)
     grouper: Any = SimpleNamespace(groups=list(groups), waiting=waiting)
     planner: Any = FakePlanner(slots=slots)
-    return Demand(planner, grouper, in_order=in_order)
+    return TrialDemand(planner, grouper, in_order=in_order)
 
 
 def test_training_waits_until_the_slots_can_be_filled() -> None:

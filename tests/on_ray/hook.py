@@ -11,7 +11,7 @@ import pytest
 
 from paceline.executor.ray.pool import RayPool
 from paceline.executor.remote.messages import RoundOrder
-from paceline.executor.remote.pool import Answered
+from paceline.executor.remote.pool import MachineAnswered
 
 
 class Hook:
@@ -65,8 +65,8 @@ class Hook:
             events = [*held, *wait(pool, seconds)]
             held.clear()
             if self.done and len(self.pids) < n:
-                held.extend(event for event in events if isinstance(event, Answered))
-                events = [event for event in events if not isinstance(event, Answered)]
+                held.extend(event for event in events if isinstance(event, MachineAnswered))
+                events = [event for event in events if not isinstance(event, MachineAnswered)]
             return events
 
         self._patch.setattr(RayPool, "wait", waited)

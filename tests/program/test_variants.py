@@ -16,10 +16,10 @@ from keras import layers
 import zoo
 from marks import slow_where
 from paceline.program.canonical import canonicalise
-from paceline.program.padding.widths import PaddedRole, PaddedStep
+from paceline.program.padding.widths import FamilyStep, PaddedStep
 from paceline.program.trace import State, Step
 from paceline.program.variants import emission
-from paceline.program.variants.layout import Layout, NotMergeable, lay_out
+from paceline.program.variants.layout import NotMergeable, VariantLayout, lay_out
 from paceline.program.variants.step import Variants
 from program.padding.test_widths import CLASSES, batches, compiled, traced, train
 
@@ -107,17 +107,17 @@ ROUNDS = {"batch norm", "norms"}
 
 def padded(step: Step) -> PaddedStep:
     """A step as one of a family without widths."""
-    return PaddedRole((step, step), None).admit(step)[0]
+    return FamilyStep((step, step), None).admit(step)[0]
 
 
-def joined(makes: Sequence[Make]) -> tuple[Variants, Layout]:
+def joined(makes: Sequence[Make]) -> tuple[Variants, VariantLayout]:
     """The common step of examples of variants."""
     states, steps = zip(*(traced(make(EXAMPLE)) for make in makes), strict=True)
     layout = lay_out(states)
     return Variants([padded(step) for step in steps], layout, optimizer=True), layout
 
 
-def placed(state: State, layout: Layout, variant: int) -> State:
+def placed(state: State, layout: VariantLayout, variant: int) -> State:
     """A trial's variables among those of others, which are NaN or the largest whole number."""
     parts = []
     for whole, own, places in zip(
@@ -135,7 +135,7 @@ def _worst(dtype: Any) -> Any:
 
 
 def assert_alone(
-    common: tuple[Any, Sequence[Any], Layout, int],
+    common: tuple[Any, Sequence[Any], VariantLayout, int],
     alone: tuple[State, Step],
     data: Any,
     tolerance: float = 1e-9,
@@ -279,7 +279,7 @@ def test_what_cannot_merge_stays_apart(why: str, makes: list[Make]) -> None:
 def test_other_numbers_of_extents_stay_apart() -> None:
     makes = [lambda n: stack(layers.Dense(8)), lambda n: stack(layers.Dense(6))]
     (state, w), (_, n) = (traced(make(EXAMPLE)) for make in makes)
-    wide = PaddedRole((w, n), None).admit(w)[0]
+    wide = FamilyStep((w, n), None).admit(w)[0]
     layout = lay_out([state, state])
     with pytest.raises(NotMergeable, match="have other numbers of extents"):
         Variants([wide, padded(w)], layout, optimizer=True)

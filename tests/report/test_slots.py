@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from paceline.records import Compiled, PackMade, SlotStay
+from paceline.records import PackCreated, SlotStay, StepCompiled
 from paceline.report.html.figures import figures_of
 from paceline.report.html.importance import importances_of
 from paceline.report.slots import (
@@ -45,11 +45,11 @@ def test_gaps_are_told_apart() -> None:
     shares = slot_shares(
         [
             search(
-                PackMade(0, 2, 1.0),
+                PackCreated(0, 2, 1.0),
                 SlotStay(0, 0, 0, 1.0, 3.0),
                 SlotStay(1, 0, 1, 2.0, 3.0),  # its slot was free for a second
-                Compiled(4.0, 5.0),  # between trials, like the second before it
-                PackMade(1, 1, 5.0),
+                StepCompiled(4.0, 5.0),  # between trials, like the second before it
+                PackCreated(1, 1, 5.0),
                 SlotStay(2, 1, 0, 5.0, 8.0),  # in one slot of two
                 Spent(10.0, {}),
             )
@@ -74,8 +74,8 @@ def test_the_area_held_is_the_one_that_is_drawn() -> None:
 
 
 def test_what_is_said_of_the_timeline() -> None:
-    assert slots_note([search(Compiled(0.0, 1.0))]) == ""
-    full = search(PackMade(0, 1, 0.0), SlotStay(0, 0, 0, 0.0, 1.0))
+    assert slots_note([search(StepCompiled(0.0, 1.0))]) == ""
+    full = search(PackCreated(0, 1, 0.0), SlotStay(0, 0, 0, 0.0, 1.0))
     assert slots_note([full]) == "Slots held a trial in 100% of the area."
     assert slots_note([timeline_of(16, 10)]).startswith(
         "Slots held a trial in 29% of the area. The gaps: 46% while steps were compiled; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def build(hp: Any, draft: Any = None) -> dict[str, Any]:
+def build(hp: Any, proposal: Any = None) -> dict[str, Any]:
     """A build over one of everything."""
     hp.Float("lr", 1e-4, 1e-1, sampling="log")
     hp.Float("momentum", 0.1, 0.9, sampling="reverse_log")
@@ -17,7 +17,7 @@ def build(hp: Any, draft: Any = None) -> dict[str, Any]:
     return dict(hp.hparams)
 
 
-def small_build(hp: Any, draft: Any = None) -> dict[str, Any]:
+def small_build(hp: Any, proposal: Any = None) -> dict[str, Any]:
     """Six configurations: a with units 1 to 4, b with flag."""
     kind = hp.Choice("kind", ["a", "b"])
     if kind == "a":

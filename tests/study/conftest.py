@@ -26,9 +26,9 @@ def run_trials() -> Callable[..., list[dict[str, Any]]]:
             proposal = study.asker.propose(build)
             if proposal is None:
                 break
-            draft, hp, hparams = proposal
+            proposal, hp, hparams = proposal
             study.persist({"objective": "val_accuracy"})
-            running.append(study.accept(draft, hp))
+            running.append(study.accept(proposal, hp))
             seen.append(hparams)
             if len(running) == open_:
                 end(study, running.pop(0), epochs)

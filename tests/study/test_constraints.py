@@ -22,12 +22,12 @@ from paceline.study.trials.trial import Trial, TrialState
 from paceline.study.view import StudyView
 
 
-def half(hp: Any, draft: Any) -> None:
+def half(hp: Any, proposal: Any) -> None:
     """A square of which the half above a diagonal is not allowed."""
     over = hp.Float("x", 0.0, 1.0) + hp.Float("y", 0.0, 1.0) - 1.0
-    draft.constraints = {"sum": over}
+    proposal.constraints = {"sum": over}
     if over > 0:
-        raise TrialRejected(f"sum {over:.3f} > 0", draft.constraints)
+        raise TrialRejected(f"sum {over:.3f} > 0", proposal.constraints)
 
 
 def value_of(hparams: dict[str, Any]) -> float:
@@ -48,13 +48,13 @@ def tell(study: Study, state: TrialState = "rejected", objective: Any = value_of
         cause = failed.cause
         assert isinstance(cause, TrialRejected)
         if state == "rejected":
-            failed.draft.rejected = str(cause)
-        failed.draft.constraints = cause.amounts if state == "rejected" else {}
-        study.updates.finish(study.accept(failed.draft, failed.hp), state)
+            failed.proposal.rejected = str(cause)
+        failed.proposal.constraints = cause.amounts if state == "rejected" else {}
+        study.updates.finish(study.accept(failed.proposal, failed.hp), state)
         return True
     assert proposal is not None
-    draft, hp, _ = proposal
-    number = study.accept(draft, hp)
+    proposal, hp, _ = proposal
+    number = study.accept(proposal, hp)
     value = objective(hp.hparams)
     study.updates.report(number, 1, {"v": value}, value)
     study.updates.finish(number, "complete")
@@ -208,8 +208,8 @@ def test_what_a_samplers_own_function_returned_is_stored_and_known_again(
         sampler = kind(seed=0, constraints_func=small_x)
         study = new(sampler=sampler, storage=storage)
         for _ in range(6):
-            draft, hp, value = study.asker.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
-            number = study.accept(draft, hp)
+            proposal, hp, value = study.asker.propose(lambda hp, proposal: hp.Float("x", 0.0, 1.0))
+            number = study.accept(proposal, hp)
             study.updates.report(number, 1, {"v": value}, value)
             study.updates.finish(number, "complete")
         found = study.proposer.sampled.study._study.get_trials(deepcopy=False)
@@ -308,27 +308,27 @@ def test_rejected_trials_come_back_as_such() -> None:
 def test_random_search_does_not_walk_through_all_of_a_structure_that_is_not_allowed() -> None:
     """Half of the draws have a width that is rejected, and programs are filled four at a time."""
 
-    def build(hp: Any, draft: Any) -> None:
+    def build(hp: Any, proposal: Any) -> None:
         hp.Float("lr", 0.0, 1.0)
         if hp.Choice("units", [1, 2, 100, 200]) >= 100:
             hp.reject("too wide")
 
     study = new(sampler="random", n_trials=1000)
-    study.proposer.families.fill(4)
+    study.proposer.structure_order.fill(4)
     longest = in_a_row = n_rejected = 0
     units: list[int] = []
     for _ in range(400):
         try:
             proposal = study.asker.propose(build)
         except BuildFailed as failed:
-            failed.draft.rejected = "too wide"
-            study.updates.finish(study.accept(failed.draft, failed.hp), "rejected")
+            failed.proposal.rejected = "too wide"
+            study.updates.finish(study.accept(failed.proposal, failed.hp), "rejected")
             n_rejected, in_a_row = n_rejected + 1, in_a_row + 1
             longest = max(longest, in_a_row)
             continue
         assert proposal is not None
-        draft, hp, _ = proposal
-        number = study.accept(draft, hp)
+        proposal, hp, _ = proposal
+        number = study.accept(proposal, hp)
         units.append(hp.hparams["units"])
         study.updates.learn_program(number, f"p{hp.hparams['units']}")
         study.updates.report(number, 1, {"v": 0.5}, 0.5)

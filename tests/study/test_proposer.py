@@ -82,7 +82,7 @@ def test_optunas_log_and_verbosity_are_left_alone(run_trials, capfd):
 
 
 def test_tpe_learns(run_trials):
-    def narrow(hp, draft=None):
+    def narrow(hp, proposal=None):
         hp.Float("lr", 0.0, 100.0)
         return dict(hp.hparams)
 
@@ -133,7 +133,7 @@ def test_values_are_real_and_stored_ones_are_optunas(sampler, run_trials, optuna
     ids=lambda base: type(base).__name__,
 )
 def test_what_a_users_sampler_fixes_stays_fixed_to_the_end_of_the_space(base, run_trials):
-    def build(hp, draft=None):
+    def build(hp, proposal=None):
         hp.Int("units", 1, 4)
         hp.Choice("kind", ["a", "b", "c"])
         hp.Float("rate", 0.0, 1.0, step=0.25)
@@ -155,12 +155,12 @@ def test_what_a_users_sampler_fixes_stays_fixed_to_the_end_of_the_space(base, ru
     [
         (
             lambda trial: trial.suggest_categorical("act", ["relu", "tanh"]),
-            lambda hp, draft: hp.Choice("act", ["tanh", "relu"]),
+            lambda hp, proposal: hp.Choice("act", ["tanh", "relu"]),
         ),
-        (lambda trial: trial.suggest_int("act", 1, 9), lambda hp, draft: hp.Float("act", 1, 9)),
+        (lambda trial: trial.suggest_int("act", 1, 9), lambda hp, proposal: hp.Float("act", 1, 9)),
         (
             lambda trial: trial.suggest_float("act", 1, 9),
-            lambda hp, draft: hp.Float("act", 1, 9, sampling="log"),
+            lambda hp, proposal: hp.Float("act", 1, 9, sampling="log"),
         ),
     ],
 )
@@ -197,7 +197,7 @@ def test_grid_goes_on_where_it_was(run_trials):
 
 
 def test_grid_walks_ten_values_of_a_float(run_trials):
-    def floats(hp, draft=None):
+    def floats(hp, proposal=None):
         hp.Float("rate", 0.0, 0.9)
         hp.Choice("flag", [False, True])
         return dict(hp.hparams)
@@ -221,7 +221,7 @@ def test_no_configuration_comes_twice_and_all_come(sampler, open_, run_trials):
 
 
 def test_a_finite_space_with_a_log_scale_is_tried_to_its_end(run_trials):
-    def log(hp, draft=None):
+    def log(hp, proposal=None):
         hp.Int("units", 1, 60, sampling="log")
         return dict(hp.hparams)
 
@@ -232,8 +232,8 @@ def test_a_finite_space_with_a_log_scale_is_tried_to_its_end(run_trials):
 def test_duplicates_are_mostly_recognised_without_a_build(run_trials):
     builds = []
 
-    def counted(hp, draft):
-        builds.append(draft.attempt)
+    def counted(hp, proposal):
+        builds.append(proposal.attempt)
         return small_build(hp)
 
     study = new(seed=1)
@@ -249,17 +249,17 @@ def test_rejected_drafts_leave_no_trace_in_the_storage(run_trials, optuna_study)
 
 def test_the_same_values_of_other_types_are_other_configurations():
     study = new()
-    draft = study.proposer.ask(0)
-    hp = HyperParameters(chooser=draft.choose)
+    proposal = study.proposer.ask(0)
+    hp = HyperParameters(chooser=proposal.choose)
     hp.Choice("on", [True])
-    study.accept(draft, hp)
+    study.accept(proposal, hp)
     assert study.proposer.tried.seen({"on": True})
     assert not study.proposer.tried.seen({"on": 1}) and not study.proposer.tried.seen({"on": 1.0})
 
 
 def test_a_space_without_hyperparameters_has_one_configuration(run_trials):
     study = new()
-    assert run_trials(study, 5, lambda hp, draft: {}) == [{}]
+    assert run_trials(study, 5, lambda hp, proposal: {}) == [{}]
     assert study.proposer.exhausted
 
 
@@ -267,7 +267,7 @@ def test_a_space_without_hyperparameters_has_one_configuration(run_trials):
 
 
 def test_a_build_that_fails_is_a_draft_to_be_recorded(run_trials, optuna_study):
-    def fragile(hp, draft):
+    def fragile(hp, proposal):
         if hp.Choice("kind", ["a", "b"]) == "a":
             raise ValueError("no a today")
         hp.Int("units", 1, 3)
@@ -278,7 +278,7 @@ def test_a_build_that_fails_is_a_draft_to_be_recorded(run_trials, optuna_study):
         study.asker.propose(fragile)
     failed = caught.value
     assert isinstance(failed.cause, ValueError)
-    number = study.accept(failed.draft, failed.hp)
+    number = study.accept(failed.proposal, failed.hp)
     study.updates.finish(number, "failed", attrs={"error": str(failed.cause)})
     assert (study.trials.by_number(0).state, study.trials.by_number(0).hparams) == (
         "failed",
@@ -300,7 +300,7 @@ def test_a_build_that_fails_is_a_draft_to_be_recorded(run_trials, optuna_study):
 def test_a_failed_prefix_does_not_hide_what_may_follow_it(sampler, run_trials):
     failures = itertools.count()
 
-    def flaky(hp, draft):
+    def flaky(hp, proposal):
         hp.Choice("kind", ["a"])
         if next(failures) == 0:
             raise RuntimeError("out of memory")
@@ -310,19 +310,19 @@ def test_a_failed_prefix_does_not_hide_what_may_follow_it(sampler, run_trials):
     study = new(sampler=sampler)
     with pytest.raises(BuildFailed, match="out of memory") as caught:
         study.asker.propose(flaky)
-    study.accept(caught.value.draft, caught.value.hp)
+    study.accept(caught.value.proposal, caught.value.hp)
     study.updates.finish(0, "failed")
     assert len(run_trials(study, 10, flaky)) == 3
 
 
 def test_a_build_that_always_fails_in_one_way_exhausts_the_space():
-    def broken(hp, draft):
+    def broken(hp, proposal):
         raise RuntimeError("typo")
 
     study = new()
     with pytest.raises(BuildFailed, match="typo") as caught:
         study.asker.propose(broken)
-    study.accept(caught.value.draft, caught.value.hp)
+    study.accept(caught.value.proposal, caught.value.hp)
     study.updates.finish(0, "failed")
     assert study.asker.propose(broken) is None
     assert study.proposer.exhausted
@@ -331,32 +331,32 @@ def test_a_build_that_always_fails_in_one_way_exhausts_the_space():
 def test_a_space_error_is_wrong_for_every_configuration():
     study = new()
     with pytest.raises(SpaceError, match="swap them"):
-        study.asker.propose(lambda hp, draft: hp.Int("units", 5, 1))
+        study.asker.propose(lambda hp, proposal: hp.Int("units", 5, 1))
     assert study.asker.propose(small_build) is not None
 
 
 def test_other_bounds_under_one_name_are_refused(run_trials):
     study = new()
-    run_trials(study, 1, lambda hp, draft: {"a": hp.Choice("a", [1, 2])})
+    run_trials(study, 1, lambda hp, proposal: {"a": hp.Choice("a", [1, 2])})
     with pytest.raises(SpaceError, match="same name, same condition, other bounds"):
-        study.asker.propose(lambda hp, draft: hp.Choice("a", [1, 2, 3]))
+        study.asker.propose(lambda hp, proposal: hp.Choice("a", [1, 2, 3]))
     later = new()
     with pytest.raises(SpaceError, match="other bounds"):
-        later.asker.propose(lambda hp, draft: hp.Choice("a", [2, 1]))
+        later.asker.propose(lambda hp, proposal: hp.Choice("a", [2, 1]))
 
 
 def test_an_interrupted_proposal_is_dropped_by_the_next(run_trials):
-    def interrupted(hp, draft):
+    def interrupted(hp, proposal):
         hp.Choice("kind", ["a", "b"])
         raise KeyboardInterrupt("stop")
 
     study = new(sampler="grid")
     with pytest.raises(KeyboardInterrupt, match="stop"):
         study.asker.propose(interrupted)
-    draft, _, _ = study.asker.propose(small_build)
+    proposal, _, _ = study.asker.propose(small_build)
     assert run_trials(study, 100, small_build) == SMALL
-    with pytest.raises(RuntimeError, match="draft of trial 0 is not the last"):
-        study.proposer.reject(draft)
+    with pytest.raises(RuntimeError, match="proposal of trial 0 is not the last"):
+        study.proposer.reject(proposal)
 
 
 # Enqueued configurations

@@ -67,7 +67,7 @@ def opened(sampler: Any) -> Study:
     return Study("s", storage=storage, direction="maximize", sampler=sampler)
 
 
-def build(hp: HyperParameters, draft: Any) -> int:
+def build(hp: HyperParameters, proposal: Any) -> int:
     return hp.Int("units", 1, 4)
 
 
@@ -76,33 +76,33 @@ def test_what_a_searcher_suggests_is_tried_also_a_second_time() -> None:
     study = opened(searcher)
     assert study.strategy is searcher and study.asker.max_open == 3
     for number in (0, 1):
-        draft, hp, units = study.asker.propose(build)
-        assert (study.accept(draft, hp), units) == (number, 2)
+        proposal, hp, units = study.asker.propose(build)
+        assert (study.accept(proposal, hp), units) == (number, 2)
     assert study.asker.propose(build) is None
     assert not study.proposer.exhausted  # the searcher waits for results
-    draft, hp, units = study.asker.propose(build)
-    assert (study.accept(draft, hp), units) == (2, 3)
+    proposal, hp, units = study.asker.propose(build)
+    assert (study.accept(proposal, hp), units) == (2, 3)
     assert searcher.numbers == [0, 1, 2, 2]
 
 
 def test_a_build_that_fails_is_a_trial_of_the_searcher() -> None:
     study = opened(Listed({"units": 2}))
 
-    def failing(hp: HyperParameters, draft: Any) -> None:
-        build(hp, draft)
+    def failing(hp: HyperParameters, proposal: Any) -> None:
+        build(hp, proposal)
         raise ValueError("too large")
 
     with pytest.raises(BuildFailed, match="ValueError: too large") as caught:
         study.asker.propose(failing)
-    assert study.accept(caught.value.draft, caught.value.hp) == 0
+    assert study.accept(caught.value.proposal, caught.value.hp) == 0
     assert study.trials.by_number(0).hparams == {"units": 2}
 
 
 def test_bounds_of_a_searcher_may_change_from_build_to_build() -> None:
     study = opened(Listed({"units": 2}, {"units": 9}))
     study.accept(*study.asker.propose(build)[:2])
-    draft, hp, units = study.asker.propose(lambda hp, draft: hp.Int("units", 1, 9))
-    assert (study.accept(draft, hp), units) == (1, 9)
+    proposal, hp, units = study.asker.propose(lambda hp, proposal: hp.Int("units", 1, 9))
+    assert (study.accept(proposal, hp), units) == (1, 9)
 
 
 @pytest.mark.parametrize(("sampler", "ends"), [("random", False), ("tpe", False), ("grid", True)])

@@ -22,9 +22,9 @@ def new(name="s", **arguments) -> Study:
 
 
 def begin(study, build=build) -> int:
-    draft, hp, _ = study.asker.propose(build)
+    proposal, hp, _ = study.asker.propose(build)
     study.persist({})
-    return study.accept(draft, hp)
+    return study.accept(proposal, hp)
 
 
 # Names, directions, arguments
@@ -73,11 +73,11 @@ def test_another_direction_than_the_stored_one_is_refused():
 
 def test_the_direction_may_come_after_the_first_build():
     study = new(direction=None)
-    draft, hp, _ = study.asker.propose(build)
+    proposal, hp, _ = study.asker.propose(build)
     assert study.trials.direction is None
     study.trials.set_direction("minimize")
     study.persist({})
-    number = study.accept(draft, hp)
+    number = study.accept(proposal, hp)
     study.updates.report(number, 1, {"loss": 2.0}, 2.0)
     study.updates.report(number, 2, {"loss": 3.0}, 3.0)
     study.updates.finish(number, "complete")
@@ -108,8 +108,8 @@ def test_a_format_of_another_version_is_refused():
 
 def test_nothing_is_written_before_persist():
     study = new()
-    draft, hp, _ = study.asker.propose(build)
-    study.accept(draft, hp)
+    proposal, hp, _ = study.asker.propose(build)
+    study.accept(proposal, hp)
     study.updates.finish(0, "failed", attrs={"error": "first build"})
     study.writer.flush()
     assert list(Path().iterdir()) == []
@@ -202,8 +202,8 @@ def test_optuna_may_go_on_with_a_study_and_paceline_after_it(run_trials, optuna_
 
 
 def test_the_space_is_stored_as_it_grows():
-    def growing(hp, draft):
-        hp.Choice(f"name{draft.number}", [1, 2])
+    def growing(hp, proposal):
+        hp.Choice(f"name{proposal.number}", [1, 2])
 
     study = new()
     for _ in range(3):
@@ -294,12 +294,12 @@ def test_what_is_over_cannot_be_told_again():
 
 def test_a_draft_is_accepted_once():
     study = new()
-    draft = study.proposer.ask(0)
-    hp = HyperParameters(chooser=draft.choose)
+    proposal = study.proposer.ask(0)
+    hp = HyperParameters(chooser=proposal.choose)
     build(hp)
-    assert (draft.number, study.accept(draft, hp)) == (0, 0)
+    assert (proposal.number, study.accept(proposal, hp)) == (0, 0)
     with pytest.raises(RuntimeError, match="not the last one asked for"):
-        study.accept(draft, hp)
+        study.accept(proposal, hp)
     assert study.proposer.ask(0).number == 1
 
 
@@ -358,10 +358,10 @@ def test_an_interrupted_trial_that_build_no_longer_knows_is_passed_over(run_tria
     assert all("not tried again" in note for note in notes)
 
 
-def small_build_with_other_units(hp, draft):
+def small_build_with_other_units(hp, proposal):
     hp.Choice("width", ["1", "2", "3", "4", "5", "6", "7", "8"])
     hp.Choice("kind", ["dense", "conv"])
-    if draft.values:
+    if proposal.values:
         hp.Int("units", 100, 200)
     return dict(hp.hparams)
 
@@ -416,9 +416,9 @@ from paceline.study.study import Study
 
 study = Study("s", direction="maximize")
 for _ in range(20):
-    draft, hp, _ = study.asker.propose(lambda hp, draft: hp.Float("rate", 0.0, 1.0))
+    proposal, hp, _ = study.asker.propose(lambda hp, proposal: hp.Float("rate", 0.0, 1.0))
     study.persist({})
-    number = study.accept(draft, hp)
+    number = study.accept(proposal, hp)
     for epoch in range(1, 4):
         study.updates.report(number, epoch, {"loss": 1.0}, 0.5)
     study.updates.finish(number, "complete")
@@ -445,7 +445,7 @@ def test_however_a_program_ends_its_study_can_be_read(end, least, run_trials, ch
     study = new()
     assert least <= len(study.trials) <= 20
     assert all(trial.state == "complete" for trial in study.trials[:least])
-    assert len(run_trials(study, 2, lambda hp, draft: {"rate": hp.Float("rate", 0.0, 1.0)})) == 2
+    assert len(run_trials(study, 2, lambda hp, proposal: {"rate": hp.Float("rate", 0.0, 1.0)})) == 2
 
 
 def test_time_of_samplers_and_storage_is_counted_apart(run_trials):
@@ -464,8 +464,8 @@ def test_a_study_goes_back_to_where_a_snapshot_was_taken(run_trials, optuna_stud
     study.persist({})
 
     def begin_one():
-        draft, hp, _ = study.asker.propose(lambda hp, draft: hp.Float("x", 0, 1))
-        return study.accept(draft, hp)
+        proposal, hp, _ = study.asker.propose(lambda hp, proposal: hp.Float("x", 0, 1))
+        return study.accept(proposal, hp)
 
     first, second = begin_one(), begin_one()
     study.updates.report(first, 1, {"val": 0.5}, 0.5)
@@ -483,8 +483,8 @@ def test_a_study_goes_back_to_where_a_snapshot_was_taken(run_trials, optuna_stud
     assert again.trials.by_number(first).history == {"val": [0.5]}
     assert again.trials.by_number(first).value == 0.5
     again.persist({})
-    draft, hp, _ = again.asker.propose(lambda hp, draft: hp.Float("x", 0, 1))
-    assert again.accept(draft, hp) == third
+    proposal, hp, _ = again.asker.propose(lambda hp, proposal: hp.Float("x", 0, 1))
+    assert again.accept(proposal, hp) == third
     assert [again.trials.by_number(number).hparams for number in (first, second, third)] == later
     for number in (first, second, third):
         again.updates.report(number, 2, {"val": 0.9}, 0.9)
@@ -499,12 +499,12 @@ def test_what_was_decided_stands_where_a_sampler_decides_otherwise():
     study = Study("s", direction="maximize", seed=3, sampler="random")
     study.persist({})
     facts = study.state()
-    draft, hp, _ = study.asker.propose(lambda hp, draft: hp.Float("x", 0, 1))
-    study.accept(draft, hp)
+    proposal, hp, _ = study.asker.propose(lambda hp, proposal: hp.Float("x", 0, 1))
+    study.accept(proposal, hp)
     study.close()
     other = Study("s", direction="maximize", seed=4, sampler="random", resumed=facts)
-    draft, hp, _ = other.asker.propose(lambda hp, draft: hp.Float("x", 0, 1))
-    assert other.accept(draft, hp) == 0
+    proposal, hp, _ = other.asker.propose(lambda hp, proposal: hp.Float("x", 0, 1))
+    assert other.accept(proposal, hp) == 0
     assert hp.hparams == study.trials.by_number(0).hparams
 
 
@@ -512,8 +512,8 @@ def test_a_snapshot_of_another_study_is_not_used():
     studies = [Study(name, direction="maximize", seed=s) for s, name in enumerate("ab")]
     for study in studies:
         study.persist({})
-        draft, hp, _ = study.asker.propose(lambda hp, draft: hp.Float("x", 0, 1))
-        study.accept(draft, hp)
+        proposal, hp, _ = study.asker.propose(lambda hp, proposal: hp.Float("x", 0, 1))
+        study.accept(proposal, hp)
     facts = studies[0].state()
     for study in studies:
         study.close()

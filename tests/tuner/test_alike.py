@@ -136,14 +136,14 @@ def test_a_search_that_is_stopped_while_it_waits_for_a_program_goes_on_alike(
 
     init = EpochRound.__init__
 
-    def noting(self: EpochRound, packs: Any, lanes: Any) -> None:
+    def noting(self: EpochRound, packs: Any, threads: Any) -> None:
         rounds.append(
             [
                 (group.name, [trial and trial.number for trial in pack.slots], pack.program.lifted)
                 for group, pack in packs
             ]
         )
-        init(self, packs, lanes)
+        init(self, packs, threads)
 
     monkeypatch.setattr(EpochRound, "__init__", noting)
     with monkeypatch.context() as patch:

@@ -12,7 +12,7 @@ import pytest
 
 import paceline
 from marks import slow_where
-from paceline.executor.sharing import founding
+from paceline.executor.sharing import family_builder
 from shared_programs import (
     DATA,
     KINDS,
@@ -131,7 +131,7 @@ def test_choices_of_small_models_share_a_program_unasked(fresh_folder: Path) -> 
 def test_much_work_of_their_own_is_not_done_for_all(
     fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(founding, "_ELEMENT", 1e9)
+    monkeypatch.setattr(family_builder, "_ELEMENT", 1e9)
     assert programs(search("auto", [])) == 4
 
 

@@ -96,7 +96,7 @@ READ_ONLY = """\
 import os, sys
 sys.path.insert(0, {tests!r})
 import paceline, toys
-from paceline.executor.training import lanes
+from paceline.executor.training import stream
 from paceline.executor.local import LocalExecutor
 
 def turn(writable):
@@ -105,7 +105,7 @@ def turn(writable):
         for name in files:
             os.chmod(os.path.join(where, name), 0o644 if writable else 0o444)
 
-lanes._SLICE = 0.0  # it trains one epoch, where packs stream, too
+stream._SLICE = 0.0  # it trains one epoch, where packs stream, too
 advance, rounds = LocalExecutor.advance, []
 
 def noted(self, *arguments):

@@ -19,7 +19,14 @@ from paceline.data.arrays import ArrayData, prepare
 from paceline.errors import UsageError
 from paceline.study.ensemble_record import EnsembleRecord, read_ensemble, write_ensemble
 from paceline.study.objectives import Objective
-from paceline.tuner.after.ensemble import Part, Predictions, joined, make_ensemble, select, worth_of
+from paceline.tuner.after.ensemble import (
+    EnsembleCandidate,
+    Predictions,
+    joined,
+    make_ensemble,
+    select,
+    worth_of,
+)
 
 UP, DOWN = Objective("val_accuracy", "maximize"), Objective("val_loss", "minimize")
 
@@ -298,7 +305,7 @@ def evaluated(model: keras.Model, inputs: Any, name: str) -> float:
 @pytest.mark.parametrize(("build", "data", "name"), CASES.values(), ids=CASES)
 def test_a_mean_is_judged_as_its_model_is_evaluated(build, data, name) -> None:
     keras.utils.set_random_seed(0)
-    parts = [Part(number, build()) for number in range(2)]
+    parts = [EnsembleCandidate(number, build()) for number in range(2)]
     examples = data().slice(0, 32)  # one step, however many examples a step has
     alone = evaluated(parts[1].model, examples.inputs, name)
     predictions = Predictions(parts, examples, name)
@@ -330,7 +337,7 @@ def test_the_record_has_what_evaluate_measures(case) -> None:
 
 
 def test_penalties_of_an_ensemble_are_the_mean_of_those_of_its_models() -> None:
-    parts = [Part(number, with_l2()) for number in range(2)]
+    parts = [EnsembleCandidate(number, with_l2()) for number in range(2)]
     first, second = (float(sum(part.model.losses)) for part in parts)
     model = joined([parts[0], parts[1], parts[1]])
     assert float(sum(model.losses)) == pytest.approx((first + 2 * second) / 3, rel=1e-6)
@@ -353,7 +360,7 @@ def test_penalties_that_have_no_mean_are_refused_where_the_loss_selects() -> Non
 
 def test_a_step_counts_where_not_all_models_mask_it() -> None:
     keras.utils.set_random_seed(0)
-    parts = [Part(0, tagger()), Part(1, tagger(masked=False))]
+    parts = [EnsembleCandidate(0, tagger()), EnsembleCandidate(1, tagger(masked=False))]
     examples = tokens().slice(0, 32)
     judged = Predictions(parts, examples, "loss").value([0, 1])
     assert judged == pytest.approx(evaluated(joined(parts), examples.inputs, "loss"), rel=1e-5)

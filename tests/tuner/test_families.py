@@ -13,7 +13,7 @@ import toys
 from paceline.executor.local import LocalExecutor
 from paceline.executor.training import planner
 from paceline.pack.pack import Pack
-from paceline.study.samplers.families import Families
+from paceline.study.samplers.structure_order import StructureOrder
 from stopping import by_epochs
 
 X, Y = toys.data(48)
@@ -79,7 +79,7 @@ def configurations(trials: list[Any]) -> list[Any]:
 @pytest.mark.parametrize(("sampler", "n_trials"), [("random", 48), ("tpe", 36)])
 def test_packs_are_fuller_in_families(sampler, n_trials, tmp_path, live, monkeypatch):
     family, full = searched(tmp_path / "family", live, sampler, n_trials)
-    monkeypatch.setattr(Families, "fill", lambda self, slots: None)
+    monkeypatch.setattr(StructureOrder, "fill", lambda self, slots: None)
     plain, sparse = searched(tmp_path / "plain", live, sampler, n_trials)
     # Of four slots, in rounds: 3.0 against 1.8 measured; in a stream 3.4 and 3.2.
     assert full > (1.25 if sampler == "tpe" else 1.0) * sparse
@@ -119,7 +119,7 @@ def test_a_sequential_plan_has_few_models_made_ahead(tmp_path, live, monkeypatch
     def advanced(self: LocalExecutor, *arguments: Any) -> None:
         packs = [pack for group in self._grouper.groups for pack in group.packs]
         formed = sum(len(pack.live) for pack in packs if pack.began is None)
-        waiting.append((self.waiting + formed) / self._planner.lanes)
+        waiting.append((self.waiting + formed) / self._planner.packs_at_once)
         advance(self, *arguments)
 
     by_epochs(monkeypatch)

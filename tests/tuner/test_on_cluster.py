@@ -35,7 +35,7 @@ from marks import slow_where
 from paceline.executor.local import LocalExecutor
 from paceline.executor.remote import driver
 from paceline.executor.remote.driver import RemoteExecutor
-from paceline.pack.callbacks import elsewhere
+from paceline.pack.callbacks import remote_files
 from paceline.study.timeline import read_timelines
 from paceline.tuner.search.loop import EpochReports
 from stopping import by_epochs, hears_signals  # noqa: F401
@@ -260,7 +260,7 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         return folder
 
     (tmp_path / "machines").mkdir()
-    monkeypatch.setattr(elsewhere.tempfile, "tempdir", str(tmp_path / "machines"))
+    monkeypatch.setattr(remote_files.tempfile, "tempdir", str(tmp_path / "machines"))
     return enter
 
 
@@ -274,7 +274,7 @@ def test_files_of_callbacks_end_on_the_machine_of_the_search(
     alone = written(here, "local")
     assert len({name.split(":")[0] for name in alone}) == (4 if not search else 8) * 9
     there = disks("cluster")
-    cluster = InProcessCluster(2, random_faults(2, 5), elsewhere=True)
+    cluster = InProcessCluster(2, random_faults(2, 5), remote_files=True)
     searched(cluster, "cluster", search={**writing(there), **search})
     assert_same_files(written(there, "cluster"), alone)
     assert list((tmp_path / "machines").iterdir()) == []
@@ -285,7 +285,7 @@ def test_files_follow_a_trial_that_pauses(disks: Any) -> None:
     here = disks("local")
     local = searched("packed", "local", search=writing(here), pruner="asha:1:2")
     there = disks("cluster")
-    cluster = InProcessCluster(2, random_faults(3, 4), elsewhere=True)
+    cluster = InProcessCluster(2, random_faults(3, 4), remote_files=True)
     found = searched(cluster, "cluster", search=writing(there), pruner="asha:1:2")
     assert {trial.state for trial in trials(found)} == {"complete", "pruned"}
     for trial in trials(found):
@@ -302,9 +302,9 @@ def test_files_of_a_search_that_was_stopped_go_on(disks: Any) -> None:
     here = disks("local")
     searched("packed", "local", search=writing(here))
     there = disks("cluster")
-    first = InProcessCluster(2, elsewhere=True)
+    first = InProcessCluster(2, remote_files=True)
     stopped(RemoteExecutor, 8, first, "cluster", search=writing(there))
-    found = searched(InProcessCluster(3, elsewhere=True), "cluster", search=writing(there))
+    found = searched(InProcessCluster(3, remote_files=True), "cluster", search=writing(there))
     assert [trial.state for trial in trials(found)] == ["complete"] * 4
     assert_same_files(written(there, "cluster"), written(here, "local"))
 
@@ -327,7 +327,10 @@ def one_learns_the_other_not(hp: Any) -> keras.Model:
 def test_files_end_with_the_epoch_at_which_the_search_ends_a_trial(
     make: Any, more: dict[str, Any], disks: Any
 ) -> None:
-    for name, executor in (("local", "packed"), ("cluster", InProcessCluster(1, elsewhere=True))):
+    for name, executor in (
+        ("local", "packed"),
+        ("cluster", InProcessCluster(1, remote_files=True)),
+    ):
         folder = disks(name)
         searched(
             executor, name, make, search={**writing(folder), **more, "n_trials": 2}, sampler="grid"
@@ -348,7 +351,10 @@ def test_what_callbacks_write_at_the_end_of_the_trial_that_reaches_the_target_co
     disks: Any,
 ) -> None:
     """The search ends before it has another order for the worker."""
-    for name, executor in (("local", "packed"), ("cluster", InProcessCluster(1, elsewhere=True))):
+    for name, executor in (
+        ("local", "packed"),
+        ("cluster", InProcessCluster(1, remote_files=True)),
+    ):
         folder = disks(name)
         search = {
             "callbacks": [SaysItsEnd("log.csv")],
@@ -371,7 +377,9 @@ def test_a_log_below_the_folder_of_a_checkpoint_follows_its_trial(disks: Any) ->
     here = disks("local")
     searched("packed", "local", search=search())
     there = disks("cluster")
-    searched(InProcessCluster(2, random_faults(2, 5), elsewhere=True), "cluster", search=search())
+    searched(
+        InProcessCluster(2, random_faults(2, 5), remote_files=True), "cluster", search=search()
+    )
     assert_same_files(written(there, "cluster"), written(here, "local"))
 
 
@@ -381,7 +389,7 @@ def test_files_of_callbacks_of_hp_end_where_the_search_would_write_them(disks: A
     there = disks("cluster")
     callbacks = lambda hp: [keras.callbacks.CSVLogger(f"{next(count)}/log.csv")]  # noqa: E731
     searched(
-        InProcessCluster(2, elsewhere=True),
+        InProcessCluster(2, remote_files=True),
         "cluster",
         search={"callbacks": callbacks, "epochs": 2, "n_trials": 3},
     )
@@ -402,7 +410,7 @@ def test_a_log_that_is_appended_to_keeps_what_was_there(
 
     executors = {
         "local": "packed",
-        "another disk": InProcessCluster(2, elsewhere=True),
+        "another disk": InProcessCluster(2, remote_files=True),
         "this disk": InProcessCluster(1, dies_early),
     }
     for name, executor in executors.items():
@@ -427,9 +435,9 @@ def test_a_file_that_cannot_be_written_is_named(disks: Any) -> None:
         raise OSError(28, "No space left on device", str(path))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(elsewhere, "write_atomically", full)
+        patch.setattr(remote_files, "write_atomically", full)
         found = searched(
-            InProcessCluster(2, elsewhere=True), "cluster", notes=notes, search=writing(there)
+            InProcessCluster(2, remote_files=True), "cluster", notes=notes, search=writing(there)
         )
     assert [trial.state for trial in trials(found)] == ["complete"] * 4
     said = [note for note in notes if "cannot be written" in note]
@@ -496,7 +504,7 @@ def halving() -> dict[str, Any]:
 
 
 GOES_ON: dict[str, tuple[bool, Any]] = {
-    "another disk": (True, lambda: InProcessCluster(2, elsewhere=True)),
+    "another disk": (True, lambda: InProcessCluster(2, remote_files=True)),
     "this disk": (False, lambda: InProcessCluster(2)),
     "one machine": (True, lambda: "auto"),
 }
@@ -510,7 +518,7 @@ def test_a_log_that_is_appended_to_has_no_epoch_twice_where_trials_begin_again(
     """No state was sent before the search stopped, so its trials begin again."""
     monkeypatch.setattr(driver, "_ROUND", 0.0)
     monkeypatch.setattr(driver, "_STATES", 1e9)
-    elsewhere, executor = GOES_ON[case]
+    remote_files, executor = GOES_ON[case]
 
     def search(folder: Path) -> dict[str, Any]:
         (folder / "logs").mkdir(exist_ok=True)
@@ -521,7 +529,9 @@ def test_a_log_that_is_appended_to_has_no_epoch_twice_where_trials_begin_again(
     here = disks("local")
     searched("packed", "local", search=search(here))
     given = search(disks("cluster"))
-    stopped(RemoteExecutor, 7, InProcessCluster(2, elsewhere=elsewhere), "cluster", search=given)
+    stopped(
+        RemoteExecutor, 7, InProcessCluster(2, remote_files=remote_files), "cluster", search=given
+    )
     begun = written(Path.cwd(), "cluster")
     assert all(len(log.splitlines()) > 2 for log in begun.values()), "there is what may come twice"
     searched(executor(), "cluster", search=given)

@@ -26,7 +26,7 @@ from paceline.pack import slot_rows
 from paceline.pack.pack import Pack
 from paceline.search_space import HyperParameters
 from paceline.study.pruners import bandit
-from paceline.study.trials.lineage import Stretch
+from paceline.study.trials.lineage import LineageSegment
 from paceline.study.trials.trial import Trial
 from paceline.tuner.population.effects import Effects
 from stopping import all_of, hears_signals, same, stopped_after  # noqa: F401 - a fixture
@@ -791,7 +791,7 @@ def test_a_lineage_has_a_column_for_hyperparameters_called_as_its_own(make, monk
         first, number=1, hparams={"value": 8, "lr": 0.2}, continued_from=0, continued_at=1
     )
     tuner = make()
-    line = [Stretch(first, 1, 1), Stretch(copy, 2, 2)]
+    line = [LineageSegment(first, 1, 1), LineageSegment(copy, 2, 2)]
     monkeypatch.setattr(tuner, "_line", lambda number: line)
     monkeypatch.setattr(tuner, "_objective_of_study", lambda: "loss")
     table = tuner.lineage(1)

@@ -76,7 +76,7 @@ def reporter_of(timings: SimpleNamespace, trial_epochs: int = 0, *, in_fit: bool
 
 @pytest.mark.parametrize("in_fit", [False, True])
 def test_an_epoch_that_packs_report_is_no_round_yet(in_fit):
-    """A stream reports the first epoch of a pack before it has timed as many as there are lanes."""
+    """A stream reports the first epoch of a pack before it has timed as many as train at once."""
     reporter = reporter_of(SimpleNamespace(rounds=[], n_rounds=0), 1, in_fit=in_fit)
     reporter._recent.append((0.0, 1))
     pace = reporter._pace(reporter._began + 2.0)

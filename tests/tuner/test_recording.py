@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from paceline.records import Compiled, PackMade, SlotStay
+from paceline.records import PackCreated, SlotStay, StepCompiled
 from paceline.report.progress import (
     LATELY,
     LIVE,
@@ -31,7 +31,7 @@ DONE = Spent(2.5, {"total": 2.5}, {"distinct": 1}, 0.5, finished=True)
 
 def written(folder: Path, name: str = "1-a", at: float = 1.0) -> TimelineFile:
     file = TimelineFile(folder, name, SearchBegun(at, devices="cpu"))
-    file.write([PackMade(0, 2, 0.5), STAY, Compiled(0.1, 0.4), Forecast(0.6, 2.0), DONE])
+    file.write([PackCreated(0, 2, 0.5), STAY, StepCompiled(0.1, 0.4), Forecast(0.6, 2.0), DONE])
     return file
 
 
@@ -40,8 +40,8 @@ def test_what_is_written_is_read(tmp_path) -> None:
     (search,) = read_timelines(tmp_path)
     assert search.begun == SearchBegun(1.0, devices="cpu")
     assert search.stays == [STAY]
-    assert search.packs == [PackMade(0, 2, 0.5)]
-    assert search.compiled == [Compiled(0.1, 0.4)]
+    assert search.packs == [PackCreated(0, 2, 0.5)]
+    assert search.compiled == [StepCompiled(0.1, 0.4)]
     assert search.forecasts == [Forecast(0.6, 2.0)]
     assert search.spent == DONE
     assert search.seconds == 2.5

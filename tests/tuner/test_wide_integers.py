@@ -15,7 +15,7 @@ from keras import layers
 
 import paceline
 from marks import slow_where
-from paceline.compat.interception import Call, Engine
+from paceline.compat.interception import Engine, FunctionCall
 from paceline.compat.talos.evaluate import outputs
 from paceline.tuner.after.predict_script import as_floats
 
@@ -234,9 +234,9 @@ def test_a_fit_in_a_function_of_the_users_sees_floats() -> None:
         return model.fit(x, y, epochs=1, verbose=0, **call).history["loss"]
 
     def outcomes(y: Any) -> Any:
-        packed = Call(0, lambda: function(dense, X, y), 0)
-        alone = Call(1, lambda: function(dense, X, y, shuffle="batch"), 1)
-        refused = Call(2, lambda: function(of_integers, X, y), 2)
+        packed = FunctionCall(0, lambda: function(dense, X, y), 0)
+        alone = FunctionCall(1, lambda: function(dense, X, y, shuffle="batch"), 1)
+        refused = FunctionCall(2, lambda: function(of_integers, X, y), 2)
         with Engine() as engine:
             return sorted(engine.run([packed, alone, refused]), key=lambda each: each.number)
 

@@ -19,7 +19,7 @@ from marks import slow_where
 from paceline.errors import UsageError
 from paceline.executor.base import EpochReport
 from paceline.executor.sharing import costs as sharing_costs
-from paceline.executor.sharing import founding
+from paceline.executor.sharing import family_builder
 from paceline.study.trials import table as trials
 from paceline.study.trials.table import expected_by_time
 from shared_programs import (
@@ -146,7 +146,7 @@ def test_who_rides_stays_so_when_a_search_goes_on(
     judged: str, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     structure, given = FOUNDERS[judged]
-    monkeypatch.setattr(founding, "_STRUCTURE", {"cpu": structure})
+    monkeypatch.setattr(family_builder, "_STRUCTURE", {"cpu": structure})
     monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
     left: list[int] = []
     notes: list[str] = []
@@ -203,7 +203,7 @@ def test_small_models_of_many_widths_share_a_program(fresh_folder: Path) -> None
 
 @pytest.mark.slow
 def test_large_products_are_not_padded(fresh_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(founding, "_STRUCTURE", {"cpu": 1e5})
+    monkeypatch.setattr(family_builder, "_STRUCTURE", {"cpu": 1e5})
     assert distinct() == 6
 
 
@@ -232,7 +232,7 @@ def in_bands(study: str, n_trials: int | str = 16, made: Any = many, **arguments
 
 @pytest.fixture
 def worth_two_bands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(founding, "_STRUCTURE", {"cpu": 4e5})
+    monkeypatch.setattr(family_builder, "_STRUCTURE", {"cpu": 4e5})
 
 
 def bands_of(tuner: paceline.Tuner) -> dict[str, set[int]]:
@@ -294,7 +294,7 @@ def by_time(study: str) -> paceline.Tuner:
 
 @pytest.fixture
 def worth_bands_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(founding, "_STRUCTURE", {"cpu": 9e6})
+    monkeypatch.setattr(family_builder, "_STRUCTURE", {"cpu": 9e6})
     monkeypatch.setattr(trials, "_FIRST", 6)
 
 
@@ -385,7 +385,7 @@ def test_what_may_be_huge_is_not_built(fresh_folder: Path, monkeypatch: pytest.M
         hp.Int("seed", 1, 2**40)
         return build(hp)
 
-    monkeypatch.setattr(founding, "_HUGE", 0)
+    monkeypatch.setattr(family_builder, "_HUGE", 0)
     values = {"units": 4, "second": 5, "seed": 7}
     tuner = paceline.Tuner(noting, study="huge")
     tuner.enqueue(values)
@@ -396,7 +396,7 @@ def test_what_may_be_huge_is_not_built(fresh_folder: Path, monkeypatch: pytest.M
 def test_few_widths_are_not_padded(fresh_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A family's program takes as long to compile as those of two structures."""
     largest = lambda *_: pytest.fail("the largest model was traced for nothing")  # noqa: E731
-    monkeypatch.setattr(founding.Founding, "_largest", largest)
+    monkeypatch.setattr(family_builder.FamilyBuilder, "_largest", largest)
 
     def two(hp: Any) -> Any:
         return compiled(keras.layers.Dense(hp.Choice("units", [4, 8])))
@@ -437,7 +437,7 @@ def test_a_name_that_is_none_is_refused() -> None:
 @pytest.fixture
 def accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who rides is decided as on a GPU."""
-    monkeypatch.setattr(founding, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
+    monkeypatch.setattr(family_builder, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
 
 
 def filters(hp: Any) -> Any:

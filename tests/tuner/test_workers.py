@@ -192,7 +192,7 @@ def tell_trials(values: list[float]) -> list[int]:
     return numbers
 
 
-def rates(hp: Any, draft: Any) -> None:
+def rates(hp: Any, proposal: Any) -> None:
     """The hyperparameters of ``toys.dense``."""
     hp.Float("dropout", 0.1, 0.5)
     hp.Float("lr", 1e-3, 1e-1, sampling="log")

@@ -12,7 +12,7 @@ import numpy as np
 from paceline.benchmark import arguments
 from paceline.benchmark.measure.cell import nothing_cached
 from paceline.benchmark.measure.runner import BenchPlan, Runner
-from paceline.benchmark.measure.subject import Subject
+from paceline.benchmark.measure.subject import BenchModel
 from paceline.benchmark.records import Run
 from paceline.benchmark.tell.result import Bench
 from paceline.data.arrays import ArrayData, NotArrays, prepare, split
@@ -129,7 +129,7 @@ def bench(
     chosen = arguments.check_slots(parallel_trials)
     with search_process(precision, initial_weights=False, also=[nothing_cached()]):
         began = time.perf_counter()
-        subject = Subject(build, dict(hparams or {}), data, validation, seed)
+        subject = BenchModel(build, dict(hparams or {}), data, validation, seed)
         model = _first(subject)
         arguments.check_hparams(hparams or {}, subject)
         bench_plan = BenchPlan(
@@ -176,7 +176,7 @@ def read_data(
     return data, validation
 
 
-def _first(subject: Subject) -> Any:
+def _first(subject: BenchModel) -> Any:
     """Builds the model once, so that a ``build`` that fails does so before anything is measured."""
     try:
         return subject.model()

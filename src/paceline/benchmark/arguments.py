@@ -7,7 +7,7 @@ from typing import Any
 
 from paceline.benchmark.measure import grid
 from paceline.benchmark.measure.accuracy import SCALES
-from paceline.benchmark.measure.subject import Subject
+from paceline.benchmark.measure.subject import BenchModel
 from paceline.benchmark.records import MOST_PLANNED, MOST_WORKERS, PlannedSearch
 from paceline.benchmark.tell.quota import check_quota
 from paceline.errors import UsageError
@@ -147,7 +147,7 @@ def check_curves(epochs: Any, scale_lr: Any, target_value: Any, validated: bool)
             raise UsageError(f"{name}: it is about trials that are trained; give epochs too.")
 
 
-def check_hparams(given: Mapping[str, Any], subject: Subject) -> None:
+def check_hparams(given: Mapping[str, Any], subject: BenchModel) -> None:
     """Checks that the model has every hyperparameter that was given."""
     known = subject.hp.hparams if subject.hp is not None else {}
     for name in given:

@@ -10,7 +10,7 @@ from typing import Any
 
 from paceline.benchmark.api import read_data
 from paceline.benchmark.measure.pilot_search import run_pilot
-from paceline.benchmark.measure.subject import Subject
+from paceline.benchmark.measure.subject import BenchModel
 from paceline.benchmark.records import PlannedSearch
 from paceline.benchmark.tell.quota import most_trials
 from paceline.errors import UsageError
@@ -93,7 +93,7 @@ def plan_for_budget(
     n_measured = MEASURED if isinstance(parallel_trials, str) else max(MEASURED, parallel_trials)
     data, validation = read_data(x, y, validation_data, 0.0, sample_weight)
     with search_process(precision):
-        subject = Subject(build, {}, data, validation, seed)
+        subject = BenchModel(build, {}, data, validation, seed)
         size = min(batch_size, data.n)
         costs = run_pilot(
             *(subject, size, n_measured, tried, left, executor, pruner, objective),

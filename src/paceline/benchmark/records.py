@@ -1,9 +1,9 @@
 """The records of a benchmark, and their JSON. Needs no device.
 
 Notation
-    S: slots of a pack. B: examples per trial and step. A cell: a ``Config`` and its
+    S: slots of a pack. B: examples per trial and step. A cell: a ``CellConfig`` and its
         ``Measurement``.
-    A round: one step of all trials that train at once, lanes x S of them.
+    A round: one step of all trials that train at once, packs x S of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paceline.report.forecast import Costs, asha_share
 from paceline.study.storage.schema import UNREADABLE, Count, Scalar, why
 
 #: Names the layout of the JSON; a file with another name cannot be read.
-FORMAT = "paceline-bench-1"
+FORMAT = "paceline-bench-2"
 
 #: Trials, or epochs of each, and workers of a planned search at most; and seconds of a quota.
 MOST_PLANNED, MOST_WORKERS, LONGEST = 10**9, 10**6, 1e12
@@ -37,13 +37,13 @@ Amount = Annotated[float, Meta(ge=0, le=1e30)]
 Value = Annotated[float, Meta(ge=-1e30, le=1e30)]
 
 
-class Config(msgspec.Struct, frozen=True):
+class CellConfig(msgspec.Struct, frozen=True):
     """One way to train at one batch size: a place in the grid of a run."""
 
     batch_size: Size  # B
-    slots: Size = 1  # S of the pack in each lane
+    slots: Size = 1  # S of each pack
     plan: str = "sequential"  # or "vectorized", "looped", or "fit" for Keras' own ``fit``
-    lanes: Size = 1  # packs that train at the same time, each from a thread of its own
+    packs: Size = 1  # packs that train at the same time, each from a thread of its own
     trial_devices: Size = 1  # devices that slots are spread over
     data_devices: Size = 1  # devices that each batch is split over
     usual: bool = False  # whether a search chooses this way by itself
@@ -51,7 +51,7 @@ class Config(msgspec.Struct, frozen=True):
     @property
     def at_once(self) -> int:
         """Trials that train at the same time."""
-        return self.slots * self.lanes
+        return self.slots * self.packs
 
     @property
     def devices(self) -> int:
@@ -61,7 +61,7 @@ class Config(msgspec.Struct, frozen=True):
     @property
     def way(self) -> tuple[str, int, int, int, int]:
         """How trials train, whatever the batch size."""
-        return self.plan, self.slots, self.lanes, self.trial_devices, self.data_devices
+        return self.plan, self.slots, self.packs, self.trial_devices, self.data_devices
 
 
 class Measurement(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class Measurement(msgspec.Struct, frozen=True):
         fits: Whether ``memory`` bytes are free on the device.
     """
 
-    config: Config = msgspec.field(name="spot")  # the key in files
+    config: CellConfig = msgspec.field(name="spot")  # the key in files
     state: State
     reason: str | None = None
     build: Seconds | None = None
@@ -294,7 +294,7 @@ def to_json(runs: list[Run]) -> list[dict[str, Any]]:
     return found
 
 
-def from_json(value: Any, where: str) -> Stored:
+def from_json(value: Any, where: str) -> StoredResult:
     """Returns what a JSON file holds; names in it that no record has are ignored.
 
     Raises DataError if the value is no result of a benchmark, or damaged; ``where`` names the file.
@@ -304,7 +304,7 @@ def from_json(value: Any, where: str) -> Stored:
         raise DataError(
             f"{where} is no result of `paceline bench --json` (format {found!r}, not {FORMAT!r})"
         )
-    stored = _checked(value, Stored, where)
+    stored = _checked(value, StoredResult, where)
     for at, run in enumerate(stored.runs):
         _checked(run.model, _Model, where, f"runs[{at}].model")
         if run.costs is not None:
@@ -344,7 +344,7 @@ class _Model(msgspec.Struct):
     variables: Count | None = None
 
 
-class Stored(msgspec.Struct):
+class StoredResult(msgspec.Struct):
     """The parts of a result file from which all others follow."""
 
     runs: Annotated[list[Run], Meta(min_length=1)]

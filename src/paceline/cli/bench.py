@@ -247,6 +247,6 @@ def show(result: Any, *, output: str | None, as_json: bool) -> None:
     else:
         terminal.print_result(text)
     if any(run.interrupted for run in result.runs):
-        raise terminal.Interrupted("interrupted; what had been measured until then is above")
+        raise terminal.CommandInterrupted("interrupted; what had been measured until then is above")
     if not any(run.measured for run in result.runs):
-        raise terminal.Failed("no cell could be measured; why is said above")
+        raise terminal.CommandFailed("no cell could be measured; why is said above")

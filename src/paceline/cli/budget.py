@@ -101,7 +101,7 @@ def _check_search(command: SearchCommand) -> None:
     from paceline.report.summary import STOPPING_RULES
     from paceline.study.pruners.pbt import PBT
     from paceline.study.pruners.pruners import check_pruner
-    from paceline.study.samplers.learnt import read_learnt
+    from paceline.study.samplers.earlier_studies import read_earlier_studies
     from paceline.study.storage.folder import at_home
     from paceline.tuner.arguments import several
     from paceline.tuner.arguments.arguments import check_each
@@ -117,4 +117,4 @@ def _check_search(command: SearchCommand) -> None:
         rules.check_population()
     if names := given.get("warm_start_from"):
         own = command.study, at_home(command.storage)
-        read_learnt(names, studies.DIRECTORY.absolute(), own)
+        read_earlier_studies(names, studies.DIRECTORY.absolute(), own)

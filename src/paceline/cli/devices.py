@@ -91,12 +91,12 @@ def _use() -> str:
     from paceline.executor.training.planner import Planner
 
     planner = Planner()
-    devices, lanes, at_once = planner.devices, planner.lanes, planner.max_slots([])
-    slots = at_once // (lanes * len(devices))
+    devices, threads, at_once = planner.devices, planner.packs_at_once, planner.max_slots([])
+    slots = at_once // (threads * len(devices))
     first = devices[0]
     if first.platform == "cpu":
         return (
-            f"A search would use {_name(first)} in {formats.count(lanes, 'worker thread')}, a "
+            f"A search would use {_name(first)} in {formats.count(threads, 'worker thread')}, a "
             "pack of up to "
             f"{slots} slots in each: at most {at_once} trials at once, fewer where a step has more "
             "work, and one a thread where packs gain nothing (convolutions, recurrent layers, "

@@ -23,11 +23,11 @@ WRONG_INPUT = 2
 INTERRUPTED = 130
 
 
-class Interrupted(Exception):
+class CommandInterrupted(Exception):
     """Raised after Ctrl-C, when all worth keeping is saved; the message says how to go on."""
 
 
-class Failed(Exception):
+class CommandFailed(Exception):
     """Raised if the command ran to its end without success: for example, all trials failed."""
 
 
@@ -42,10 +42,10 @@ def exit_codes() -> Iterator[None]:
     except PacelineError as error:
         say(f"error: {error}")
         raise SystemExit(WRONG_INPUT) from None
-    except Failed as failure:
+    except CommandFailed as failure:
         say(f"failed: {failure}")
         raise SystemExit(FAILED) from None
-    except Interrupted as stop:
+    except CommandInterrupted as stop:
         say(str(stop))
         raise SystemExit(INTERRUPTED) from None
     except KeyboardInterrupt:
@@ -75,7 +75,7 @@ def leave(code: object) -> None:
         os._exit(code or 0)
 
 
-class _Closed(io.TextIOBase):
+class _ClosedStream(io.TextIOBase):
     """Stands for a standard stream that was closed, as by ``>&-``; swallows what code prints."""
 
     def write(self, text: str) -> int:
@@ -93,7 +93,7 @@ def replace_closed_streams() -> None:
     os.close(descriptor)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, _Closed())
+            setattr(sys, name, _ClosedStream())
 
 
 def check_folder() -> None:
@@ -172,19 +172,21 @@ def print_json_if_open(value: Any) -> None:
     """
     try:
         print_json(value)
-    except Failed:
+    except CommandFailed:
         pass
     except BrokenPipeError:
         close_stdout()
 
 
 def _print(text: str) -> None:
-    if isinstance(sys.stdout, _Closed):
-        raise Failed("the result cannot be printed: stdout is closed")
+    if isinstance(sys.stdout, _ClosedStream):
+        raise CommandFailed("the result cannot be printed: stdout is closed")
     try:
         typer.echo(text)
     except BrokenPipeError:
         raise
     except OSError as error:
         close_stdout()
-        raise Failed(f"the result cannot be written to stdout: {error.strerror or error}") from None
+        raise CommandFailed(
+            f"the result cannot be written to stdout: {error.strerror or error}"
+        ) from None

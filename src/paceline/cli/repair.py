@@ -15,7 +15,7 @@ from paceline.cli.options import Json, Storage, StudyName
 from paceline.errors import StorageError, StudyError, UsageError
 
 if TYPE_CHECKING:
-    from paceline.study.storage.repair import Repaired
+    from paceline.study.storage.repair import RepairedJournal
 
 
 @terminal.exit_codes()
@@ -57,7 +57,7 @@ def repair(study: StudyName, storage: Storage = None, as_json: Json = False) -> 
     terminal.print_result("\n".join(lines))
 
 
-def _repair_file(path: Path, study: str) -> tuple[Repaired, Path | None]:
+def _repair_file(path: Path, study: str) -> tuple[RepairedJournal, Path | None]:
     """Return what is whole and what was lost, and where the damaged file lies now.
 
     The latter is None, and the journal as it was, where nothing was damaged.

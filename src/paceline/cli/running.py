@@ -35,7 +35,7 @@ def run(command: SearchCommand) -> None:
             kept = tuner.summary()
             if command.as_json and kept:
                 output.print_json_if_open(kept)
-            raise output.Interrupted(how_to_go_on(kept, command)) from None
+            raise output.CommandInterrupted(how_to_go_on(kept, command)) from None
         except TrialHangError as error:
             stuck(error.what, True)
     result = tuner.summary()
@@ -48,7 +48,7 @@ def run(command: SearchCommand) -> None:
         output.print_result(text)
     best = result["best"] or result.get("pareto_front")
     if not best and result["n_trials"].get("failed", 0) > 0:
-        raise output.Failed("no trial completed; why is said above and by `paceline trials`")
+        raise output.CommandFailed("no trial completed; why is said above and by `paceline trials`")
 
 
 def _stuck(
@@ -67,7 +67,7 @@ def _stuck(
     text = f"{text}; what has ended is kept. Go on with:\n  {resume}"
     if restart.own:
         restart.end(text)
-    raise output.Failed(text)
+    raise output.CommandFailed(text)
 
 
 def prepare(

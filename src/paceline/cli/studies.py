@@ -128,7 +128,7 @@ def delete(
         parts.append(f"its trials in {found.store.label}")
     what = formats.visible(" and ".join(parts))
     if not yes and not _agrees(f"Remove {what}? There is no way back."):
-        raise terminal.Failed("nothing was removed; --yes removes without asking")
+        raise terminal.CommandFailed("nothing was removed; --yes removes without asking")
     found.carry_out(note=terminal.say)
     terminal.print_result(f"removed {what}")
 

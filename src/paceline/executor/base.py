@@ -74,7 +74,7 @@ class EpochLimit:
     suspects: Mapping[int, int] = field(default_factory=dict)
 
 
-class Notes:
+class UserNotes:
     """Tells the user of a search what the user may want to know, a sentence at a time."""
 
     def __init__(self, tell: Callable[[str], None] = lambda text: None) -> None:

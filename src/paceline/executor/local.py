@@ -1,6 +1,6 @@
 """Packs on the local device: keeps slots full, compiles in the background, reports every epoch.
 
-A lane trains one pack at a time. An accelerator has one lane. A CPU has one per core: the many
+A thread trains one pack at a time. An accelerator has one thread. A CPU has one per core: the many
 small operations of a vectorized step keep a single core busy, and packs of one program share its
 executable.
 """
@@ -15,17 +15,16 @@ from paceline.executor.base import (
     EpochLimit,
     Failed,
     Job,
-    Notes,
     PackOptions,
     PackTimeout,
     Report,
     SearchData,
+    UserNotes,
 )
 from paceline.executor.pack_executor import PackExecutor
-from paceline.executor.sharing.grouping import Group, TrialGrouper
+from paceline.executor.sharing.grouping import LocalGroup, TrialGrouper
 from paceline.executor.state.facts import GroupFacts, PackFacts, RoundFacts
 from paceline.executor.state.snapshot import Arrays, JobState, group_facts, job_state, state_like
-from paceline.executor.training.lanes import LaneThreads, PackStream
 from paceline.executor.training.memory import DeviceData, search_chunk_bytes
 from paceline.executor.training.planner import Planner
 from paceline.executor.training.reporting import (
@@ -35,14 +34,15 @@ from paceline.executor.training.reporting import (
     compiled_steps,
 )
 from paceline.executor.training.rounds import PackRounds
-from paceline.executor.training.slots import Demand, SlotAllocator
+from paceline.executor.training.slots import SlotAllocator, TrialDemand
+from paceline.executor.training.stream import PackStream, PackThreads
 from paceline.pack.callbacks.driver import abandon
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.slot_rows import on_host
 from paceline.program import keras_private
 from paceline.program.compile import drop_waiting
 from paceline.program.trace import State
-from paceline.records import Compiled
+from paceline.records import StepCompiled
 
 if TYPE_CHECKING:
     from paceline.executor.training.copies import TrialCopies
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _PATIENCE = 5.0
 
 
-class LocalExecutor(PackExecutor[Group]):
+class LocalExecutor(PackExecutor[LocalGroup]):
     """Trains trials in packs.
 
     ``in_order``: whether trials come as a grid is walked: what the first trials have in common the
@@ -71,20 +71,20 @@ class LocalExecutor(PackExecutor[Group]):
         in_order: bool = False,
     ) -> None:
         self._limit = limit = EpochLimit() if limit is None else limit
-        notes = Notes(note)
+        notes = UserNotes(note)
         self._planner = Planner(options, notes)
         chunk_bytes = search_chunk_bytes(data)
         if chunk_bytes is not None:
-            self._planner.lanes = 1  # each lane would read the data for itself
-        grouper: TrialGrouper[Group] = TrialGrouper(data, chunk_bytes, notes)
-        super().__init__(grouper, Demand(self._planner, grouper, in_order=in_order), notes)
+            self._planner.packs_at_once = 1  # each thread would read the data for itself
+        grouper: TrialGrouper[LocalGroup] = TrialGrouper(data, chunk_bytes, notes)
+        super().__init__(grouper, TrialDemand(self._planner, grouper, in_order=in_order), notes)
         self._device_data = DeviceData(notes)
-        self._lanes = LaneThreads(self._planner.lanes)
+        self._threads = PackThreads(self._planner.packs_at_once)
         self._patience = _PATIENCE
         self._slots = SlotAllocator(self._planner, self._device_data, data, notes, limit)
         self._reporter = EpochReporter(notes, self._paused, self._device_data)
         self.timings, self.timeline, self.workers = ExecutorTimings(), SlotTimeline(), ()
-        trained = self._planner, self._slots, self._lanes, self._reporter, self.demand
+        trained = self._planner, self._slots, self._threads, self._reporter, self.demand
         self._parts = self._grouper, *trained, self.timings, self.timeline, limit
         self._stream: PackStream | None = None
         self._rounds: PackRounds | None = None
@@ -115,7 +115,7 @@ class LocalExecutor(PackExecutor[Group]):
         if not self._resubmitting:
             self._compile_early()
 
-    def _take_in(self, job: Job, group: Group) -> None:
+    def _take_in(self, job: Job, group: LocalGroup) -> None:
         if not job.model.jit_compile and keras_private.supports_jit(job.model):
             self._notes.tell_once(
                 "jit_compile=False: packs are compiled all the same; executor='fit' trains the "
@@ -167,7 +167,7 @@ class LocalExecutor(PackExecutor[Group]):
             group.queue.remove(trial)
             abandon(trial.driver)
 
-    def _in_slot(self, number: int) -> tuple[Group, Pack, SlotTrial] | None:
+    def _in_slot(self, number: int) -> tuple[LocalGroup, Pack, SlotTrial] | None:
         """The trial of that number, with its group and pack; None if it is in no slot."""
         for group in self._grouper.groups:
             for pack in group.packs:
@@ -248,16 +248,18 @@ class LocalExecutor(PackExecutor[Group]):
             facts.rounds = RoundFacts(rounds.number - (begun is not None), begun)
         return facts
 
-    def _group_facts(self, group: Group) -> GroupFacts:
+    def _group_facts(self, group: LocalGroup) -> GroupFacts:
         return group_facts(
             group, self._planner.facts(group), met=group.asked_round, most_slots=group.most_slots
         )
 
-    def _states(self, group: Group) -> dict[int, JobState]:
+    def _states(self, group: LocalGroup) -> dict[int, JobState]:
         paused = {trial.number: _state(trial, None) for trial in self._paused.of(group)}
         return {**self._states_of(group), **paused}
 
-    def _states_of(self, group: Group, only: Container[int] | None = None) -> dict[int, JobState]:
+    def _states_of(
+        self, group: LocalGroup, only: Container[int] | None = None
+    ) -> dict[int, JobState]:
         """The trials that wait or are in slots; ``only`` has the numbers that count; None: all."""
 
         def counts(trial: SlotTrial) -> bool:
@@ -270,13 +272,13 @@ class LocalExecutor(PackExecutor[Group]):
                 found += [(t, states[t.number]) for t in pack.live if counts(t)]
         return {trial.number: _state(trial, state) for trial, state in found}
 
-    def _add_places(self, facts: GroupFacts, group: Group) -> None:
+    def _add_places(self, facts: GroupFacts, group: LocalGroup) -> None:
         facts.packs = [[trial and trial.number for trial in pack.slots] for pack in group.packs]
         facts.queue = [trial.number for trial in group.queue]
         facts.parked = [trial.number for trial in self._paused.of(group)]
 
     def _put_back(
-        self, group: Group, was: GroupFacts, device: list[Any], arrays: Arrays
+        self, group: LocalGroup, was: GroupFacts, device: list[Any], arrays: Arrays
     ) -> list[int]:
         group.most_slots, group.asked_round = was.most_slots, was.met
         lost = [trial.number for trial in group.queue if not _go_on(group, trial, was, arrays)]
@@ -297,7 +299,7 @@ class LocalExecutor(PackExecutor[Group]):
         return lost
 
     def _fill_slots(
-        self, group: Group, packs: list[list[int | None]], trials: dict[int, SlotTrial]
+        self, group: LocalGroup, packs: list[list[int | None]], trials: dict[int, SlotTrial]
     ) -> None:
         """Puts trials into the slots that they had, and removes them from ``trials``."""
         for numbers in packs:
@@ -364,15 +366,15 @@ class LocalExecutor(PackExecutor[Group]):
             if pack.live
         ]
 
-    def compiled_steps(self) -> dict[int, Compiled]:
+    def compiled_steps(self) -> dict[int, StepCompiled]:
         """The steps that were compiled, or found in the cache, in the order they were asked for."""
         return compiled_steps(self._planner.programs, self._grouper.groups)
 
     def close(self) -> None:
-        """Ends the lanes' threads; all trials, packs and data are dropped."""
+        """Ends the threads; all trials, packs and data are dropped."""
         self._grouper.save_laws()
         drop_waiting()
-        self._lanes.close(self._patience)
+        self._threads.close(self._patience)
         trials = [trial for group in self._grouper.groups for trial in group.trials]
         for trial in [*trials, *self._paused.trials]:
             abandon(trial.driver)
@@ -396,7 +398,7 @@ def _state(trial: SlotTrial, state: State | None) -> JobState:
     return JobState(trial.epoch, parts, callbacks, arrays, trial.known)
 
 
-def _begin(group: Group, trial: SlotTrial, job: JobState) -> bool:
+def _begin(group: LocalGroup, trial: SlotTrial, job: JobState) -> bool:
     """Has a trial that waits go on from a state; False if its variables are others."""
     state = state_like(trial.shapes(group.state), job.parts)
     if state is None:
@@ -407,7 +409,7 @@ def _begin(group: Group, trial: SlotTrial, job: JobState) -> bool:
     return True
 
 
-def _go_on(group: Group, trial: SlotTrial, was: GroupFacts, arrays: Arrays) -> bool:
+def _go_on(group: LocalGroup, trial: SlotTrial, was: GroupFacts, arrays: Arrays) -> bool:
     """Has a trial go on as a snapshot has it; False if its state is lost."""
     number = trial.number
     if number not in was.epochs:

@@ -117,7 +117,7 @@ class ModelBuilder:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest() if parts else None
 
 
-class VariableRoom:
+class VariableMemory:
     """Refuses variables of a model that would not fit into memory, before they are made.
 
     Where a system lends more memory than it has, it ends the process that uses it. ``free`` returns
@@ -165,7 +165,7 @@ def _reserve() -> Callable[..., None] | None:
     """Refuses variables that would not fit; None where they are not in the host's memory."""
     if keras.backend.backend() != "jax" or jax.default_backend() != "cpu":
         return None
-    return VariableRoom(host_bytes).reserve
+    return VariableMemory(host_bytes).reserve
 
 
 def _note_code(function: Any, owner: Any, parts: list[str], seen: set[int]) -> None:
@@ -302,7 +302,7 @@ def alike_key(
     structure: ModelStructure, setting: TrialInputs, widths: OtherModels | None = None
 ) -> tuple[str, int, int]:
     """What one trial must share with another for the other to be recognised by it."""
-    # At another level, trials of this structure may ride in another program.
+    # At another level, trials of this structure may share another program.
     level = 0 if widths is None else widths.level
     return structure.structure + setting.group_key, setting.batch_size, level
 
@@ -372,7 +372,7 @@ def tails_of(model: Any, state: State, work: Workload, table: Any) -> Tails:
     return train, test
 
 
-class SmallerBatches:
+class SmallerBatchSteps:
     """Steps on the smaller batches: traced, or as those of a model of the same classes."""
 
     def __init__(self) -> None:

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic
 
 from paceline.data.inputs import TrialInputs
-from paceline.executor.base import Failed, Job, Notes, Parts, Report, UnsavedAttributes
-from paceline.executor.process import Dropped
+from paceline.executor.base import Failed, Job, Parts, Report, UnsavedAttributes, UserNotes
+from paceline.executor.process import DroppedModels
 from paceline.executor.sharing.grouping import G, TrialGrouper
 from paceline.executor.state.facts import DemandFacts, GroupFacts, PackFacts
 from paceline.executor.state.paused import PausedStates
@@ -27,17 +27,17 @@ from paceline.executor.state.snapshot import (
     Example,
     JobState,
     add_jobs,
-    found_again,
+    decide_again,
     group_of,
     put_state,
     restore_roles,
 )
 from paceline.executor.training.reporting import ExecutorTimings, SlotTimeline
-from paceline.executor.training.slots import Demand
+from paceline.executor.training.slots import TrialDemand
 from paceline.pack.slot_rows import on_host
 from paceline.program.initial_weights import as_built
 from paceline.program.trace import State
-from paceline.records import Compiled
+from paceline.records import StepCompiled
 
 if TYPE_CHECKING:
     from paceline.executor.remote.machines import Machine
@@ -56,9 +56,9 @@ class PackExecutor(ABC, Generic[G]):
     #: The machines that train; empty where that is this one.
     workers: Sequence[Machine]
 
-    def __init__(self, grouper: TrialGrouper[G], demand: Demand, notes: Notes) -> None:
+    def __init__(self, grouper: TrialGrouper[G], demand: TrialDemand, notes: UserNotes) -> None:
         self._grouper, self._notes = grouper, notes
-        self._paused, self._dropped = PausedStates(), Dropped()
+        self._paused, self._dropped = PausedStates(), DroppedModels()
         self._unsaved = UnsavedAttributes(notes.tell_once)
         # Whether jobs are submitted that ``restore`` will put back.
         self._resubmitting = False
@@ -216,7 +216,7 @@ class PackExecutor(ABC, Generic[G]):
 
         Nothing is compiled for them yet: the snapshot says which program they had.
         """
-        found_again(self._grouper, packs.founders, example)
+        decide_again(self._grouper, packs.deciding_jobs, example)
         self._resubmitting = True
         try:
             yield
@@ -241,15 +241,15 @@ class PackExecutor(ABC, Generic[G]):
             lost += self._put_back(group, was, packs.device, arrays)
         self._grouper.reorder(order)
         demand, asking = self.demand, packs.asking
-        demand.family, demand.expected = asking.family, asking.expected
+        demand.alike, demand.expected = asking.alike, asking.expected
         demand.unasked = asking.unasked
         self._restored(packs)
         return lost
 
     def _facts(self, groups: list[GroupFacts]) -> PackFacts:
         demand = self.demand
-        asking = DemandFacts(demand.family, demand.expected, demand.unasked)
-        return PackFacts(self._device, list(self._grouper.founders), groups, asking)
+        asking = DemandFacts(demand.alike, demand.expected, demand.unasked)
+        return PackFacts(self._device, list(self._grouper.deciding_jobs), groups, asking)
 
     @property
     @abstractmethod
@@ -304,7 +304,7 @@ class PackExecutor(ABC, Generic[G]):
         """Each pack that trains: its program, its plan, and the job in each slot or None."""
 
     @abstractmethod
-    def compiled_steps(self) -> dict[int, Compiled]:
+    def compiled_steps(self) -> dict[int, StepCompiled]:
         """The steps that were compiled, or found in a cache, in the order they were asked for.
 
         Each by a number that tells it from all other steps of the executor.

@@ -211,7 +211,7 @@ class _LeftoverCollector:
 _leftovers = _LeftoverCollector()
 
 
-class Dropped:
+class DroppedModels:
     """Counts bytes of models that are no longer needed, whose cycles keep their weights alive."""
 
     def __init__(self, limit: int = 2**28) -> None:

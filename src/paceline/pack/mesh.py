@@ -154,7 +154,7 @@ def check_use(mesh: tuple[int, int | None] | None, plan: str, executor: str) -> 
 def local_devices(given: tuple[int, int | None] | None) -> list[Any]:
     """The devices a search uses: those asked for, else all accelerators, else one CPU.
 
-    Threads (lanes) use the cores of a CPU; its devices are used only when they are asked for.
+    Threads use the cores of a CPU; its devices are used only when they are asked for.
     ``given`` is from ``check_mesh``. Raises UsageError where JAX finds fewer devices.
     """
     devices = jax.local_devices()

@@ -25,7 +25,7 @@ from paceline.pack.plan import Arrays, CompiledPlan
 from paceline.pack.slot_rows import SlotStack, on_host
 from paceline.pack.slot_view import PackSlot, SlotView
 from paceline.program.canonical import Constant
-from paceline.program.padding.widths import Embedding
+from paceline.program.padding.widths import PaddedLayout
 from paceline.program.trace import State
 
 
@@ -49,21 +49,21 @@ class SlotTrial:
     driver: CallbackDriver | None = None  # the trial's callbacks
     first_epoch: int = 0  # number of the first epoch, from 0, as ``validation_freq`` counts
     # Where its variables lie within those of the program; None: they are as large.
-    embedding: Embedding | None = None
+    padded_layout: PaddedLayout | None = None
     # Epochs that were reported: those after ``epoch`` are trained again, and not reported.
     known: int = 0
 
     def shapes(self, program: State) -> State:
         """Shapes and dtypes of the trial's variables, from those of the program."""
-        return program if self.embedding is None else self.embedding.own
+        return program if self.padded_layout is None else self.padded_layout.own
 
     def embed(self, state: State) -> State:
         """The trial's variables as the program takes them."""
-        return state if self.embedding is None else self.embedding.embed(state)
+        return state if self.padded_layout is None else self.padded_layout.embed(state)
 
     def cut(self, part: int, leaves: list[np.ndarray]) -> list[np.ndarray]:
         """A list of ``State.lists`` as the trial has it, from that of the program."""
-        return leaves if self.embedding is None else self.embedding.cut(part, leaves)
+        return leaves if self.padded_layout is None else self.padded_layout.cut(part, leaves)
 
 
 @dataclass(frozen=True)
@@ -159,11 +159,11 @@ class Pack:
         """A copy of a slot's variable as it is now; ``part`` and ``leaf`` as in ``SlotView``."""
         if slot in self._waiting:
             return np.array(self._waiting[slot].lists()[part][leaf])
-        embedding = self._embedding(slot)
-        if embedding is None:
+        padded_layout = self._embedding(slot)
+        if padded_layout is None:
             return self._seen.read(slot, part, leaf)
-        value = self._seen.read(slot, part, embedding.numbers[part][leaf])
-        return embedding.cut_leaf(part, leaf, value)
+        value = self._seen.read(slot, part, padded_layout.numbers[part][leaf])
+        return padded_layout.cut_leaf(part, leaf, value)
 
     def write(self, slot: int, part: int, leaf: int, value: np.ndarray) -> None:
         """Replaces a slot's variable, from the next epoch on, by an array of its shape."""
@@ -173,15 +173,15 @@ class Pack:
             # A new State: the folds of a trial share the one they begin with.
             self._waiting[slot] = State(*lists)
         else:
-            embedding = self._embedding(slot)
-            if embedding is not None:
-                value = embedding.embed_leaf(part, leaf, value)
-                leaf = embedding.numbers[part][leaf]
+            padded_layout = self._embedding(slot)
+            if padded_layout is not None:
+                value = padded_layout.embed_leaf(part, leaf, value)
+                leaf = padded_layout.numbers[part][leaf]
             self._seen.write(slot, part, leaf, value)
 
-    def _embedding(self, slot: int) -> Embedding | None:
+    def _embedding(self, slot: int) -> PaddedLayout | None:
         trial = self.slots[slot]
-        return None if trial is None else trial.embedding
+        return None if trial is None else trial.padded_layout
 
     @property
     def _seen(self) -> SlotView:
@@ -240,8 +240,8 @@ class Pack:
     def lend_out(self, number: int) -> SlotTrial:
         """Takes a trial out as ``take_out`` does; its state stays in the slot until ``detach``."""
         slot, trial = self._as_it_is(number)
-        # With an embedding, a slot holds more than the trial's variables.
-        if slot in self._waiting or trial.embedding is not None:
+        # With an padded_layout, a slot holds more than the trial's variables.
+        if slot in self._waiting or trial.padded_layout is not None:
             return self.take_out(number)
         self.slots[slot] = None
         if trial.driver is not None:

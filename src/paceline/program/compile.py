@@ -51,7 +51,7 @@ _lock = threading.Lock()
 _listening = False
 
 
-class Effort(IntEnum):
+class CompileEffort(IntEnum):
     """How well a program is compiled; what is faster to run takes longer to compile."""
 
     WELL = 0  # for a long run
@@ -99,7 +99,7 @@ def compile_in_background(
     shapes: tuple[Any, ...],
     donate: tuple[int, ...] = (),
     *,
-    effort: Effort = Effort.WELL,
+    effort: CompileEffort = CompileEffort.WELL,
     key: str | None = None,
 ) -> Future[Executable]:
     """Lowers here (tracing depends on the caller's context), compiles in another thread.
@@ -118,9 +118,9 @@ def compile_in_background(
     tries: list[dict[str, Any] | None] = [None]
     if jax.default_backend() == "cpu":
         tries = [_CPU, None]
-        if effort is not Effort.WELL:
+        if effort is not CompileEffort.WELL:
             tries = [_QUICK, None]
-            if effort is Effort.MOST_QUICKLY or not donate:
+            if effort is CompileEffort.MOST_QUICKLY or not donate:
                 tries.insert(0, _QUICK | _OLDER_LOOPS)
     with _lock:
         if not _listening:

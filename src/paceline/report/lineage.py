@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from paceline.report import formats
 from paceline.report.hparam_figures import hover_text
-from paceline.study.trials.lineage import Stretch, line_of
+from paceline.study.trials.lineage import LineageSegment, line_of
 from paceline.study.trials.table import TrialTable
 from paceline.study.trials.trial import Trial
 
@@ -57,7 +57,7 @@ def lineage_figure(table: TrialTable, metric: str, number: int) -> Figure:
         name="all trials",
         line={"width": 1, "color": _OTHERS},
     )
-    shown = [point for stretch in line for point in _stretch(stretch, metric)]
+    shown = [point for segment in line for point in _segment(segment, metric)]
     figure.add_scatter(
         x=[epoch for _, epoch, _ in shown],
         y=[value for _, _, value in shown],
@@ -67,7 +67,7 @@ def lineage_figure(table: TrialTable, metric: str, number: int) -> Figure:
         name=f"the line of trial {number}",
         line={"width": 2.5, "color": _LINE},
     )
-    begun = [stretch for stretch in line if stretch.first > 1]
+    begun = [segment for segment in line if segment.first > 1]
     joins = [(s.trial, s.first - 1, value_in(s.trial, metric, s.first - 1)) for s in begun]
     figure.add_scatter(
         x=[epoch for _, epoch, _ in joins],
@@ -93,9 +93,9 @@ def _own_part(trial: Trial, metric: str) -> Iterator[tuple[int, float | None]]:
         yield epoch, value_in(trial, metric, epoch)
 
 
-def _stretch(stretch: Stretch, metric: str) -> Iterator[tuple[Trial, int, float | None]]:
-    for epoch in range(stretch.first, stretch.last + 1):
-        yield stretch.trial, epoch, value_in(stretch.trial, metric, epoch)
+def _segment(segment: LineageSegment, metric: str) -> Iterator[tuple[Trial, int, float | None]]:
+    for epoch in range(segment.first, segment.last + 1):
+        yield segment.trial, epoch, value_in(segment.trial, metric, epoch)
 
 
 def value_in(trial: Trial, metric: str, epoch: int) -> float | None:

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial
 from paceline.errors import SpaceError
 from paceline.search_space import HyperParameters
 from paceline.study.metadata import RestoredStudy, StudyMetadata
-from paceline.study.proposer import Draft, Proposer
+from paceline.study.proposer import Proposal, Proposer
 from paceline.study.samplers.samplers import SearchStrategy, resolve_sampler
 from paceline.study.sharing.peers import StudyPeers
 from paceline.study.sharing.watch import StudyWatch
@@ -98,12 +98,12 @@ class TrialAsker:
         self.n_counted = sum(map(counts, self._trials))
 
     def propose(
-        self, run: Callable[[HyperParameters, Draft], T]
-    ) -> tuple[Draft, HyperParameters, T] | None:
+        self, run: Callable[[HyperParameters, Proposal], T]
+    ) -> tuple[Proposal, HyperParameters, T] | None:
         """Return the next configuration, one not tried before, and what ``run`` made of it.
 
         First come the trials that an earlier process left unfinished and those enqueued, then the
-        sampler's. The study must ``accept`` the draft before the next call, or it is dropped.
+        sampler's. The study must ``accept`` the proposal before the next call, or it is dropped.
         ``run`` calls the user's build with hp, again for each attempt. None: nothing is left to
         try, and the proposer's ``exhausted`` is true.
 
@@ -115,13 +115,13 @@ class TrialAsker:
         """
         n = self.n_expected
         n_sure = None if n is None else n - self.n_counted
-        self._proposer.families.expect(self.max_open or 1, n_sure)
+        self._proposer.structure_order.expect(self.max_open or 1, n_sure)
         return self._proposer.propose(run)
 
     def propose_continuation(
-        self, number: int, run: Callable[[HyperParameters, Draft], T]
-    ) -> tuple[Draft, HyperParameters, T]:
-        """Return a draft that continues a trial that has ended, with its hparams and its seed.
+        self, number: int, run: Callable[[HyperParameters, Proposal], T]
+    ) -> tuple[Proposal, HyperParameters, T]:
+        """Return a proposal that continues a trial that has ended, with its hparams and its seed.
 
         ``run`` and errors are those of ``propose``.
         """
@@ -134,16 +134,16 @@ class TrialAsker:
         epoch: int,
         hparams: Mapping[str, Any],
         seed: int,
-        run: Callable[[HyperParameters, Draft], T],
-    ) -> tuple[Draft, HyperParameters, T]:
-        """Return a draft that continues a trial under way with other hparams, after ``epoch``.
+        run: Callable[[HyperParameters, Proposal], T],
+    ) -> tuple[Proposal, HyperParameters, T]:
+        """Return a proposal that continues a trial under way with other hparams, after ``epoch``.
 
         ``seed`` is the copy's. ``run`` and errors are those of ``propose``.
         """
 
-        def run_copy(hp: HyperParameters, draft: Draft) -> T:
-            draft.continued_at = epoch
-            return run(hp, draft)
+        def run_copy(hp: HyperParameters, proposal: Proposal) -> T:
+            proposal.continued_at = epoch
+            return run(hp, proposal)
 
         return self._proposer.propose_continuation(number, hparams, seed, run_copy)
 
@@ -211,7 +211,7 @@ class TrialUpdates:
     def learn_program(self, number: int, program: str) -> None:
         """Note the program of a trial, which tells which hyperparameters are structural."""
         self._trials.by_number(number).program_id = program
-        self._proposer.families.learn_program(number, program)
+        self._proposer.structure_order.learn_program(number, program)
 
     def report(
         self,

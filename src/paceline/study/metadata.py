@@ -137,7 +137,7 @@ class StudyMetadata:
         # Tells the study from all others of its name; empty where another program made it.
         self.id = secrets.token_hex(8) if stored is None else str(self.meta.get("id", ""))
         self.session = session
-        # What the study has learnt of earlier ones, as JSON values; see ``samplers/learnt.py``.
+        # What was learnt of earlier studies, as JSON values; see ``samplers/earlier_studies.py``.
         self.learnt: list[dict[str, Any]] = list(self.meta.get("learnt", ()))
         self.space: Space = stored_space(study, self.meta)
         self._n_parameters = len(self.space.parameters)

@@ -1,11 +1,11 @@
-"""What to try next: drafts of trials, none of which repeats an earlier configuration.
+"""What to try next: proposals of trials, none of which repeats an earlier configuration.
 
 A ``Proposer`` runs the user's build for configurations from three sources, in this order: values
 that were enqueued, the study's sampler, and a walk through the whole space when the sampler finds
 nothing new. A ``Searcher`` is a source of its own, in place of these three.
 
-A ``Draft`` is a configuration that is being proposed. ``EnqueuedTrials`` come before what a sampler
-chooses. ``TriedConfigurations`` recognises one that was tried already.
+A ``Proposal`` is a configuration that is being proposed. ``EnqueuedTrials`` come before those that
+a sampler chooses. ``TriedConfigurations`` recognises one that was tried already.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from optuna.trial import TrialState as OptunaState
 from paceline.errors import SamplerError, SpaceError, TrialRejected
 from paceline.search_space import GridWalk, HyperParameters, Parameter, Space
 from paceline.study.metadata import RestoredStudy
-from paceline.study.samplers.families import Families
 from paceline.study.samplers.in_memory_study import SampledTrials
 from paceline.study.samplers.samplers import Sampler, Searcher, fixed
+from paceline.study.samplers.structure_order import StructureOrder
 from paceline.study.samplers.values import Chooser, random_chooser, trial_seed
 from paceline.study.sharing.watch import WaitingTrial
 from paceline.study.trials import trial_codec
@@ -40,18 +40,18 @@ OWN_ATTEMPTS, RANDOM_ATTEMPTS = 10, 20
 
 
 class BuildFailed(Exception):
-    """A build raised ``cause``. ``accept`` the draft and ``finish`` it as failed.
+    """A build raised ``cause``. ``accept`` the proposal and ``finish`` it as failed.
 
     ``hp`` has what the build had met.
     """
 
-    def __init__(self, draft: Draft, hp: HyperParameters, cause: Exception) -> None:
+    def __init__(self, proposal: Proposal, hp: HyperParameters, cause: Exception) -> None:
         super().__init__(f"{type(cause).__name__}: {cause}")
-        self.draft, self.hp, self.cause = draft, hp, cause
+        self.proposal, self.hp, self.cause = proposal, hp, cause
 
 
 @dataclass(eq=False)
-class Draft:
+class Proposal:
     """A configuration that is being proposed; ``Study.accept`` makes it a trial."""
 
     number: int  # the trial's
@@ -106,7 +106,7 @@ class Proposer:
         self._first_free = resumed.get("next", len(past))
         self.take_waiting: Callable[[], WaitingTrial | None] = lambda: None
         self.refuse_waiting: Callable[[WaitingTrial, str], None] = lambda waiting, why: None
-        self._draft: Draft | None = None
+        self._proposal: Proposal | None = None
         self.tried = TriedConfigurations()
         # Trials of a resumed search that come again: number -> their hparams.
         self._foretold = dict(restored.foretold)
@@ -116,7 +116,9 @@ class Proposer:
             sampler.points.learn_names(resumed.get("points", ()))
             sampler.points.learn_names(space.parameters)
         self.enqueued = EnqueuedTrials(resumed, restored.asked_for())
-        self.families = Families(sampler, seed, space, past, resumed.get("families"))
+        self.structure_order = StructureOrder(
+            sampler, seed, space, past, resumed.get("structure_order")
+        )
         again = {t.number for t in past if t.state == OptunaState.RUNNING} if resumed else set()
         self.sampled = SampledTrials(
             learns=sampler.users,
@@ -133,8 +135,11 @@ class Proposer:
         self._sampler, self._seed = sampler, seed
         if sampler.points is not None:
             sampler.points.learn_names(self.space.parameters)
-        before, self.families = self.families, Families(sampler, seed, self.space, ())
-        self.families.fill(before.slots)
+        before, self.structure_order = (
+            self.structure_order,
+            StructureOrder(sampler, seed, self.space, ()),
+        )
+        self.structure_order.fill(before.slots)
         reads, told, learns = sampler.reads_constraints, sampler.told, sampler.users
         self.sampled = SampledTrials(
             learns=learns, past=(), signs=self._signs, constrained=reads, told=told
@@ -148,8 +153,8 @@ class Proposer:
     # Proposing
 
     def propose(
-        self, run: Callable[[HyperParameters, Draft], T]
-    ) -> tuple[Draft, HyperParameters, T] | None:
+        self, run: Callable[[HyperParameters, Proposal], T]
+    ) -> tuple[Proposal, HyperParameters, T] | None:
         """Return the next configuration; see ``TrialAsker.propose``."""
         if (found := self._propose_waiting(run)) is not None:
             return found
@@ -168,17 +173,17 @@ class Proposer:
         number: int,
         values: Mapping[str, Any],
         seed: int,
-        run: Callable[[HyperParameters, Draft], T],
-    ) -> tuple[Draft, HyperParameters, T]:
-        """Return a draft that continues a trial; see ``TrialAsker.propose_continuation``."""
+        run: Callable[[HyperParameters, Proposal], T],
+    ) -> tuple[Proposal, HyperParameters, T]:
+        """Return a proposal that continues a trial; see ``TrialAsker.propose_continuation``."""
         self._foretold.pop(self._next, None)
-        draft = self.ask(0, values)
-        draft.seed, draft.continued_from = seed, number
-        return draft, *self._run(draft, run)
+        proposal = self.ask(0, values)
+        proposal.seed, proposal.continued_from = seed, number
+        return proposal, *self._run(proposal, run)
 
     def _propose(
-        self, run: Callable[[HyperParameters, Draft], T]
-    ) -> tuple[Draft, HyperParameters, T] | None:
+        self, run: Callable[[HyperParameters, Proposal], T]
+    ) -> tuple[Proposal, HyperParameters, T] | None:
         self.exhausted = False
         if self._sampler.searcher is not None:
             return self._propose_suggested(self._sampler.searcher, run)
@@ -190,13 +195,13 @@ class Proposer:
         if self._sampler.name == "grid":
             return self._walk(run)
         for attempt in range(OWN_ATTEMPTS + RANDOM_ATTEMPTS):
-            draft = self.ask(attempt)
+            proposal = self.ask(attempt)
             # A build may take seconds, so a path of choices that is known is not built again.
-            if not self.tried.leads_to_known(draft.choose):
-                built = self._build(draft, run)
+            if not self.tried.leads_to_known(proposal.choose):
+                built = self._build(proposal, run)
                 if built is not None:
-                    return draft, *built
-            self.reject(draft)
+                    return proposal, *built
+            self.reject(proposal)
         return self._walk(run)  # a small space may be tried to its end
 
     def ask(
@@ -205,15 +210,15 @@ class Proposer:
         values: Mapping[str, Any] | None = None,
         chooser: Chooser | None = None,
         waited: int | None = None,
-    ) -> Draft:
-        """Begin a draft; SamplerError where the sampler failed.
+    ) -> Proposal:
+        """Begin a proposal; SamplerError where the sampler failed.
 
         ``attempt`` is how many proposals for this number were turned down before; ``values`` are
         given ones, plain name -> real value; ``chooser`` chooses instead of the sampler; ``waited``
         is the number of a trial that another program has added (None: a new trial).
         """
-        if self._draft is not None:  # the caller was interrupted between propose and accept
-            self._drop(self._draft)
+        if self._proposal is not None:  # the caller was interrupted between propose and accept
+            self._drop(self._proposal)
         number, sampler, draw = self._next if waited is None else waited, None, None
         with self.sampled.stopwatch.running():
             if chooser is not None:
@@ -221,12 +226,12 @@ class Proposer:
             elif self._sampler.points is not None and attempt == 0:
                 chooser = self._sampler.points.chooser(number)
             # Values that were given are no draw: the draw is tried as it is later.
-            elif self.families.draws is not None and values is None:
-                draw = self.families.next_draw()
-                chooser = self.families.draws.chooser(draw)
+            elif self.structure_order.draws is not None and values is None:
+                draw = self.structure_order.next_draw()
+                chooser = self.structure_order.draws.chooser(draw)
             elif self._sampler.make is not None and attempt < OWN_ATTEMPTS:
                 sampler = self._sampler.make(number, attempt)
-                if values is None and (structure := self.families.fixed(attempt)):
+                if values is None and (structure := self.structure_order.fixed(attempt)):
                     sampler = fixed(structure, sampler)
             else:
                 chooser = self._sampler.stand_in(random_chooser(self._seed, number, attempt))
@@ -247,56 +252,60 @@ class Proposer:
         seed = self._seeds.get(number)  # of a trial that had another number when it was drawn
         if seed is None:
             seed = trial_seed(self._seed, number, waited=waited is not None)
-        draft = Draft(number, seed, attempt, dict(values or {}), choose, asked.number, draw=draw)
-        draft.waited, self._draft = waited is not None, draft
-        return draft
+        proposal = Proposal(
+            number, seed, attempt, dict(values or {}), choose, asked.number, draw=draw
+        )
+        proposal.waited, self._proposal = waited is not None, proposal
+        return proposal
 
-    def stored_values(self, draft: Draft, hp: HyperParameters) -> dict[str, Any]:
-        """Return the stored values by name of a draft, which is accepted or rejected afterwards."""
-        self._check(draft)
-        if draft.hp is None:
+    def stored_values(self, proposal: Proposal, hp: HyperParameters) -> dict[str, Any]:
+        """Return the stored values by name of a proposal, which is accepted or rejected next."""
+        self._check(proposal)
+        if proposal.hp is None:
             self.space.learn(hp)
         else:
             with contextlib.suppress(SpaceError):  # bounds may change from build to build
                 self.space.learn(hp)
         hparams, values, parameters = hp.hparams, hp.to_storage(), hp.parameters
         with self.sampled.stopwatch.running():
-            for name, stored in self.sampled.study.params(draft.sampled_number).items():
+            for name, stored in self.sampled.study.params(proposal.sampled_number).items():
                 parameter = parameters.get(name)
                 # A mirrored value comes back with a rounding error. The value chosen is stored, so
                 # that a sampler sees the same one after a restart.
                 if parameter and parameter.from_storage(stored) == hparams[parameter.name]:
                     values[name] = stored
             self.sampled.study.set_params(
-                draft.sampled_number,
+                proposal.sampled_number,
                 values,
                 {name: parameter.distribution for name, parameter in parameters.items()},
             )
         return values
 
-    def accept(self, draft: Draft, stored: FrozenTrial, hparams: Mapping[str, Any]) -> None:
-        """Make a draft, which has its trial's number, a trial that runs; see ``Study.accept``."""
-        self._check(draft)
-        self._draft, number = None, draft.number
+    def accept(self, proposal: Proposal, stored: FrozenTrial, hparams: Mapping[str, Any]) -> None:
+        """Make a proposal, with its trial's number, a trial that runs; see ``Study.accept``."""
+        self._check(proposal)
+        self._proposal, number = None, proposal.number
         self._first_free = max(self._first_free, number + 1)
-        if draft.rejected is None:
-            self.families.begin_trial(number, stored.params, draft.draw, given=bool(draft.values))
+        if proposal.rejected is None:
+            self.structure_order.begin_trial(
+                number, stored.params, proposal.draw, given=bool(proposal.values)
+            )
         else:
-            self.families.note_rejected(number, stored.params, draft.draw)
-        self.sampled.accept(number, draft.sampled_number, stored)
+            self.structure_order.note_rejected(number, stored.params, proposal.draw)
+        self.sampled.accept(number, proposal.sampled_number, stored)
         self.tried.note(hparams)
-        self.tried.note_draft(draft)
+        self.tried.note_proposal(proposal)
 
-    def reject(self, draft: Draft) -> None:
-        """Reject a draft: only the sampler knows of it afterwards."""
-        self._check(draft)
-        self.families.reject_draw(draft.draw)
-        self._drop(draft)
+    def reject(self, proposal: Proposal) -> None:
+        """Reject a proposal: only the sampler knows of it afterwards."""
+        self._check(proposal)
+        self.structure_order.reject_draw(proposal.draw)
+        self._drop(proposal)
 
     @property
     def in_family(self) -> bool:
         """Whether the next trial can have the structure of the last one."""
-        return not self.enqueued and self.families.goes_on
+        return not self.enqueued and self.structure_order.goes_on
 
     def state(self) -> dict[str, Any]:
         """Return what cannot be told from the trials, as JSON values."""
@@ -304,7 +313,7 @@ class Proposer:
             "next": self._first_free,
             **self.enqueued.state(),
             "points": [] if self._sampler.points is None else self._sampler.points.names,
-            "families": self.families.state(),
+            "structure_order": self.structure_order.state(),
             **({"parents": parents} if (parents := self.sampled.state()) else {}),
         }
 
@@ -314,7 +323,7 @@ class Proposer:
         Raises SamplerError where the sampler failed.
         """
         if self.sampled.is_open(number):
-            self.families.end_trial(number, state)
+            self.structure_order.end_trial(number, state)
             self.sampled.tell(number, state, losses)
 
     # Trials of other workers and programs
@@ -322,7 +331,7 @@ class Proposer:
     def renumber(self, number: int, now: int) -> None:
         """Know a trial by another number."""
         self.sampled.renumber(number, now)
-        self.families.renumber(number, now)
+        self.structure_order.renumber(number, now)
         self._first_free = max(self._first_free, now + 1)
 
     @property
@@ -341,7 +350,7 @@ class Proposer:
     def learn_peer_trial(self, trial: FrozenTrial, signs: Sequence[int]) -> None:
         """Learn of a trial of another worker, as stored; ``signs`` as at the beginning."""
         if self.sampled.learn_peer_trial(trial, signs):
-            self.families.end_trial(trial.number, trial.state)
+            self.structure_order.end_trial(trial.number, trial.state)
         hparams = trial.user_attrs.get("hparams", trial.params)
         if trial.user_attrs.get("error") != INTERRUPTED and isinstance(hparams, dict):
             self.tried.note(hparams)
@@ -349,7 +358,7 @@ class Proposer:
     def adopt_peer_trial(self, number: int, trial: FrozenTrial, hparams: Mapping[str, Any]) -> None:
         """Begin a trial that another worker had begun, under the number that it has now."""
         self.sampled.adopt_peer_trial(number, trial)
-        self.families.begin_trial(number, trial.params, None, given=True)
+        self.structure_order.begin_trial(number, trial.params, None, given=True)
         self.tried.note(hparams)
 
     def lose_trial(self, number: int) -> None:
@@ -366,8 +375,8 @@ class Proposer:
         return self._first_free
 
     def _propose_waiting(
-        self, run: Callable[[HyperParameters, Draft], T]
-    ) -> tuple[Draft, HyperParameters, T] | None:
+        self, run: Callable[[HyperParameters, Proposal], T]
+    ) -> tuple[Proposal, HyperParameters, T] | None:
         """Propose a trial that another program has added; None where none waits.
 
         It is tried even where its configuration was tried before, as Optuna does.
@@ -375,11 +384,11 @@ class Proposer:
         while (waiting := self.take_waiting()) is not None:
             try:
                 values = real_values(waiting.values, self.space.parameters)
-                draft = self.ask(0, values, waited=waiting.number)
-                hp, made = self._run(draft, run)
+                proposal = self.ask(0, values, waited=waiting.number)
+                hp, made = self._run(proposal, run)
                 if not hp.unused:
-                    return draft, hp, made
-                self.reject(draft)
+                    return proposal, hp, made
+                self.reject(proposal)
                 names = ", ".join(repr(name) for name in hp.unused)
                 why = f"build knows no hyperparameter {names}"
             except SpaceError as error:
@@ -389,48 +398,48 @@ class Proposer:
         return None
 
     def _build(
-        self, draft: Draft, run: Callable[[HyperParameters, Draft], T]
+        self, proposal: Proposal, run: Callable[[HyperParameters, Proposal], T]
     ) -> tuple[HyperParameters, T] | None:
-        """Run build for a draft; None where the configuration has been tried before."""
+        """Run build for a proposal; None where the configuration has been tried before."""
         try:
-            hp, made = self._run(draft, run)
+            hp, made = self._run(proposal, run)
         except BuildFailed as failed:
             if self.tried.seen(failed.hp.hparams):
                 return None
             raise
         if self.tried.seen(hp.hparams):
-            self.tried.note_draft(draft)
+            self.tried.note_proposal(proposal)
             return None
         return hp, made
 
     def _run(
-        self, draft: Draft, run: Callable[[HyperParameters, Draft], T]
+        self, proposal: Proposal, run: Callable[[HyperParameters, Proposal], T]
     ) -> tuple[HyperParameters, T]:
-        """Run build for a draft."""
-        hp = HyperParameters(draft.values, chooser=draft.choose)
+        """Run build for a proposal."""
+        hp = HyperParameters(proposal.values, chooser=proposal.choose)
         try:
-            made = run(hp, draft)
+            made = run(hp, proposal)
             self.space.learn(hp)
         except (SpaceError, SamplerError):  # every configuration would raise it
-            self._drop(draft)
+            self._drop(proposal)
             raise
         except Exception as error:
-            draft.failed = not isinstance(error, TrialRejected)  # which is so again next time
-            raise BuildFailed(draft, hp, error) from error
+            proposal.failed = not isinstance(error, TrialRejected)  # which is so again next time
+            raise BuildFailed(proposal, hp, error) from error
         return hp, made
 
     def _propose_given(
-        self, run: Callable[[HyperParameters, Draft], T], values: dict[str, Any], users: bool
-    ) -> tuple[Draft, HyperParameters, T] | None:
+        self, run: Callable[[HyperParameters, Proposal], T], values: dict[str, Any], users: bool
+    ) -> tuple[Proposal, HyperParameters, T] | None:
         """Propose a configuration with given values; None, and a note, where it is skipped."""
         if not users:
             known = {parameter.name for parameter in self.space.parameters.values()}
             values = {name: value for name, value in values.items() if name in known}
         for attempt in range(OWN_ATTEMPTS + RANDOM_ATTEMPTS):
-            draft = self.ask(attempt, values)
-            draft.enqueued = self.enqueued.are_asked_for(values, users)
+            proposal = self.ask(attempt, values)
+            proposal.enqueued = self.enqueued.are_asked_for(values, users)
             try:
-                built = self._build(draft, run)
+                built = self._build(proposal, run)
             except SpaceError as error:
                 if users:
                     self.enqueued.refuse(values)
@@ -440,69 +449,71 @@ class Proposer:
             if built is not None:
                 hp = built[0]
                 if users and hp.unused:
-                    self.reject(draft)
+                    self.reject(proposal)
                     self.enqueued.refuse(values)
                     names = ", ".join(repr(name) for name in hp.unused)
                     raise SpaceError(
                         f"enqueue: build knows no hyperparameter {names}; with these values it "
                         f"has {', '.join(hp.hparams) or 'none'}."
                     )
-                return draft, *built
-            self.reject(draft)
-            if not draft.chosen:
+                return proposal, *built
+            self.reject(proposal)
+            if not proposal.chosen:
                 break  # nothing was left to the sampler
         self.note(f"enqueued configuration {values} has been tried before: skipped.")
         return None
 
     def _propose_suggested(
-        self, searcher: Searcher, run: Callable[[HyperParameters, Draft], T]
-    ) -> tuple[Draft, HyperParameters, T] | None:
+        self, searcher: Searcher, run: Callable[[HyperParameters, Proposal], T]
+    ) -> tuple[Proposal, HyperParameters, T] | None:
         """Propose what a searcher suggests, also a configuration that was tried before."""
         with self.sampled.stopwatch.running():
             hp = searcher.suggest(self._next)
         if hp is None:
             return None
-        draft = self.ask(0, chooser=lambda parameter: parameter.default)
-        draft.hp = hp
+        proposal = self.ask(0, chooser=lambda parameter: parameter.default)
+        proposal.hp = hp
         try:
-            return draft, hp, run(hp, draft)
+            return proposal, hp, run(hp, proposal)
         except Exception as error:
-            draft.failed = True
-            raise BuildFailed(draft, hp, error) from error
+            proposal.failed = True
+            raise BuildFailed(proposal, hp, error) from error
 
     @cached_property
     def _grid(self) -> GridWalk:
         return GridWalk(every=self._sampler.name != "grid")
 
     def _walk(
-        self, run: Callable[[HyperParameters, Draft], T]
-    ) -> tuple[Draft, HyperParameters, T] | None:
+        self, run: Callable[[HyperParameters, Proposal], T]
+    ) -> tuple[Proposal, HyperParameters, T] | None:
         """Walk through the whole space to the next configuration that has not been tried."""
         while not self._grid.done:
             chooser = self._sampler.stand_in(self._grid.chooser())
             if not self.tried.leads_to_known(chooser):
-                draft = self.ask(0, chooser=chooser)
+                proposal = self.ask(0, chooser=chooser)
                 try:
-                    built = self._build(draft, run)
+                    built = self._build(proposal, run)
                 except BuildFailed:
                     self._grid.advance()
                     raise
                 if built is not None:
-                    return draft, *built
-                self.reject(draft)
+                    return proposal, *built
+                self.reject(proposal)
             self._grid.advance()
         self.exhausted = True
         return None
 
-    def _drop(self, draft: Draft) -> None:
-        """Forget a draft; its draw is tried again, unless it was rejected."""
-        self._draft = None
+    def _drop(self, proposal: Proposal) -> None:
+        """Forget a proposal; its draw is tried again, unless it was rejected."""
+        self._proposal = None
         with self.sampled.stopwatch.running():
-            self.sampled.study.tell(draft.sampled_number, OptunaState.FAIL)
+            self.sampled.study.tell(proposal.sampled_number, OptunaState.FAIL)
 
-    def _check(self, draft: Draft) -> None:
-        if draft is not self._draft:
-            raise RuntimeError(f"the draft of trial {draft.number} is not the last one asked for")
+    def _check(self, proposal: Proposal) -> None:
+        if proposal is not self._proposal:
+            raise RuntimeError(
+                f"the proposal of trial {proposal.number} is not the last one asked for"
+            )
 
 
 class EnqueuedTrials:
@@ -600,12 +611,12 @@ class TriedConfigurations:
         """
         return key_of(hparams) in self._seen
 
-    def note_draft(self, draft: Draft) -> None:
-        """Note the choices of a draft whose build was run."""
+    def note_proposal(self, proposal: Proposal) -> None:
+        """Note the choices of a proposal whose build was run."""
         # Given values are no choices, so the choices would not be the whole path; and where a
         # build failed, another build of the same choices may go further.
-        if not draft.values and not draft.failed:
-            self.add_path(draft.chosen.values())
+        if not proposal.values and not proposal.failed:
+            self.add_path(proposal.chosen.values())
 
     def add_path(self, choices: Iterable[tuple[Parameter, Any]]) -> None:
         """Note the choices that a build asked for, in order."""

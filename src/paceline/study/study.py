@@ -26,13 +26,13 @@ from paceline.search_space import HyperParameters
 from paceline.study.ask_tell import TrialAsker, TrialUpdates
 from paceline.study.metadata import RestoredStudy, StudyMetadata, check_name
 from paceline.study.objectives import Direction
-from paceline.study.proposer import Draft, Proposer
-from paceline.study.samplers.learnt import (
-    LearntStudy,
+from paceline.study.proposer import Proposal, Proposer
+from paceline.study.samplers.earlier_studies import (
+    EarlierStudy,
     names_others,
     notes_on,
-    read_learnt,
-    stored_learnt,
+    read_earlier_studies,
+    stored_earlier_studies,
 )
 from paceline.study.samplers.samplers import Searcher, resolve_sampler, strategy_of
 from paceline.study.samplers.values import check_seed
@@ -142,7 +142,7 @@ class Study:
                 self.trials.set_direction(*named)
             self.metadata = StudyMetadata(name, stored, session)
             self._worker, self._seed = worker, check_seed(seed)
-            self._learnt: Sequence[LearntStudy] = ()
+            self._learnt: Sequence[EarlierStudy] = ()
             self.strategy = strategy_of(sampler)
             sampling = sampling_seed(self._seed, worker)
             self.proposer = Proposer(
@@ -188,26 +188,28 @@ class Study:
             "storage": self.writer.stopwatch.seconds,
         }
 
-    def accept(self, draft: Draft, hp: HyperParameters, n_may_begin: int | None = None) -> int:
-        """Make the draft that was proposed last a running trial, and return its number.
+    def accept(
+        self, proposal: Proposal, hp: HyperParameters, n_may_begin: int | None = None
+    ) -> int:
+        """Make the proposal that was proposed last a running trial, and return its number.
 
         ``hp`` is as build left it. ``n_may_begin`` is how many more trials may begin, as far as
         this worker knows (None: any number); those that other workers have begun since are counted.
 
         Raises:
             ClaimLost: Another worker was quicker, or the storage, which would have to number the
-                trial, does not answer; the draft is dropped.
+                trial, does not answer; the proposal is dropped.
             SpaceError: A parameter is known with other bounds.
         """
-        values, parameters = self.proposer.stored_values(draft, hp), hp.parameters
+        values, parameters = self.proposer.stored_values(proposal, hp), hp.parameters
         trial = Trial(
-            draft.number,
+            proposal.number,
             hparams=hp.hparams,
-            seed=draft.seed,
-            continued_from=draft.continued_from,
-            continued_at=draft.continued_at,
-            rejected=draft.rejected,
-            enqueued=draft.enqueued or draft.waited,
+            seed=proposal.seed,
+            continued_from=proposal.continued_from,
+            continued_at=proposal.continued_at,
+            rejected=proposal.rejected,
+            enqueued=proposal.enqueued or proposal.waited,
         )
         # Another worker that joins meanwhile waits: a trial is numbered here or by the storage.
         with self.peers.numbering_lock():
@@ -215,27 +217,27 @@ class Study:
                 trial,
                 values,
                 {name: parameters[name].distribution for name in values},
-                draw=None if self.asker.draws_alone else draft.draw,
+                draw=None if self.asker.draws_alone else proposal.draw,
                 owner=None if self._worker is None else self._worker.token,
                 attributes={
-                    **trial_codec.constraint_attributes(draft.constraints),
-                    **self.proposer.sampled.study.noted(draft.sampled_number),
+                    **trial_codec.constraint_attributes(proposal.constraints),
+                    **self.proposer.sampled.study.noted(proposal.sampled_number),
                 },
             )
-            if draft.waited:
-                self.writer.record(TrialTaken(draft.number, stored))
+            if proposal.waited:
+                self.writer.record(TrialTaken(proposal.number, stored))
             elif self.peers.shared:
                 number = self.peers.claim(stored, self.asker.n_trials_with(n_may_begin))
                 if number is None:
-                    self.proposer.reject(draft)
+                    self.proposer.reject(proposal)
                     raise ClaimLost
-                draft.number = trial.number = number
-            elif not self._restored.is_stored(draft.number):
-                number = self.writer.create(draft.number, stored)
-                if number != draft.number:
-                    self.strategy.on_renumbered(draft.number, number)
-                    draft.number = trial.number = number
-        self.proposer.accept(draft, stored, hp.hparams)
+                proposal.number = trial.number = number
+            elif not self._restored.is_stored(proposal.number):
+                number = self.writer.create(proposal.number, stored)
+                if number != proposal.number:
+                    self.strategy.on_renumbered(proposal.number, number)
+                    proposal.number = trial.number = number
+        self.proposer.accept(proposal, stored, hp.hparams)
         if not self._restored.ended_before(trial.number):
             confirmed = self.peers.shared or not self.writer.unnumbered
             self.watch.began(trial.number, confirmed=confirmed)
@@ -251,15 +253,15 @@ class Study:
 
         A study that has begun goes on with what it learnt at its beginning, so that it decides the
         same whatever became of the earlier studies. Call it after the space of the first build is
-        known, and before the first trial. ``names`` have passed ``learnt.check_warm_start_from``;
-        errors are those of ``learnt.read_learnt``.
+        known, and before the first trial. ``names`` have passed ``check_warm_start_from``. The
+        errors are those of ``read_earlier_studies``.
         """
         told, stored = self.proposer.sampled.told, self.metadata
         if not stored.learnt and (not names or told is None):
             return
-        learnt = stored_learnt(self.name, stored.learnt)
+        learnt = stored_earlier_studies(self.name, stored.learnt)
         if not learnt and not self.trials:
-            found = read_learnt(names, directory, (self.name, storage))
+            found = read_earlier_studies(names, directory, (self.name, storage))
             learnt, notes = notes_on(found, stored.space.parameters)
             for text in notes:
                 self.proposer.note(text)
@@ -346,7 +348,7 @@ class Study:
                 self.metadata.learnt = list(joined.meta.get("learnt", ()))
                 self.metadata.id = self.peers.settle_id(self.metadata.id)
                 self.metadata.write(meta)
-                self._learnt = stored_learnt(self.name, self.metadata.learnt)
+                self._learnt = stored_earlier_studies(self.name, self.metadata.learnt)
             if self.peers.shared:
                 chosen = meta["sampler"] if meta.get("sampler_reason") else None
                 self.asker.share(sampling_seed(self._seed, self._worker), chosen)

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from paceline.records import Compiled, Count, Moment, PackMade, SlotStay, Text
+from paceline.records import Count, Moment, PackCreated, SlotStay, StepCompiled, Text
 from paceline.study.storage.schema import UNREADABLE
 
 #: The folder of these files, in the folder of a study.
@@ -56,7 +56,7 @@ class Spent(Struct, tag_field="kind", tag="spent"):
     why: Text = None  # what ended the search, in words; None where it says no more than finished
 
 
-TimelineRecord = SearchBegun | SlotStay | PackMade | Compiled | Forecast | Spent
+TimelineRecord = SearchBegun | SlotStay | PackCreated | StepCompiled | Forecast | Spent
 
 
 @dataclass
@@ -65,8 +65,8 @@ class SearchTimeline:
 
     begun: SearchBegun
     stays: list[SlotStay] = field(default_factory=list)
-    packs: list[PackMade] = field(default_factory=list)
-    compiled: list[Compiled] = field(default_factory=list)
+    packs: list[PackCreated] = field(default_factory=list)
+    compiled: list[StepCompiled] = field(default_factory=list)
     forecasts: list[Forecast] = field(default_factory=list)
     spent: Spent | None = None  # at the last time that it said so
     cut: bool = False  # something is missing: a damaged line, or a search that wrote no more
@@ -82,9 +82,9 @@ class SearchTimeline:
         match record:
             case SlotStay():
                 self.stays.append(record)
-            case PackMade():
+            case PackCreated():
                 self.packs.append(record)
-            case Compiled():
+            case StepCompiled():
                 self.compiled.append(record)
             case Forecast():
                 self.forecasts.append(record)

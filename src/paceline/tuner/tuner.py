@@ -22,7 +22,7 @@ from paceline.report.summary import search_summary, steps_in_python
 from paceline.study.metadata import check_name
 from paceline.study.objectives import Objective
 from paceline.study.pruners.pruners import check_pruner
-from paceline.study.samplers.learnt import check_warm_start_from
+from paceline.study.samplers.earlier_studies import check_warm_start_from
 from paceline.study.samplers.samplers import strategy_of
 from paceline.study.sharing.worker import WORKERS, Worker
 from paceline.study.storage.folder import aside_of, at_home, study_lock

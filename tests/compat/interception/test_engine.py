@@ -17,7 +17,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from compat.interception.alone import alone, assert_same
 from compat.interception.functions import X_VAL, Y_VAL, X, Y, network, plain
-from paceline.compat.interception import Call, Engine
+from paceline.compat.interception import Engine, FunctionCall
 from toys import data
 
 
@@ -25,7 +25,7 @@ def run(functions, **engine):
     """Outcomes by number, and the notes."""
     notes: list[str] = []
     with Engine(notes=notes.append, **engine) as made:
-        calls = [Call(i, function, i) for i, function in enumerate(functions)]
+        calls = [FunctionCall(i, function, i) for i, function in enumerate(functions)]
         return {outcome.number: outcome for outcome in made.run(calls)}, notes
 
 
@@ -224,7 +224,7 @@ def test_calls_are_taken_when_there_is_room():
     def calls():
         for i in range(200):
             taken.append(i)
-            yield Call(i, fitted, i)
+            yield FunctionCall(i, fitted, i)
 
     with Engine(slots=2) as engine:
         outcomes = engine.run(calls())
@@ -243,7 +243,7 @@ def test_none_waits_for_an_outcome():
             while i // 2 > len(known) // 2:  # two at a time
                 yield None
             asked.append((i, len(known)))
-            yield Call(i, fitted, i)
+            yield FunctionCall(i, fitted, i)
 
     with Engine() as engine:
         for outcome in engine.run(calls()):
@@ -254,31 +254,31 @@ def test_none_waits_for_an_outcome():
 
 def test_none_with_nothing_under_way_is_the_end():
     with Engine() as engine:
-        assert list(engine.run(iter([None, Call(0, fitted, 0)]))) == []
+        assert list(engine.run(iter([None, FunctionCall(0, fitted, 0)]))) == []
 
 
 def test_a_run_goes_on_with_the_programs_of_the_one_before():
     with Engine() as engine:
-        list(engine.run([Call(i, partial(plain, i), i) for i in range(2)]))
+        list(engine.run([FunctionCall(i, partial(plain, i), i) for i in range(2)]))
         counts = engine.program_counts()
-        again = list(engine.run([Call(i, partial(plain, i % 2), i) for i in range(2)]))
+        again = list(engine.run([FunctionCall(i, partial(plain, i % 2), i) for i in range(2)]))
         assert engine.program_counts()["distinct"] == counts["distinct"] == 1
     assert all(outcome.error is None for outcome in again)
 
 
 def test_two_runs_at_once_are_refused():
     with Engine() as engine:
-        outcomes = engine.run([Call(i, partial(plain, i), i) for i in range(2)])
+        outcomes = engine.run([FunctionCall(i, partial(plain, i), i) for i in range(2)])
         next(outcomes)
         with pytest.raises(RuntimeError, match="a run is under way"):
-            next(engine.run([Call(0, fitted, 0)]))
+            next(engine.run([FunctionCall(0, fitted, 0)]))
 
 
 def test_a_seed_is_drawn_where_there_is_none():
     def drawn(seed):
         random.seed(seed)
         with Engine() as engine:
-            (outcome,) = engine.run([Call(0, random.random)])
+            (outcome,) = engine.run([FunctionCall(0, random.random)])
         return outcome.value
 
     assert drawn(1) == drawn(1) != drawn(2)
@@ -311,12 +311,12 @@ def test_a_closed_run_unwinds_what_is_under_way():
             left.append(i)
 
     with Engine(concurrent=True) as engine:
-        outcomes = engine.run([Call(i, partial(function, i), i) for i in range(4)])
+        outcomes = engine.run([FunctionCall(i, partial(function, i), i) for i in range(4)])
         assert next(outcomes).number == 0
         outcomes.close()
         assert sorted(left) == [0, 1, 2, 3]
         assert "fit" not in vars(keras.Model)
-        (again,) = engine.run([Call(0, fitted, 0)])  # the engine itself goes on
+        (again,) = engine.run([FunctionCall(0, fitted, 0)])  # the engine itself goes on
         assert again.error is None
     assert not [t.name for t in threading.enumerate() if t.name.startswith("paceline-call")]
 
@@ -345,7 +345,7 @@ def test_outside_of_a_run_fit_is_keras_own():
             Counts.batches += 1
 
     with Engine() as engine:
-        for _ in engine.run([Call(0, fitted, 0)]):
+        for _ in engine.run([FunctionCall(0, fitted, 0)]):
             fitted(epochs=1, callbacks=[Counts()])  # the caller's own
     assert Counts.batches == 2
     assert keras.Model.fit is original
@@ -408,7 +408,7 @@ def test_data_that_few_fits_use_are_dropped():
 
     with Engine() as engine:
         for i in range(7):
-            (outcome,) = engine.run([Call(i, partial(function, i), i)])
+            (outcome,) = engine.run([FunctionCall(i, partial(function, i), i)])
             assert outcome.error is None
         assert len(list(engine.executors)) == 4
 

@@ -11,7 +11,7 @@ import pytest
 from compat.interception.alone import alone, assert_same
 from compat.interception.functions import FUNCTIONS, X, Y, network
 from marks import slow_where
-from paceline.compat.interception import Call, Engine
+from paceline.compat.interception import Engine, FunctionCall
 from paceline.executor.training.planner import Planner
 
 SEEDS = [21, 22, 23]
@@ -54,7 +54,7 @@ def test_a_function_in_a_pack_is_that_function(name, random_state):
     notes: list[str] = []
     before = random_state()
     with Engine(notes=notes.append) as engine:
-        calls = [Call(i, f, SEEDS[i]) for i, f in enumerate(functions)]
+        calls = [FunctionCall(i, f, SEEDS[i]) for i, f in enumerate(functions)]
         outcomes = {outcome.number: outcome for outcome in engine.run(calls)}
     assert random_state() == before
     assert notes == []
@@ -68,7 +68,7 @@ def test_a_function_in_a_pack_is_that_function(name, random_state):
 
 def test_functions_of_one_program_share_a_pack():
     with Engine() as engine:
-        calls = [Call(i, partial(FUNCTIONS["plain"], i), i) for i in range(5)]
+        calls = [FunctionCall(i, partial(FUNCTIONS["plain"], i), i) for i in range(5)]
         outcomes = list(engine.run(calls))
         assert engine.program_counts() == {"distinct": 1, "roles": 2}
     (program,) = {fit.program for outcome in outcomes for fit in outcome.fits}
@@ -84,7 +84,7 @@ def test_what_differs_late_is_compiled_once():
 
     values = [(dropout, rate) for dropout in (1, 2) for rate in (0.01, 0.02, 0.03, 0.04)]
     with Engine() as engine:
-        calls = [Call(i, partial(function, *pair), i) for i, pair in enumerate(values)]
+        calls = [FunctionCall(i, partial(function, *pair), i) for i, pair in enumerate(values)]
         assert all(outcome.error is None for outcome in engine.run(calls))
         assert engine.program_counts() == {"distinct": 1, "roles": 1}
 
@@ -104,7 +104,9 @@ def test_programs_are_looked_for_before_the_first_is_compiled(monkeypatch):
         network(units=8 + i // 2).fit(X, Y, epochs=1, verbose=0)
 
     with Engine(slots=2, concurrent=True) as engine:  # two functions fill the slots
-        assert len(list(engine.run([Call(i, partial(function, i), i) for i in range(4)]))) == 4
+        assert (
+            len(list(engine.run([FunctionCall(i, partial(function, i), i) for i in range(4)]))) == 4
+        )
     assert compiled == [4, 4]
 
 

@@ -17,11 +17,11 @@ from compat.interception.alone import alone, assert_same
 from compat.interception.functions import FUNCTIONS, network
 from compat.interception.sharing import HARMLESS, MAKERS, fit
 from marks import slow_where
-from paceline.compat.interception import Call, Engine
+from paceline.compat.interception import Engine, FunctionCall
 from paceline.compat.interception.claims import paths
 from paceline.compat.interception.hazards import why_one_at_a_time
 from paceline.errors import UsageError
-from paceline.pack.callbacks.reached import reached
+from paceline.pack.callbacks.reachable import reached
 
 N = 3
 #: Those of each kind that `make test` runs; the others: `make test-slow`.
@@ -35,7 +35,7 @@ def together(make, **engine):
     keras.utils.set_random_seed(9)  # for what is made outside
     function, notes = make(), []
     with Engine(notes=notes.append, **engine) as made:
-        calls = [Call(i, partial(function, i), i) for i in range(N)]
+        calls = [FunctionCall(i, partial(function, i), i) for i in range(N)]
         outcomes = {outcome.number: outcome for outcome in made.run(calls)}
     assert [outcomes[i].error for i in range(N)] == [None] * N
     return [outcomes[i].value for i in range(N)], notes
@@ -270,7 +270,7 @@ def test_fits_that_wait_for_each_other_go_on_and_it_is_said():
 
     notes = []
     with Engine(notes=notes.append) as engine:
-        calls = [Call(i, partial(function, get[name]), i) for i, name in enumerate(get)]
+        calls = [FunctionCall(i, partial(function, get[name]), i) for i, name in enumerate(get)]
         assert [outcome.error for outcome in engine.run(calls)] == [None, None]
     assert "run one at a time" in notes[0]
     assert notes[1].endswith("and its result may differ: pass concurrent=False")
@@ -334,7 +334,7 @@ def test_an_outcome_is_handled_before_the_next_function_begins():
         fit(network(i), epochs=1)
 
     with Engine(concurrent=False) as engine:
-        for outcome in engine.run(Call(i, partial(function, i), i) for i in range(N)):
+        for outcome in engine.run(FunctionCall(i, partial(function, i), i) for i in range(N)):
             log.append(f"{outcome.number} handled")
     assert log == [0, "0 handled", 1, "1 handled", 2, "2 handled"]
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from compat.interception.alone import alone, assert_same
-from paceline.compat.interception import Call, Engine
-from paceline.executor.sharing import founding
+from paceline.compat.interception import Engine, FunctionCall
+from paceline.executor.sharing import family_builder
 
 X = np.random.default_rng(0).normal(size=(50, 6)).astype("float32")
 Y = np.random.default_rng(1).integers(0, 3, 50)
@@ -48,7 +48,7 @@ def fitted(units: int, rate: float = 0.01, epochs: int = 2, layers: Any = ()) ->
 def run(functions: list[Callable[[], Any]], **arguments: Any) -> tuple[list[Any], int]:
     """What each function returned, and the number of programs."""
     with Engine(concurrent=True, **arguments) as engine:
-        calls = [Call(i, function, i) for i, function in enumerate(functions)]
+        calls = [FunctionCall(i, function, i) for i, function in enumerate(functions)]
         outcomes = {outcome.number: outcome for outcome in engine.run(calls)}
         count = engine.program_counts()["distinct"]
     assert [outcomes[i].error for i in range(len(functions))] == [None] * len(functions)
@@ -101,7 +101,7 @@ def test_none_is_the_largest_in_all() -> None:
 
 @pytest.mark.slow
 def test_large_products_are_not_padded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(founding, "_STRUCTURE", {"cpu": 1.0})
+    monkeypatch.setattr(family_builder, "_STRUCTURE", {"cpu": 1.0})
     check([partial(fitted, units) for units in (8, 16, 4, 12)], 4)
 
 

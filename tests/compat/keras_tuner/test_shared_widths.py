@@ -12,7 +12,7 @@ import pytest
 import paceline.compat.keras_tuner as ours
 import toys
 from paceline.compat.keras_tuner.engine.trial import PARENT
-from paceline.executor.sharing.founding import Founding
+from paceline.executor.sharing.family_builder import FamilyBuilder
 from paceline.executor.sharing.width_families import WidthFamilies
 
 X, Y = toys.data(60)
@@ -65,7 +65,7 @@ def test_trials_of_several_widths_are_those_of_programs_of_their_own(
 ) -> None:
     together = search(kind, tmp_path / "together")
     assert shared[0].saved >= 2
-    monkeypatch.setattr(Founding, "family", lambda *arguments: None)
+    monkeypatch.setattr(FamilyBuilder, "family", lambda *arguments: None)
     apart = search(kind, tmp_path / "apart")
     assert shared[1].saved == 0
     for number, theirs in enumerate(apart.oracle.trials.values()):

@@ -27,7 +27,7 @@ from paceline.executor.remote.messages import (
     JobState,
     RoundAnswer,
     RoundOrder,
-    Submitted,
+    SubmittedJob,
 )
 
 SLOTS, EPOCHS = 8, 5
@@ -51,7 +51,7 @@ class FakeHost:
     """A machine that trains one number for each job."""
 
     def __init__(self) -> None:
-        self.waiting: deque[Submitted] = deque()
+        self.waiting: deque[SubmittedJob] = deque()
         self.slots: dict[int, tuple[JobSpec, int, float]] = {}
 
     def hello(self) -> HostFacts:

@@ -12,8 +12,8 @@ import pytest
 
 import toys
 from paceline.pack.callbacks import per_trial
-from paceline.pack.callbacks.elsewhere import OwnFolder, UserPlaces, WrittenFile
 from paceline.pack.callbacks.per_trial import CallbackFactory, StudyPaths
+from paceline.pack.callbacks.remote_files import MachineFolder, UserFolders, WrittenFile
 from paceline.search_space import HyperParameters
 
 
@@ -24,12 +24,12 @@ def with_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> OwnFolder:
+def own(tmp_path: Path) -> MachineFolder:
     (tmp_path / "there").mkdir()
-    return OwnFolder(tmp_path / "there")
+    return MachineFolder(tmp_path / "there")
 
 
-def made(given: list[Any], study: Path, own: OwnFolder | None = None) -> list[Any]:
+def made(given: list[Any], study: Path, own: MachineFolder | None = None) -> list[Any]:
     """The callbacks of trial 3, here or on the machine of that folder."""
     factory = CallbackFactory(given, StudyPaths(study / "trials"), lambda text: None)
     if own is not None:
@@ -47,7 +47,7 @@ def given(folder: Path) -> list[Any]:
     ]
 
 
-def test_files_end_where_the_user_wants_them(tmp_path: Path, own: OwnFolder) -> None:
+def test_files_end_where_the_user_wants_them(tmp_path: Path, own: MachineFolder) -> None:
     study = tmp_path / "runs" / "s"
     there = made(given(tmp_path), study, own)
     own.add(3, there, [])
@@ -64,7 +64,7 @@ def test_files_end_where_the_user_wants_them(tmp_path: Path, own: OwnFolder) -> 
     named.write_text("named")
     assert not study.exists() and not (tmp_path / "all").exists()
 
-    here = UserPlaces(made(given(tmp_path), study))
+    here = UserFolders(made(given(tmp_path), study))
     for file in own.news(3):
         here.put(file)
     kept = study / "trials" / "3" / "kept"
@@ -74,7 +74,7 @@ def test_files_end_where_the_user_wants_them(tmp_path: Path, own: OwnFolder) -> 
     assert (tmp_path / "all" / "3.csv").read_text() == "named"
 
 
-def test_only_what_has_changed_is_sent(tmp_path: Path, own: OwnFolder) -> None:
+def test_only_what_has_changed_is_sent(tmp_path: Path, own: MachineFolder) -> None:
     there = made([keras.callbacks.CSVLogger("log.csv")], tmp_path, own)
     own.add(3, there, [])
     path = Path(there[0].filename)
@@ -88,9 +88,11 @@ def test_only_what_has_changed_is_sent(tmp_path: Path, own: OwnFolder) -> None:
     assert not path.exists() and own.news(3) == []
 
 
-def test_a_trial_takes_along_what_its_callbacks_append_to(tmp_path: Path, own: OwnFolder) -> None:
+def test_a_trial_takes_along_what_its_callbacks_append_to(
+    tmp_path: Path, own: MachineFolder
+) -> None:
     study = tmp_path / "s"
-    here = UserPlaces(made(given(tmp_path), study))
+    here = UserFolders(made(given(tmp_path), study))
     assert here.taken_along(begins=False) == []
     kept = study / "trials" / "3" / "kept"
     kept.mkdir(parents=True, exist_ok=True)
@@ -107,11 +109,11 @@ def test_a_trial_takes_along_what_its_callbacks_append_to(tmp_path: Path, own: O
 def test_a_log_that_is_appended_to_begins_with_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "3.csv"
     path.write_text("epoch\n99\n")
-    here = UserPlaces(made([keras.callbacks.CSVLogger(str(path), append=True)], tmp_path))
+    here = UserFolders(made([keras.callbacks.CSVLogger(str(path), append=True)], tmp_path))
     path = next(tmp_path.glob("*-3")) / "3.csv"
     assert here.taken_along(begins=True) == []
     path.write_text("epoch\n99\n")
-    here = UserPlaces(
+    here = UserFolders(
         made([keras.callbacks.CSVLogger(str(tmp_path / "3.csv"), append=True)], tmp_path)
     )
     path.write_text("epoch\n99\n0\n")  # of a machine that has died since
@@ -123,7 +125,7 @@ def test_a_log_that_is_appended_to_begins_with_what_was_there(tmp_path: Path) ->
     "path", ["../out", "/out", "a/../../out", "", "train.py", "1/other.keras", "1\0/model.keras"]
 )
 def test_nothing_is_written_but_what_the_callback_would_write(path: str, tmp_path: Path) -> None:
-    here = UserPlaces(
+    here = UserFolders(
         made([keras.callbacks.ModelCheckpoint("{epoch}/model.keras")], tmp_path / "s")
     )
     before = sorted(tmp_path.rglob("*"))
@@ -134,26 +136,26 @@ def test_nothing_is_written_but_what_the_callback_would_write(path: str, tmp_pat
 
 
 def test_a_log_is_written_to_its_own_name_alone(tmp_path: Path) -> None:
-    here = UserPlaces(made([keras.callbacks.CSVLogger("log.csv")], tmp_path / "s"))
+    here = UserFolders(made([keras.callbacks.CSVLogger("log.csv")], tmp_path / "s"))
     here.put(WrittenFile(0, "train.py", b"x"))
     found = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert found == [tmp_path / "s" / "trials" / "3" / "log.csv"]
 
 
 @pytest.mark.slow
-def test_what_a_killed_machine_has_left_is_removed(tmp_path: Path, own: OwnFolder) -> None:
+def test_what_a_killed_machine_has_left_is_removed(tmp_path: Path, own: MachineFolder) -> None:
     code = """
 import os, sys
 from pathlib import Path
-from paceline.pack.callbacks.elsewhere import OwnFolder
-OwnFolder(Path(sys.argv[1]))
+from paceline.pack.callbacks.remote_files import MachineFolder
+MachineFolder(Path(sys.argv[1]))
 os._exit(1)
 """
     parent = tmp_path / "there"
     (mine,) = parent.iterdir()
     subprocess.run([sys.executable, "-c", code, str(parent)], check=False, timeout=120)
     assert len(list(parent.iterdir())) == 2
-    again = OwnFolder(parent)
+    again = MachineFolder(parent)
     assert len(list(parent.iterdir())) == 2 and mine.exists()
     again.close()
     assert list(parent.iterdir()) == [mine]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from paceline.pack.plan.base import effort_for, gains_from_stacking
-from paceline.program.compile import Effort
+from paceline.program.compile import CompileEffort
 
 
 def traced(function, *shapes):
@@ -43,24 +43,24 @@ def test_loops_of_recurrent_layers_do_not() -> None:
 def test_a_run_is_short_by_its_steps_and_by_its_products() -> None:
     small = traced(lambda x, w: x @ w, (32, 64), (64, 64))
     large = traced(lambda x, w: x @ w, (704, 128), (128, 4000))  # 0.7 GFLOP
-    assert effort_for(small, 4_999, 8, 1) > Effort.WELL
-    assert effort_for(small, 5_000, 1, 1) is Effort.WELL
-    assert effort_for(large, 600, 8, 1) > Effort.WELL
-    assert effort_for(large, 600, 16, 1) is Effort.WELL
-    assert effort_for(large, 1_200, 8, 1) is Effort.WELL
+    assert effort_for(small, 4_999, 8, 1) > CompileEffort.WELL
+    assert effort_for(small, 5_000, 1, 1) is CompileEffort.WELL
+    assert effort_for(large, 600, 8, 1) > CompileEffort.WELL
+    assert effort_for(large, 600, 16, 1) is CompileEffort.WELL
+    assert effort_for(large, 1_200, 8, 1) is CompileEffort.WELL
 
 
 @pytest.mark.parametrize(
     ("steps", "n_slots", "n_numbers", "effort"),
     [
-        (1_000, 1, 149_999, Effort.MOST_QUICKLY),
-        (1_000, 1, 150_000, Effort.QUICKLY),
-        (1_000, 2, 75_000, Effort.QUICKLY),
-        (2_000, 1, 75_000, Effort.QUICKLY),
+        (1_000, 1, 149_999, CompileEffort.MOST_QUICKLY),
+        (1_000, 1, 150_000, CompileEffort.QUICKLY),
+        (1_000, 2, 75_000, CompileEffort.QUICKLY),
+        (2_000, 1, 75_000, CompileEffort.QUICKLY),
     ],
 )
 def test_few_updates_in_place_are_compiled_most_quickly(
-    steps: int, n_slots: int, n_numbers: int, effort: Effort
+    steps: int, n_slots: int, n_numbers: int, effort: CompileEffort
 ) -> None:
     step = traced(lambda x, w: x @ w, (32, 64), (64, 64))
     assert effort_for(step, steps, n_slots, n_numbers) is effort

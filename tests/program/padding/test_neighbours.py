@@ -11,7 +11,7 @@ import pytest
 
 from marks import slow_where
 from paceline.program import jax_compat
-from paceline.program.padding.widths import PaddedRole
+from paceline.program.padding.widths import FamilyStep
 from program.padding.kinds import MORE
 from program.padding.test_widths import KINDS, batches, riding, traced
 
@@ -27,7 +27,7 @@ def test_a_slot_does_not_depend_on_its_neighbour(kind: str) -> None:
     make = MODELS[kind]
     keras.utils.set_random_seed(1)
     (family, w), (_, n) = traced(make(*LARGEST)), traced(make(*SMALLER))
-    role = PaddedRole((w, n), None)
+    role = FamilyStep((w, n), None)
     batch = batches(make(*LARGEST), 1)[0]
 
     def slot(widths: tuple[int, int]) -> tuple[list[Any], Any]:

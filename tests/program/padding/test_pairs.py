@@ -12,7 +12,7 @@ import pytest
 import zoo
 from marks import slow_where
 from paceline.program.padding.axes import NotPaddable
-from paceline.program.padding.widths import PaddedRole
+from paceline.program.padding.widths import FamilyStep
 from program.padding.kinds import MORE
 from program.padding.test_widths import (
     KINDS,
@@ -51,7 +51,7 @@ def assert_alone(make: Make, optimizer: Any, tolerance: float, widths: Any) -> N
     with zoo.float64():
         keras.utils.set_random_seed(1)
         (family, w), (_, n) = traced(build(*largest)), traced(build(*smaller))
-        role = PaddedRole((w, n), None)
+        role = FamilyStep((w, n), None)
         keras.utils.set_random_seed(2)
         model = build(*trial)
         state, step = traced(model)

@@ -18,8 +18,8 @@ from jax import lax
 from paceline.program.canonical import canonicalise
 from paceline.program.padding import contractions, elementwise, loops
 from paceline.program.padding.axes import Axis, NotPaddable
-from paceline.program.padding.lockstep import Equation, Planned, Value
-from paceline.program.padding.widths import PaddedRole
+from paceline.program.padding.lockstep import Equation, PaddedValue, PlannedEquation
+from paceline.program.padding.widths import FamilyStep
 from paceline.program.trace import Step
 from program.padding.rule_cases import CASES, KEY, ZERO, of
 from program.padding.walks import (
@@ -108,7 +108,7 @@ def test_where_own_elements_lie_is_seen(name: str) -> None:
     assert not cases or seen(cases, broken([name], elsewhere))
 
 
-def plans_of(name: str, case: Case) -> list[Planned]:
+def plans_of(name: str, case: Case) -> list[PlannedEquation]:
     planned = walk(case, [W, N, TRIALS[0]], RULES).planned
     return [plan for plan in planned if plan.eqn.primitive.name == name]
 
@@ -123,7 +123,7 @@ def test_each_fill_is_needed(name: str) -> None:
             n_fills += 1
 
             def one_left_out(
-                eqn: Equation, outs: Sequence[Value], plan: Planned, i: int = i
+                eqn: Equation, outs: Sequence[PaddedValue], plan: PlannedEquation, i: int = i
             ) -> Any:
                 fills = (fill for j, fill in enumerate(plan.fills) if j != i)
                 return outs, replace(plan, fills=tuple(fills))
@@ -363,9 +363,9 @@ def test_a_whole_number_of_width_and_batch_is_refused() -> None:
 
     full, small = ([step(width, n, n) for width in (6, 3)] for n in (8, 5))
     with pytest.raises(NotPaddable, match="the smaller batch has other extents"):
-        PaddedRole((full[0], full[1]), (small[0], small[1]))
+        FamilyStep((full[0], full[1]), (small[0], small[1]))
     full, small = ([step(width, n, 2) for width in (6, 3)] for n in (8, 5))
-    role = PaddedRole((full[0], full[1]), (small[0], small[1]))
+    role = FamilyStep((full[0], full[1]), (small[0], small[1]))
     assert role.admit(step(4, 8, 2))[0].canonical.constants[1].value == 8
     with pytest.raises(NotPaddable, match="another axis or number differs"):
-        PaddedRole((step(6, 8, 1), step(3, 8, 2)), None).admit(step(4, 8, 2))
+        FamilyStep((step(6, 8, 1), step(3, 8, 2)), None).admit(step(4, 8, 2))

@@ -13,7 +13,7 @@ from keras import layers
 
 import zoo
 from paceline.program.padding.axes import NotPaddable
-from paceline.program.padding.widths import PaddedRole
+from paceline.program.padding.widths import FamilyStep
 from program.padding.test_widths import CLASSES, batches, riding, stack, traced, train
 
 #: A layer of a width, and what may follow it.
@@ -68,7 +68,7 @@ def assert_fit_alone(drawn: Any) -> None:
         (family, w), (_, n) = traced(build(2)), traced(build(0))
         keras.utils.set_random_seed(5)
         state, step = traced(build(1))
-        padded, embedding = riding(PaddedRole((w, n), None), family, state, step)
+        padded, embedding = riding(FamilyStep((w, n), None), family, state, step)
         keras.utils.set_random_seed(5)
         model = build(1)
         data = batches(model, 3)

@@ -15,7 +15,7 @@ import zoo
 from marks import slow_where
 from paceline.program import jax_compat, trace
 from paceline.program.padding.axes import NotPaddable
-from paceline.program.padding.widths import Embedding, PaddedRole, embedding_of
+from paceline.program.padding.widths import FamilyStep, PaddedLayout, padded_layout_of
 from paceline.program.trace import State, Step
 
 B, CLASSES = 12, 5
@@ -175,10 +175,10 @@ def train(closed: Any, state: State, data: Any, *first: Any) -> tuple[np.ndarray
     return np.array(logs), State(*([np.asarray(next(rest)) for _ in part] for part in parts))
 
 
-def riding(role: PaddedRole, family: State, state: State, step: Step) -> tuple[Any, Embedding]:
+def riding(role: FamilyStep, family: State, state: State, step: Step) -> tuple[Any, PaddedLayout]:
     padded, _, axes = role.admit(step)
     n = sum(len(part) for part in state.lists())
-    return padded, embedding_of(state, family, axes[:n])
+    return padded, padded_layout_of(state, family, axes[:n])
 
 
 @pytest.mark.parametrize("name", slow_where(KINDS, lambda name: name not in QUICK))
@@ -187,7 +187,7 @@ def test_a_padded_trial_is_the_lone_trial(name: str) -> None:
     with zoo.float64():
         keras.utils.set_random_seed(1)
         (family, w), (_, n) = traced(make(*LARGEST)), traced(make(*SMALLER))
-        role = PaddedRole((w, n), None)
+        role = FamilyStep((w, n), None)
         prints = set()
         for widths in TRIALS:
             keras.utils.set_random_seed(2)
@@ -215,7 +215,7 @@ def test_a_padded_trial_is_the_lone_trial(name: str) -> None:
 @pytest.mark.parametrize("which", [0, 1])
 def test_the_family_s_own_models_need_no_walk_of_their_own(which: int) -> None:
     traces = [traced(_flatten(*widths))[1] for widths in (LARGEST, SMALLER)]
-    role = PaddedRole((traces[0], traces[1]), (traces[0], traces[1]))
+    role = FamilyStep((traces[0], traces[1]), (traces[0], traces[1]))
     for ours, theirs in zip(role.example(which)[:2], role.admit(traces[which])[:2], strict=True):
         assert ours is not None and theirs is not None
         assert ours.closed is theirs.closed and ours.n_widths == theirs.n_widths > 0
@@ -233,7 +233,7 @@ def test_nan_of_one_trial_stays_out_of_its_neighbours() -> None:
     """Weights of a neighbour do not meet: a slot that has NaN changes no bit of another one."""
     keras.utils.set_random_seed(1)
     (family, w), (_, n) = traced(_dense(*LARGEST)), traced(_dense(*SMALLER))
-    role = PaddedRole((w, n), None)
+    role = FamilyStep((w, n), None)
     slots = []
     for widths in TRIALS[:2]:
         state, step = traced(_dense(*widths))
@@ -272,7 +272,7 @@ def test_nan_of_one_trial_stays_out_of_its_neighbours() -> None:
 )
 def test_what_is_not_proved_does_not_ride(why: str, make: Make) -> None:
     (_, w), (_, n) = traced(_dense(*LARGEST)), traced(_dense(*SMALLER))
-    role = PaddedRole((w, n), None)
+    role = FamilyStep((w, n), None)
     with pytest.raises(NotPaddable, match=why):
         role.admit(traced(make(12, 24))[1])
 
@@ -283,7 +283,7 @@ def test_what_replaces_a_variable_is_what_later_equations_read() -> None:
     XLA would compute them twice otherwise, and copy the old ones in each step.
     """
     (_, w), (_, n) = traced(_dense(*LARGEST)), traced(_dense(*SMALLER))
-    closed = PaddedRole((w, n), None).admit(n)[0].closed
+    closed = FamilyStep((w, n), None).admit(n)[0].closed
     readers: dict[Any, list[Any]] = {}
     makers: dict[Any, Any] = {}
     for eqn in closed.jaxpr.eqns:

@@ -25,13 +25,13 @@ from paceline.program.canonical import lift
 from paceline.program.padding.axes import Axis, NotPaddable, fixed, joined, multiplied, unify
 from paceline.program.padding.emission import emit
 from paceline.program.padding.lockstep import (
-    Body,
     Equation,
     Lockstep,
+    PaddedValue,
     Padding,
-    Planned,
+    PlannedEquation,
     Rule,
-    Value,
+    WalkedJaxpr,
 )
 from paceline.program.padding.loops import RULES
 
@@ -161,10 +161,10 @@ def float64() -> Iterator[None]:
         yield
 
 
-def walk(case: Case, traces: Sequence[Mapping[str, int]], rules: Mapping[str, Rule]) -> Body:
+def walk(case: Case, traces: Sequence[Mapping[str, int]], rules: Mapping[str, Rule]) -> WalkedJaxpr:
     """Walks a case; axes that meet no input's get the extents of one that is alike."""
     closeds = [case.trace(widths) for widths in traces]
-    ins = [Value(each.axes(traces), each.holds) for each in case.inputs]
+    ins = [PaddedValue(each.axes(traces), each.holds) for each in case.inputs]
     body = Lockstep(rules).body(closeds, ins)
     for symbol in [symbol for axis in body.axes() for symbol in axis.symbols()]:
         for own in [own for value in ins for axis in value.axes for own in axis.symbols()]:
@@ -210,7 +210,7 @@ def faults(
     return found
 
 
-def inside(value: Value) -> np.ndarray:
+def inside(value: PaddedValue) -> np.ndarray:
     """Which elements of a value are those of the trial, the third trace."""
     found = np.array(True)
     for axis in value.axes:
@@ -219,7 +219,7 @@ def inside(value: Value) -> np.ndarray:
     return found
 
 
-def _faults(value: Value, mine: Any, own: Any, tolerance: float) -> Iterator[str]:
+def _faults(value: PaddedValue, mine: Any, own: Any, tolerance: float) -> Iterator[str]:
     places = np.broadcast_to(inside(value), mine.shape)
     cut = mine[places]
     if cut.shape != own.ravel().shape:
@@ -248,13 +248,16 @@ def run(closed: Any, *arguments: Any) -> list[np.ndarray]:
 # -- rules that are broken on purpose -------------------------------------------------------------
 
 #: What a rule returns -> what a broken one returns.
-Change = Callable[[Equation, Sequence[Value], Planned], tuple[Sequence[Value], Planned]]
+Change = Callable[
+    [Equation, Sequence[PaddedValue], PlannedEquation],
+    tuple[Sequence[PaddedValue], PlannedEquation],
+]
 
 
 def broken(names: Collection[str], change: Change) -> dict[str, Rule]:
     """The rules, some of which return something else."""
 
-    def rule(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+    def rule(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
         return change(eqn, *RULES[eqn.name](walk, eqn))
 
     return RULES | dict.fromkeys(names, rule)
@@ -264,27 +267,27 @@ def without(name: str) -> dict[str, Rule]:
     return {other: rule for other, rule in RULES.items() if other != name}
 
 
-def stronger(eqn: Equation, outs: Sequence[Value], plan: Planned) -> Any:
+def stronger(eqn: Equation, outs: Sequence[PaddedValue], plan: PlannedEquation) -> Any:
     """Padding is said to be known better than it is."""
     return [replace(out, padding=Padding(max(out.content - 1, 0))) for out in outs], plan
 
 
-def elsewhere(eqn: Equation, outs: Sequence[Value], plan: Planned) -> Any:
+def elsewhere(eqn: Equation, outs: Sequence[PaddedValue], plan: PlannedEquation) -> Any:
     """The own elements of padded axes are said to be the first ones."""
     return [replace(out, axes=tuple(Axis(a.sizes) for a in out.axes)) for out in outs], plan
 
 
-def unfilled(eqn: Equation, outs: Sequence[Value], plan: Planned) -> Any:
+def unfilled(eqn: Equation, outs: Sequence[PaddedValue], plan: PlannedEquation) -> Any:
     """Nothing is filled in."""
     return outs, replace(plan, fills=())
 
 
-def as_traced(eqn: Equation, outs: Sequence[Value], plan: Planned) -> Any:
+def as_traced(eqn: Equation, outs: Sequence[PaddedValue], plan: PlannedEquation) -> Any:
     """The equation of the first trace stays."""
     return outs, replace(plan, replacement=None)
 
 
-def misfilled(eqn: Equation, outs: Sequence[Value], plan: Planned) -> Any:
+def misfilled(eqn: Equation, outs: Sequence[PaddedValue], plan: PlannedEquation) -> Any:
     """Another number is filled in."""
     fills = tuple(replace(fill, number=0 if fill.number else 1) for fill in plan.fills)
     return outs, replace(plan, fills=fills)

@@ -34,7 +34,7 @@ def mean_of(optimizer: Any) -> np.ndarray:
     return optimizer._mean
 
 
-def declare(hp: Any, draft: Any = None) -> dict[str, Any]:
+def declare(hp: Any, proposal: Any = None) -> dict[str, Any]:
     """Two numbers, beside them a choice and a number that is not always there."""
     hp.Float("x", -1.0, 1.0)
     hp.Float("y", 1e-3, 1e1, sampling="log")
@@ -46,7 +46,7 @@ def declare(hp: Any, draft: Any = None) -> dict[str, Any]:
     return dict(hp.hparams)
 
 
-def numbers(hp: Any, draft: Any = None) -> dict[str, Any]:
+def numbers(hp: Any, proposal: Any = None) -> dict[str, Any]:
     hp.Float("x", -1.0, 1.0)
     hp.Float("y", 1e-3, 1e1, sampling="log")
     return dict(hp.hparams)
@@ -66,9 +66,9 @@ def search(
     while len(study.trials) < n:
         proposal = study.asker.propose(build)
         assert proposal is not None
-        draft, hp, _ = proposal
+        proposal, hp, _ = proposal
         study.persist({})
-        running.append(study.accept(draft, hp))
+        running.append(study.accept(proposal, hp))
         if len(running) == at_once:
             end(study, running.pop(0))
     for number in running:
@@ -238,7 +238,7 @@ def test_without_the_package_it_says_what_to_install(monkeypatch):
 def test_trials_that_are_rejected_before_they_declare_all_do_not_end_it(fresh_folder: Any) -> None:
     study = Study("s", sampler="cmaes", direction="minimize")
 
-    def build(hp: Any, draft: Any = None) -> None:
+    def build(hp: Any, proposal: Any = None) -> None:
         if hp.Int("units", 8, 1024) > 500:
             raise ValueError("too wide")
         hp.Float("x", -1.0, 1.0)

@@ -12,14 +12,14 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 from paceline.search_space import Parameter
-from paceline.study.samplers.families import TPE_BEGINS, WAVE, StructuralParameters
+from paceline.study.samplers.structure_order import TPE_BEGINS, WAVE, StructuralParameters
 from paceline.study.samplers.values import random_chooser
 from paceline.study.study import Study
 
 N = 48
 
 
-def deep(hp: Any, draft: Any = None) -> dict[str, Any]:
+def deep(hp: Any, proposal: Any = None) -> dict[str, Any]:
     """Fifteen structures; momentum and learning rate are no part of them."""
     hp.Choice("momentum", [0.8, 0.9])
     hp.Float("lr", 1e-4, 1e-1, sampling="log")
@@ -29,7 +29,7 @@ def deep(hp: Any, draft: Any = None) -> dict[str, Any]:
     return dict(hp.hparams)
 
 
-def small(hp: Any, draft: Any = None) -> dict[str, Any]:
+def small(hp: Any, proposal: Any = None) -> dict[str, Any]:
     """Thirty-six configurations of six structures."""
     hp.Choice("units", [16, 32, 64])
     hp.Choice("momentum", [0.7, 0.8, 0.9])
@@ -44,7 +44,7 @@ def program(hparams: dict[str, Any]) -> str:
 
 def new(name: str = "s", slots: int = 8, n_trials: int | None = N, **arguments: Any) -> Study:
     study = Study(name, **({"direction": "maximize", "n_trials": n_trials} | arguments))
-    study.proposer.families.fill(slots)
+    study.proposer.structure_order.fill(slots)
     return study
 
 
@@ -55,9 +55,9 @@ def go_on(study: Study, n: int, build: Any = deep, at_once: int = 4) -> list[dic
         proposal = study.asker.propose(build)
         if proposal is None:
             break
-        draft, hp, hparams = proposal
+        proposal, hp, hparams = proposal
         study.persist({})
-        begun.append(study.accept(draft, hp))
+        begun.append(study.accept(proposal, hp))
         study.updates.learn_program(begun[-1], program(hparams))
         if len(begun) > at_once:
             end(study, begun[-1 - at_once])
@@ -158,7 +158,7 @@ def test_a_draw_says_which_it_was(optuna_study):
 
 
 def test_an_interrupted_draw_comes_again():
-    def interrupted(hp, draft):
+    def interrupted(hp, proposal):
         hp.Choice("momentum", [0.8, 0.9])
         raise KeyboardInterrupt("stop")
 

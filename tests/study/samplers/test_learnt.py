@@ -17,13 +17,13 @@ from optuna.trial import TrialState as OptunaState
 from paceline.errors import PacelineError, StorageError, StudyError, UsageError
 from paceline.search_space import HyperParameters
 from paceline.study.metadata import StoredStudy
-from paceline.study.samplers.learnt import (
+from paceline.study.samplers.earlier_studies import (
     KEPT,
-    LearntStudy,
+    EarlierStudy,
     check_warm_start_from,
     notes_on,
-    read_learnt,
-    stored_learnt,
+    read_earlier_studies,
+    stored_earlier_studies,
 )
 from paceline.study.sharing.worker import Worker
 from paceline.study.study import Study
@@ -49,12 +49,12 @@ def stored(values: list[float | None], direction: Any = "minimize") -> StoredStu
 
 @pytest.mark.parametrize(("direction", "best"), [("minimize", 1), ("maximize", 2)])
 def test_a_trial_is_known_by_its_rank_among_the_complete_ones(direction, best):
-    learnt = LearntStudy.of("old", stored([3.0, 1.0, 4.0, None, 1.5], direction))
+    learnt = EarlierStudy.of("old", stored([3.0, 1.0, 4.0, None, 1.5], direction))
     assert len(learnt.trials) == 4  # in the order of their numbers; the pruned one says nothing
     by_rank = sorted(learnt.trials, key=lambda t: t.rank)
     assert [t.rank for t in by_rank] == [0.125, 0.375, 0.625, 0.875]
     assert by_rank[0].params["lr"] == 10 ** -(1 + best / 200)
-    scaled = LearntStudy.of("old", stored([300.0, 100.0, 400.0, None, 150.0], direction))
+    scaled = EarlierStudy.of("old", stored([300.0, 100.0, 400.0, None, 150.0], direction))
     assert scaled == learnt  # scales of objectives do not matter
 
 
@@ -62,7 +62,7 @@ def test_trials_that_violate_a_constraint_rank_behind_all_others():
     study = stored([1.0, 2.0, 3.0, 4.0])
     for number, over in ((0, 0.5), (1, 0.2), (3, -1.0)):
         study.trials[number].system_attrs = constraint_attributes({"c": over})
-    learnt = LearntStudy.of("old", study)
+    learnt = EarlierStudy.of("old", study)
     assert [t.rank for t in learnt.trials] == [0.875, 0.625, 0.125, 0.375]
 
 
@@ -72,7 +72,7 @@ def test_of_several_objectives_the_first_ranks_and_a_note_says_so():
         for value in (2.0, 1.0)
     ]
     rows[0].number, rows[1].number = 0, 1
-    learnt = LearntStudy.of("old", StoredStudy(("minimize", "minimize"), {}, rows))
+    learnt = EarlierStudy.of("old", StoredStudy(("minimize", "minimize"), {}, rows))
     assert [t.rank for t in learnt.trials] == [0.75, 0.25]
     hp = HyperParameters()
     hp.Float("lr", 1e-4, 1e-1, sampling="log")
@@ -83,7 +83,7 @@ def test_of_several_objectives_the_first_ranks_and_a_note_says_so():
 
 
 def test_of_a_long_study_the_best_are_kept_and_others_of_all_ranks():
-    learnt = LearntStudy.of("old", stored([float(i) for i in range(400)]))
+    learnt = EarlierStudy.of("old", stored([float(i) for i in range(400)]))
     ranks = sorted(t.rank for t in learnt.trials)
     assert len(ranks) == KEPT
     assert ranks[: KEPT // 2] == [(i + 0.5) / 400 for i in range(KEPT // 2)]
@@ -94,8 +94,8 @@ def test_of_a_long_study_the_best_are_kept_and_others_of_all_ranks():
 # Matching
 
 
-def learnt_of(params: dict[str, Any], kinds: dict[str, Any]) -> LearntStudy:
-    return LearntStudy.of("old", StoredStudy(("minimize",), {}, [trial(0, 1.0, params, kinds)]))
+def learnt_of(params: dict[str, Any], kinds: dict[str, Any]) -> EarlierStudy:
+    return EarlierStudy.of("old", StoredStudy(("minimize",), {}, [trial(0, 1.0, params, kinds)]))
 
 
 def test_wider_and_narrower_floats_work_and_values_out_of_bounds_do_not():
@@ -151,7 +151,7 @@ def test_a_value_that_is_stored_reversed_is_the_same_real_value_in_other_bounds(
 def test_what_is_stored_comes_back_and_anything_else_is_an_error():
     kinds = {"lr": RATE, "n": IntDistribution(1, 9, step=2), "k": CategoricalDistribution((1, "a"))}
     learnt = learnt_of({"lr": 1e-3, "n": 3, "k": "a"}, kinds)
-    (again,) = stored_learnt("s", [learnt.to_json()])
+    (again,) = stored_earlier_studies("s", [learnt.to_json()])
     assert again == learnt
     for wrong in (
         {"study": "x"},
@@ -165,19 +165,19 @@ def test_what_is_stored_comes_back_and_anything_else_is_an_error():
         {**learnt.to_json(), "trials": [[0.5, {"k": True}]]},
     ):
         with pytest.raises(StudyError, match="what it learnt from earlier studies cannot be read"):
-            stored_learnt("s", [wrong])
+            stored_earlier_studies("s", [wrong])
 
 
 # In searches of studies
 
 
-def declare(hp: Any, draft: Any = None) -> dict[str, Any]:
+def declare(hp: Any, proposal: Any = None) -> dict[str, Any]:
     hp.Float("lr", 1e-5, 1.0, sampling="log")
     hp.Float("dropout", 0.0, 1.0)
     return dict(hp.hparams)
 
 
-def more(hp: Any, draft: Any = None) -> dict[str, Any]:
+def more(hp: Any, proposal: Any = None) -> dict[str, Any]:
     """A parameter that the earlier study does not have."""
     hp.Float("momentum", 0.0, 1.0)
     return declare(hp)
@@ -216,9 +216,9 @@ def search(
     while len(study.trials) < n:
         proposal = study.asker.propose(build)
         assert proposal is not None
-        draft, hp, hparams = proposal
+        proposal, hp, hparams = proposal
         study.persist({})
-        number, value = study.accept(draft, hp), scale * value_of(hparams)
+        number, value = study.accept(proposal, hp), scale * value_of(hparams)
         study.updates.report(number, 1, {"loss": value}, value)
         study.updates.finish(number, "complete")
     study.close()
@@ -316,7 +316,7 @@ def test_a_file_that_is_called_as_a_study_does_not_hide_it():
     Path("copy").write_bytes(Path("runs/old/journal.log").read_bytes())
     Path("old").write_text("notes")
     for each in ("old", "copy"):
-        (learnt,) = read_learnt((each,), Path("runs"), ("new", None))
+        (learnt,) = read_earlier_studies((each,), Path("runs"), ("new", None))
         assert (learnt.study, len(learnt.trials)) == ("old", 2)
 
 
@@ -327,11 +327,11 @@ def test_the_study_itself_is_found_under_any_path(path):
     search("s", 2)
     Path("link").symlink_to("runs/s")
     with pytest.raises(UsageError, match="'s' is the study that is searched"):
-        read_learnt((path,), Path("runs"), ("s", None))
+        read_earlier_studies((path,), Path("runs"), ("s", None))
     with pytest.raises(UsageError, match="'s' is the study that is searched"):
-        read_learnt((path,), Path("elsewhere"), ("s", "journal:runs/s/journal.log"))
+        read_earlier_studies((path,), Path("elsewhere"), ("s", "journal:runs/s/journal.log"))
     # Another study of this name is not the same.
-    assert len(read_learnt((path,), Path("runs"), ("s", "journal:s.log"))) == 1
+    assert len(read_earlier_studies((path,), Path("runs"), ("s", "journal:s.log"))) == 1
 
 
 def test_a_damaged_journal_is_an_error_before_anything_is_written():

@@ -51,13 +51,13 @@ def run(study: Study, n: int) -> None:
     """Trials whose two losses want different things."""
     while len(study.trials) < n:
 
-        def build(hp: Any, draft: Any) -> tuple[float, float]:
+        def build(hp: Any, proposal: Any) -> tuple[float, float]:
             return hp.Float("x", 0.0, 1.0), hp.Float("y", 0.0, 1.0)
 
         proposal = study.asker.propose(build)
         assert proposal is not None
-        draft, hp, (x, y) = proposal
-        number = study.accept(draft, hp)
+        proposal, hp, (x, y) = proposal
+        number = study.accept(proposal, hp)
         losses = [x * x + y, (1 - x) ** 2 + y]
         study.updates.report(number, 1, {"a": losses[0]}, losses[0])
         study.updates.finish(number, "complete", values=losses, attrs={"epochs": 1})

@@ -75,7 +75,7 @@ class Party:
         return found.trials
 
 
-def floating(hp: Any, draft: Any) -> None:
+def floating(hp: Any, proposal: Any) -> None:
     hp.Float("x", 0.0, 1.0)
 
 

@@ -203,7 +203,7 @@ def test_each_learns_from_the_others(party: Party, monkeypatch) -> None:
     assert sum(x > 0.7 for x in found) >= 9
 
 
-def plane(hp: Any, draft: Any) -> None:
+def plane(hp: Any, proposal: Any) -> None:
     hp.Float("x", 0.0, 1.0)
     hp.Float("y", 0.0, 1.0)
 

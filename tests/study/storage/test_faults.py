@@ -96,11 +96,11 @@ def stopped(server: servers.PostgreSQL) -> Iterator[None]:
 def train(study: Study, n: int) -> None:
     """Trials of two epochs, one after another."""
     for _ in range(n):
-        found = study.asker.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
+        found = study.asker.propose(lambda hp, proposal: hp.Float("x", 0.0, 1.0))
         assert found is not None
-        draft, hp, _ = found
+        proposal, hp, _ = found
         study.persist({})
-        number = study.accept(draft, hp)
+        number = study.accept(proposal, hp)
         for epoch in (1, 2):
             study.updates.report(number, epoch, {"val": epoch / 4}, epoch / 4)
         study.updates.finish(number, "complete")
@@ -112,7 +112,7 @@ def outlives(storage: str, blocked: Blocked, match: str, monkeypatch: pytest.Mon
     notes: list[str] = []
     study = Study("s", storage=storage, direction="maximize", note=notes.append)
     train(study, 3)
-    under_way = study.asker.propose(lambda hp, draft: hp.Float("x", 0.0, 1.0))
+    under_way = study.asker.propose(lambda hp, proposal: hp.Float("x", 0.0, 1.0))
     assert under_way is not None
     number = study.accept(*under_way[:2])
     study.updates.report(number, 1, {"val": 0.1}, 0.1)

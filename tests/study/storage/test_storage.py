@@ -12,7 +12,7 @@ import pytest
 
 from paceline.errors import StorageError, StudyError
 from paceline.study.storage import rdb
-from paceline.study.storage.rdb import Hider, hide_password
+from paceline.study.storage.rdb import PasswordMask, hide_password
 from paceline.study.storage.storage import StudyStorage, quiet_optuna
 
 RUNS = Path("runs")
@@ -197,7 +197,7 @@ def test_no_message_shows_a_password_that_is_hard_to_read(password):
 
 
 def test_what_a_driver_says_shows_no_password_in_any_spelling():
-    hide = Hider("postgresql://me:p%40ss%2Fword@host/db?password=other+one")
+    hide = PasswordMask("postgresql://me:p%40ss%2Fword@host/db?password=other+one")
     for text in ("p%40ss%2Fword", "p@ss/word", "other+one", "other one"):
         assert hide(f"no entry for {text}, sorry") == "no entry for ***, sorry"
 

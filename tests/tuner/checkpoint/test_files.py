@@ -197,7 +197,7 @@ def test_another_format_is_not_read(checkpoints, notes, monkeypatch) -> None:
     checkpoints.flush()
     monkeypatch.undo()
     assert checkpoints.load() is None
-    assert "is of format 9, this version reads format 4 (go on with" in notes[0]
+    assert "is of format 9, this version reads format 5 (go on with" in notes[0]
 
 
 def test_other_files_do_no_harm(checkpoints, tmp_path) -> None:
@@ -253,7 +253,13 @@ def test_a_full_disk_is_said_once_and_keeps_the_one_before(
 FACTS = {
     "study": {
         **{"next": 0, "queue": [], "given": [], "points": [], "open": {}, "session": ""},
-        "families": {"numbers": [], "leader": None, "asked": 0, "under_way": [], "draws": []},
+        "structure_order": {
+            "numbers": [],
+            "leader": None,
+            "asked": 0,
+            "under_way": [],
+            "draws": [],
+        },
     },
     **{"packs": None, "trial_epochs": 0, "n_begun": 0, "pruner": None, "succeeded": 0},
     **{"fit": None, "n_extra": 0, "limit": [None, None], "carried_over": None},

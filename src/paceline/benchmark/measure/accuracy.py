@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from paceline.benchmark.measure.cell import describe
-from paceline.benchmark.measure.subject import Subject
+from paceline.benchmark.measure.subject import BenchModel
 from paceline.benchmark.records import Curve
 from paceline.executor.base import Answer, EpochReport, Executor, Job, PackOptions, SearchData
 from paceline.executor.fit import FitExecutor
@@ -42,7 +42,7 @@ class CurveInterrupted(KeyboardInterrupt):
 
 
 def train_curve(
-    subject: Subject,
+    subject: BenchModel,
     batch_size: int,
     epochs: int,
     *,
@@ -69,7 +69,7 @@ def train_curve(
         executor = _executor(subject, batch_size, plan)
     except Exception as error:  # the user's code
         return replace(curve, reason=describe(error))
-    trained = _Trained(replace(curve, learning_rate=rate), objective, epochs, left, note)
+    trained = _CurveRecorder(replace(curve, learning_rate=rate), objective, epochs, left, note)
 
     def rebuild() -> Any:
         again = subject.model()
@@ -91,7 +91,7 @@ def train_curve(
 
 
 @dataclass(eq=False, repr=False)
-class _Trained:
+class _CurveRecorder:
     """Collects the epochs of the trial into a curve, and stops the trial when time runs out."""
 
     curve: Curve
@@ -127,7 +127,7 @@ class _Trained:
         self.curve = replace(self.curve, reason=describe(error))
 
 
-def _executor(subject: Subject, batch_size: int, plan: str) -> Executor:
+def _executor(subject: BenchModel, batch_size: int, plan: str) -> Executor:
     if plan != "fit":
         return LocalExecutor(
             SearchData(subject.data, subject.validation), PackOptions(slots=1, plan=plan)

@@ -1,6 +1,6 @@
 """Measures one cell: compiles its plan anew, runs it as a search would, and times the steps.
 
-S: slots of a lane. N: training examples.
+S: slots of a pack. N: training examples.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from paceline.benchmark.measure.subject import Subject, Traced
+from paceline.benchmark.measure.subject import BenchModel, TracedSteps
 from paceline.benchmark.measure.timing import Clock, Timing, time_steps
-from paceline.benchmark.records import Config, Measurement
+from paceline.benchmark.records import CellConfig, Measurement
 from paceline.data.arrays import epoch_order
 from paceline.executor.training.memory import is_out_of_memory, size_text
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import CompiledPlan, LoopedProgram, SequentialProgram, VectorizedProgram
 from paceline.pack.plan.flops import count_flops
 from paceline.program.canonical import Unpackable
-from paceline.program.compile import Effort, Executable
+from paceline.program.compile import CompileEffort, Executable
 
 #: Seconds for the timed runs of a cell by default.
 PATIENCE = 1.0
@@ -46,8 +46,8 @@ def nothing_cached() -> Iterator[None]:
 
 
 def measure(
-    subject: Subject,
-    config: Config,
+    subject: BenchModel,
+    config: CellConfig,
     *,
     patience: float = PATIENCE,
     clock: Clock = time.perf_counter,
@@ -69,8 +69,8 @@ def measure(
 
 
 def _measure(
-    subject: Subject,
-    config: Config,
+    subject: BenchModel,
+    config: CellConfig,
     known: dict[str, Any],
     patience: float,
     clock: Clock,
@@ -95,9 +95,9 @@ def _measure(
             return Measurement(
                 config, "failed", f"it needs {needs} on the device; {free} are free", **known
             )
-    with _Lanes(program, traced, subject.on_device(layout), config, subject.seed) as lanes:
+    with _PackThreads(program, traced, subject.on_device(layout), config, subject.seed) as threads:
         timing: Timing = time_steps(
-            lanes.run, most_steps=traced.group.work.steps, patience=patience, clock=clock
+            threads.run, most_steps=traced.group.work.steps, patience=patience, clock=clock
         )
     return Measurement(
         config,
@@ -112,7 +112,7 @@ def _measure(
     )
 
 
-def layout_of(config: Config) -> MeshLayout | None:
+def layout_of(config: CellConfig) -> MeshLayout | None:
     """Returns the mesh of a cell; None for the default device alone."""
     if config.devices == 1:
         return None
@@ -120,14 +120,14 @@ def layout_of(config: Config) -> MeshLayout | None:
     return MeshLayout(devices, config.trial_devices, config.data_devices)
 
 
-def _compile(traced: Traced, config: Config, layout: MeshLayout | None) -> CompiledPlan:
+def _compile(traced: TracedSteps, config: CellConfig, layout: MeshLayout | None) -> CompiledPlan:
     group = traced.group
     # Validation is left out: the epochs of ``pilot_search`` hold its time.
     parts = (group.train, None, group.state, group.work)
     if config.plan == "sequential":
-        return SequentialProgram(*parts, effort=Effort.WELL)
+        return SequentialProgram(*parts, effort=CompileEffort.WELL)
     kind = LoopedProgram if config.plan == "looped" else VectorizedProgram
-    return kind(*parts, n_slots=config.slots, effort=Effort.WELL, layout=layout)
+    return kind(*parts, n_slots=config.slots, effort=CompileEffort.WELL, layout=layout)
 
 
 def flops_of_step(
@@ -150,24 +150,24 @@ def flops_of_step(
     return (None if flops is None else flops / side_by_side), "xla"
 
 
-def _memory(subject: Subject, executables: list[Any], config: Config) -> float | None:
-    """Bytes that a cell needs on a device: the data once, and the arrays of each lane."""
+def _memory(subject: BenchModel, executables: list[Any], config: CellConfig) -> float | None:
+    """Bytes that a cell needs on a device: the data once, and the arrays of each pack."""
     sizes = [size for size in (each.memory for each in executables) if size is not None]
     if not sizes:
         return None
     data = subject.data.nbytes
-    return data + config.lanes * max(0.0, max(sizes) - data)
+    return data + config.packs * max(0.0, max(sizes) - data)
 
 
-class _Lanes:
-    """One pack for each lane, with a trial in every slot; the packs step at the same time.
+class _PackThreads:
+    """A thread for each pack, with a trial in every slot; the packs step at the same time.
 
     ``data`` is on the device. ``seed`` orders the examples in the first slot, ``seed + i`` in
     slot i.
     """
 
     def __init__(
-        self, program: CompiledPlan, traced: Traced, data: Any, config: Config, seed: int
+        self, program: CompiledPlan, traced: TracedSteps, data: Any, config: CellConfig, seed: int
     ) -> None:
         self._program, self._data = program, traced.group.work.epoch_data(data)
         train = traced.group.train
@@ -175,13 +175,13 @@ class _Lanes:
         self._constants = program.lay([values] * config.slots)
         n = traced.group.work.n_train
         orders = [epoch_order(seed + i, 0, n, True) for i in range(config.at_once)]
-        cut = [orders[i * config.slots : (i + 1) * config.slots] for i in range(config.lanes)]
+        cut = [orders[i * config.slots : (i + 1) * config.slots] for i in range(config.packs)]
         self._orders = [np.stack(each) for each in cut]
-        self._states = [program.place([traced.state] * config.slots) for _ in range(config.lanes)]
+        self._states = [program.place([traced.state] * config.slots) for _ in range(config.packs)]
         jax.block_until_ready(self._states)
-        self._pool = ThreadPoolExecutor(config.lanes) if config.lanes > 1 else None
+        self._pool = ThreadPoolExecutor(config.packs) if config.packs > 1 else None
 
-    def __enter__(self) -> _Lanes:
+    def __enter__(self) -> _PackThreads:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -190,22 +190,22 @@ class _Lanes:
         self._states.clear()
 
     def run(self, steps: int) -> None:
-        """Runs ``steps`` steps in every lane; returns when the device has done them."""
+        """Runs ``steps`` steps of every pack; returns when the device has done them."""
         if self._pool is None:
-            self._run_lane(0, steps)
+            self._run_pack(0, steps)
             return
-        lanes = [self._pool.submit(self._run_lane, i, steps) for i in range(len(self._states))]
-        for lane in lanes:
-            lane.result()
+        threads = [self._pool.submit(self._run_pack, i, steps) for i in range(len(self._states))]
+        for pack in threads:
+            pack.result()
 
-    def _run_lane(self, lane: int, steps: int) -> None:
-        *state, metrics = self._states[lane]
-        order = self._orders[lane]
+    def _run_pack(self, pack: int, steps: int) -> None:
+        *state, metrics = self._states[pack]
+        order = self._orders[pack]
         new, logs = self._program.train(
             [*state, metrics], self._constants, self._data, order, steps=steps
         )
         jax.block_until_ready((new, logs))
-        self._states[lane] = [*new, metrics]
+        self._states[pack] = [*new, metrics]
 
 
 def describe(error: BaseException) -> str:

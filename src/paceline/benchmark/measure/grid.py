@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from paceline.benchmark.records import Config, Measurement
+from paceline.benchmark.records import CellConfig, Measurement
 
 #: Batch sizes by default: from the default of Keras to what fills an accelerator.
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
@@ -15,12 +15,12 @@ HOPELESS = 3.0
 def configs(
     batch_sizes: Sequence[int],
     slots: Sequence[int],
-    usual: Config,
+    usual: CellConfig,
     *,
     packs: bool = True,
     fit: bool = True,
     meshes: Sequence[tuple[int, int]] = (),
-) -> list[Config]:
+) -> list[CellConfig]:
     """Returns all cells to measure, the most telling first.
 
     One trial alone and the way that a search would choose come first: at the batch size in the
@@ -28,30 +28,30 @@ def configs(
     of batch sizes. ``usual`` is the way that a search chooses by itself, at any batch size;
     ``meshes``: (trial, data), devices on each axis, of several devices to measure too.
     """
-    ways: list[Config] = []
+    ways: list[CellConfig] = []
     if packs:
-        ways.append(Config(0, 1, "sequential"))
+        ways.append(CellConfig(0, 1, "sequential"))
         ways.append(usual)
     if fit:
-        ways.append(Config(0, 1, "fit"))
+        ways.append(CellConfig(0, 1, "fit"))
     if packs:
-        ways.append(Config(0, 1, "vectorized"))
+        ways.append(CellConfig(0, 1, "vectorized"))
         for trial, data in meshes:
-            ways.append(Config(0, trial, "vectorized", 1, trial, data))  # a trial for each row
+            ways.append(CellConfig(0, trial, "vectorized", 1, trial, data))  # a trial for each row
         several = sorted({n for n in slots if n > 1})
         # The middle number of slots comes first: it shows whether stacking gains anything at all.
         for n in outside_in(several):
-            ways.append(Config(0, n, "vectorized"))
-        ways += [Config(0, n, "looped") for n in outside_in(several)]
-    found: list[Config] = []
+            ways.append(CellConfig(0, n, "vectorized"))
+        ways += [CellConfig(0, n, "looped") for n in outside_in(several)]
+    found: list[CellConfig] = []
     first = usual.way
     for way in ways:
         for size in outside_in(sorted(set(batch_sizes))):
-            config = Config(
+            config = CellConfig(
                 size,
                 way.slots,
                 way.plan,
-                way.lanes,
+                way.packs,
                 way.trial_devices,
                 way.data_devices,
                 usual=packs and way.way == first,
@@ -66,7 +66,7 @@ def configs(
     return [*telling, *(s for s in found if s not in telling)]
 
 
-def _alone(config: Config) -> bool:
+def _alone(config: CellConfig) -> bool:
     return config.at_once == 1 and config.plan in ("sequential", "fit") and config.devices == 1
 
 
@@ -88,7 +88,7 @@ def outside_in(values: Sequence[int]) -> list[int]:
     return [values[i] for i in order]
 
 
-def pointless(config: Config, measurements: Iterable[Measurement]) -> str | None:
+def pointless(config: CellConfig, measurements: Iterable[Measurement]) -> str | None:
     """Returns why a cell need not be measured after those that are done; None if it must be."""
     done = list(measurements)
     if config.usual or _alone(config):
@@ -127,15 +127,15 @@ def pointless(config: Config, measurements: Iterable[Measurement]) -> str | None
     return None
 
 
-def _same_kind(a: Config, b: Config) -> bool:
+def _same_kind(a: CellConfig, b: CellConfig) -> bool:
     return _kind(a) == _kind(b)
 
 
-def _kind(config: Config) -> tuple[str, int, int, int]:
-    return config.plan, config.lanes, config.trial_devices, config.data_devices
+def _kind(config: CellConfig) -> tuple[str, int, int, int]:
+    return config.plan, config.packs, config.trial_devices, config.data_devices
 
 
-def _larger(a: Config, b: Config) -> bool:
+def _larger(a: CellConfig, b: CellConfig) -> bool:
     return (
         _same_kind(a, b)
         and (a.batch_size, a.slots) != (b.batch_size, b.slots)
@@ -144,5 +144,5 @@ def _larger(a: Config, b: Config) -> bool:
     )
 
 
-def _way(config: Config) -> str:
+def _way(config: CellConfig) -> str:
     return f"{config.plan} with {config.slots} slots" if config.slots > 1 else config.plan

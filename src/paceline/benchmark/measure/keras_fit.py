@@ -14,7 +14,7 @@ import keras
 
 from paceline.benchmark.measure.cell import describe
 from paceline.benchmark.measure.timing import quartiles
-from paceline.benchmark.records import Config, FirstEpoch, Measurement
+from paceline.benchmark.records import CellConfig, FirstEpoch, Measurement
 from paceline.data.arrays import ArrayData
 from paceline.program.initial_weights import values_kept
 
@@ -31,7 +31,7 @@ _COMPILE = "/jax/core/compile/backend_compile_duration"
 Interval = tuple[float, float]
 
 
-class Compiling:
+class CompileMoments:
     """Records when JAX traced, lowered and compiled, in any thread of the process."""
 
     def __init__(self) -> None:
@@ -69,12 +69,12 @@ def length(intervals: list[Interval]) -> float:
     return total
 
 
-_heard: list[Compiling] = []
+_heard: list[CompileMoments] = []
 _listening = False
 
 
 @contextmanager
-def listening() -> Iterator[Compiling]:
+def listening() -> Iterator[CompileMoments]:
     """A block in which JAX's events are recorded.
 
     The process registers one listener, once: old versions of JAX cannot unregister one.
@@ -83,7 +83,7 @@ def listening() -> Iterator[Compiling]:
     if not _listening:
         jax.monitoring.register_event_duration_secs_listener(_tell)
         _listening = True
-    compiling = Compiling()
+    compiling = CompileMoments()
     _heard.append(compiling)
     try:
         yield compiling
@@ -96,7 +96,7 @@ def _tell(event: str, duration_secs: float, **more: Any) -> None:
         compiling.hear(event, duration_secs)
 
 
-class Times(keras.callbacks.Callback):
+class EpochMoments(keras.callbacks.Callback):
     """Records when the first batch ended, and when each epoch began and ended.
 
     No epoch begins once those after the first have taken ``patience`` seconds.
@@ -130,7 +130,7 @@ class Times(keras.callbacks.Callback):
 def measure_fit(
     model: Callable[[], Any],
     data: ArrayData,
-    config: Config,
+    config: CellConfig,
     *,
     seconds_per_step: float | None = None,
     patience: float = PATIENCE,
@@ -151,7 +151,7 @@ def measure_fit(
 def _measure(
     build: Callable[[], Any],
     data: ArrayData,
-    config: Config,
+    config: CellConfig,
     seconds_per_step: float | None,
     patience: float,
 ) -> tuple[Measurement, FirstEpoch]:
@@ -162,7 +162,7 @@ def _measure(
     if seconds_per_step is not None and seconds_per_step * steps > LONGEST:
         steps = max(2, int(LONGEST / seconds_per_step))
         data = data.slice(0, steps * size)
-    times = Times(patience)
+    times = EpochMoments(patience)
     names = ("x", "y", "sample_weight")
     arrays: dict[str, Any] = dict(zip(names, data.inputs, strict=False))
     with values_kept(model), listening() as compiling:

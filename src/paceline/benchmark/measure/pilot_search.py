@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from paceline.benchmark.measure.subject import Subject
+from paceline.benchmark.measure.subject import BenchModel
 from paceline.report.forecast import Costs, Pace, programs_of
 from paceline.report.progress import Progress
 
@@ -94,7 +94,7 @@ def _program_apart(pilot: _PilotProgress, pace: Pace) -> tuple[Pace, float]:
 
 
 def run_pilot(
-    subject: Subject,
+    subject: BenchModel,
     batch_size: int,
     n_trials: int,
     epochs: int,

@@ -20,9 +20,16 @@ from paceline.benchmark.measure.accuracy import SCALES, CurveInterrupted, train_
 from paceline.benchmark.measure.cell import PATIENCE, describe, measure
 from paceline.benchmark.measure.keras_fit import measure_fit
 from paceline.benchmark.measure.pilot_search import run_pilot, startup_seconds
-from paceline.benchmark.measure.subject import Subject
+from paceline.benchmark.measure.subject import BenchModel
 from paceline.benchmark.measure.timing import Clock
-from paceline.benchmark.records import Config, Curve, FirstEpoch, Measurement, PlannedSearch, Run
+from paceline.benchmark.records import (
+    CellConfig,
+    Curve,
+    FirstEpoch,
+    Measurement,
+    PlannedSearch,
+    Run,
+)
 from paceline.benchmark.tell.advice import way
 from paceline.executor.process import StopSignal
 from paceline.executor.training.planner import Planner
@@ -64,7 +71,7 @@ class Runner:
 
     def __init__(
         self,
-        subject: Subject,
+        subject: BenchModel,
         plan: BenchPlan,
         model: Mapping[str, Any],
         note: Callable[[str], None] = lambda text: None,
@@ -165,7 +172,7 @@ class Runner:
             )
 
     def _measure_configs(
-        self, configs: Sequence[Config], before: int, of: int, reserved: float = 0.0
+        self, configs: Sequence[CellConfig], before: int, of: int, reserved: float = 0.0
     ) -> None:
         for at, planned in enumerate(configs, before + 1):
             StopSignal.of_process().check()  # one that Python has dropped
@@ -254,7 +261,7 @@ class Runner:
                 raise
             self.run.curves.append(curve)
 
-    def _configs(self) -> list[Config]:
+    def _configs(self) -> list[CellConfig]:
         plan, packs, usual = self._plan, self._plan.packs, None
         for size in grid.outside_in(sorted(set(plan.batch_sizes))) if packs else ():
             try:
@@ -270,7 +277,7 @@ class Runner:
         found = grid.configs(
             plan.batch_sizes,
             [n for n in plan.slots if n > 0],
-            usual or Config(0, 1, "sequential"),
+            usual or CellConfig(0, 1, "sequential"),
             packs=packs,
             fit=fit != "no",
             meshes=plan.meshes,
@@ -282,7 +289,7 @@ class Runner:
             if fit == "all" or config.plan != "fit" or config.batch_size == middle
         ]
 
-    def _as_usual(self, config: Config) -> Config | None:
+    def _as_usual(self, config: CellConfig) -> CellConfig | None:
         """The cell to measure in place of a planned one; None if that is measured already.
 
         The grid is made with the way that a search chooses at one batch size. At another batch size
@@ -304,15 +311,15 @@ class Runner:
                 return None
         return usual
 
-    def _usual(self, batch_size: int) -> Config:
+    def _usual(self, batch_size: int) -> CellConfig:
         """The way that a search with many trials chooses at a batch size."""
         planner = Planner()
         group = self._subject.traced(batch_size).group
         candidate = planner.usual(group, _MANY)
         devices = len(planner.devices) if candidate.plan != "sequential" else 1
-        return Config(0, candidate.slots, candidate.plan, planner.lanes, devices)
+        return CellConfig(0, candidate.slots, candidate.plan, planner.packs_at_once, devices)
 
-    def _measure_config(self, config: Config) -> Measurement:
+    def _measure_config(self, config: CellConfig) -> Measurement:
         if config.plan != "fit":
             return measure(
                 self._subject,
@@ -348,7 +355,7 @@ class Runner:
     def _left(self) -> float:
         return self._end - self._clock()
 
-    def _price(self, config: Config) -> float:
+    def _price(self, config: CellConfig) -> float:
         """Seconds that a cell will take, guessed from similar cells; 0 if none was measured yet."""
         done = [
             measurement

@@ -15,7 +15,7 @@ from paceline.data.arrays import ArrayData
 from paceline.data.labels import check_labels
 from paceline.executor.base import SearchData
 from paceline.executor.model_builder import ModelBuilder
-from paceline.executor.sharing.grouping import Group, TrialGrouper
+from paceline.executor.sharing.grouping import LocalGroup, TrialGrouper
 from paceline.executor.training.memory import free_bytes
 from paceline.pack.mesh import MeshLayout
 from paceline.program import trace
@@ -24,16 +24,16 @@ from paceline.search_space import HyperParameters
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedSteps:
     """The traced steps of a model at one batch size."""
 
-    group: Group  # of trials that share these steps, as in a search
+    group: LocalGroup  # of trials that share these steps, as in a search
     state: State  # the variables of the model
     build: float  # seconds that building the model took
     trace: float  # seconds that tracing the steps took
 
 
-class Subject:
+class BenchModel:
     """A model with fixed hyperparameters, and its data.
 
     Hyperparameters that ``hparams`` leave out have their defaults. ``seed`` is that of the weights
@@ -54,7 +54,7 @@ class Subject:
         self.hp: HyperParameters | None = None  # None before the first build
         self.free = free_bytes()  # on the device, before the data is put there
         self.first_build = 0.0  # seconds
-        self._traced: dict[int, Traced | Exception] = {}
+        self._traced: dict[int, TracedSteps | Exception] = {}
         self._placed: dict[Any, Any] = {}
         self._there: dict[Any, dict[int, Any]] = {}
 
@@ -68,7 +68,7 @@ class Subject:
             self.hp, self.first_build = hp, time.perf_counter() - began
         return model
 
-    def traced(self, batch_size: int) -> Traced:
+    def traced(self, batch_size: int) -> TracedSteps:
         """Returns the traced steps at a batch size; each batch size is traced once.
 
         Raises whatever building or tracing raised, the same error each time.
@@ -83,7 +83,7 @@ class Subject:
             raise found
         return found
 
-    def _trace(self, batch_size: int) -> Traced:
+    def _trace(self, batch_size: int) -> TracedSteps:
         began = time.perf_counter()
         model = self.model()
         trace.check_packable(model)
@@ -94,7 +94,7 @@ class Subject:
         assert group is not None
         for role in group.roles:
             role.settle(group.n_seen)
-        return Traced(group, state, built - began, time.perf_counter() - built)
+        return TracedSteps(group, state, built - began, time.perf_counter() - built)
 
     def on_device(self, layout: MeshLayout | None) -> Any:
         """Returns the training data on the default device, or on the devices of a layout."""

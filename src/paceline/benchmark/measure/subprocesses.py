@@ -32,7 +32,7 @@ _PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
-class Place:
+class BenchTarget:
     """A device and a Keras backend to measure on, in one process."""
 
     device: str | None  # "cpu", "gpu" or "tpu"; None: the device that JAX finds
@@ -54,7 +54,7 @@ class Place:
         return found
 
 
-def places(devices: Sequence[str] | None, backends: Sequence[str] | None) -> list[Place]:
+def places(devices: Sequence[str] | None, backends: Sequence[str] | None) -> list[BenchTarget]:
     """Returns all combinations of devices and backends.
 
     No ``devices`` stand for the one that JAX finds, no ``backends`` for JAX. Raises
@@ -76,7 +76,7 @@ def places(devices: Sequence[str] | None, backends: Sequence[str] | None) -> lis
             "and --merge the results"
         )
     found = [
-        Place(device, backend)
+        BenchTarget(device, backend)
         for backend in dict.fromkeys(backends or ("jax",))
         for device in dict.fromkeys(devices or (None,))
     ]
@@ -84,7 +84,7 @@ def places(devices: Sequence[str] | None, backends: Sequence[str] | None) -> lis
 
 
 def measure(
-    where: Sequence[Place],
+    where: Sequence[BenchTarget],
     words: Sequence[str],
     budget: float | None,
     note: Callable[[str], None],

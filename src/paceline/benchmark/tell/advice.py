@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from paceline.benchmark.records import Config, Curve, FirstEpoch, Measurement, Run, labels
+from paceline.benchmark.records import CellConfig, Curve, FirstEpoch, Measurement, Run, labels
 from paceline.report import formats
 
 #: One cell is called faster than another if its rate is higher by more than this share, and by more
@@ -72,7 +72,7 @@ def clearly_faster(a: Measurement, b: Measurement) -> bool:
     return a.rate > b.rate * (1 + max(CLEARLY, a.spread + b.spread))
 
 
-def way(config: Config) -> str:
+def way(config: CellConfig) -> str:
     """Returns how trials train, as people read it: ``vectorized, 2 x 8 trials at once``."""
     if config.plan == "fit":
         text = "Keras' fit"
@@ -80,8 +80,8 @@ def way(config: Config) -> str:
         text = f"{config.plan}, one trial"
     else:
         of = (
-            f"{config.lanes} x {config.slots}"
-            if min(config.lanes, config.slots) > 1
+            f"{config.packs} x {config.slots}"
+            if min(config.packs, config.slots) > 1
             else config.at_once
         )
         text = f"{config.plan}, {of} trials at once"

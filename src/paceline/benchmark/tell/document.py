@@ -46,7 +46,7 @@ class Table(DocumentPart):
 
 
 @dataclass(frozen=True)
-class Shares(DocumentPart):
+class TimeShares(DocumentPart):
     """A number of seconds in parts: the seconds of each, their share, and what they are."""
 
     first: str
@@ -73,7 +73,7 @@ def document(
         if run.first_epoch is not None:
             why = f"Why the first epoch is slow{of}"
             shares = explain(run.first_epoch, run.n_examples)
-            parts.append(Shares(Section.FIRST_EPOCH, why, *shares))
+            parts.append(TimeShares(Section.FIRST_EPOCH, why, *shares))
     texts = [each.text for each in advice]
     parts.append(Sentences(Section.ADVICE, "What follows", texts, listed=True))
     parts.append(Sentences(Section.OUTLOOK, "Will it be done?", outlook, listed=True))
@@ -153,7 +153,7 @@ def _table(run: Run, best: Measurement | None, title: str) -> Table:
 
 def _trials(measurement: Measurement) -> str:
     config = measurement.config
-    return f"{config.lanes}x{config.slots}" if config.lanes > 1 else f"{config.slots}"
+    return f"{config.packs}x{config.slots}" if config.packs > 1 else f"{config.slots}"
 
 
 def _plan(measurement: Measurement) -> str:

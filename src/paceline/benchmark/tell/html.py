@@ -10,7 +10,7 @@ from typing import Any
 
 from paceline.benchmark.records import Curve, Measurement, Run, labels
 from paceline.benchmark.tell.advice import way
-from paceline.benchmark.tell.document import DocumentPart, Section, Sentences, Shares, Table
+from paceline.benchmark.tell.document import DocumentPart, Section, Sentences, Table, TimeShares
 from paceline.report import formats
 from paceline.report import html as report_html
 from paceline.report.html.markup import dim, items, table
@@ -93,7 +93,7 @@ def _lines(part: DocumentPart) -> Iterator[str]:
             rows[i][0] += " *"
         yield table(part.head, rows, numbers=numbers, marked=marked)
         yield dim(part.key)
-    elif isinstance(part, Shares):
+    elif isinstance(part, TimeShares):
         yield f"<p>{escape(part.first)}</p>"
         yield items([f"{seconds} ({share}) {what}" for seconds, share, what in part.shares])
         yield f"<p>{escape(part.last)}</p>"

@@ -63,7 +63,7 @@ def _seconds(name: str, value: float | str) -> float:
 
 
 @dataclass(frozen=True)
-class Sessions:
+class QuotaSessions:
     """The sessions that a search takes."""
 
     count: int  # 0 if a session is too short for a single round
@@ -74,7 +74,7 @@ class Sessions:
     trials_within: int  # that the hours of a week suffice for
 
 
-def sessions(costs: Costs, platform: str, plan: PlannedSearch) -> Sessions:
+def sessions(costs: Costs, platform: str, plan: PlannedSearch) -> QuotaSessions:
     """Returns how a search on a platform ("cpu", "gpu" or "tpu") is spread over sessions.
 
     Each session builds, traces and compiles anew, since the cache of compiled programs may be gone
@@ -90,7 +90,7 @@ def sessions(costs: Costs, platform: str, plan: PlannedSearch) -> Sessions:
         stop = _whole(longest - max(MARGIN * longest, min(LEAST, longest / 2)))
         each, duration = stop - again, costs.pace.round
         if each <= 0 or each < duration:
-            return Sessions(0, stop, 0, None if week is None else False, 0)
+            return QuotaSessions(0, stop, 0, None if week is None else False, 0)
         count = math.ceil((whole.rounds + whole.finish) / each)
         if duration:  # a session ends with a whole round
             count = max(count, math.ceil(whole.n_rounds / (each // duration)))
@@ -101,7 +101,7 @@ def sessions(costs: Costs, platform: str, plan: PlannedSearch) -> Sessions:
     if week is not None and not within:
         ready = (count - 1) * (whole.ready + whole.compiling)
         fits = most_trials(costs, n_trials, epochs, share, week - ready)
-    return Sessions(count, stop, first, within, fits)
+    return QuotaSessions(count, stop, first, within, fits)
 
 
 def _whole(seconds: float) -> float:
@@ -162,7 +162,7 @@ def sentences(costs: Costs, name: str, platform: str, plan: PlannedSearch) -> li
 
 
 def _quota_sentences(
-    plan: Sessions, name: str, platform: str, quota: Mapping[str, float]
+    plan: QuotaSessions, name: str, platform: str, quota: Mapping[str, float]
 ) -> list[str]:
     lines = []
     if not {"session", platform} & quota.keys():

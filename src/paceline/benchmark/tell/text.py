@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from paceline.benchmark.tell.document import DocumentPart, Sentences, Shares, Table
+from paceline.benchmark.tell.document import DocumentPart, Sentences, Table, TimeShares
 from paceline.report import formats
 from paceline.report.tables import render
 
@@ -29,7 +29,7 @@ def _lines(part: DocumentPart, width: int | None) -> list[str]:
         return [line for each in part.sentences for line in _wrap(each, width, bullet)]
     if isinstance(part, Table):
         return _table(part, width)
-    if isinstance(part, Shares):
+    if isinstance(part, TimeShares):
         shares = [f"{seconds:>9}  {share:>4}  {what}" for seconds, share, what in part.shares]
         lines = [line for each in shares for line in _wrap(each, width, " " * 17)]
         return [*_wrap(part.first, width), *lines, *_wrap(part.last, width)]

@@ -1,7 +1,7 @@
 """Runs many functions that build, compile **and fit** models, so that their fits train in packs.
 
     with Engine() as engine:
-        for outcome in engine.run(Call(i, function, seed=i) for i in range(100)):
+        for outcome in engine.run(FunctionCall(i, function, seed=i) for i in range(100)):
             outcome.number, outcome.value, outcome.error
 
 Each function runs in a thread of its own, but only one thread runs at a time: the one that holds
@@ -22,8 +22,8 @@ arrays, callbacks that want batches, ``train_step`` that cannot be traced, ...) 
 ``fit``, there and then; ``notes`` is told why.
 """
 
-from paceline.compat.interception.call import Call, FitRecord, Outcome
+from paceline.compat.interception.call import CallOutcome, FitRecord, FunctionCall
 from paceline.compat.interception.engine import Engine
 from paceline.compat.interception.turns import check_concurrent
 
-__all__ = ["Call", "Engine", "FitRecord", "Outcome", "check_concurrent"]
+__all__ = ["CallOutcome", "Engine", "FitRecord", "FunctionCall", "check_concurrent"]

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Call:
+class FunctionCall:
     """A function that the engine is to run."""
 
     number: int  # that no other call has; it appears in notes
@@ -30,10 +30,10 @@ class FitRecord:
 
 
 @dataclass
-class Outcome:
+class CallOutcome:
     """The outcome of a call: what its function returned or raised."""
 
-    call: Call
+    call: FunctionCall
     value: Any = None  # what the function returned; None if it raised
     error: Exception | None = None  # what it raised; None if it returned
     fits: list[FitRecord] = field(default_factory=list)  # in order

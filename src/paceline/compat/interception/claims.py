@@ -19,7 +19,7 @@ _PATH_NAMES = ("path", "file", "dir", "folder")
 _NO_PATHS = frozenset({"monitor", "sep"})
 
 
-class Claims:
+class ObjectClaims:
     """Which function holds which object and path."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from paceline.compat.interception.call import Call, Outcome
+from paceline.compat.interception.call import CallOutcome, FunctionCall
 from paceline.compat.interception.executor_pool import ExecutorPool
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import intercepted
@@ -51,10 +51,10 @@ class Engine:
         self._said: set[str] = set()
         self._looks = True  # whether the function of each call is looked at
         self._numbers = itertools.count()
-        self._source: Iterator[Call | None] = iter(())
+        self._source: Iterator[FunctionCall | None] = iter(())
         self._more = False  # whether the source may have further calls
         self._held = False  # whether the source has none before another outcome is known
-        self._next_call: Call | None = (
+        self._next_call: FunctionCall | None = (
             None  # taken from the source, to begin when none is under way
         )
         self._joined = False  # whether the fits that waited first were looked at for several widths
@@ -63,7 +63,7 @@ class Engine:
         self._ready: deque[FunctionThread] = deque()  # threads that do not wait for an epoch
         self._parked: list[FunctionThread] = []  # threads that wait until another has ended
         self._packed_fits: dict[int, PackedFit] = {}
-        self._ended: deque[Outcome] = deque()
+        self._ended: deque[CallOutcome] = deque()
 
     def __enter__(self) -> Engine:
         return self
@@ -89,8 +89,8 @@ class Engine:
         self._looks = False
 
     def run(
-        self, calls: Iterable[Call | None], *, n_calls: int | None = None
-    ) -> Generator[Outcome, None, None]:
+        self, calls: Iterable[FunctionCall | None], *, n_calls: int | None = None
+    ) -> Generator[CallOutcome, None, None]:
         """Runs functions, and yields the outcome of each as soon as the function has ended.
 
         A function that raises has an outcome with that error; the other functions go on. While the
@@ -170,7 +170,7 @@ class Engine:
         """Whether the next function must wait until the one under way has ended and is reported."""
         return self._turns.alone and bool(self._threads or self._ended)
 
-    def _next(self) -> Call | None:
+    def _next(self) -> FunctionCall | None:
         if not self._more or self._held:
             return None
         try:

@@ -18,7 +18,7 @@ Fit = Callable[..., Any]
 _here = threading.local()
 
 
-class Handler(Protocol):
+class FitInterceptor(Protocol):
     """Handles the fits of one thread."""
 
     def fit(self, model: Any, original: Fit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -32,7 +32,7 @@ def intercepted() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def handled_by(handler: Handler) -> Iterator[None]:
+def handled_by(handler: FitInterceptor) -> Iterator[None]:
     """A block in which fits of this thread go to ``handler``; a fit inside a fit does not."""
     _here.handler = handler
     try:
@@ -52,7 +52,7 @@ def _install() -> None:
 
     @functools.wraps(original)
     def fit(model: Any, *args: Any, **kwargs: Any) -> Any:
-        handler: Handler | None = getattr(_here, "handler", None)
+        handler: FitInterceptor | None = getattr(_here, "handler", None)
         if handler is None:
             return original(model, *args, **kwargs)
         _here.handler = None  # a fit that a callback calls is Keras' own

@@ -9,8 +9,8 @@ from typing import Any
 
 import keras
 
-from paceline.compat.interception.call import Call, Outcome
-from paceline.compat.interception.fit_patch import Handler, handled_by
+from paceline.compat.interception.call import CallOutcome, FunctionCall
+from paceline.compat.interception.fit_patch import FitInterceptor, handled_by
 from paceline.compat.interception.process_state import ProcessState
 from paceline.program import keras_private
 
@@ -30,10 +30,10 @@ class FunctionThread:
     ``keras.utils.set_random_seed``.
     """
 
-    def __init__(self, call: Call, seed: int) -> None:
+    def __init__(self, call: FunctionCall, seed: int) -> None:
         self._seed = seed
-        self.outcome = Outcome(call)  # filled in as the function runs
-        self.handler: Handler | None = None  # to be set before the thread runs
+        self.outcome = CallOutcome(call)  # filled in as the function runs
+        self.handler: FitInterceptor | None = None  # to be set before the thread runs
         self.ended = False  # whether the function has returned or raised
         self.cancelled = False  # whether it is to be unwound
         self.waits_for_epoch = False  # whether it waits until its pack has trained an epoch

@@ -23,9 +23,9 @@ from paceline.pack.callbacks.changes import (
     trackers,
     written,
 )
-from paceline.pack.callbacks.reached import (
+from paceline.pack.callbacks.reachable import (
     MISSING,
-    Reached,
+    ReachableObjects,
 )
 
 #: Functions of ``time`` and ``datetime`` that read the clock.
@@ -48,7 +48,7 @@ _DECLARES = frozenset("Int Float Choice Boolean Fixed".split())
 _TRAINS = frozenset("fit run_trial _build_and_fit_model".split())
 
 
-def why_one_at_a_time(found: Reached) -> str | None:
+def why_one_at_a_time(found: ReachableObjects) -> str | None:
     """Returns why the functions must run one at a time; None if nothing shows that they must.
 
     What functions change is read from their source; a function without source is only asked for
@@ -74,7 +74,7 @@ def why_one_at_a_time(found: Reached) -> str | None:
     return None
 
 
-def depends_on_earlier(found: Reached) -> str | None:
+def depends_on_earlier(found: ReachableObjects) -> str | None:
     """Returns why a function must know how those before it have ended; None if nothing shows it.
 
     It asks for their results; or it declares hyperparameters after it has trained, which the next
@@ -97,7 +97,7 @@ def depends_on_earlier(found: Reached) -> str | None:
     return None
 
 
-def needs_a_first_look(found: Reached) -> bool:
+def needs_a_first_look(found: ReachableObjects) -> bool:
     """Whether what the first function has changed at its end decides if others may run at once.
 
     So with layers that are made outside, for training changes some and leaves others as they are;
@@ -114,7 +114,7 @@ def needs_a_first_look(found: Reached) -> bool:
     return unread or any(next(changed_arguments(user), None) for user in found.functions[1:])
 
 
-def clock_reader(found: Reached) -> str | None:
+def clock_reader(found: ReachableObjects) -> str | None:
     """Returns the name of a function that reads the clock; None if none does."""
     for user in found.functions:
         for code in user.codes():
@@ -141,7 +141,7 @@ def is_named_by_clock(path: str) -> bool:
     return any(stamp in os.path.relpath(path) for stamp in stamps)
 
 
-def constant_paths(found: Reached) -> set[str]:
+def constant_paths(found: ReachableObjects) -> set[str]:
     """Returns all texts in the functions' code, and in names, as absolute paths."""
     texts = {
         text

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from paceline.pack.callbacks.reached import Reached, is_of_user, parts_of
+from paceline.pack.callbacks.reachable import ReachableObjects, is_of_user, parts_of
 
 #: Elements of a container that are compared, and containers within containers.
 _MOST, _DEEPEST = 1000, 4
@@ -26,7 +26,7 @@ class SharedState:
     which takes about a second for a gigabyte.
     """
 
-    def __init__(self, found: Reached, *, arrays: bool) -> None:
+    def __init__(self, found: ReachableObjects, *, arrays: bool) -> None:
         self._kept: list[Any] = []  # so that no id is used twice
         self._noted = False  # whether all that is to be kept is
         self._arrays = arrays

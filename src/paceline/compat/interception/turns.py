@@ -24,11 +24,11 @@ from typing import Any
 import keras
 
 from paceline.compat.interception import hazards
-from paceline.compat.interception.claims import Claims, paths
+from paceline.compat.interception.claims import ObjectClaims, paths
 from paceline.compat.interception.function_thread import FunctionThread
 from paceline.compat.interception.shared_state import SharedState
 from paceline.errors import UsageError
-from paceline.pack.callbacks.reached import Reached, reached
+from paceline.pack.callbacks.reachable import ReachableObjects, reached
 
 
 class Turns:
@@ -45,10 +45,10 @@ class Turns:
         self._watches = self._uses_claims = concurrent is None and together
         self._say, self._noun = say, noun
         self._looked_at: set[Any] = set()
-        self._found = Reached()
+        self._found = ReachableObjects()
         self._before: SharedState | None = None
         self._first: FunctionThread | None = None
-        self._claims = Claims()
+        self._claims = ObjectClaims()
 
     # -- before a function begins ------------------------------------------------------------------
 

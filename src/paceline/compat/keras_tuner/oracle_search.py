@@ -37,7 +37,7 @@ from paceline.compat.keras_tuner.errors import FatalError, is_a
 from paceline.errors import BuildError, DataError
 from paceline.executor.process import random_state_kept
 from paceline.pack.callbacks.per_trial import CallbackFactory
-from paceline.pack.callbacks.reached import reached
+from paceline.pack.callbacks.reachable import reached
 from paceline.program import keras_private
 from paceline.program.initial_weights import (
     changes_kept,

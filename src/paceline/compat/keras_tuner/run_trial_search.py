@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from paceline.compat.interception import Call, Engine, Outcome
+from paceline.compat.interception import CallOutcome, Engine, FunctionCall
 from paceline.compat.keras_tuner.engine.hypermodel import own_code
 from paceline.compat.keras_tuner.engine.model_tuner import ModelTuner
 from paceline.compat.keras_tuner.engine.trial import Trial, TrialStatus
@@ -73,7 +73,7 @@ class _Run:
         """Number of trials that wait to be tried again."""
         return len(self._oracle._retry_queue)
 
-    def calls(self) -> Iterator[Call | None]:
+    def calls(self) -> Iterator[FunctionCall | None]:
         """Yields a call for each trial of the oracle; None while the oracle waits for results."""
         number = 0
         while not self.ending.known:
@@ -95,10 +95,12 @@ class _Run:
                 continue
             self._open[number] = trial
             function = partial(self._tuner.run_trial, trial, *self._args, **self._kwargs)
-            yield Call(number, function, trial_seed(self._oracle.seed, self._before + number))
+            yield FunctionCall(
+                number, function, trial_seed(self._oracle.seed, self._before + number)
+            )
             number += 1
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: CallOutcome) -> None:
         """Reports the outcome of a trial to the oracle.
 
         Raises:

@@ -9,7 +9,7 @@ from typing import Any
 _WIDTH = 24
 
 
-class Bar:
+class ProgressBar:
     """A progress bar of one line on stderr; outside a terminal, it is printed once, at the end."""
 
     def __init__(self, n_all: int, *, show: bool) -> None:
@@ -17,7 +17,7 @@ class Bar:
         self._live = show and sys.stderr.isatty()
         self._began, self._drawn, self._line = time.perf_counter(), 0.0, ""
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, *_: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import pandas as pd
 
-from paceline.compat.interception import Call, Engine, Outcome, check_concurrent
+from paceline.compat.interception import CallOutcome, Engine, FunctionCall, check_concurrent
 from paceline.compat.talos import evaluate, reduction
 from paceline.compat.talos.errors import (
     TalosDataError,
@@ -25,7 +25,7 @@ from paceline.compat.talos.errors import (
 from paceline.compat.talos.evaluate import ScanResults, check_inputs, check_split, split
 from paceline.compat.talos.kept_models import KeptModels
 from paceline.compat.talos.logs import best_row, column
-from paceline.compat.talos.progress import Bar, say
+from paceline.compat.talos.progress import ProgressBar, say
 from paceline.compat.talos.rounds import Rounds, RunFolder, ScanRound, run_paths
 from paceline.compat.talos.settings import identity, read_options, scan_details
 from paceline.compat.talos.space import ParamSpace
@@ -223,7 +223,7 @@ class Scan:
         n_all = len(self.param_object) + len(self._rounds.again)
         started = time.time()
         with (
-            Bar(n_all, show=not self.disable_progress_bar) as bar,
+            ProgressBar(n_all, show=not self.disable_progress_bar) as bar,
             Engine(notes=bar.say, noun="permutation", concurrent=self._concurrent) as engine,
         ):
             self._bar = bar
@@ -253,7 +253,7 @@ class Scan:
             finally:
                 self._finish(started)
 
-    def _calls(self) -> Iterator[Call | None]:
+    def _calls(self) -> Iterator[FunctionCall | None]:
         reduces = self.reduction_method is not None
         every = reduction.interval(self) if reduces else 0
         while self._last is None:
@@ -285,9 +285,9 @@ class Scan:
             self._begun += 1
             self._open.add(number)
             seed = None if self.seed is None else (self.seed + number) % 2**32
-            yield Call(number, UserCall(self, params), seed)
+            yield FunctionCall(number, UserCall(self, params), seed)
 
-    def _take(self, outcome: Outcome) -> None:
+    def _take(self, outcome: CallOutcome) -> None:
         self._open.discard(outcome.number)
         if self._last is not None and outcome.number > self._last:
             return  # Talos would not have begun it
@@ -518,7 +518,7 @@ def check_target(target: Any) -> tuple[str, float, bool] | None:
 
 
 def read_outcome(
-    outcome: Outcome, function: Callable[..., Any]
+    outcome: CallOutcome, function: Callable[..., Any]
 ) -> tuple[dict[str, list[float]], Any]:
     """Returns the history, metric -> one float per epoch, and the model of the user's function."""
     value, name = outcome.value, _name(function)

@@ -30,14 +30,14 @@ MOST = 10_000_000
 
 
 @dataclass(frozen=True)
-class Packed:
+class SerializedRecipe:
     """A recipe as it is sent."""
 
     code: bytes  # the user's functions, pickled
     rest: Any  # all else; its arrays are shared by all processes of a machine
 
 
-def pack(recipe: Recipe) -> Packed:
+def pack(recipe: Recipe) -> SerializedRecipe:
     """Makes a recipe ready to be sent.
 
     Raises UsageError if something in it cannot be sent, or is too large; the message names it.
@@ -58,10 +58,10 @@ def pack(recipe: Recipe) -> Packed:
                 f"{error}); pass arrays, or a function of hp that opens the data set there: "
                 "x=lambda hp: open_data()."
             ) from error
-    return Packed(pickled, rest)
+    return SerializedRecipe(pickled, rest)
 
 
-def unpack(packed: Packed) -> Recipe:
+def unpack(packed: SerializedRecipe) -> Recipe:
     """The recipe, on the machine that it was sent to."""
     code = cloudpickle.loads(packed.code)
     return packed.rest.together(code)

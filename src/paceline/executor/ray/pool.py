@@ -17,7 +17,13 @@ from paceline.executor.ray.session import RaySession
 from paceline.executor.ray.settings import RaySettings
 from paceline.executor.remote.host import HostOptions, library_versions
 from paceline.executor.remote.messages import ErrorText, HostFacts, RoundOrder
-from paceline.executor.remote.pool import Answered, Event, Joined, Leaving, Left
+from paceline.executor.remote.pool import (
+    Event,
+    MachineAnswered,
+    MachineJoined,
+    MachineLeaving,
+    MachineLeft,
+)
 
 #: Seconds for which the search waits for the first worker that Ray finds a place for.
 PATIENCE = 60.0
@@ -154,7 +160,7 @@ class RayPool:
         for worker in self._workers.values():
             if worker.ready and worker.node_id in leaving and not worker.leaving:
                 worker.leaving = True
-                self._news.append(Leaving(worker.name))
+                self._news.append(MachineLeaving(worker.name))
         taken = [*(worker.place for worker in self._workers.values()), *self._refused]
         for place in places(self._ray, self._settings):
             if place in taken:
@@ -224,14 +230,14 @@ class RayPool:
             worker.asked = False
             return []
         self._deaths, worker.busy = 0, False
-        return [Answered(worker.name, found)]
+        return [MachineAnswered(worker.name, found)]
 
     def _welcome(self, worker: _Worker, facts: HostFacts) -> list[Event]:
         worker.busy = False
         why = self._mismatch(facts)
         if why is None:
             worker.ready = self._any_ready = True
-            return [Joined(worker.name, facts)]
+            return [MachineJoined(worker.name, facts)]
         text = f"executor: the worker on {facts.node} has {why}, so that histories would differ"
         if not self._any_ready:
             raise UsageError(
@@ -292,7 +298,7 @@ class RayPool:
                 f"the last one: {why}"
             )
         self._looked = 0.0  # another one takes its place
-        return [Left(worker.name, why)] if worker.ready else []
+        return [MachineLeft(worker.name, why)] if worker.ready else []
 
     def _raise(self, worker: _Worker, error: Any) -> None:
         """Raises what a worker's method has raised, as an error of this process."""

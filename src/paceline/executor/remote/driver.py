@@ -20,10 +20,10 @@ from paceline.executor.base import (
     Failed,
     Job,
     LateAnswer,
-    Notes,
     PackOptions,
     Report,
     SearchData,
+    UserNotes,
     settled,
 )
 from paceline.executor.pack_executor import PackExecutor
@@ -35,13 +35,19 @@ from paceline.executor.remote.messages import (
     KeptWeights,
     RoundAnswer,
     RoundOrder,
-    Submitted,
+    SubmittedJob,
 )
-from paceline.executor.remote.payoff import PayOff
-from paceline.executor.remote.pool import Event, HostPool, Joined, Leaving, Left
+from paceline.executor.remote.payoff import ClusterPayoff
+from paceline.executor.remote.pool import (
+    Event,
+    HostPool,
+    MachineJoined,
+    MachineLeaving,
+    MachineLeft,
+)
 from paceline.executor.remote.programs import ProgramOrders
-from paceline.executor.remote.spent import SpendsElsewhere
-from paceline.executor.remote.suspects import Suspects
+from paceline.executor.remote.spent import RemoteTimings
+from paceline.executor.remote.suspects import CrashSuspects
 from paceline.executor.sharing.grouping import TrialGrouper
 from paceline.executor.state.facts import GroupFacts, PackFacts
 from paceline.executor.state.snapshot import (
@@ -51,10 +57,10 @@ from paceline.executor.state.snapshot import (
     job_state,
     state_like,
 )
-from paceline.executor.training.lanes import PAUSE
 from paceline.executor.training.memory import search_chunk_bytes
 from paceline.executor.training.planner import ELSEWHERE
-from paceline.executor.training.slots import Demand
+from paceline.executor.training.slots import TrialDemand
+from paceline.executor.training.stream import PAUSE
 
 #: Seconds that a machine trains before it answers, where no answer of the search changes anything.
 _ROUND = 0.1
@@ -64,7 +70,7 @@ _STATES = 10.0
 _SHARE = 0.25
 
 
-class RemoteExecutor(SpendsElsewhere, PackExecutor[RemoteGroup]):
+class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
     """Trains trials in packs on other machines.
 
     ``options`` are slots and plan, as the machines were told; ``in_order`` is as of
@@ -82,20 +88,20 @@ class RemoteExecutor(SpendsElsewhere, PackExecutor[RemoteGroup]):
         in_order: bool = False,
         kept: Callable[[], KeptWeights] | None = None,
     ) -> None:
-        self._pool, notes = pool, Notes(note)
+        self._pool, notes = pool, UserNotes(note)
         self._kept = kept or (lambda: KeptWeights(always=True))
         grouper: TrialGrouper[RemoteGroup] = TrialGrouper(
             data, search_chunk_bytes(data), notes, kind=RemoteGroup
         )
         self._machines = Machines()
-        SpendsElsewhere.__init__(self, self._machines)
-        demand = Demand(self._machines, grouper, in_order=in_order)
+        RemoteTimings.__init__(self, self._machines)
+        demand = TrialDemand(self._machines, grouper, in_order=in_order)
         PackExecutor.__init__(self, grouper, demand, notes)
         self._jobs = JobTable(self._paused)
-        self._suspects = Suspects(self._jobs)
+        self._suspects = CrashSuspects(self._jobs)
         self._orders = ProgramOrders(options or PackOptions(), self.demand)
         self._files = CollectedFiles(notes)
-        self._payoff = PayOff(self.demand, self.timings, self._notes.tell)
+        self._payoff = ClusterPayoff(self.demand, self.timings, self._notes.tell)
         self._trains = self._reported = False
         self._most_bytes = _SHARE * host_bytes()
         self.streaming = False  # and ``steady`` and ``hurried`` are of no account here
@@ -342,9 +348,9 @@ class RemoteExecutor(SpendsElsewhere, PackExecutor[RemoteGroup]):
         machine.busy = self._trains = True
         self._pool.send(machine.host, order)
 
-    def _submitted(self, job: RemoteJob) -> Submitted:
+    def _submitted(self, job: RemoteJob) -> SubmittedJob:
         self._jobs.take_back(job)
-        return Submitted(job.spec, job.group.name, job.state, job.best)
+        return SubmittedJob(job.spec, job.group.name, job.state, job.best)
 
     # -- what machines say ---------------------------------------------------------------------
 
@@ -355,15 +361,15 @@ class RemoteExecutor(SpendsElsewhere, PackExecutor[RemoteGroup]):
         report: Report,
         failed: Failed,
     ) -> None:
-        if isinstance(event, Joined):
+        if isinstance(event, MachineJoined):
             self._machines.add(event.host, event.facts)
             return
         machine = self._machines.get(event.host)
         if machine is None:
             return
-        if isinstance(event, Leaving):
+        if isinstance(event, MachineLeaving):
             machine.leaving = True
-        elif isinstance(event, Left):
+        elif isinstance(event, MachineLeft):
             if not machine.leaving:
                 self._fail(self._suspects.died(machine.host, event.why), failed)
             self._lost(machine, event.why)

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.errors import ClusterError
-from paceline.executor.base import Notes
+from paceline.executor.base import UserNotes
 from paceline.executor.remote.machines import Machine
-from paceline.executor.remote.messages import RoundAnswer, RoundOrder, Submitted
-from paceline.executor.remote.pool import Answered, HostPool, Left
-from paceline.executor.training.lanes import PAUSE
-from paceline.pack.callbacks.elsewhere import UserPlaces
+from paceline.executor.remote.messages import RoundAnswer, RoundOrder, SubmittedJob
+from paceline.executor.remote.pool import HostPool, MachineAnswered, MachineLeft
+from paceline.executor.training.stream import PAUSE
+from paceline.pack.callbacks.remote_files import UserFolders
 
 #: Seconds for which a search that ends waits for the last files.
 _PATIENCE = 10.0
@@ -23,28 +23,28 @@ _PATIENCE = 10.0
 class CollectedFiles:
     """Writes the files of all jobs where the user wanted them."""
 
-    def __init__(self, notes: Notes, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, notes: UserNotes, clock: Callable[[], float] = time.monotonic) -> None:
         self._notes, self._clock = notes, clock
-        self._places: dict[int, UserPlaces] = {}
+        self._places: dict[int, UserFolders] = {}
         # The machine that had a job last. It may send the last files of a job that has ended.
         self._hosts: dict[int, str] = {}
 
     def expect(self, number: int, callbacks: Sequence[Any]) -> None:
         """Takes note of where the callbacks of a job would write on this machine."""
-        found = UserPlaces(callbacks)
+        found = UserFolders(callbacks)
         if found:
             self._places[number] = found
 
     def kept(self, number: int) -> dict[str, int]:
-        """As of ``UserPlaces``, of a job; empty where it writes no log."""
+        """As of ``UserFolders``, of a job; empty where it writes no log."""
         return self._places[number].kept if number in self._places else {}
 
     def begun_before(self, number: int, kept: Mapping[str, int]) -> None:
-        """As of ``UserPlaces``, of a job that was submitted again."""
+        """As of ``UserFolders``, of a job that was submitted again."""
         if number in self._places:
             self._places[number].begun_before(kept)
 
-    def sent(self, submitted: Submitted, machine: Machine) -> Submitted:
+    def sent(self, submitted: SubmittedJob, machine: Machine) -> SubmittedJob:
         """A job as a machine is sent it, with the files that it goes on from."""
         number, state = submitted.spec.number, submitted.state
         if number not in self._places:
@@ -86,7 +86,7 @@ class CollectedFiles:
                 pool.send(machine.host, RoundOrder(stop=sorted(machine.stop), train=False))
             while hosts and self._clock() < until:
                 for event in pool.wait(PAUSE):
-                    if isinstance(event, Answered) and event.host in hosts:
+                    if isinstance(event, MachineAnswered) and event.host in hosts:
                         self.put(hosts[event.host], event.answer)
-                    if isinstance(event, (Answered, Left)):
+                    if isinstance(event, (MachineAnswered, MachineLeft)):
                         hosts.pop(event.host, None)

@@ -38,13 +38,13 @@ from paceline.executor.remote.messages import (
     ProgramOrder,
     RoundAnswer,
     RoundOrder,
-    RoundSpent,
+    RoundTimings,
     SentState,
     SentWeights,
-    Submitted,
+    SubmittedJob,
 )
-from paceline.executor.training.reporting import Seconds
-from paceline.pack.callbacks.elsewhere import OwnFolder
+from paceline.executor.training.reporting import SecondsSpent
+from paceline.pack.callbacks.remote_files import MachineFolder
 from paceline.program.numbers import set_numbers
 
 
@@ -76,7 +76,7 @@ class Recipe(Protocol):
         ...
 
     def writing_below(self, here: Callable[[int, Path, str, bool], Path]) -> Recipe:
-        """The same for a machine whose disk is not the search's; ``here`` as ``OwnFolder.here``."""
+        """The same for a machine without the search's disk; ``here`` as ``MachineFolder.here``."""
         ...
 
     def apart(self) -> tuple[dict[str, Any], Any]:
@@ -112,9 +112,9 @@ class Host:
 
     def __init__(self, recipe: Recipe, options: HostOptions, *, own_process: bool = True) -> None:
         self._stack = ExitStack()
-        self._files: OwnFolder | None = None
+        self._files: MachineFolder | None = None
         if options.elsewhere:
-            self._files = OwnFolder()
+            self._files = MachineFolder()
             self._stack.callback(self._files.close)
             recipe = recipe.writing_below(self._files.here)
         self._recipe = recipe
@@ -132,7 +132,7 @@ class Host:
             limit=limit,
             in_order=options.in_order,
         )
-        self._waiting: deque[Submitted] = deque()  # jobs that are not built yet
+        self._waiting: deque[SubmittedJob] = deque()  # jobs that are not built yet
         self._best: dict[int, float | None] = {}  # of the jobs that are here
         self._programs: dict[str, ProgramOrder] = {}
         self._kept = KeptWeights()  # of the order that is carried out
@@ -177,7 +177,7 @@ class Host:
             answer.states.update(executor.capture())
         self._collect(answer)
         now, slots_now = timings.seconds, timings.slot_epochs
-        seconds = Seconds(
+        seconds = SecondsSpent(
             now.trace - before.trace, now.train - before.train, now.validate - before.validate
         )
         slots = slots_now[0] - slots_before[0], slots_now[1] - slots_before[1]
@@ -186,7 +186,7 @@ class Host:
         return replace(
             answer,
             notes=notes,
-            spent=RoundSpent(seconds, rounds, slots),
+            spent=RoundTimings(seconds, rounds, slots),
             host=executor.look(),
             stays=stays,
             packs=packs,

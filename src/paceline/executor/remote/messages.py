@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 from paceline import errors
 from paceline.executor.base import EpochReport, JobSpec, Parts, Weights
-from paceline.executor.state.facts import ProgramFacts, RoleFacts
+from paceline.executor.state.facts import ProgramFacts, TemplateFacts
 from paceline.executor.state.snapshot import JobState
-from paceline.executor.training.reporting import Seconds
-from paceline.pack.callbacks.elsewhere import WrittenFile
+from paceline.executor.training.reporting import SecondsSpent
+from paceline.pack.callbacks.remote_files import WrittenFile
 from paceline.program.trace import State
-from paceline.records import Compiled, PackMade, SlotStay
+from paceline.records import PackCreated, SlotStay, StepCompiled
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class ProgramOrder:
     """How a machine is to compile a program, so that all machines compile the same."""
 
     # For the training and the validation step: which constants are inputs.
-    roles: list[RoleFacts]
+    roles: list[TemplateFacts]
     # As the user asks for plan and slots; None: the machine chooses.
     program: ProgramFacts | None = None
 
 
 @dataclass(frozen=True)
-class Submitted:
+class SubmittedJob:
     """A job that a machine is to train."""
 
     spec: JobSpec  # what to make the job of
@@ -82,7 +82,7 @@ class Submitted:
 class RoundOrder:
     """What a machine is to do next."""
 
-    submit: list[Submitted] = field(default_factory=list)  # jobs to take in
+    submit: list[SubmittedJob] = field(default_factory=list)  # jobs to take in
     stop: list[int] = field(default_factory=list)  # numbers of jobs that end now
     # Numbers of jobs that leave, with their state in the answer.
     take: list[int] = field(default_factory=list)
@@ -150,10 +150,10 @@ class ErrorText:
 
 
 @dataclass(frozen=True)
-class RoundSpent:
+class RoundTimings:
     """What a machine has spent in a round."""
 
-    seconds: Seconds = field(default_factory=Seconds)  # where the time went
+    seconds: SecondsSpent = field(default_factory=SecondsSpent)  # where the time went
     # Seconds on the clock and trials trained, of each epoch.
     rounds: list[tuple[float, int]] = field(default_factory=list)
     # Slots over all epochs, and how many of them held a trial.
@@ -171,7 +171,7 @@ class HostState:
     compile_seconds: float
     compiles: tuple[int, int]
     slots_now: list[tuple[str, str, list[int | None]]]
-    steps: dict[int, Compiled]  # ``compiled_steps``
+    steps: dict[int, StepCompiled]  # ``compiled_steps``
     plans: set[str]
     slots: int  # trials that train at once with the present programs
 
@@ -194,11 +194,11 @@ class RoundAnswer:
     # Number of a job that was taken in -> the name of its program here.
     programs: dict[int, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # sentences for the user
-    spent: RoundSpent = field(default_factory=RoundSpent)  # what the round took
+    spent: RoundTimings = field(default_factory=RoundTimings)  # what the round took
     host: HostState | None = None  # the machine's executor now
     # ``stays`` and ``packs`` are as from ``SlotTimeline.take``.
     stays: list[SlotStay] = field(default_factory=list)
-    packs: list[PackMade] = field(default_factory=list)
+    packs: list[PackCreated] = field(default_factory=list)
     # For each pack that does not come back: number of a job -> epochs trained. The machine is of no
     # use any more.
     stuck: list[dict[int, int]] = field(default_factory=list)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # `paceline bench` reads PAYS, and shows results without JAX
     from paceline.executor.sharing.grouping import TrialGroup
     from paceline.executor.training.reporting import ExecutorTimings
-    from paceline.executor.training.slots import Demand
+    from paceline.executor.training.slots import TrialDemand
 
 #: Seconds of training for each worker from which on a cluster pays.
 PAYS = 60.0
@@ -18,10 +18,10 @@ _ENOUGH = 5
 
 
 @dataclass(eq=False, repr=False)
-class PayOff:
+class ClusterPayoff:
     """Looks once, after the first epochs, how long the workers will train."""
 
-    demand: Demand
+    demand: TrialDemand
     timings: ExecutorTimings
     tell: Callable[[str], None]  # is told if a cluster does not pay
     _looked: bool = field(init=False, default=False)

@@ -9,7 +9,7 @@ from paceline.executor.remote.messages import HostFacts, RoundAnswer, RoundOrder
 
 
 @dataclass(frozen=True)
-class Joined:
+class MachineJoined:
     """A machine is ready for its first order."""
 
     host: str  # its name; no other machine of the search ever has the same
@@ -17,7 +17,7 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class Answered:
+class MachineAnswered:
     """A machine has done what it was told, and waits for its next order."""
 
     host: str
@@ -25,7 +25,7 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class Left:
+class MachineLeft:
     """A machine is gone for good: nothing that it says later counts."""
 
     host: str  # its name
@@ -33,19 +33,19 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Leaving:
+class MachineLeaving:
     """A machine will go soon: it is to hand its jobs back."""
 
     host: str
 
 
-Event = Joined | Answered | Left | Leaving
+Event = MachineJoined | MachineAnswered | MachineLeft | MachineLeaving
 
 
 class HostPool(Protocol):
     """Carries orders to machines, and their answers back.
 
-    A machine has one order at a time. Nothing comes of a machine after ``Left``, nor after
+    A machine has one order at a time. Nothing comes of a machine after ``MachineLeft``, nor after
     ``remove``: a pool drops what arrives later.
     """
 

@@ -15,16 +15,16 @@ from paceline.executor.remote.messages import ProgramOrder
 from paceline.executor.state.facts import ProgramFacts
 from paceline.executor.state.snapshot import role_facts
 from paceline.executor.training.planner import effort_of
-from paceline.executor.training.slots import Demand
-from paceline.program.compile import Effort
+from paceline.executor.training.slots import TrialDemand
+from paceline.program.compile import CompileEffort
 
 
 class ProgramOrders:
     """Decides how programs are compiled."""
 
-    def __init__(self, options: PackOptions, demand: Demand) -> None:
+    def __init__(self, options: PackOptions, demand: TrialDemand) -> None:
         self._options, self._demand = options, demand
-        self._efforts: dict[int, Effort] = {}
+        self._efforts: dict[int, CompileEffort] = {}
         # Group -> what the order was made of, and the order.
         self._orders: dict[int, tuple[Any, ProgramOrder]] = {}
 
@@ -62,7 +62,7 @@ class ProgramOrders:
     def restore(self, group: RemoteGroup, program: ProgramFacts | None) -> None:
         """Has a group be compiled as a snapshot says."""
         if program is not None:
-            self._efforts[id(group)] = Effort(program.quick)
+            self._efforts[id(group)] = CompileEffort(program.quick)
 
     def news_for(self, machine: Machine, groups: list[RemoteGroup]) -> dict[str, ProgramOrder]:
         """What a machine is to be told of the programs that it has; it is remembered as told."""

@@ -8,7 +8,7 @@ from collections.abc import Container
 from paceline.executor.remote.machines import Machine, Machines
 from paceline.executor.remote.messages import HostState, RoundAnswer
 from paceline.executor.training.reporting import ExecutorTimings, SlotTimeline
-from paceline.records import Compiled, PackMade, SlotStay
+from paceline.records import PackCreated, SlotStay, StepCompiled
 
 
 class ClusterTimeline:
@@ -20,7 +20,7 @@ class ClusterTimeline:
     def __init__(self) -> None:
         self._packs: dict[tuple[str, int], int] = {}
         self._stays: list[SlotStay] = []
-        self._made: list[PackMade] = []
+        self._made: list[PackCreated] = []
 
     def add(self, machine: Machine, answer: RoundAnswer) -> None:
         """Adds what a machine has handed over."""
@@ -35,7 +35,7 @@ class ClusterTimeline:
         self._stays += stays
         self._made += made
 
-    def take(self, *, all_ended: bool = False) -> tuple[list[SlotStay], list[PackMade]]:
+    def take(self, *, all_ended: bool = False) -> tuple[list[SlotStay], list[PackCreated]]:
         """As ``SlotTimeline.take``; stays that are not over are known to their machines only."""
         stays, self._stays = self._stays, []
         made, self._made = self._made, []
@@ -46,7 +46,7 @@ class ClusterTimeline:
         self._stays = [stay for stay in self._stays if stay.trial not in jobs]
 
 
-class SpendsElsewhere:
+class RemoteTimings:
     """The part of a ``PackExecutor`` that says what was spent, for one whose machines do.
 
     It adds up what machines say of themselves, the ones that are gone included.
@@ -58,7 +58,7 @@ class SpendsElsewhere:
         self.timeline = ClusterTimeline()
         self.plans: set[str] = set()  # names of the plans that trained
         self._looks: dict[str, HostState] = {}  # the last of each machine
-        self._steps: dict[tuple[str, int], Compiled] = {}
+        self._steps: dict[tuple[str, int], StepCompiled] = {}
 
     def _spend(self, machine: Machine, answer: RoundAnswer) -> None:
         """Adds a machine's answer."""
@@ -103,6 +103,6 @@ class SpendsElsewhere:
         looks = [machine.look for machine in self._all]
         return [pack for look in looks if look is not None for pack in look.slots_now]
 
-    def compiled_steps(self) -> dict[int, Compiled]:
+    def compiled_steps(self) -> dict[int, StepCompiled]:
         """The steps that machines have compiled, or found in a cache."""
         return dict(enumerate(self._steps.values()))

@@ -15,7 +15,7 @@ _TOGETHER = 2
 _DEATHS = 8
 
 
-class Suspects:
+class CrashSuspects:
     """Finds the job that ends every machine on which it trains, among those that were with it.
 
     A job that was on machines that died trains alone on a machine, until it has trained an epoch.

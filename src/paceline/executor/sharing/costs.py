@@ -1,6 +1,6 @@
 """What trials of several structures cost in one program, and what that saves.
 
-A program does the arithmetic of its largest widths for every trial that rides in it. Where that
+A program does the arithmetic of its largest widths for every trial that shares it. Where that
 takes longer than another program would take to compile, the values of a width are split into bands,
 each with a program of its own: trials of narrow models share one, and those of wide ones another.
 Where even that takes too long, each structure has its own.
@@ -77,7 +77,7 @@ def _top(tops: Sequence[int], value: int) -> int:
 
 
 @dataclass(frozen=True)
-class Width:
+class WidthValues:
     """The values that a width may have."""
 
     values: Sequence[int]  # ascending
@@ -108,7 +108,7 @@ class Width:
         return sum(value * weight for value, weight in pairs) / sum(self.weights)
 
 
-def spread(models: OtherModels, names: Sequence[str]) -> dict[str, Width]:
+def spread(models: OtherModels, names: Sequence[str]) -> dict[str, WidthValues]:
     """The widths of these names, as a sampler draws them that has learnt nothing."""
     found, ranges = {}, models.ranges()
     for parameter in models.parameters:
@@ -118,7 +118,7 @@ def spread(models: OtherModels, names: Sequence[str]) -> dict[str, Width]:
             if getattr(parameter.distribution, "log", False):
                 ends = values[0] + values[-1] if parameter.mirrored else 0
                 weights = [1 / abs(ends - value) for value in values]
-            found[parameter.name] = Width(values, weights)
+            found[parameter.name] = WidthValues(values, weights)
     return found
 
 
@@ -156,7 +156,7 @@ class WorkByWidths:
 
 
 def choose_bands(
-    widths: Mapping[str, Width], work: WorkByWidths, cost: float, trials: int, choices: int
+    widths: Mapping[str, WidthValues], work: WorkByWidths, cost: float, trials: int, choices: int
 ) -> dict[str, list[int]] | None:
     """The bands that take least; None where programs of their own take less.
 

@@ -20,19 +20,19 @@ from paceline.program.laws.constant_laws import Steps
 from paceline.program.laws.model_structure import ModelStructure
 from paceline.program.padding.axes import Axis, NotPaddable
 from paceline.program.padding.widths import (
-    Embedding,
-    PaddedRole,
+    FamilyStep,
+    PaddedLayout,
     PaddedStep,
-    embedding_like,
-    embedding_of,
     mask_of,
+    padded_layout_like,
+    padded_layout_of,
 )
 from paceline.program.trace import State, Step
-from paceline.program.variants.layout import Layout, lay_out
+from paceline.program.variants.layout import VariantLayout, lay_out
 from paceline.program.variants.step import Variants
 
 
-class PaddedPair(NamedTuple):
+class PaddedSteps(NamedTuple):
     """A step on the full batch and on the smaller one; None where there is none."""
 
     full: PaddedStep
@@ -40,12 +40,12 @@ class PaddedPair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ride:
+class TrialInFamily:
     """A trial's steps within the program of its family."""
 
     variant: int  # its number
-    steps: Sequence[PaddedPair]  # the train step and, with validation data, the test step
-    embedding: Embedding  # where the trial's variables lie within those of the family
+    steps: Sequence[PaddedSteps]  # the train step and, with validation data, the test step
+    padded_layout: PaddedLayout  # where the trial's variables lie within those of the family
     family: State  # the variables of the family's largest model
 
     @property
@@ -63,7 +63,9 @@ class Ride:
         """The constants of its steps on the full batch."""
         return [step.full.canonical.constants for step in self.steps]
 
-    def riding(self, steps: Sequence[Sequence[Constant]]) -> list[tuple[Constant, ...]]:
+    def constants_in_family(
+        self, steps: Sequence[Sequence[Constant]]
+    ) -> list[tuple[Constant, ...]]:
         """The constants of another trial of this structure in the program, from its own."""
         leading = [each.full.canonical.constants[: each.full.n_leading] for each in self.steps]
         return [(*first, *own) for first, own in zip(leading, steps, strict=True)]
@@ -80,36 +82,36 @@ class Ride:
 class FamilyVariant:
     """The steps of one variant at several widths."""
 
-    train: PaddedRole
-    test: PaddedRole | None  # None without validation data
+    train: FamilyStep
+    test: FamilyStep | None  # None without validation data
     state: State  # shapes and dtypes of its variables at the largest widths
 
-    def admit(self, traced: TracedModel) -> tuple[list[PaddedPair], list[list[Axis]]]:
+    def admit(self, traced: TracedModel) -> tuple[list[PaddedSteps], list[list[Axis]]]:
         """A trial's steps, and the axes of its variables."""
         test = None
         if self.test is not None and traced.test is not None:
             test = self.test.admit(traced.test)
         return self._steps(self.train.admit(traced.train), test)
 
-    def check_tails(self, steps: Sequence[PaddedPair], tails: Tails) -> None:
+    def check_tails(self, steps: Sequence[PaddedSteps], tails: Tails) -> None:
         """Checks that a trial's steps on the smaller batches are what ``admit`` takes for them."""
         for role, step, tail in zip((self.train, self.test), steps, tails, strict=False):
             if role is not None and step.small is not None and tail is not None:
                 role.check_tail(step.small, tail)
 
-    def example(self, which: int) -> tuple[list[PaddedPair], list[list[Axis]]]:
+    def example(self, which: int) -> tuple[list[PaddedSteps], list[list[Axis]]]:
         """The same of the largest model, 0, or the smaller one, 1, whose walks are known."""
         test = None if self.test is None else self.test.example(which)
         return self._steps(self.train.example(which), test)
 
-    def _steps(self, train: Any, test: Any) -> tuple[list[PaddedPair], list[list[Axis]]]:
-        """From what ``PaddedRole.admit`` returns for each of the steps."""
+    def _steps(self, train: Any, test: Any) -> tuple[list[PaddedSteps], list[list[Axis]]]:
+        """From what ``FamilyStep.admit`` returns for each of the steps."""
         full, small, axes = train
-        steps = [PaddedPair(full, small)]
+        steps = [PaddedSteps(full, small)]
         counts = [len(part) for part in self.state.lists()]
         if test is not None:
             full, small, others = test
-            steps.append(PaddedPair(full, small))
+            steps.append(PaddedSteps(full, small))
             # A validation step has no optimizer variables.
             skipped = range(sum(counts[:2]), sum(counts[:3]))
             ours = [axes[i] for i in range(sum(counts)) if i not in skipped]
@@ -122,13 +124,13 @@ class Family:
     """Variants that share a program."""
 
     # By the digest of their operations; their order is that of the layout.
-    members: Mapping[str, FamilyMember]
-    layout: Layout  # of their variables
+    members: Mapping[str, VariantExamples]
+    layout: VariantLayout  # of their variables
     # The training step and the validation step of all variants, each on the full and on the smaller
     # batch; None: there is one variant.
     together: tuple[tuple[Variants, Variants | None], ...] | None
 
-    def admit(self, traced: TracedModel, tails: Tails | None = None) -> Ride:
+    def admit(self, traced: TracedModel, tails: Tails | None = None) -> TrialInFamily:
         """A trial's steps within the program, given those on the full batches.
 
         ``tails`` are those on the smaller batches, to be proved as well; None: they follow. Raises
@@ -143,12 +145,12 @@ class Family:
         if tails is not None:
             variant.check_tails(steps, tails)
         places = self.layout.places[number]
-        embedding = embedding_of(traced.state, self.layout.state, axes, places)
-        return Ride(number, self._common(number, steps), embedding, self.layout.state)
+        padded_layout = padded_layout_of(traced.state, self.layout.state, axes, places)
+        return TrialInFamily(number, self._common(number, steps), padded_layout, self.layout.state)
 
     def foresee(
         self, variant: int, constants: Steps, own: Callable[[list[Any]], State]
-    ) -> tuple[Ride, State]:
+    ) -> tuple[TrialInFamily, State]:
         """The same for a trial that was not traced, and its variables.
 
         ``constants`` are those of its steps on the full batch, as ``beside_extents`` returns them;
@@ -160,7 +162,9 @@ class Family:
         *parts, metrics = [[leaf.shape for leaf in part] for part in state.lists()]
         if any(axis.padded for each in axes[sum(map(len, parts)) :] for axis in each):
             raise NotPaddable("a metric's variables have a width")
-        embedding = embedding_like(state, self.layout.state, axes, self.layout.places[variant])
+        padded_layout = padded_layout_like(
+            state, self.layout.state, axes, self.layout.places[variant]
+        )
         trainable, non_trainable, optimizer = parts
         shapes = [*trainable, *non_trainable, *optimizer, *metrics]
         found = [member.variant.train.extents(shapes)]
@@ -174,8 +178,8 @@ class Family:
             first = full.canonical.constants[: self._n_flags]
             extents = [Constant(value, jv.aval_of(value)) for value in widths]
             canonical = replace(full.canonical, constants=(*first, *extents, *rest))
-            steps.append(PaddedPair(replace(full, canonical=canonical), None))
-        return Ride(variant, steps, embedding, self.layout.state), state
+            steps.append(PaddedSteps(replace(full, canonical=canonical), None))
+        return TrialInFamily(variant, steps, padded_layout, self.layout.state), state
 
     def examples(self) -> Iterator[tuple[ModelStructure, int, Steps]]:
         """The models that show what the trials of each variant have in common.
@@ -191,7 +195,7 @@ class Family:
                     common = self._common(number, steps)
                     yield structure, number, self.beside_extents(number, common)
 
-    def beside_extents(self, variant: int, steps: Sequence[PaddedPair]) -> Steps:
+    def beside_extents(self, variant: int, steps: Sequence[PaddedSteps]) -> Steps:
         """The constants of steps on the full batch but for which variant it is, and extents."""
         roles = (self._member(variant).variant.train, self._member(variant).variant.test)
         return [
@@ -205,15 +209,15 @@ class Family:
         """How many constants say which variant a trial has."""
         return int(self.together is not None)
 
-    def _member(self, number: int) -> FamilyMember:
+    def _member(self, number: int) -> VariantExamples:
         return list(self.members.values())[number]
 
-    def _common(self, number: int, steps: Sequence[PaddedPair]) -> Sequence[PaddedPair]:
+    def _common(self, number: int, steps: Sequence[PaddedSteps]) -> Sequence[PaddedSteps]:
         """The steps of a trial of one variant, as steps of all variants."""
         if self.together is None:
             return steps
         return [
-            PaddedPair(
+            PaddedSteps(
                 full.step(number, own.full),
                 None if small is None or own.small is None else small.step(number, own.small),
             )
@@ -221,33 +225,35 @@ class Family:
         ]
 
 
-class FamilyMember(NamedTuple):
+class VariantExamples(NamedTuple):
     """A variant, and two of its trials: at the largest and at other widths."""
 
     variant: FamilyVariant
     operations: str  # their digest
     # The steps of the two trials, as ``FamilyVariant.admit`` returns them.
-    largest: list[PaddedPair]
-    other: list[PaddedPair]
+    largest: list[PaddedSteps]
+    other: list[PaddedSteps]
     axes: list[list[Axis]]  # of the variables of the trial at other widths
     # Those of the two models; None where they have none.
     structures: tuple[ModelStructure | None, ModelStructure | None]
 
 
-def member_of(full: TracedModel, tails: Tails, narrow: TracedModel, tails_n: Tails) -> FamilyMember:
+def member_of(
+    full: TracedModel, tails: Tails, narrow: TracedModel, tails_n: Tails
+) -> VariantExamples:
     """A variant, from its steps at the largest widths (``full``) and at smaller ones (``narrow``).
 
     ``tails`` and ``tails_n`` are the same steps on the smaller batches. Raises NotPaddable where it
-    is not proved that trials at such widths can ride.
+    is not proved that trials at such widths can share the program.
     """
-    train = PaddedRole((full.train, narrow.train), _pair(tails[0], tails_n[0]))
+    train = FamilyStep((full.train, narrow.train), _pair(tails[0], tails_n[0]))
     test = None
     if full.test is not None and narrow.test is not None:
-        test = PaddedRole((full.test, narrow.test), _pair(tails[1], tails_n[1]))
+        test = FamilyStep((full.test, narrow.test), _pair(tails[1], tails_n[1]))
     variant = FamilyVariant(train, test, full.state)
     (largest, _), (other, axes) = variant.example(0), variant.example(1)
     structures = full.structure, narrow.structure
-    return FamilyMember(variant, operations_of(full), largest, other, axes, structures)
+    return VariantExamples(variant, operations_of(full), largest, other, axes, structures)
 
 
 def family_of(full: TracedModel, tails: Tails, narrow: TracedModel, tails_n: Tails) -> Family:
@@ -260,7 +266,7 @@ def _pair(ours: Step | None, theirs: Step | None) -> tuple[Step, Step] | None:
     return None if ours is None or theirs is None else (ours, theirs)
 
 
-def join_variants(members: Sequence[FamilyMember]) -> tuple[Layout, tuple[Any, ...]]:
+def join_variants(members: Sequence[VariantExamples]) -> tuple[VariantLayout, tuple[Any, ...]]:
     """The layout and the common steps of two or more variants, as ``Family`` has them.
 
     Raises NotMergeable if they cannot share a program.

@@ -16,9 +16,9 @@ from functools import cache, partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 from paceline.data.inputs import TrialInputs
-from paceline.executor.base import Job, Notes, OtherModels, SearchData
+from paceline.executor.base import Job, OtherModels, SearchData, UserNotes
 from paceline.executor.model_builder import (
-    SmallerBatches,
+    SmallerBatchSteps,
     alike_key,
     key_of,
     kind_of,
@@ -39,7 +39,7 @@ from paceline.program import trace
 from paceline.program.canonical import Canonical, Constant, Unpackable
 from paceline.program.laws import constant_laws
 from paceline.program.laws.model_structure import ModelStructure
-from paceline.program.padding.widths import Embedding
+from paceline.program.padding.widths import PaddedLayout
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State, Step
 
@@ -134,7 +134,7 @@ class TrialGroup(ABC):
 
 
 @dataclass
-class Group(TrialGroup):
+class LocalGroup(TrialGroup):
     """A group whose trials train in packs of this process."""
 
     program: CompiledPlan | None = None  # that its packs run; None before the first is compiled
@@ -142,7 +142,7 @@ class Group(TrialGroup):
     # the program has been compiled again.
     restored_program: ProgramFacts | None = None
     asked_round: int = 0  # when its program was asked for
-    # At most one for each lane, while there are trials; in a stream all that have trials.
+    # At most one for each thread, while there are trials; in a stream all that have trials.
     packs: list[Pack] = field(default_factory=list)
     most_slots: int | None = None  # of a pack, as the memory allows; None while that is not known
     # Ways to train it that are tried out, a ``PlanChoice``; None where there is no choice.
@@ -166,7 +166,7 @@ class Group(TrialGroup):
         return self.has_program or self.restored_program is not None
 
 
-def program_of(group: Group) -> CompiledPlan:
+def program_of(group: LocalGroup) -> CompiledPlan:
     """The program of a group that has one."""
     assert group.program is not None
     return group.program
@@ -184,17 +184,17 @@ class TrialGrouper(Generic[G]):
     # Size of a chunk of training data; None: all of them are on the device.
     chunk_bytes: float | None = None
     # Tells why trials of several widths do not share a program.
-    notes: Notes = field(default_factory=Notes)
-    kind: Any = field(default=Group, kw_only=True)  # class of the groups; decides ``G``
-    founders: list[int] = field(init=False, default_factory=list)  # see ``WidthFamilies``
+    notes: UserNotes = field(default_factory=UserNotes)
+    kind: Any = field(default=LocalGroup, kw_only=True)  # class of the groups; decides ``G``
+    deciding_jobs: list[int] = field(init=False, default_factory=list)  # see ``WidthFamilies``
     # None until a trial asks for one.
     families: WidthFamilies | None = field(init=False, default=None)
     # ``WaitingWidths``, once trials that wait have been joined.
     _waiting: Any = field(init=False, default=None)
-    # Structure and one of its groups, by key -> how its trials ride in the group's program.
-    _embeddings: dict[tuple[Any, ...], Embedding] = field(init=False, default_factory=dict)
+    # Structure and one of its groups, by key -> where the variables of its trials lie there.
+    _padded_layouts: dict[tuple[Any, ...], PaddedLayout] = field(init=False, default_factory=dict)
     _by_key: dict[tuple[Any, ...], G] = field(init=False, default_factory=dict)
-    _smaller: SmallerBatches = field(init=False, default_factory=SmallerBatches)
+    _smaller: SmallerBatchSteps = field(init=False, default_factory=SmallerBatchSteps)
     _predictor: constant_laws.ConstantPredictor = field(
         init=False, default_factory=constant_laws.ConstantPredictor
     )
@@ -259,7 +259,7 @@ class TrialGrouper(Generic[G]):
         """Traces a model that is not to be trained, to learn how the constants of its kind follow.
 
         A number as ``setting`` is a batch size, on the executor's data. ``widths`` are given where
-        the model may ride in the program of a family. Returns the model's group; None where nothing
+        the model may share the program of a family. Returns the model's group; None where nothing
         can be learnt from the model. Raises Unpackable if the model cannot be packed.
         """
         if isinstance(setting, int):
@@ -279,7 +279,7 @@ class TrialGrouper(Generic[G]):
         return self._by_key[key]
 
     def by_itself(self, model: Any, setting: TrialInputs) -> G:
-        """The group of a model that rides in no other program; arguments as of ``pretrace``."""
+        """The group of a model that shares no other program; arguments as of ``pretrace``."""
         trace.check_packable(model, preprocessed=setting.preprocessed)
         key, steps, *_ = self._steps(model, setting, None, None)
         self._by_key[key].add_constants(*steps)
@@ -294,17 +294,17 @@ class TrialGrouper(Generic[G]):
             return None
         key, steps = found
         group = self._by_key[key]
-        embedding = self._embeddings.get((alike_key(structure, setting, job.widths), key))
+        padded_layout = self._padded_layouts.get((alike_key(structure, setting, job.widths), key))
         state = None
         if job.model.built:
             built = job.model.optimizer.built
             start = None if built else self._optimizer_starts.get(structure.structure)
-            like = group.state if embedding is None else embedding.own
+            like = group.state if padded_layout is None else padded_layout.own
             state = trace.quick_state(job.model, like, group.metrics, start)
         if state is None:
             shapes = group.work.train.batch_shapes(group.work.batch_size)
             state = trace.build_state(job.model, shapes)
-        return self._queue(key, job, state, steps, embedding)
+        return self._queue(key, job, state, steps, padded_layout)
 
     def _foresee(self, job: Job, setting: TrialInputs, structure: ModelStructure) -> G | None:
         """Queues a trial that follows from others of its family; None: it must be traced."""
@@ -321,14 +321,14 @@ class TrialGrouper(Generic[G]):
         group = None if found is None else self._by_key.get(key_of(found[0].full, kind))
         if found is None or group is None:
             return None
-        ride, state = found
-        _queue_job(group, job, state, ride.constants, ride.embedding)
+        in_family, state = found
+        _queue_job(group, job, state, in_family.constants, in_family.padded_layout)
         return group
 
     def _trace(self, job: Job, setting: TrialInputs, structure: ModelStructure | None) -> G:
         """Traces a trial's steps and queues the trial."""
-        key, steps, state, embedding = self._steps(job.model, setting, structure, job.widths)
-        group = self._queue(key, job, state, steps, embedding)
+        key, steps, state, padded_layout = self._steps(job.model, setting, structure, job.widths)
+        group = self._queue(key, job, state, steps, padded_layout)
         if structure is not None:
             self._learn(alike_key(structure, setting, job.widths), key, structure.numbers, steps)
         return group
@@ -339,14 +339,14 @@ class TrialGrouper(Generic[G]):
         job: Job,
         state: State,
         steps: Sequence[Sequence[Constant]],
-        embedding: Embedding | None,
+        padded_layout: PaddedLayout | None,
     ) -> G:
         """Queues a trial with those of its steps, or where these have been joined with others."""
         found = self._waiting and self._waiting.ride_of(key, self._by_key[key])
         if found is not None:
-            key, ride = found
-            steps, embedding = ride.riding(steps), ride.embedding
-        _queue_job(self._by_key[key], job, state, steps, embedding)
+            key, in_family = found
+            steps, padded_layout = in_family.constants_in_family(steps), in_family.padded_layout
+        _queue_job(self._by_key[key], job, state, steps, padded_layout)
         return self._by_key[key]
 
     def join_waiting(self, make: Callable[[], Any]) -> None:
@@ -397,12 +397,12 @@ class TrialGrouper(Generic[G]):
         setting: TrialInputs,
         structure: ModelStructure | None,
         widths: OtherModels | None,
-    ) -> tuple[tuple[Any, ...], list[tuple[Constant, ...]], State, Embedding | None]:
+    ) -> tuple[tuple[Any, ...], list[tuple[Constant, ...]], State, PaddedLayout | None]:
         """Traces a model's steps.
 
         Returns the key of the model's group, which is made if it is new; the constants of the
         model's training step and, with validation data, of its validation step; its state; and how
-        it rides in its group's program, if not as it was traced.
+        it is trained in its group's program, if not as it was traced.
         """
         work, table = workload_of(setting, self.data.fold, self.chunk_bytes), setting.class_weight
         traced, start = traced_model(model, work, table, structure)
@@ -411,33 +411,35 @@ class TrialGrouper(Generic[G]):
             # Once building an optimizer has added something else than zeros, it stays None.
             if starts.setdefault(name, start) is not None:
                 starts[name] = start
-        kind, ride = kind_of(work, setting), None
+        kind, in_family = kind_of(work, setting), None
         tails = cache(partial(self._smaller.tails, model, traced, work, table, kind))
         if widths is not None:
-            self.families = self.families or WidthFamilies(self.notes, self.founders)
+            self.families = self.families or WidthFamilies(self.notes, self.deciding_jobs)
             widths = with_variables(widths, work, table)
             sizes = partial(traced_sizes, work=work, table=table)
-            ride = self.families.admit(traced, widths, kind, work.steps, sizes, tails)
-        steps = (traced.train, traced.test) if ride is None else ride.full
+            in_family = self.families.admit(traced, widths, kind, work.steps, sizes, tails)
+        steps = (traced.train, traced.test) if in_family is None else in_family.full
         key = key_of(steps, kind)
-        if ride is not None and structure is not None:
-            self._embeddings[alike_key(structure, setting, widths), key] = ride.embedding
+        if in_family is not None and structure is not None:
+            self._padded_layouts[alike_key(structure, setting, widths), key] = (
+                in_family.padded_layout
+            )
         group = self._by_key.get(key)
         if group is None:
-            if ride is None:
+            if in_family is None:
                 shapes, small = traced.state, tails()
             else:
-                shapes, small = ride.family, ride.small
+                shapes, small = in_family.family, in_family.small
             metrics = traced.state.metrics
             self._by_key[key] = new_group(self.kind, key, shapes, metrics, work, steps, small)
-        elif group.n_seen == 1 and structure is None and ride is None:
+        elif group.n_seen == 1 and structure is None and in_family is None:
             # The second trial's smaller batch is traced too: its constants must follow the full
             # one's. In Keras' own classes no number mixes a hyperparameter with the batch size.
             for role, step, tail in zip((group.train, group.test), steps, tails(), strict=True):
                 if role is not None and step is not None and tail is not None:
                     role.verify_tail(step.canonical.constants, tail)
         constants = [s.canonical.constants for s in steps if s is not None]
-        return key, constants, traced.state, None if ride is None else ride.embedding
+        return key, constants, traced.state, None if in_family is None else in_family.padded_layout
 
 
 def new_group(
@@ -469,7 +471,7 @@ def _queue_job(
     job: Job,
     state: State,
     steps: Sequence[Sequence[Constant]],
-    embedding: Embedding | None,
+    padded_layout: PaddedLayout | None,
 ) -> None:
     """Queues a job's members in its group; all members begin with one state."""
     train, test = steps[0], steps[1] if len(steps) > 1 else None
@@ -481,7 +483,7 @@ def _queue_job(
             order=job.order,
             driver=_driver(group, job, i),
             first_epoch=job.first_epoch,
-            embedding=embedding,
+            padded_layout=padded_layout,
         )
         for i, fold in enumerate(job.folds or (None,))
     ]

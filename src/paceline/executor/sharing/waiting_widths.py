@@ -3,8 +3,8 @@
 A fit of a user's own function has a model, and nobody knows how to build it at other widths: the
 function is not run for values that nobody asked for. So the program is that of a trial that waits
 and is the largest in all its variables (``family.py``), and a second one that waits shows which
-axes are padded. Trials that come later ride where they fit in; wider ones have programs of their
-own.
+axes are padded. Trials that come later share it where they fit in; wider ones have programs of
+their own.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 from paceline.executor.model_builder import Tails, TracedModel, key_of
 from paceline.executor.sharing.costs import MARGIN, PADDED
-from paceline.executor.sharing.family import Family, Ride, family_of, operations_of
-from paceline.executor.sharing.founding import in_structures, unknown_cost
-from paceline.executor.sharing.grouping import Group, new_group
+from paceline.executor.sharing.family import Family, TrialInFamily, family_of, operations_of
+from paceline.executor.sharing.family_builder import in_structures, unknown_cost
+from paceline.executor.sharing.grouping import LocalGroup, new_group
 from paceline.pack.pack import SlotTrial
 from paceline.pack.plan.base import step_flops
 from paceline.program.canonical import Constant, Unpackable
@@ -26,21 +26,21 @@ Key = tuple[Any, ...]
 
 
 class WaitingWidths:
-    """Which trials ride in the programs of others that waited with them."""
+    """Which trials share the programs of others that waited with them."""
 
     def __init__(self) -> None:
         self._families: dict[Any, list[tuple[Key, Family]]] = {}  # by ``_kind``
-        # Key of a group -> where its trials ride; None: in a program of their own.
-        self._rides: dict[Key, tuple[Key, Ride] | None] = {}
+        # Key of a group -> the group whose program its trials share; None: one of their own.
+        self._hosts: dict[Key, tuple[Key, TrialInFamily] | None] = {}
 
-    def join(self, groups: dict[Key, Group]) -> None:
+    def join(self, groups: dict[Key, LocalGroup]) -> None:
         """Moves trials that wait, of groups without a program, to groups of several widths.
 
         The latter are added to ``groups``, which has all groups by their keys.
         """
         kinds: dict[Any, list[Key]] = {}
         for key, group in groups.items():
-            if group.queue and group.program is None and key not in self._rides:
+            if group.queue and group.program is None and key not in self._hosts:
                 kinds.setdefault(_kind(key, group), []).append(key)
         for kind, keys in kinds.items():
             left = sorted(keys, key=lambda key: -groups[key].nbytes)
@@ -53,20 +53,22 @@ class WaitingWidths:
                     break  # each try walks two traces, and the next one would fail as well
                 left = [key for key in others if key not in moved]
 
-    def ride_of(self, key: Key, group: Group) -> tuple[Key, Ride] | None:
-        """The key of the group in which trials of a group ride, and how; None: in their own."""
-        if key not in self._rides:
+    def ride_of(self, key: Key, group: LocalGroup) -> tuple[Key, TrialInFamily] | None:
+        """The key of the group whose program trials of a group share, and how; None: their own."""
+        if key not in self._hosts:
             families = self._families.get(_kind(key, group), ()) if self._families else ()
-            rides = ((other, _ride(family, group)) for other, family in families)
-            self._rides[key] = next(((other, ride) for other, ride in rides if ride), None)
-        return self._rides[key]
+            admitted = ((other, _admitted(family, group)) for other, family in families)
+            self._hosts[key] = next(
+                ((other, in_family) for other, in_family in admitted if in_family), None
+            )
+        return self._hosts[key]
 
     def _join(
-        self, groups: dict[Key, Group], kind: Any, largest: Key, fitting: Sequence[Key]
+        self, groups: dict[Key, LocalGroup], kind: Any, largest: Key, fitting: Sequence[Key]
     ) -> list[Key] | None:
         """Joins groups that fit into the largest one, where that pays.
 
-        Returns the keys of those that ride; None where it is not proved of any.
+        Returns the keys of those that share it; None where it is not proved of any.
         """
         whole, others = groups[largest], [groups[key] for key in fitting]
         if not _pays(whole, others):
@@ -77,17 +79,19 @@ class WaitingWidths:
             family = family_of(_traced(whole), _tails(whole), _traced(other), _tails(other))
         except NotPaddable:
             return None
-        rides = {key: _ride(family, groups[key]) for key in (largest, *fitting)}
-        found = {key: ride for key, ride in rides.items() if ride is not None}
+        admitted = {key: _admitted(family, groups[key]) for key in (largest, *fitting)}
+        found = {key: in_family for key, in_family in admitted.items() if in_family is not None}
         if len(found) <= PADDED:
             return []
         first = found.get(largest) or next(iter(found.values()))
         key = key_of(first.full, largest[2:])
         parts = whole.metrics, whole.work, first.full, first.small
-        joined = new_group(Group, key, first.family, *parts)
+        joined = new_group(LocalGroup, key, first.family, *parts)
         trials = [(trial, found[key]) for key in found for trial in groups[key].queue]
         trials.sort(key=lambda pair: pair[0].number)
-        constants = [ride.riding(_constants(trial)) for trial, ride in trials]
+        constants = [
+            in_family.constants_in_family(_constants(trial)) for trial, in_family in trials
+        ]
         try:
             for (trial, _), steps in zip(trials, constants, strict=True):
                 joined.count_in(trial.number, *steps)
@@ -95,13 +99,13 @@ class WaitingWidths:
             return []
         groups[key] = joined
         self._families.setdefault(kind, []).append((key, family))
-        for own, ride in found.items():
-            self._rides[own] = key, ride
+        for own, in_family in found.items():
+            self._hosts[own] = key, in_family
             groups[own].queue.clear()
             groups[own].n_trials = 0
-        for (trial, ride), (train, *rest) in zip(trials, constants, strict=True):
+        for (trial, in_family), (train, *rest) in zip(trials, constants, strict=True):
             trial.train, trial.test = train, rest[0] if rest else None
-            trial.embedding = ride.embedding
+            trial.padded_layout = in_family.padded_layout
             joined.queue.append(trial)
         return list(found)
 
@@ -110,37 +114,37 @@ def _constants(trial: SlotTrial) -> list[Sequence[Constant]]:
     return [trial.train] if trial.test is None else [trial.train, trial.test]
 
 
-def _kind(key: Key, group: Group) -> Any:
+def _kind(key: Key, group: LocalGroup) -> Any:
     """What trials have in common that may share a program."""
     names = [role.full.log_names for role in group.roles]
     return *key[2:], repr(names), operations_of(_traced(group))
 
 
-def _traced(group: Group) -> TracedModel:
+def _traced(group: LocalGroup) -> TracedModel:
     return TracedModel(
         group.state, group.train.full, None if group.test is None else group.test.full
     )
 
 
-def _tails(group: Group) -> Tails:
+def _tails(group: LocalGroup) -> Tails:
     return group.train.tail, None if group.test is None else group.test.tail
 
 
-def _ride(family: Family, group: Group) -> Ride | None:
-    """How the trials of a group ride; None where it is not proved that they may."""
+def _admitted(family: Family, group: LocalGroup) -> TrialInFamily | None:
+    """How the trials of a group share a family's program; None where that is not proved."""
     try:
         return family.admit(_traced(group), _tails(group))
     except NotPaddable:
         return None
 
 
-def _fits(whole: Group, group: Group) -> bool:
+def _fits(whole: LocalGroup, group: LocalGroup) -> bool:
     """Whether no variable of a group is larger than that of another along any axis."""
     pairs = _extents(whole, group)
     return pairs is not None and all(b <= a for a, b in pairs)
 
 
-def _extents(whole: Group, group: Group) -> list[tuple[int, int]] | None:
+def _extents(whole: LocalGroup, group: LocalGroup) -> list[tuple[int, int]] | None:
     """The extents of the variables of both; None where they do not go in pairs."""
     ours, own = (
         [leaf.shape for part in each.state.lists() for leaf in part] for each in (whole, group)
@@ -150,12 +154,12 @@ def _extents(whole: Group, group: Group) -> list[tuple[int, int]] | None:
     return [pair for a, b in zip(ours, own, strict=True) for pair in zip(a, b, strict=True)]
 
 
-def _differing(whole: Group, group: Group) -> int:
+def _differing(whole: LocalGroup, group: LocalGroup) -> int:
     """How many different extents become different ones."""
     return len({(a, b) for a, b in _extents(whole, group) or () if a != b})
 
 
-def _pays(whole: Group, groups: Sequence[Group]) -> bool:
+def _pays(whole: LocalGroup, groups: Sequence[LocalGroup]) -> bool:
     """Whether training at the largest widths takes less than programs of their own."""
     if unknown_cost(_traced(whole)):
         return False

@@ -1,8 +1,8 @@
-"""Families: trials of several widths, and of several choices, that ride in one program.
+"""Families: trials of several widths, and of several choices, that share one program.
 
-The first trial of its kind founds a family (``founding.py``). Each later trial is traced at its own
-widths, and a walk over the traces proves that it may ride; or its steps follow from those of the
-trials that were traced (``program/laws/width_laws.py``).
+The first trial of its kind begins a family (``family_builder.py``). Each later trial is traced at
+its own widths, and a walk over the traces proves that it may share the program; or its steps follow
+from those of the trials that were traced (``program/laws/width_laws.py``).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from paceline.executor.base import Notes, OtherModels
+from paceline.executor.base import OtherModels, UserNotes
 from paceline.executor.model_builder import Tails, TracedModel
 from paceline.executor.process import random_state_kept
 from paceline.executor.sharing.costs import Bands, tops_of
-from paceline.executor.sharing.family import Family, Ride, operations_of
-from paceline.executor.sharing.founding import Founding
+from paceline.executor.sharing.family import Family, TrialInFamily, operations_of
+from paceline.executor.sharing.family_builder import FamilyBuilder
 from paceline.program.initial_weights import changes_kept
 from paceline.program.laws.model_structure import ModelStructure
 from paceline.program.laws.width_laws import WidthLaws
@@ -26,14 +26,14 @@ from paceline.program.trace import State
 class WidthFamilies:
     """The families of a search.
 
-    ``notes`` tells why trials do not ride that should wherever they can. Jobs that show whether
-    trials of their kind ride are added to ``founders``, in order. A search that goes on asks the
-    same ones: others of the kind could decide otherwise.
+    ``notes`` tells why trials share no program that should wherever they can. Jobs that show
+    whether trials of their kind share a program are added to ``deciding_jobs``, in order. A search
+    that goes on asks the same ones: others of the kind could decide otherwise.
     """
 
-    def __init__(self, notes: Notes, founders: list[int]) -> None:
-        self._notes, self._founders = notes, founders
-        self._families: dict[Any, Family | None] = {}  # None: such trials do not ride
+    def __init__(self, notes: UserNotes, deciding_jobs: list[int]) -> None:
+        self._notes, self._deciding_jobs = notes, deciding_jobs
+        self._families: dict[Any, Family | None] = {}  # None: such trials share no program
         # Kind and operations, and whether bands are known -> whole numbers whose values keep trials
         # in families of their own.
         self._dividing: dict[Any, tuple[str, ...]] = {}
@@ -43,7 +43,7 @@ class WidthFamilies:
         self._apart: dict[Any, int] = {}
         self._laws = WidthLaws()
         self._known: list[Family] = []
-        # What rides in each of the known families: variants, and constants that decide extents.
+        # What each of the known families has admitted: variants, and constants that decide extents.
         self._structures: list[set[bytes]] = []
 
     @property
@@ -59,7 +59,7 @@ class WidthFamilies:
         steps: int,
         trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
         trace_tails: Callable[[], Tails],
-    ) -> Ride | None:
+    ) -> TrialInFamily | None:
         """A trial's steps within its family's program; None: it has a program of its own.
 
         ``kind`` is what the trials of a family share besides their steps; ``steps`` are training
@@ -75,7 +75,7 @@ class WidthFamilies:
         if again or key not in self._families:
             self._families[key] = None
             if widths.job is not None:
-                self._founders.append(widths.job)
+                self._deciding_jobs.append(widths.job)
             family, dividing = self._begin(traced, widths, kind, steps, trace_sizes)
             digests = () if family is None else family.members
             alike = [(*kind, digest) for digest in digests]
@@ -100,16 +100,16 @@ class WidthFamilies:
             return None
         try:
             # In Keras' own classes no number follows from hp and from the batch size at once.
-            ride = family.admit(traced, trace_tails() if traced.structure is None else None)
+            in_family = family.admit(traced, trace_tails() if traced.structure is None else None)
         except NotPaddable as error:
             self._learn(of_laws, traced, None, [])
             self._tell(widths, f"a trial has a program of its own: {error}")
             return None
         number = next(i for i, known in enumerate(self._known) if known is family)
-        self._structures[number].add(ride.structure)
-        constants = family.beside_extents(ride.variant, ride.steps)
-        self._learn(of_laws, traced, (number, ride.variant), constants)
-        return ride
+        self._structures[number].add(in_family.structure)
+        constants = family.beside_extents(in_family.variant, in_family.steps)
+        self._learn(of_laws, traced, (number, in_family.variant), constants)
+        return in_family
 
     def foresee(
         self,
@@ -117,7 +117,7 @@ class WidthFamilies:
         structure: ModelStructure,
         widths: OtherModels,
         own: Callable[[list[Any]], State],
-    ) -> tuple[Ride, State] | None:
+    ) -> tuple[TrialInFamily, State] | None:
         """A trial's steps within its family's program, and its variables; None: trace it.
 
         ``kind`` is as of ``admit``. ``own`` makes the variables, from the metrics' variables at the
@@ -131,18 +131,18 @@ class WidthFamilies:
         family = self._known[number]
         operations = list(family.members)[variant]
         if self._families.get(self._key((*kind, operations), widths, band)) is not family:
-            return None  # it was decided before that trials of its kind do not ride in this one
+            return None  # it was decided before that trials of its kind do not share this one
         try:
-            ride, state = family.foresee(variant, constants, own)
+            in_family, state = family.foresee(variant, constants, own)
         except NotPaddable:
             return None
-        self._structures[number].add(ride.structure)
-        return ride, state
+        self._structures[number].add(in_family.structure)
+        return in_family, state
 
     def _meet(
         self, kind: tuple[Any, ...], family: Family, widths: OtherModels, band: tuple[Any, ...]
     ) -> None:
-        """Learns how steps follow from the models of a new family whose trials ride in it."""
+        """Learns how steps follow from the models of a new family."""
         self._known.append(family)
         self._structures.append(set())
         keys = [self._key((*kind, operations), widths, band) for operations in family.members]
@@ -182,24 +182,24 @@ class WidthFamilies:
         if not ranges | choices or self._apart.get(bounds, -1) >= widths.level:
             return None, ()
         _, bands = self._bands.get(bounds, (0, None))
-        founding = Founding(traced, widths, steps, trace_sizes, bands)
+        builder = FamilyBuilder(traced, widths, steps, trace_sizes, bands)
         try:
             # Its builds may freeze layers that the user's models share. A model that was built
             # before may draw its first values afterwards: once the data have told its inputs.
             with changes_kept(), random_state_kept():
-                family = founding.family(ranges, choices)
+                family = builder.family(ranges, choices)
         except Exception as error:
             # A user's build may refuse its largest widths, or what it builds may not fit.
             self._tell(widths, f"widths are not trained together: {error}")
             return None, ()
         finally:
-            if founding.bands is not None:  # another band may do where this one does not
-                self._bands.setdefault(bounds, (widths.level, founding.bands))
-        for why in founding.refused:
+            if builder.bands is not None:  # another band may do where this one does not
+                self._bands.setdefault(bounds, (widths.level, builder.bands))
+        for why in builder.refused:
             self._tell(widths, f"choices are not all trained together: {why}")
-        if family is None and founding.bands is None and not widths.always:
+        if family is None and builder.bands is None and not widths.always:
             self._apart[bounds] = widths.level
-        return family, tuple(founding.dividing)
+        return family, tuple(builder.dividing)
 
     def _learn(self, of_laws: Any, traced: TracedModel, group: Any, constants: Any) -> None:
         """Learns how steps follow from a model of Keras' own classes; arguments as of the laws."""

@@ -22,7 +22,7 @@ class ProgramFacts(Struct):
     layout: tuple[Count, Count] | None  # devices that slots and batches are spread over; None: one
 
 
-class RoleFacts(Struct):
+class TemplateFacts(Struct):
     """Which constants of a group's step are inputs; see ``StepTemplate``."""
 
     constants: Count
@@ -63,7 +63,7 @@ class GroupFacts(Struct, omit_defaults=True):
     most_slots: Count | None
     program: ProgramFacts | None  # None where it is to be chosen again
     met: Count  # ``Group.asked_round``
-    roles: list[RoleFacts]
+    roles: list[TemplateFacts]
     packs: list[Annotated[list[Count | None], Meta(max_length=2**20)]]  # the job in each slot
     queue: Numbers  # jobs that wait, in order; elsewhere those that train come first
     parked: Numbers  # jobs that are paused
@@ -78,7 +78,7 @@ class GroupFacts(Struct, omit_defaults=True):
 class DemandFacts(Struct):
     """What is still to come; see ``Demand``."""
 
-    family: Count
+    alike: Count
     expected: Count
     unasked: Count
 
@@ -106,7 +106,7 @@ class PackFacts(Struct, omit_defaults=True):
     """All groups, and the devices that their programs were made for."""
 
     device: list[Any]
-    founders: Numbers
+    deciding_jobs: Numbers
     groups: list[GroupFacts]
     asking: DemandFacts
     rounds: RoundFacts | None = None

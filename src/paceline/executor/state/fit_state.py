@@ -51,7 +51,7 @@ class FitState(keras.callbacks.Callback):
     def among(self, own: Sequence[Any]) -> list[Any]:
         """The user's callbacks, and this module's before and after them, in the order of calls."""
         self._own = own
-        return [_Before(self), *own, self]
+        return [_FirstCallback(self), *own, self]
 
     def open(self) -> None:
         """Prepares the state of the user's callbacks, whose ``on_train_begin`` comes next."""
@@ -136,7 +136,7 @@ class FitState(keras.callbacks.Callback):
         return [model.trainable_variables, model.non_trainable_variables, list(optimizer)]
 
 
-class _Before(keras.callbacks.Callback):
+class _FirstCallback(keras.callbacks.Callback):
     """The callback before the user's callbacks."""
 
     def __init__(self, state: FitState) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import OtherModels, Parts
 from paceline.executor.sharing.grouping import G, TrialGroup, TrialGrouper
-from paceline.executor.state.facts import GroupFacts, ProgramFacts, RoleFacts
+from paceline.executor.state.facts import GroupFacts, ProgramFacts, TemplateFacts
 from paceline.program.canonical import Unpackable
 from paceline.program.files import get_parts, put_parts
 from paceline.program.step_template import StepTemplate
@@ -40,7 +40,7 @@ class JobState:
     callbacks: Any = None  # what ``CallbackDriver.saved`` has returned; None without callbacks
     arrays: Arrays = field(default_factory=dict)  # of its callbacks, by name
     known: int = 0  # epochs that the search knows of: those after ``epoch`` come again
-    logs: Mapping[str, int] = field(default_factory=dict)  # as of ``UserPlaces.kept``
+    logs: Mapping[str, int] = field(default_factory=dict)  # as of ``UserFolders.kept``
     best: float | None = None  # value of the epochs that the search knows of; None: there is none
 
 
@@ -117,12 +117,14 @@ def state_like(like: State, parts: Sequence[Sequence[np.ndarray]]) -> State | No
     return State(*[list(found) for found in parts])
 
 
-def found_again(grouper: TrialGrouper[Any], founders: Sequence[int], example: Example) -> None:
-    """Has the trials show once more who rides that showed it first; others may show otherwise.
+def decide_again(
+    grouper: TrialGrouper[Any], deciding_jobs: Sequence[int], example: Example
+) -> None:
+    """Decides anew which trials share programs, by the same jobs: others may show otherwise.
 
-    ``grouper`` has met no trial yet; ``founders`` are as a snapshot has them.
+    ``grouper`` has met no trial yet; ``deciding_jobs`` are as a snapshot has them.
     """
-    for job in founders:
+    for job in deciding_jobs:
         made = example(job)
         with suppress(Unpackable):
             if made is not None:
@@ -144,9 +146,9 @@ def group_of(grouper: TrialGrouper[G], was: GroupFacts, example: Example) -> G |
     return group if group is not None and group.name == was.name else None
 
 
-def role_facts(role: StepTemplate) -> RoleFacts:
+def role_facts(role: StepTemplate) -> TemplateFacts:
     """Which constants of a step are inputs; ``restore_roles`` takes them."""
-    return RoleFacts(
+    return TemplateFacts(
         constants=len(role.full.canonical.constants),
         observed=sorted(role.observed),
         lifted=list(role.lifted),
@@ -155,7 +157,7 @@ def role_facts(role: StepTemplate) -> RoleFacts:
     )
 
 
-def restore_roles(group: TrialGroup, facts: Sequence[RoleFacts]) -> bool:
+def restore_roles(group: TrialGroup, facts: Sequence[TemplateFacts]) -> bool:
     """Gives a group's steps the inputs that they had; False if they are other steps now."""
     if [was.constants for was in facts] != [len(r.full.canonical.constants) for r in group.roles]:
         return False

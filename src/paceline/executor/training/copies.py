@@ -13,7 +13,7 @@ import numpy as np
 
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import OtherModels
-from paceline.executor.sharing.grouping import Group, TrialGrouper
+from paceline.executor.sharing.grouping import LocalGroup, TrialGrouper
 from paceline.executor.state.paused import PausedStates
 from paceline.executor.state.snapshot import Arrays, state_like
 from paceline.program.initial_weights import as_built
@@ -26,7 +26,7 @@ Compose = Callable[[State, State], State]
 class TrialCopies:
     """Begins trials as copies of paused ones."""
 
-    def __init__(self, grouper: TrialGrouper[Group], paused: PausedStates) -> None:
+    def __init__(self, grouper: TrialGrouper[LocalGroup], paused: PausedStates) -> None:
         self._grouper, self._paused = grouper, paused
 
     def begin(self, number: int, source: int, compose: Compose) -> list[Any] | None:
@@ -58,7 +58,7 @@ class TrialCopies:
         trial.driver.restore("copy", facts, own_arrays)
         return facts["callbacks"]
 
-    def probe(self, model: Any, setting: TrialInputs) -> tuple[Group, State]:
+    def probe(self, model: Any, setting: TrialInputs) -> tuple[LocalGroup, State]:
         """The group of trials like a model that is not to be trained, and that model's variables.
 
         Raises Unpackable if the model cannot be packed.
@@ -72,7 +72,7 @@ class TrialCopies:
 
     def group_of(
         self, model: Any, setting: TrialInputs, widths: OtherModels | None = None
-    ) -> Group:
+    ) -> LocalGroup:
         """The group in which a trial with this model would train; raises as ``probe`` does."""
         with as_built(model):
             group = self._grouper.pretrace(model, setting, widths)

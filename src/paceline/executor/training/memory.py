@@ -15,9 +15,9 @@ import jax
 from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import EpochData
 from paceline.errors import UsageError
-from paceline.executor.base import Notes, SearchData
+from paceline.executor.base import SearchData, UserNotes
 from paceline.executor.process import host_bytes
-from paceline.executor.sharing.grouping import Group
+from paceline.executor.sharing.grouping import LocalGroup
 from paceline.executor.training.planner import layout_of
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import CompiledPlan
@@ -36,7 +36,7 @@ _DATA, _CHUNK = 0.6, 0.1
 _BATCHES = 2**26
 
 
-class SlotRoom(NamedTuple):
+class SlotMemory(NamedTuple):
     """How many slots of a program a device's memory holds."""
 
     fitting: int  # slots of a pack that fit: all of them, or a power of two for each device
@@ -48,12 +48,12 @@ class SlotRoom(NamedTuple):
 class DeviceData:
     """Training and validation data on the devices, sent once for all packs that share devices."""
 
-    def __init__(self, notes: Notes) -> None:
+    def __init__(self, notes: UserNotes) -> None:
         self._notes = notes
         self._on_device: dict[Any, tuple[Any, Any]] = {}  # by _key
         self._arrays: dict[Any, dict[int, Any]] = {}  # devices -> id of a host array -> its copy
 
-    def of(self, group: Group, layout: MeshLayout | None) -> tuple[EpochData, Any]:
+    def of(self, group: LocalGroup, layout: MeshLayout | None) -> tuple[EpochData, Any]:
         """A group's training data for one pack, and validation data (arrays [V, ...]; or None).
 
         They are on the devices of ``layout``; None: on the default device.
@@ -82,8 +82,8 @@ class DeviceData:
         arrays, placed = self._on_device[key]
         return group.work.epoch_data(arrays, layout.everywhere if layout else None), placed
 
-    def room(self, group: Group, program: CompiledPlan, lanes: int) -> SlotRoom:
-        """How many slots of a group's packs fit beside the data if ``lanes`` packs share memory."""
+    def room(self, group: LocalGroup, program: CompiledPlan, packs_at_once: int) -> SlotMemory:
+        """How many slots of a group's packs fit beside the data if so many packs share memory."""
         layout, free = layout_of(program), free_bytes()
         rows = layout.trial if layout else 1  # each device has a share of the slots, and all data
         executables = [executable for role in program.roles() for executable in role]
@@ -96,13 +96,13 @@ class DeviceData:
             validation = group.work.validation
             beside = validation.nbytes_beside(group.work.train) if validation else 0
             free -= data + beside
-        fit = free / (lanes * each) if each else float("inf")
+        fit = free / (packs_at_once * each) if each else float("inf")
         if fit * rows >= program.n_slots:
-            return SlotRoom(program.n_slots, each, rows, max(0.0, free))
+            return SlotMemory(program.n_slots, each, rows, max(0.0, free))
         fitting = rows << int(fit).bit_length() - 1 if fit >= 1 else 0
-        return SlotRoom(fitting, each, rows, max(0.0, free))
+        return SlotMemory(fitting, each, rows, max(0.0, free))
 
-    def can_hold(self, group: Group, program: CompiledPlan, nbytes: int) -> bool:
+    def can_hold(self, group: LocalGroup, program: CompiledPlan, nbytes: int) -> bool:
         """Whether variables of paused trials may stay on a group's devices while its packs train.
 
         ``nbytes`` counts the variables of all trials that are paused there.
@@ -121,7 +121,7 @@ class DeviceData:
         self._arrays.clear()
 
 
-def _key(group: Group, layout: MeshLayout | None) -> tuple[Any, ...]:
+def _key(group: LocalGroup, layout: MeshLayout | None) -> tuple[Any, ...]:
     # Chunks consist of batches, so chunks for another batch size are other chunks.
     work = group.work
     data = id(work.train), id(work.validation)

@@ -20,22 +20,22 @@ from typing import Any
 import jax
 import jaxlib.version
 
-from paceline.executor.base import LEAST_TRIALS, Notes, PackOptions
-from paceline.executor.sharing.grouping import Group, TrialGroup, program_of
+from paceline.executor.base import LEAST_TRIALS, PackOptions, UserNotes
+from paceline.executor.sharing.grouping import LocalGroup, TrialGroup, program_of
 from paceline.executor.state.facts import ProgramFacts
 from paceline.pack.mesh import MeshLayout, lay_out, local_devices
 from paceline.pack.plan import CompiledPlan, LoopedProgram, SequentialProgram, VectorizedProgram
 from paceline.pack.plan.base import effort_for, gains_from_stacking
 from paceline.program.compilation_cache import DiskCache, source_digest
-from paceline.program.compile import Effort, Executable
+from paceline.program.compile import CompileEffort, Executable
 
 #: Slots of a vectorized pack when the user says "auto". On two cores throughput is flat from 8
 #: slots on, and a GRU is slower with 16 (docs/decisions/0003); accelerators take more.
 AUTO_SLOTS = {"cpu": 8, "gpu": 32, "tpu": 32}
 #: Programs that are compiled at once: threads of ``program/compile.py``.
 _COMPILERS = 2
-#: Most lanes on a CPU: more packs than these compete for memory bandwidth.
-_CPU_LANES = 8
+#: Most packs that train at once on a CPU: more than these compete for memory bandwidth.
+_MOST_PACKS = 8
 #: In place of the devices, in snapshots of an executor whose programs other machines compile.
 ELSEWHERE = ["elsewhere"]
 
@@ -134,15 +134,14 @@ def remembered(key: str, plans: Sequence[str]) -> Candidate | None:
     return candidate if candidate.plan in plans and 1 <= candidate.slots <= 4096 else None
 
 
-def key_of(fingerprint: str, batch_size: int, lanes: int, devices: Sequence[object]) -> str:
+def key_of(fingerprint: str, batch_size: int, packs_at_once: int, devices: Sequence[object]) -> str:
     """A digest of everything that decides which plan is fastest.
 
-    ``fingerprint`` is of the group's training step; ``lanes`` packs train at once. Of the devices,
-    the kinds count.
+    ``fingerprint`` is of the group's training step. Of the devices, the kinds count.
     """
     kinds = [getattr(device, "device_kind", "") for device in devices]
     parts = (source_digest(), jax.__version__, jaxlib.version.__version__, fingerprint)
-    text = "\0".join((*parts, f"{batch_size} {lanes} {kinds}"))
+    text = "\0".join((*parts, f"{batch_size} {packs_at_once} {kinds}"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -152,16 +151,16 @@ class Planner:
     Raises UsageError if there are not as many devices as asked for.
     """
 
-    def __init__(self, options: PackOptions | None = None, notes: Notes | None = None) -> None:
+    def __init__(self, options: PackOptions | None = None, notes: UserNotes | None = None) -> None:
         options = PackOptions() if options is None else options
         self._plan, self._mesh = options.plan, options.mesh
-        self._notes = Notes() if notes is None else notes
+        self._notes = UserNotes() if notes is None else notes
         self.devices = local_devices(options.mesh)
         self._platform = jax.default_backend()
         self.on_cpu = self._platform == "cpu"  # whether packs train on a CPU, in the host's memory
         # Packs that train at the same time: one on an accelerator, one per core on a CPU.
         # ``SlotAllocator`` makes it one where memory does not suffice.
-        self.lanes = 1
+        self.packs_at_once = 1
         # Whether the user leaves the number of slots to the planner.
         self.chooses_slots = isinstance(options.slots, str)
         if not isinstance(options.slots, str):
@@ -169,23 +168,23 @@ class Planner:
         else:
             self._pack_slots = AUTO_SLOTS.get(self._platform, 32) * len(self.devices)
             if self._platform == "cpu" and len(self.devices) == 1:
-                self.lanes = max(1, min(_CPU_LANES, options.cores or cores()))
+                self.packs_at_once = max(1, min(_MOST_PACKS, options.cores or cores()))
         self.programs: list[CompiledPlan] = []  # all that were asked for
         self.plans: set[str] = set()  # names of the plans that trained
         self._gains: dict[int, bool] = {}  # by id of a group: whether stacking is faster
 
-    def max_slots(self, groups: list[Group]) -> int:
+    def max_slots(self, groups: list[LocalGroup]) -> int:
         """Trials that train at once, at most."""
         now = (group.program.n_slots for group in groups if group.program is not None)
-        return self.lanes * max((self._pack_slots, *now))
+        return self.packs_at_once * max((self._pack_slots, *now))
 
     @property
     def signature(self) -> list[Any]:
-        """The devices and lanes that programs are made for, as JSON values."""
+        """How many packs train at once, and on which devices, as JSON values."""
         kinds = [getattr(device, "device_kind", "") for device in self.devices]
-        return [self._platform, kinds, self.lanes]
+        return [self._platform, kinds, self.packs_at_once]
 
-    def slots_now(self, groups: list[Group]) -> int:
+    def slots_now(self, groups: list[LocalGroup]) -> int:
         """Trials that can train at once with the present plans; no more need to be ready.
 
         With the sequential plan these are few, while ``max_slots`` of many accelerators would be
@@ -194,11 +193,11 @@ class Planner:
         active = [group for group in groups if group.active]
         return self.slots_of(active) if active else self.max_slots(groups)
 
-    def slots_of(self, groups: list[Group]) -> int:
+    def slots_of(self, groups: list[LocalGroup]) -> int:
         """Trials that can train at once with the present plans of these groups, one at least."""
-        return self.lanes * max(map(self._usual_slots, groups))
+        return self.packs_at_once * max(map(self._usual_slots, groups))
 
-    def _usual_slots(self, group: Group) -> int:
+    def _usual_slots(self, group: LocalGroup) -> int:
         """Slots of a group's packs, those to come if it has no program yet."""
         if group.program is not None:
             return group.program.n_slots
@@ -206,18 +205,18 @@ class Planner:
             return 1
         return self._pack_slots
 
-    def is_ahead(self, groups: list[Group], *, by_time: bool) -> bool:
+    def is_ahead(self, groups: list[LocalGroup], *, by_time: bool) -> bool:
         """Whether no other program is to be compiled now.
 
         Where time may end the search (``by_time``), what is compiled and never trained is lost. So
         there as many programs wait for their turn as can train, or be compiled at once.
         """
         waiting = sum(g.is_settled and g.active and not g.n_live for g in groups)
-        return by_time and waiting >= max(_COMPILERS, self.lanes)
+        return by_time and waiting >= max(_COMPILERS, self.packs_at_once)
 
     # -- compiling ---------------------------------------------------------------------------------
 
-    def compile(self, group: Group, n_trials: int, expected: int) -> None:
+    def compile(self, group: LocalGroup, n_trials: int, expected: int) -> None:
         """Compiles a group that has no program, or one that lacks an input.
 
         The latter is compiled as well as before: a cluster's workers each see some of the trials.
@@ -238,20 +237,20 @@ class Planner:
         for pack in group.packs:
             pack.exchange(program_of(group))
 
-    def compile_again(self, group: Group) -> None:
+    def compile_again(self, group: LocalGroup) -> None:
         """Compiles a group's program as ``group.restored_program`` says it was before."""
         restored = group.restored_program
         assert restored is not None
         candidate = Candidate(restored.plan, restored.slots)
         first = self.usual(group, candidate.slots)  # this also sets ``group.plan_choice``
-        effort = Effort(restored.quick)
+        effort = CompileEffort(restored.quick)
         program = self._make(group, candidate, candidate.slots, 0, effort=effort, restored=restored)
         if group.plan_choice is not None and first != candidate:
             group.plan_choice = None
         group.restored_program = None
         self._set_program(group, program)
 
-    def facts(self, group: Group) -> ProgramFacts | None:
+    def facts(self, group: LocalGroup) -> ProgramFacts | None:
         """How a group's program is compiled, for a snapshot; None: it is to be chosen again."""
         program = group.program
         if program is None:  # perhaps no trial has needed it since it was restored
@@ -267,25 +266,25 @@ class Planner:
         one = len(self.devices) == 1
         return device == self.signature or (device == ELSEWHERE and one)
 
-    def _set_program(self, group: Group, program: CompiledPlan) -> None:
+    def _set_program(self, group: LocalGroup, program: CompiledPlan) -> None:
         group.program = program
         self.plans.add(program.plan)
 
     def _make(
         self,
-        group: Group,
+        group: LocalGroup,
         candidate: Candidate,
         n_trials: int,
         expected: int,
         before: CompiledPlan | None = None,
-        effort: Effort | None = None,
+        effort: CompileEffort | None = None,
         restored: ProgramFacts | None = None,
     ) -> CompiledPlan:
         """Starts to compile a program; ``before`` is one whose executables may be taken over."""
         parts = (group.train, group.test, group.state, group.work)
         if effort is None:
             least = LEAST_TRIALS if group.train.full.always_lifted else 1
-            waves = max(expected, n_trials, least) / (candidate.slots * self.lanes)
+            waves = max(expected, n_trials, least) / (candidate.slots * self.packs_at_once)
             effort = effort_of(group, candidate.slots, waves)
         if candidate.plan == "sequential":
             old = before if isinstance(before, SequentialProgram) else None
@@ -305,7 +304,7 @@ class Planner:
         return program
 
     def _layout(
-        self, group: Group, n_trials: int, restored: ProgramFacts | None
+        self, group: LocalGroup, n_trials: int, restored: ProgramFacts | None
     ) -> MeshLayout | None:
         if restored is None:
             return self._lay_out(group, n_trials)
@@ -314,7 +313,7 @@ class Planner:
         trial, data = restored.layout
         return MeshLayout(tuple(self.devices[: trial * data]), trial, data)
 
-    def _lay_out(self, group: Group, n_trials: int) -> MeshLayout | None:
+    def _lay_out(self, group: LocalGroup, n_trials: int) -> MeshLayout | None:
         """The devices that a group's slots are to be spread over; None for one device."""
         if len(self.devices) == 1:
             return None
@@ -335,13 +334,13 @@ class Planner:
             lay_out(self.devices, self._mesh, 1, batch_size)
 
     def can_halve(self, program: CompiledPlan) -> bool:
-        """Whether fewer slots than this program has, or fewer lanes, are possible."""
+        """Whether fewer slots than this program has, or fewer packs at once, are possible."""
         rows = self._mesh[0] if self._mesh and self._mesh[1] is not None else 1
-        return program.n_slots > rows or self.lanes > 1
+        return program.n_slots > rows or self.packs_at_once > 1
 
     # -- choosing ----------------------------------------------------------------------------------
 
-    def usual(self, group: Group, n_trials: int) -> Candidate:
+    def usual(self, group: LocalGroup, n_trials: int) -> Candidate:
         """How a group of so many trials begins: as an earlier search found best, else by rules.
 
         Also sets ``group.plan_choice`` to what may be tried out.
@@ -365,7 +364,7 @@ class Planner:
             return first
         candidates = [first, *(c for c in self._others(group, n_trials) if c != first)]
         print_of = group.train.full.canonical.fingerprint
-        key = key_of(print_of, group.work.batch_size, self.lanes, self.devices)
+        key = key_of(print_of, group.work.batch_size, self.packs_at_once, self.devices)
         known = remembered(key, [candidate.plan for candidate in candidates])
         group.plan_choice = PlanChoice(candidates, key, known)
         if known is None:
@@ -373,7 +372,7 @@ class Planner:
         # Slots beyond the number of trials would stay empty, and would compute all the same.
         return Candidate(known.plan, min(known.slots, self._enough(n_trials)))
 
-    def _rule(self, group: Group) -> str:
+    def _rule(self, group: LocalGroup) -> str:
         """The plan that the rules choose, if the user has not chosen one."""
         if group.rng_differs:
             return "sequential"  # under vmap a trial would draw other random numbers than alone
@@ -385,7 +384,7 @@ class Planner:
             return "sequential"
         return "vectorized" if self._pack_slots > 1 or len(self.devices) > 1 else "sequential"
 
-    def _others(self, group: Group, n_trials: int) -> list[Candidate]:
+    def _others(self, group: LocalGroup, n_trials: int) -> list[Candidate]:
         """Candidates that may be faster than what the rules choose."""
         most = self._enough(n_trials)
         if self._platform == "cpu":
@@ -401,9 +400,9 @@ class Planner:
 
     def _enough(self, n_trials: int) -> int:
         """Slots of a pack, a power of two, that are enough for so many trials."""
-        return 1 << max(0, -(-n_trials // self.lanes) - 1).bit_length()
+        return 1 << max(0, -(-n_trials // self.packs_at_once) - 1).bit_length()
 
-    def trains_alone(self, group: Group) -> bool:
+    def trains_alone(self, group: LocalGroup) -> bool:
         """Whether a group's packs have one slot, because stacking gains nothing."""
         if not self.chooses_slots or self._platform != "cpu" or self._plan == "looped":
             return False
@@ -411,17 +410,19 @@ class Planner:
             self._gains[id(group)] = gains_from_stacking(group.train.full.closed)
         return not self._gains[id(group)]
 
-    def _slots_for(self, group: Group, n_trials: int, layout: MeshLayout | None) -> int:
-        """Slots of a pack: a power of two on each device, enough for a lane's share of trials."""
+    def _slots_for(self, group: LocalGroup, n_trials: int, layout: MeshLayout | None) -> int:
+        """Slots of a pack: a power of two on each device, enough for its share of the trials."""
         rows = layout.trial if layout else 1
         if self.trains_alone(group):
             return rows
-        share = -(-min(n_trials, self.lanes * self._pack_slots) // (self.lanes * rows))
+        share = -(
+            -min(n_trials, self.packs_at_once * self._pack_slots) // (self.packs_at_once * rows)
+        )
         slots = rows << max(0, share - 1).bit_length()
         return slots if group.most_slots is None else min(slots, max(rows, group.most_slots))
 
     def gains_from_rounds(
-        self, group: Group, trial_epochs: int, epoch_seconds: float, *, all_asked: bool
+        self, group: LocalGroup, trial_epochs: int, epoch_seconds: float, *, all_asked: bool
     ) -> bool:
         """Whether ``reconsider`` or ``shrink`` may find a faster program for what is left.
 
@@ -432,12 +433,12 @@ class Planner:
         now = group.program
         if now is None or not now.ready() or not self.chooses_slots:
             return False
-        left = trial_epochs / (now.n_slots * self.lanes) * epoch_seconds
+        left = trial_epochs / (now.n_slots * self.packs_at_once) * epoch_seconds
         if choice is not None and choice.may_pay(left, _compile_seconds(now)):
             return True
         return all_asked and not group.queue and self._smaller(group, epoch_seconds) is not None
 
-    def _smaller(self, group: Group, epoch_seconds: float) -> int | None:
+    def _smaller(self, group: LocalGroup, epoch_seconds: float) -> int | None:
         """Slots of smaller packs for a group's last trials; None where they do not pay."""
         now = program_of(group)
         trials = [trial for pack in group.packs for trial in pack.live]
@@ -448,7 +449,7 @@ class Planner:
         saved = epochs * epoch_seconds * (1 - slots / now.n_slots)
         return slots if saved > _compile_seconds(now) else None
 
-    def reconsider(self, group: Group, trial_epochs: int, expected: int) -> None:
+    def reconsider(self, group: LocalGroup, trial_epochs: int, expected: int) -> None:
         """Starts to compile another candidate, to be tried out, if the search is long enough.
 
         The group's packs have just trained an epoch, and all its trials together have
@@ -470,7 +471,7 @@ class Planner:
         epochs = max(1, *(trial.epochs for pack in group.packs for trial in pack.live), 1)
         group.next_program = self._make(group, following, -(-trial_epochs // epochs), expected)
 
-    def arrived(self, group: Group) -> bool:
+    def arrived(self, group: LocalGroup) -> bool:
         """Whether ``group.next_program`` has been compiled; one that failed is forgotten."""
         program = group.next_program
         if program is None or not program.ready():
@@ -485,7 +486,9 @@ class Planner:
             return False
         return True
 
-    def grow(self, group: Group, trial_epochs: int, epoch_seconds: float, expected: int) -> None:
+    def grow(
+        self, group: LocalGroup, trial_epochs: int, epoch_seconds: float, expected: int
+    ) -> None:
         """Starts to compile larger packs for a group that began with few trials, if that pays.
 
         Arguments are as of ``reconsider``; the group's last epoch took ``epoch_seconds``.
@@ -496,15 +499,15 @@ class Planner:
             return
         if not self.chooses_slots:
             return
-        if len(group.queue) < now.n_slots * self.lanes:
+        if len(group.queue) < now.n_slots * self.packs_at_once:
             return
         n_trials = len(group.queue) + group.n_live
         slots = self._slots_for(group, n_trials, self._lay_out(group, n_trials))
-        rounds = trial_epochs / (now.n_slots * self.lanes)
+        rounds = trial_epochs / (now.n_slots * self.packs_at_once)
         if slots >= 2 * now.n_slots and rounds * epoch_seconds > 2 * _compile_seconds(now):
             group.next_program = self._make(group, Candidate(now.plan, slots), n_trials, expected)
 
-    def shrink(self, group: Group, epoch_seconds: float) -> None:
+    def shrink(self, group: LocalGroup, epoch_seconds: float) -> None:
         """Starts to compile a smaller pack if that pays; no trial may wait or be to come.
 
         The group's last epoch took ``epoch_seconds``.
@@ -535,7 +538,7 @@ class Planner:
         return list(unique.values())
 
 
-def effort_of(group: TrialGroup, n_slots: int, waves: float) -> Effort:
+def effort_of(group: TrialGroup, n_slots: int, waves: float) -> CompileEffort:
     """How well a group's program is compiled, whose ``n_slots`` will be filled ``waves`` times."""
     epochs = max((trial.epochs - trial.epoch for trial in group.trials), default=1)
     steps = waves * epochs * max(1, group.work.steps)
@@ -543,7 +546,7 @@ def effort_of(group: TrialGroup, n_slots: int, waves: float) -> Effort:
     return effort_for(group.train.full.closed, steps, n_slots, n_numbers)
 
 
-def trying(group: Group) -> bool:
+def trying(group: LocalGroup) -> bool:
     """Whether a group's program is being tried out, and is not what the rules chose."""
     choice: PlanChoice | None = group.plan_choice
     now = group.program

@@ -19,18 +19,18 @@ from paceline.executor.base import (
     EpochReport,
     Failed,
     LateAnswer,
-    Notes,
     Report,
+    UserNotes,
     Weights,
     settled,
 )
-from paceline.executor.sharing.grouping import Group
+from paceline.executor.sharing.grouping import LocalGroup
 from paceline.executor.state.paused import PausedStates
 from paceline.executor.training.memory import DeviceData
 from paceline.pack.callbacks.driver import CallbackDriver, abandon
 from paceline.pack.pack import EpochTimes, Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan
-from paceline.records import Compiled, PackMade, SlotStay
+from paceline.records import PackCreated, SlotStay, StepCompiled
 
 #: One epoch of a pack: job number -> logs, and the seconds that the epoch took.
 PackEpoch = tuple[dict[int, dict[str, float]], EpochTimes]
@@ -39,7 +39,7 @@ _LATELY = 64
 
 
 @dataclass(frozen=True)
-class HeldEpoch:
+class WaitingEpoch:
     """An epoch that waits to be reported, perhaps while its pack trains on."""
 
     trained: PackEpoch  # what the pack returned
@@ -51,7 +51,7 @@ class HeldEpoch:
 class EpochReporter:
     """Reports the epochs of an executor's packs, and does what the search answers."""
 
-    def __init__(self, notes: Notes, paused: PausedStates, device_data: DeviceData) -> None:
+    def __init__(self, notes: UserNotes, paused: PausedStates, device_data: DeviceData) -> None:
         self._notes, self._paused, self._device_data = notes, paused, device_data
 
     def begin_epoch(self, pack: Pack, failed: Failed) -> bool:
@@ -69,7 +69,7 @@ class EpochReporter:
             self._release(pack)
         return bool(pack.live)
 
-    def end_group(self, group: Group) -> None:
+    def end_group(self, group: LocalGroup) -> None:
         """Drops the packs of a group of which no trial waits or trains now."""
         for pack in group.packs:
             self._release(pack, done=True)
@@ -80,8 +80,8 @@ class EpochReporter:
         self._paused.count_anew()
 
     def report_epoch(
-        self, group: Group, pack: Pack, epoch: PackEpoch, report: Report, failed: Failed
-    ) -> list[tuple[Group, Pack, SlotTrial, LateAnswer]]:
+        self, group: LocalGroup, pack: Pack, epoch: PackEpoch, report: Report, failed: Failed
+    ) -> list[tuple[LocalGroup, Pack, SlotTrial, LateAnswer]]:
         """Reports an epoch of a pack, one trial after another in the order of their slots.
 
         ``failed`` is told of each trial one of whose callbacks raises; the trial leaves the pack
@@ -124,7 +124,7 @@ class EpochReporter:
         return told
 
     def report_held(
-        self, group: Group, pack: Pack, held: HeldEpoch, report: Report, leaving: set[int]
+        self, group: LocalGroup, pack: Pack, held: WaitingEpoch, report: Report, leaving: set[int]
     ) -> None:
         """Reports an epoch of a pack whose trials have no callbacks.
 
@@ -156,7 +156,7 @@ class EpochReporter:
             if settled(answer) == "stop" or epoch >= trial.epochs:
                 leaving.add(number)
 
-    def apply_answer(self, group: Group, pack: Pack, trial: SlotTrial, answer: Answer) -> None:
+    def apply_answer(self, group: LocalGroup, pack: Pack, trial: SlotTrial, answer: Answer) -> None:
         """Does what was answered about a trial: the trial stays, leaves its slot, or waits."""
         if answer == "pause":
             held = self._paused.device_bytes + group.nbytes
@@ -188,7 +188,7 @@ def _fail(pack: Pack, trial: SlotTrial, error: Exception, failed: Failed) -> Non
 
 
 @dataclass
-class Seconds:
+class SecondsSpent:
     """Where the time went; tracing and compiling overlap with training."""
 
     trace: float = 0.0
@@ -210,10 +210,10 @@ class ExecutorTimings:
     """What an executor has spent."""
 
     def __init__(self) -> None:
-        self.seconds = Seconds()  # where the time went
+        self.seconds = SecondsSpent()  # where the time went
         self.n_rounds = 0  # in which a pack was trained
         # The last of these rounds: seconds on the clock, and number of trials that trained. Of
-        # packs that do not wait for one another, as many as a lane trains epochs.
+        # packs that do not wait for one another, as many as a thread trains epochs.
         self.rounds: deque[tuple[float, float]] = deque(maxlen=_LATELY)
         self._slot_epochs = self._busy_epochs = 0
 
@@ -230,10 +230,12 @@ class ExecutorTimings:
             self.n_rounds += 1
             self.rounds.append((wall, sum(len(results) for results, _ in trained)))
 
-    def add_epochs(self, wall: float, trained: Sequence[tuple[int, PackEpoch]], lanes: int) -> None:
+    def add_epochs(
+        self, wall: float, trained: Sequence[tuple[int, PackEpoch]], packs_at_once: int
+    ) -> None:
         """Adds epochs of packs that did not wait for one another, in ``wall`` seconds together.
 
-        ``trained`` has the slots of each pack, and its epoch; ``lanes`` packs train at once.
+        ``trained`` has the slots of each pack, and its epoch.
         """
         if not trained:
             return
@@ -241,7 +243,7 @@ class ExecutorTimings:
         self._slot_epochs += sum(n_slots for n_slots, _ in trained)
         self._busy_epochs += n_jobs
         self.seconds.add(wall, [times for _, (_, times) in trained])
-        n_rounds = -(-len(trained) // lanes)
+        n_rounds = -(-len(trained) // packs_at_once)
         self.n_rounds += n_rounds
         for _ in range(min(n_rounds, _LATELY)):
             self.rounds.append((wall / n_rounds, n_jobs / n_rounds))
@@ -253,11 +255,11 @@ class ExecutorTimings:
 
     def add_elsewhere(
         self,
-        seconds: Seconds,
+        seconds: SecondsSpent,
         rounds: Sequence[tuple[float, float]],
         slot_epochs: tuple[int, int],
     ) -> None:
-        """Adds what another machine has spent: the fields of its ``RoundSpent``."""
+        """Adds what another machine has spent: the fields of its ``RoundTimings``."""
         self.seconds.train += seconds.train
         self.seconds.validate += seconds.validate
         self.seconds.trace += seconds.trace
@@ -273,20 +275,20 @@ class ExecutorTimings:
 
 
 def compiled_steps(
-    programs: Iterable[CompiledPlan], groups: Iterable[Group]
-) -> dict[int, Compiled]:
+    programs: Iterable[CompiledPlan], groups: Iterable[LocalGroup]
+) -> dict[int, StepCompiled]:
     """The steps of programs in order, each by a number that tells it from all other steps.
 
     Those that failed to compile are left out.
     """
     names = {id(p): g.name for g in groups for p in (g.program, g.next_program) if p is not None}
-    found: dict[int, Compiled] = {}
+    found: dict[int, StepCompiled] = {}
     for program in programs:
         if not program.ready():
             continue
         with contextlib.suppress(Exception):  # XLA raises many kinds
             for executable in (each for role in program.roles() for each in role):
-                found[id(executable)] = Compiled(
+                found[id(executable)] = StepCompiled(
                     executable.ended - executable.seconds,
                     executable.ended,
                     names.get(id(program)),
@@ -309,9 +311,9 @@ class SlotTimeline:
         # By pack and slot; no stay where it does not belong to the record.
         self._open: dict[tuple[int, int], tuple[SlotTrial, SlotStay | None]] = {}
         self._ended: list[SlotStay] = []
-        self._packs: list[PackMade] = []
+        self._packs: list[PackCreated] = []
 
-    def begin_round(self, packs: Iterable[tuple[Group, Pack]]) -> None:
+    def begin_round(self, packs: Iterable[tuple[LocalGroup, Pack]]) -> None:
         """Note the jobs in slots, before a round trains them."""
         now = time.perf_counter()
         there: set[tuple[int, int]] = set()
@@ -346,7 +348,7 @@ class SlotTimeline:
             if stay is not None and stay.trial in jobs:
                 self._open[key] = trial, None
 
-    def take(self, *, all_ended: bool = False) -> tuple[list[SlotStay], list[PackMade]]:
+    def take(self, *, all_ended: bool = False) -> tuple[list[SlotStay], list[PackCreated]]:
         """Takes out the stays that are over, and the packs that are new since the last time.
 
         ``all_ended``: whether the stays that are not over count as over now: the search ends.
@@ -363,11 +365,11 @@ class SlotTimeline:
         if stay is not None and stay.epochs and len(self._ended) < self.MOST:
             self._ended.append(stay)
 
-    def _number_of(self, group: Group, pack: Pack, now: float) -> int:
+    def _number_of(self, group: LocalGroup, pack: Pack, now: float) -> int:
         if pack not in self._numbers:
             self._numbers[pack] = self._n_packs
             self._n_packs += 1
             if len(self._packs) < self.MOST:
                 made = len(pack.slots), now, group.name, pack.program.plan
-                self._packs.append(PackMade(self._numbers[pack], *made))
+                self._packs.append(PackCreated(self._numbers[pack], *made))
         return self._numbers[pack]

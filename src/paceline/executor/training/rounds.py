@@ -12,18 +12,18 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 
 from paceline.executor.base import Failed, LateAnswer, Report, settled
-from paceline.executor.sharing.grouping import Group, program_of
+from paceline.executor.sharing.grouping import LocalGroup, program_of
 from paceline.executor.state.facts import RoundBegin
 from paceline.executor.state.paused import PausedStates
-from paceline.executor.training.lanes import (
+from paceline.executor.training.planner import Candidate
+from paceline.executor.training.reporting import PackEpoch
+from paceline.executor.training.stream import (
     PAUSE,
-    LaneThreads,
+    PackThreads,
     PackTrainer,
     check_hung,
     lacks_input,
 )
-from paceline.executor.training.planner import Candidate
-from paceline.executor.training.reporting import PackEpoch
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan
 
@@ -34,14 +34,14 @@ class EpochRound:
     Every pack has at least one trial.
     """
 
-    def __init__(self, packs: Sequence[tuple[Group, Pack]], lanes: LaneThreads) -> None:
+    def __init__(self, packs: Sequence[tuple[LocalGroup, Pack]], threads: PackThreads) -> None:
         self._groups = [group for group, _ in packs]
         self.packs = [pack for _, pack in packs]
         self._disturbed = False
         # ``wall``: seconds on the clock that the round took; 0.0 until it has ended.
         self._began, self.wall = time.perf_counter(), 0.0
         self._epochs: list[Future[PackEpoch]] = [
-            lanes.submit(pack.run_epoch) for pack in self.packs
+            threads.submit(pack.run_epoch) for pack in self.packs
         ]
 
     def run(self, meanwhile: Callable[[], bool], limit: float | None, *, lockstep: bool) -> None:
@@ -73,7 +73,7 @@ class EpochRound:
         return [epoch.result() for epoch in self._epochs if epoch.exception() is None]
 
     @property
-    def outcomes(self) -> list[tuple[Group, Pack, PackEpoch | BaseException]]:
+    def outcomes(self) -> list[tuple[LocalGroup, Pack, PackEpoch | BaseException]]:
         """Each pack with its group and with its epoch, or with the error that its epoch raised."""
         outcomes = []
         for group, pack, epoch in zip(self._groups, self.packs, self._epochs, strict=True):
@@ -81,12 +81,12 @@ class EpochRound:
             outcomes.append((group, pack, epoch.result() if error is None else error))
         return outcomes
 
-    def n_full(self, n_lanes: int) -> int:
+    def n_full(self, packs_at_once: int) -> int:
         """Number of trials that trained if the round shows how fast a full device is; else 0.
 
-        ``n_lanes`` packs can train at once.
+        ``packs_at_once`` packs can train at once.
         """
-        full = len(self.packs) == n_lanes and not any(pack.free for pack in self.packs)
+        full = len(self.packs) == packs_at_once and not any(pack.free for pack in self.packs)
         # Building and tracing models during the round took a share of the round's seconds.
         return sum(len(pack.slots) for pack in self.packs) if full and not self._disturbed else 0
 
@@ -132,11 +132,11 @@ class PackRounds(PackTrainer):
         packs = [(group, pack) for group, found in filled for pack in found]
         packs = [(group, pack) for group, pack in packs if self.reporter.begin_epoch(pack, failed)]
         self.timeline.begin_round(packs)
-        now = EpochRound(packs, self.lanes)
+        now = EpochRound(packs, self.threads)
         now.run(meanwhile, self.limit.seconds, lockstep=lockstep)
         self.timings.add_round(now.wall, now.packs, now.trained)
         self.timeline.end_round(now.packs, {job for results, _ in now.trained for job in results})
-        n_full = now.n_full(self.planner.lanes)
+        n_full = now.n_full(self.planner.packs_at_once)
         tight = self._report_round(now, report, failed)
         for group in tight:
             self.paused.leave_device()
@@ -147,7 +147,7 @@ class PackRounds(PackTrainer):
             if not group.active:
                 self.reporter.end_group(group)
 
-    def _compile(self, groups: Sequence[Group], *, widens: bool) -> None:
+    def _compile(self, groups: Sequence[LocalGroup], *, widens: bool) -> None:
         """Compiles groups that have no program and, where it widens, those that lack an input."""
         for group in groups:
             if group.program is None and group.restored_program is not None:
@@ -159,10 +159,10 @@ class PackRounds(PackTrainer):
             if group.program is None or (widens and lacks_input(group)):
                 self.planner.compile(group, *self.demand.of_program(group))
 
-    def _report_round(self, now: EpochRound, report: Report, failed: Failed) -> list[Group]:
+    def _report_round(self, now: EpochRound, report: Report, failed: Failed) -> list[LocalGroup]:
         """Reports a round and does what is answered; returns the groups that lack memory."""
-        tight: dict[int, Group] = {}
-        told: list[tuple[Group, Pack, SlotTrial, LateAnswer]] = []
+        tight: dict[int, LocalGroup] = {}
+        told: list[tuple[LocalGroup, Pack, SlotTrial, LateAnswer]] = []
         for group, pack, epoch in now.outcomes:
             if not isinstance(epoch, BaseException):
                 told += self.reporter.report_epoch(group, pack, epoch, report, failed)
@@ -173,7 +173,7 @@ class PackRounds(PackTrainer):
             self.reporter.apply_answer(group, pack, trial, settled(answer))
         return list(tight.values())
 
-    def _reconsider_plan(self, group: Group, n_trials: int, seconds: float) -> None:
+    def _reconsider_plan(self, group: LocalGroup, n_trials: int, seconds: float) -> None:
         """After an epoch: moves a group's trials to another program if that is faster.
 
         ``n_trials`` trained, if the group was alone and all slots were taken; else 0. The epoch

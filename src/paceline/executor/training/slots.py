@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import DataError, UsageError
-from paceline.executor.base import EpochLimit, Failed, Notes, SearchData
-from paceline.executor.sharing.grouping import Group, TrialGroup, TrialGrouper, program_of
+from paceline.executor.base import EpochLimit, Failed, SearchData, UserNotes
+from paceline.executor.sharing.grouping import LocalGroup, TrialGroup, TrialGrouper, program_of
 from paceline.executor.training.memory import DeviceData, is_out_of_memory, size_text
 from paceline.executor.training.planner import Planner, layout_of
 from paceline.pack.callbacks.driver import abandon
@@ -44,34 +44,34 @@ class SlotAllocator:
     planner: Planner
     device_data: DeviceData
     data: SearchData
-    notes: Notes
+    notes: UserNotes
     limit: EpochLimit
 
-    def groups_in_turn(self, active: list[Group], now: int) -> list[Group]:
+    def groups_in_turn(self, active: list[LocalGroup], now: int) -> list[LocalGroup]:
         """The groups that train now: those in slots, then as many as fill the device, in order.
 
         The answer does not depend on which programs happen to be compiled. Samplers and pruners see
         results in the order of training, and a resumed search must decide as the first one did.
         ``active`` groups have trials that wait or train; ``now`` is the number of the round.
         """
-        lanes, found = self.planner.lanes, [group for group in active if group.n_live]
+        at_once, found = self.planner.packs_at_once, [group for group in active if group.n_live]
         for group in active:
             if group.n_live:
                 continue
             if any(one.n_live for one in found) and now - group.asked_round < _ROUNDS:
                 continue  # its program is being compiled; the groups in slots train on meanwhile
             n_trials = [one.n_live + len(one.queue) for one in found]
-            n_packs = sum(min(lanes, n) for n in n_trials)
+            n_packs = sum(min(at_once, n) for n in n_trials)
             filled = sum(
-                n / (lanes * program_of(one).n_slots)
+                n / (at_once * program_of(one).n_slots)
                 for n, one in zip(n_trials, found, strict=True)
             )
-            if n_packs >= lanes and filled >= _FILLED:
+            if n_packs >= at_once and filled >= _FILLED:
                 break
             found.append(group)
         return [group for group in active if group in found]
 
-    def empty_packs(self, group: Group, *, begun: bool = True) -> None:
+    def empty_packs(self, group: LocalGroup, *, begun: bool = True) -> None:
         """Takes a group's trials out of its packs and puts them first in the queue.
 
         ``begun``: whether packs that have begun to train are emptied, too.
@@ -81,7 +81,7 @@ class SlotAllocator:
             group.queue.extendleft(pack.take_out(trial.number) for trial in pack.live)
             group.packs.remove(pack)
 
-    def fits(self, group: Group, failed: Failed) -> bool:
+    def fits(self, group: LocalGroup, failed: Failed) -> bool:
         """Whether a compiled group fits into the device's memory.
 
         If the group does not fit, it gets fewer slots and must be compiled again. If not even one
@@ -91,9 +91,9 @@ class SlotAllocator:
         if any(pack.began is not None for pack in group.packs):
             return True
         program, planner = program_of(group), self.planner
-        room = self.device_data.room(group, program, planner.lanes)
-        if room.fitting == 0 and planner.lanes > 1:
-            planner.lanes = 1
+        room = self.device_data.room(group, program, planner.packs_at_once)
+        if room.fitting == 0 and planner.packs_at_once > 1:
+            planner.packs_at_once = 1
             room = self.device_data.room(group, program, 1)
         if room.fitting >= program.n_slots:
             return True
@@ -117,12 +117,12 @@ class SlotAllocator:
                 failed(group.queue.popleft().number, error)
         return False
 
-    def fits_twice(self, group: Group) -> bool:
-        """Whether memory holds two packs of a group for each lane; one of each fits."""
-        program, n_packs = program_of(group), 2 * self.planner.lanes
+    def fits_twice(self, group: LocalGroup) -> bool:
+        """Whether memory holds two packs of a group for each thread; one of each fits."""
+        program, n_packs = program_of(group), 2 * self.planner.packs_at_once
         return self.device_data.room(group, program, n_packs).fitting >= program.n_slots
 
-    def _limit_slots(self, group: Group, n_slots: int) -> None:
+    def _limit_slots(self, group: LocalGroup, n_slots: int) -> None:
         """Drops a group's program, to be compiled again with at most ``n_slots`` slots."""
         self.notes.tell(
             f"the device's memory holds {n_slots} slots a pack of this program, not "
@@ -132,7 +132,7 @@ class SlotAllocator:
         group.plan_choice = group.next_program = None
         self.empty_packs(group)
 
-    def recover(self, group: Group, pack: Pack, error: BaseException, failed: Failed) -> bool:
+    def recover(self, group: LocalGroup, pack: Pack, error: BaseException, failed: Failed) -> bool:
         """Handles the error of a pack's epoch; returns whether the group must do with less memory.
 
         Where memory ran out, the pack's trials wait for a slot again. Other errors fail them.
@@ -153,19 +153,19 @@ class SlotAllocator:
             failed(trial.number, error)
         return again
 
-    def halve(self, group: Group) -> None:
-        """Halves a group's slots; with a single slot, the executor's lanes become one.
+    def halve(self, group: LocalGroup) -> None:
+        """Halves a group's slots; with a single slot, the executor has one thread.
 
         The trials in slots wait first in the queue, with the state that they have.
         """
         n_slots = program_of(group).n_slots
         self.empty_packs(group)
         if n_slots == 1:
-            self.planner.lanes = 1
+            self.planner.packs_at_once = 1
         self._limit_slots(group, max(1, n_slots // 2))
 
     def refill(
-        self, group: Group, all_asked: bool, only: Container[int] | None = None
+        self, group: LocalGroup, all_asked: bool, only: Container[int] | None = None
     ) -> list[Pack]:
         """Fills the free slots of a group's packs from its queue; returns those that hold a trial.
 
@@ -174,7 +174,7 @@ class SlotAllocator:
         """
         if self._suspects_of(group):
             return self._one_suspect_per_pack(group)
-        n_packs = self.planner.lanes
+        n_packs = self.planner.packs_at_once
         if all_asked and group.n_live:
             # No new trial will take a slot, so the trials that are left share as few packs as hold
             # them: a slot without a trial computes as long as one with a trial.
@@ -194,21 +194,21 @@ class SlotAllocator:
                 break
         return [pack for pack in group.packs if pack.live]
 
-    def _suspects_of(self, group: Group) -> list[SlotTrial]:
+    def _suspects_of(self, group: LocalGroup) -> list[SlotTrial]:
         """A group's trials that are about to train the epoch that did not end before."""
         suspects = self.limit.suspects
         return [trial for trial in group.trials if suspects.get(trial.number) == trial.epoch]
 
-    def _one_suspect_per_pack(self, group: Group) -> list[Pack]:
+    def _one_suspect_per_pack(self, group: LocalGroup) -> list[Pack]:
         """Packs with one suspect each; all other trials of the group wait."""
         self.empty_packs(group)
-        for trial in self._suspects_of(group)[: self.planner.lanes]:
+        for trial in self._suspects_of(group)[: self.planner.packs_at_once]:
             group.queue = deque(each for each in group.queue if each is not trial)
             group.packs.append(self.new_pack(group))
             group.packs[-1].admit(trial)
         return list(group.packs)
 
-    def new_pack(self, group: Group) -> Pack:
+    def new_pack(self, group: LocalGroup) -> Pack:
         """An empty pack of a group's program."""
         program = program_of(group)
         data, on_device = self.device_data.of(group, layout_of(program))
@@ -225,7 +225,7 @@ class SlotAllocator:
 
 
 @dataclass(eq=False, repr=False)
-class Demand:
+class TrialDemand:
     """How many trials an executor wants to have ready; the search says what is still to come."""
 
     planner: Planner | Machines  # counts slots
@@ -235,7 +235,7 @@ class Demand:
     in_order: bool = field(default=False, kw_only=True)
     # Trials that come with one structure where the sampler is adaptive. The search sets this and
     # the following fields.
-    family: int = field(init=False, default=1)
+    alike: int = field(init=False, default=1)
     # Trials still to come, including those that wait.
     expected: int = field(init=False, default=1)
     # Whether no trial will be submitted any more.
@@ -288,7 +288,7 @@ class Demand:
 
     def of_program(self, group: TrialGroup) -> tuple[int, int]:
         """Trials that a group's program will train, and its share of all that are to come."""
-        n_trials = max(len(group.queue), min(self.family, self.expected))
+        n_trials = max(len(group.queue), min(self.alike, self.expected))
         # Trials to come are as likely to be of any program that was met: a search over structures
         # has few of each.
         return n_trials, -(-self.expected // max(1, len(self.grouper.groups)))

@@ -20,7 +20,7 @@ from typing import Any
 
 import keras
 
-from paceline.pack.callbacks.reached import MISSING, UserFunction, is_of_user, is_users_module
+from paceline.pack.callbacks.reachable import MISSING, UserFunction, is_of_user, is_users_module
 
 #: Methods of lists, dicts, sets, deques and arrays that change them.
 _MUTATORS = frozenset(

@@ -10,9 +10,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from paceline.pack.callbacks.elsewhere import UserPlaces
 from paceline.pack.callbacks.per_trial import numbers
 from paceline.pack.callbacks.random_states import OwnRandomStates, RandomStates
+from paceline.pack.callbacks.remote_files import UserFolders
 from paceline.pack.callbacks.slot_model import (
     Slot,
     SlotModel,
@@ -177,15 +177,15 @@ class CallbackDriver:
 
     @property
     def logs(self) -> dict[str, int]:
-        """As ``UserPlaces.kept``, of callbacks that have not begun."""
-        return UserPlaces(self._given).kept
+        """As ``UserFolders.kept``, of callbacks that have not begun."""
+        return UserFolders(self._given).kept
 
     def take_back_logs(self, kept: Mapping[str, int]) -> None:
         """Takes back what callbacks appended to logs in another process, since they begin again.
 
         ``kept``: what ``logs`` was there.
         """
-        places = UserPlaces(self._given)
+        places = UserFolders(self._given)
         places.begun_before(kept)
         places.begin()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from paceline.pack.callbacks.reached import Reached, reached
+from paceline.pack.callbacks.reachable import ReachableObjects, reached
 from paceline.program import keras_private
 from paceline.program.initial_weights import is_of_build, is_reused
 
@@ -81,7 +81,7 @@ def _read_by(model: Any) -> set[int]:
     return set(_variables_in(reached(given, _STEPS)))
 
 
-def _variables_in(found: Reached) -> dict[int, Any]:
+def _variables_in(found: ReachableObjects) -> dict[int, Any]:
     variables: dict[int, Any] = {}
     for each in found.keras.values():
         own = [each] if isinstance(each, keras.Variable) else getattr(each, "variables", ())

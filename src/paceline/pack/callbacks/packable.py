@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from paceline.errors import MissingExtraError
-from paceline.pack.callbacks.reached import reached
+from paceline.pack.callbacks.reachable import reached
 from paceline.program import keras_private
 
 #: Hooks that ``fit`` calls within an epoch, which a pack trains in one piece.

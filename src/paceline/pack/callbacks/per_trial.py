@@ -119,7 +119,7 @@ class CallbackFactory:
             ) from error
 
     def below(self, here: Callable[[int, Path, str, bool], Path]) -> CallbackFactory:
-        """The same for a machine whose disk is not the user's; ``here``: as ``OwnFolder.here``."""
+        """The same for a machine without the user's disk; ``here``: as ``MachineFolder.here``."""
         other = copy.copy(self)
         other._here = here
         return other

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from paceline.pack.callbacks.changes import TRACKERS, changed, rebound, trackers, written
-from paceline.pack.callbacks.reached import UserFunction, reached
+from paceline.pack.callbacks.reachable import UserFunction, reached
 
 #: Trackers that ``Tuner(trackers=...)`` knows.
 _KNOWN = frozenset({"mlflow", "wandb"})

@@ -31,7 +31,7 @@ from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import ChunkedArrays, ChunkedBatches, EpochData, ResidentArrays
 from paceline.pack.slot_rows import RowLeaf
 from paceline.program import jax_compat
-from paceline.program.compile import Effort, Executable
+from paceline.program.compile import CompileEffort, Executable
 from paceline.program.padding.batches import MaskedStep, merger
 from paceline.program.rewrites import rewrite
 from paceline.program.step_template import StepTemplate
@@ -166,7 +166,7 @@ class CompiledPlan(Protocol):
 
     plan: str  # "vectorized", "looped" or "sequential"
     n_slots: int  # S
-    effort: Effort  # how well the programs were compiled
+    effort: CompileEffort  # how well the programs were compiled
     # Numbers of the constants that are inputs, of the train step and of the test step.
     lifted: tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -393,7 +393,7 @@ def gains_from_stacking(closed: Any) -> bool:
     return not has_loops(closed) and step_flops(closed) < _BUSY
 
 
-def effort_for(closed: Any, steps: float, n_slots: int, n_numbers: int) -> Effort:
+def effort_for(closed: Any, steps: float, n_slots: int, n_numbers: int) -> CompileEffort:
     """How well to compile the step of a pack, on a CPU.
 
     Args:
@@ -403,9 +403,9 @@ def effort_for(closed: Any, steps: float, n_slots: int, n_numbers: int) -> Effor
         n_numbers: Numbers in one trial's variables, those of the optimizer too.
     """
     if steps >= _FEW or steps * n_slots * step_flops(closed) >= _LITTLE:
-        return Effort.WELL
+        return CompileEffort.WELL
     updates = steps * n_slots * n_numbers
-    return Effort.MOST_QUICKLY if updates < _FEW_UPDATES else Effort.QUICKLY
+    return CompileEffort.MOST_QUICKLY if updates < _FEW_UPDATES else CompileEffort.QUICKLY
 
 
 def has_loops(closed: Any) -> bool:

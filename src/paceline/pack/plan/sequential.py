@@ -29,7 +29,7 @@ from paceline.pack.plan.base import (
     step_sizes,
 )
 from paceline.pack.slot_rows import on_device
-from paceline.program.compile import Effort, Executable, compile_in_background, program_key
+from paceline.program.compile import CompileEffort, Executable, compile_in_background, program_key
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
 
@@ -50,7 +50,7 @@ class SequentialProgram:
         test: StepTemplate | None,
         state: State,
         work: Workload,
-        effort: Effort = Effort.WELL,
+        effort: CompileEffort = CompileEffort.WELL,
         before: SequentialProgram | None = None,
     ) -> None:
         self.lifted, self.effort = (train.lifted, test.lifted if test else ()), effort
@@ -63,7 +63,9 @@ class SequentialProgram:
             self._train = before._train
         else:
             arguments = (*one, lifted_shapes(train), data_shapes(work.train, work.resident))
-            for step in step_sizes(train, work.batch_size, work.rest, merge=effort > Effort.WELL):
+            for step in step_sizes(
+                train, work.batch_size, work.rest, merge=effort > CompileEffort.WELL
+            ):
                 with_index = (*arguments, index_shape(step.size), *_counted(step))
                 future = compile_in_background(
                     _train_step(step),
@@ -80,7 +82,7 @@ class SequentialProgram:
             data = data_shapes(work.validation)
             arguments = (one[0], one[1], one[3], lifted_shapes(test), data)
             sizes = (work.validation_batch_size, work.validation_rest)
-            for step in step_sizes(test, *sizes, merge=effort > Effort.WELL):
+            for step in step_sizes(test, *sizes, merge=effort > CompileEffort.WELL):
                 which = index_shape() if work.fold is None else index_shape(step.size)
                 with_index = (*arguments, which, *_counted(step))
                 key = program_key("sequential test", [test], step.size, step.small, with_index)

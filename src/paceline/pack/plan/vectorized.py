@@ -32,7 +32,7 @@ from paceline.pack.plan.base import (
     step_sizes,
 )
 from paceline.pack.slot_rows import RowWriter, move_rows, on_host
-from paceline.program.compile import Effort, Executable, compile_in_background, program_key
+from paceline.program.compile import CompileEffort, Executable, compile_in_background, program_key
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
 
@@ -63,7 +63,7 @@ class VectorizedProgram:
         state: State,
         work: Workload,
         n_slots: int,
-        effort: Effort = Effort.WELL,
+        effort: CompileEffort = CompileEffort.WELL,
         before: VectorizedProgram | None = None,
         layout: MeshLayout | None = None,
     ) -> None:
@@ -85,11 +85,11 @@ class VectorizedProgram:
                 train,
                 work.batch_size,
                 work.rest,
-                merge=effort > Effort.WELL and layout is None,
+                merge=effort > CompileEffort.WELL and layout is None,
             )
             n_logs = len(train.full.log_names)
             # The smaller batch is one step of many: fast code for it does not pay.
-            rare = Effort.MOST_QUICKLY
+            rare = CompileEffort.MOST_QUICKLY
             self._small = full.small
             if full.small:
                 order = index_shape(n_slots, _whole(order.shape[1], work.batch_size))
@@ -123,7 +123,7 @@ class VectorizedProgram:
                     test,
                     work.validation_batch_size,
                     work.validation_rest,
-                    merge=effort > Effort.WELL and layout is None,
+                    merge=effort > CompileEffort.WELL and layout is None,
                 )
                 n_logs = len(test.full.log_names)
                 function = _validation_pass(parts, work.n_validation, n_logs, axis)
@@ -152,7 +152,7 @@ class VectorizedProgram:
         over_slots: tuple[bool, ...],
         *,
         donate: tuple[int, ...] = (),
-        effort: Effort,
+        effort: CompileEffort,
     ) -> Future[Executable]:
         """Compiles a function of the pack, for one device or the mesh."""
         layout = self.layout

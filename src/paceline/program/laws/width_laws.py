@@ -1,6 +1,6 @@
 """How the steps of trials of several widths follow from their models, learnt from traced trials.
 
-A trial rides in the program of its family. What is its own are the extents of its variables, which
+A trial shares the program of its family. What is its own are the extents of its variables, which
 their shapes tell, and the constants of its steps. Models of a family differ in floating-point
 numbers and in whole numbers, which ``model_structure.py`` reads without a trace. A trial between
 the family's two models, at the largest and at smaller widths, is traced only where one of these is
@@ -49,8 +49,8 @@ class WidthLaws:
         Args:
             kind: Whatever its steps depend on besides the model.
             structure: The structure of its model.
-            group: What trials share that are predicted from one another; None: the trial rides
-                nowhere.
+            group: What trials share that are predicted from one another; None: the trial shares
+                no program.
             steps: The constants of its train step and, with validation data, of its test step,
                 without extents.
         """
@@ -89,7 +89,7 @@ class _Skeleton:
             return
         self.rows.append(row)
         if len(self.rows) > _MOST or all(each.group is None for each in self.rows):
-            return  # it is given up, or nothing rides yet
+            return  # it is given up, or nothing shares the program yet
         integers = np.array([each.structure.integers for each in self.rows], dtype=object)
         differ = (integers != integers[0]).any(axis=0)
         widths: dict[int, np.ndarray] = {}

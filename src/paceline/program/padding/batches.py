@@ -20,7 +20,7 @@ from paceline.program import jax_compat
 from paceline.program.compilation_cache import DiskCache, source_digest
 from paceline.program.padding.axes import Axis, NotPaddable, unify
 from paceline.program.padding.emission import emit
-from paceline.program.padding.lockstep import Lockstep, Value
+from paceline.program.padding.lockstep import Lockstep, PaddedValue
 from paceline.program.padding.loops import RULES
 from paceline.program.trace import Step
 
@@ -75,7 +75,7 @@ def merge(full: Step, small: Step, lifted: Sequence[int]) -> MaskedStep:
         a, b = (var.aval.shape for var in pair)
         if len(a) != len(b):
             raise NotPaddable("the traces differ: an input has another rank")
-        ins.append(Value(tuple(map(_axis, zip(a, b, strict=True)))))
+        ins.append(PaddedValue(tuple(map(_axis, zip(a, b, strict=True)))))
     rows = [axis for value in ins for axis in value.axes if axis.padded]
     if not rows:
         raise NotPaddable("no input has an axis of examples")

@@ -22,11 +22,11 @@ from paceline.program.padding.lockstep import (
     Equation,
     Fill,
     Lockstep,
+    PaddedValue,
     Padding,
-    Planned,
+    PlannedEquation,
     Rule,
     Symbol,
-    Value,
 )
 from paceline.program.rewrites.random_bits import threefry
 
@@ -53,7 +53,7 @@ def _products(eqn: Equation, left: Iterable[int], right: Iterable[int]) -> tuple
     return tuple(fills)
 
 
-def _dot_general(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _dot_general(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     (left, right), (left_batch, right_batch) = eqn.params[0]["dimension_numbers"]
     a, b = eqn.ins
@@ -61,10 +61,10 @@ def _dot_general(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planne
     fills = _products(eqn, left, right)
     free = [axis for i, axis in enumerate(a.axes) if i not in (*left, *left_batch)]
     free += [axis for i, axis in enumerate(b.axes) if i not in (*right, *right_batch)]
-    return [Value((*batch, *free))], Planned(eqn.first, fills)
+    return [PaddedValue((*batch, *free))], PlannedEquation(eqn.first, fills)
 
 
-def _convolution(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _convolution(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     params, (a, b) = eqn.params[0], eqn.ins
     dims = params["dimension_numbers"]
@@ -85,7 +85,7 @@ def _convolution(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planne
     if params["batch_group_count"] == 1:
         axes[out_batch] = a.axes[batch]
     axes[out_feature] = b.axes[made]
-    return [Value(tuple(axes))], Planned(eqn.first, fills)
+    return [PaddedValue(tuple(axes))], PlannedEquation(eqn.first, fills)
 
 
 def _lowest(dtype: Any) -> float | int:
@@ -115,7 +115,7 @@ def _neutral(name: str, dtype: Any) -> float | int:
     return 0  # sum, or, xor
 
 
-def _reduce(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _reduce(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     value, axes = eqn.ins[0], eqn.params[0]["axes"]
     padded = tuple(i for i in axes if value.axes[i].padded)
@@ -131,20 +131,20 @@ def _reduce(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
     if eqn.name in ("reduce_sum", "reduce_max", "reduce_min"):
         # What is left of the padding was made of padding alone, and that is zero.
         content = Padding.ZERO if value.content is Padding.ZERO and not fills else content
-    return [Value(left, content)], Planned(eqn.first, fills)
+    return [PaddedValue(left, content)], PlannedEquation(eqn.first, fills)
 
 
-def _cumulative(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _cumulative(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     value, axis = eqn.ins[0], eqn.params[0]["axis"]
     neutral = _neutral(eqn.name, eqn.first.invars[0].aval.dtype)
     filled = value.axes[axis].padded and not (neutral == 0 and value.content is Padding.ZERO)
     fills = (Fill(0, (axis,), neutral),) if filled else ()
     content = Padding.ANYTHING if eqn.is_float() else Padding.FINITE
-    return [Value(value.axes, content)], Planned(eqn.first, fills)
+    return [PaddedValue(value.axes, content)], PlannedEquation(eqn.first, fills)
 
 
-def _window(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _window(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     """Windows that move along fixed axes only; the last operand has the shape of the input."""
     eqn.check_params()
     params, source = eqn.params[0], eqn.ins[-1]
@@ -165,10 +165,10 @@ def _window(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
         for value in eqn.ins[:-1]:
             if padded:
                 unify(value.axes[i], source.axes[i])
-    return [Value(tuple(axes))], Planned(eqn.first)
+    return [PaddedValue(tuple(axes))], PlannedEquation(eqn.first)
 
 
-def _ordered(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _ordered(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     """``sort`` and ``top_k`` along a fixed axis; all operands have one shape."""
     eqn.check_params()
     params = eqn.params[0]
@@ -178,20 +178,22 @@ def _ordered(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
     if axes[along].padded:
         raise eqn.refuse("orders a padded axis")
     axes[along] = fixed(eqn.out_sizes()[along][0], eqn.traces)
-    return [Value(tuple(axes)) for _ in eqn.first.outvars], Planned(eqn.first)
+    return [PaddedValue(tuple(axes)) for _ in eqn.first.outvars], PlannedEquation(eqn.first)
 
 
-def _dynamic_slice(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _dynamic_slice(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("slice_sizes")
     value, axes = eqn.ins[0], []
     for axis, sizes in zip(value.axes, eqn.out_sizes(), strict=True):
         if axis.sizes != sizes and (axis.padded or len(set(sizes)) > 1):
             raise eqn.refuse("takes a part of a padded axis")
         axes.append(axis if axis.sizes == sizes else fixed(sizes[0], eqn.traces))
-    return [Value(tuple(axes), value.content)], Planned(eqn.first)
+    return [PaddedValue(tuple(axes), value.content)], PlannedEquation(eqn.first)
 
 
-def _dynamic_update_slice(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _dynamic_update_slice(
+    walk: Lockstep, eqn: Equation
+) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     value, update = eqn.ins[:2]
     for ours, theirs in zip(value.axes, update.axes, strict=True):
@@ -199,13 +201,13 @@ def _dynamic_update_slice(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value
             unify(ours, theirs)
         elif ours.padded or theirs.padded:
             raise eqn.refuse("replaces a part of a padded axis")
-    return [Value(value.axes, max(value.content, update.content))], Planned(eqn.first)
+    return [PaddedValue(value.axes, max(value.content, update.content))], PlannedEquation(eqn.first)
 
 
 def _kept(
     eqn: Equation,
-    value: Value,
-    index: Value,
+    value: PaddedValue,
+    index: PaddedValue,
     outer: Sequence[int],
     numbered: Sequence[int],
     gone: Sequence[int],
@@ -226,7 +228,7 @@ def _kept(
     return [i for i in range(len(value.axes)) if i not in (*gone, *inner)]
 
 
-def _gather(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _gather(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     """Elements by number along fixed axes; slices hold padded axes as a whole."""
     eqn.check_params("slice_sizes")
     (value, index), dims = eqn.ins, eqn.params[0]["dimension_numbers"]
@@ -243,10 +245,10 @@ def _gather(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
             raise eqn.refuse("takes a part of a padded axis")
         axes.append(axis if axis.sizes == sizes else fixed(sizes[0], eqn.traces))
     content = Padding.ANYTHING if eqn.is_float() else Padding.FINITE
-    return [Value(tuple(axes), content)], Planned(eqn.first)
+    return [PaddedValue(tuple(axes), content)], PlannedEquation(eqn.first)
 
 
-def _scatter(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _scatter(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     """Adds or writes rows by number; padded rows of a sum add zero."""
     eqn.check_params("update_jaxpr", "update_consts")
     (value, index, update), dims = eqn.ins, eqn.params[0]["dimension_numbers"]
@@ -274,16 +276,16 @@ def _scatter(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
         raise eqn.refuse("promises something of the numbers of padded rows")
     fills = (Fill(2, tuple(padded), 0.0),) if padded and update.content else ()
     content = Padding.ANYTHING if eqn.is_float() else Padding.FINITE
-    return [Value(value.axes, content)], Planned(eqn.first, fills)
+    return [PaddedValue(value.axes, content)], PlannedEquation(eqn.first, fills)
 
 
-def _random_bits(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _random_bits(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     """Random words: a slot draws those that it draws alone, by its own row-major positions."""
     eqn.check_params("shape")
     axes = tuple(Axis(sizes) for sizes in eqn.out_sizes())
-    found = Value(axes, Padding.FINITE)
+    found = PaddedValue(axes, Padding.FINITE)
     if not any(axis.padded for axis in axes):
-        return [found], Planned(eqn.first)
+        return [found], PlannedEquation(eqn.first)
     key = eqn.first.invars[0].aval
     partitionable = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
     if not (key.shape == () and jv.is_key(key) and "fry" in str(key.dtype) and partitionable):
@@ -291,7 +293,7 @@ def _random_bits(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planne
     if not any(axis.padded for axis in axes[1:]):
         # Positions before the padding stay what they are.
         axes[0].require_prefix()
-        return [found], Planned(eqn.first)
+        return [found], PlannedEquation(eqn.first)
     width, shape = eqn.params[0]["bit_width"], eqn.params[0]["shape"]
     if width not in (32, 64) or math.prod(shape) >= 2**32:
         raise eqn.refuse(f"draws words of {width} bits along a padded axis")
@@ -309,7 +311,7 @@ def _random_bits(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planne
         high, low = (word.astype(np.uint64).reshape(shape) for word in (high, low))
         return (high << np.uint64(32)) | low
 
-    return [found], Planned(eqn.first, replacement=draw)
+    return [found], PlannedEquation(eqn.first, replacement=draw)
 
 
 _REDUCTIONS = "reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or reduce_xor"

@@ -18,10 +18,10 @@ from paceline.program.padding.axes import (
 from paceline.program.padding.lockstep import (
     Equation,
     Lockstep,
+    PaddedValue,
     Padding,
-    Planned,
+    PlannedEquation,
     Rule,
-    Value,
 )
 
 #: Of zero these make zero.
@@ -47,16 +47,18 @@ _OTHERS = frozenset(
 )
 
 
-def elementwise(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def elementwise(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     """Operands of one shape, without axes, or of extent 1 where the result is longer."""
     eqn.check_params()
     if len(eqn.first.outvars) > 1:  # a barrier: each result is its operand
-        return eqn.ins, Planned(eqn.first)
+        return eqn.ins, PlannedEquation(eqn.first)
     axes = common_axes(eqn, eqn.ins, eqn.out_sizes())
-    return [Value(axes, _content(eqn, axes))], Planned(eqn.first)
+    return [PaddedValue(axes, _content(eqn, axes))], PlannedEquation(eqn.first)
 
 
-def common_axes(eqn: Equation, values: Sequence[Value], sizes: Sequence[Sizes]) -> tuple[Axis, ...]:
+def common_axes(
+    eqn: Equation, values: Sequence[PaddedValue], sizes: Sequence[Sizes]
+) -> tuple[Axis, ...]:
     """The axes of what an operation computes element by element.
 
     ``sizes`` are the extents of its result; an operand has them too, or extent 1, or no axes.
@@ -107,7 +109,7 @@ def _content(eqn: Equation, axes: tuple[Axis, ...]) -> Padding:
     return Padding.ANYTHING
 
 
-def to_zero(name: str, values: Sequence[Value]) -> tuple[int, ...] | None:
+def to_zero(name: str, values: Sequence[PaddedValue]) -> tuple[int, ...] | None:
     """Numbers of the operands that must be zero somewhere for a result to be zero there.
 
     ``name`` is a primitive's. Operands that have axes have those of the result. None where that is
@@ -131,15 +133,15 @@ def to_zero(name: str, values: Sequence[Value]) -> tuple[int, ...] | None:
     return found if all(values[i].axes for i in found) else None
 
 
-def _stretched(value: Value, axes: tuple[Axis, ...]) -> Value:
+def _stretched(value: PaddedValue, axes: tuple[Axis, ...]) -> PaddedValue:
     """An operand as it meets the others: repeated along axes in which its extent is 1."""
     repeated = any(
         _single(axis.sizes) and whole.padded for axis, whole in zip(value.axes, axes, strict=False)
     )
-    return Value(axes, repeated_content(value), value.number) if repeated else value
+    return PaddedValue(axes, repeated_content(value), value.number) if repeated else value
 
 
-def repeated_content(value: Value) -> Padding:
+def repeated_content(value: PaddedValue) -> Padding:
     """What padding holds that a value is repeated into: the value itself."""
     number = value.number
     if number is not None and math.isfinite(number):
@@ -147,11 +149,13 @@ def repeated_content(value: Value) -> Padding:
     return Padding.ANYTHING
 
 
-def _zero(value: Value) -> bool:
+def _zero(value: PaddedValue) -> bool:
     return value.number == 0.0 if not value.axes else value.content is Padding.ZERO
 
 
-def _broadcast_in_dim(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _broadcast_in_dim(
+    walk: Lockstep, eqn: Equation
+) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("shape")
     (value, *_), sizes = eqn.ins, eqn.out_sizes()
     where = {out: i for i, out in enumerate(eqn.params[0]["broadcast_dimensions"])}
@@ -168,10 +172,10 @@ def _broadcast_in_dim(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], P
     content = value.content
     if repeated:
         content = max(content, repeated_content(value))
-    return [Value(tuple(axes), content, value.number)], Planned(eqn.first)
+    return [PaddedValue(tuple(axes), content, value.number)], PlannedEquation(eqn.first)
 
 
-def _reshape(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _reshape(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("new_sizes")
     if eqn.params[0].get("dimensions") is not None:
         return _as_it_is(eqn)
@@ -184,16 +188,16 @@ def _reshape(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
             axes[targets[0]] = multiplied(sources)
         elif targets:
             unify(multiplied(sources), multiplied([axes[i] for i in targets]))
-    return [Value(tuple(axes), value.content, value.number)], Planned(eqn.first)
+    return [PaddedValue(tuple(axes), value.content, value.number)], PlannedEquation(eqn.first)
 
 
-def _as_it_is(eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _as_it_is(eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     """An operation that is not known any further: it may not have padding."""
     if not eqn.all_fixed():
         raise eqn.refuse("has no rule for padded operands in this form")
     eqn.check_params()
     axes = tuple(fixed(sizes[0], eqn.traces) for sizes in eqn.out_sizes())
-    return [Value(axes)], Planned(eqn.first)
+    return [PaddedValue(axes)], PlannedEquation(eqn.first)
 
 
 def _single(sizes: Sizes) -> bool:
@@ -230,29 +234,29 @@ def _groups(
     return found
 
 
-def _transpose(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _transpose(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     value = eqn.ins[0]
     axes = tuple(value.axes[i] for i in eqn.params[0]["permutation"])
-    return [Value(axes, value.content, value.number)], Planned(eqn.first)
+    return [PaddedValue(axes, value.content, value.number)], PlannedEquation(eqn.first)
 
 
-def _squeeze(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _squeeze(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     value, gone = eqn.ins[0], set(eqn.params[0]["dimensions"])
     axes = tuple(axis for i, axis in enumerate(value.axes) if i not in gone)
-    return [Value(axes, value.content, value.number)], Planned(eqn.first)
+    return [PaddedValue(axes, value.content, value.number)], PlannedEquation(eqn.first)
 
 
-def _rev(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _rev(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     value = eqn.ins[0]
     if set(eqn.params[0]["dimensions"]) & set(value.padded):
         raise eqn.refuse("turns a padded axis round")
-    return [Value(value.axes, value.content, value.number)], Planned(eqn.first)
+    return [PaddedValue(value.axes, value.content, value.number)], PlannedEquation(eqn.first)
 
 
-def _concatenate(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _concatenate(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     dimension = eqn.params[0]["dimension"]
     axes = []
@@ -264,27 +268,31 @@ def _concatenate(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planne
         for axis in each[1:]:
             unify(each[0], axis)
         axes.append(each[0])
-    return [Value(tuple(axes), max(value.content for value in eqn.ins))], Planned(eqn.first)
+    return [PaddedValue(tuple(axes), max(value.content for value in eqn.ins))], PlannedEquation(
+        eqn.first
+    )
 
 
-def _stack(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _stack(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     at, sizes = eqn.params[0]["axis"], eqn.out_sizes()
     axes = list(common_axes(eqn, eqn.ins, [size for i, size in enumerate(sizes) if i != at]))
     axes.insert(at, fixed(len(eqn.ins), eqn.traces))
-    return [Value(tuple(axes), max(value.content for value in eqn.ins))], Planned(eqn.first)
+    return [PaddedValue(tuple(axes), max(value.content for value in eqn.ins))], PlannedEquation(
+        eqn.first
+    )
 
 
-def _unstack(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _unstack(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     value, at = eqn.ins[0], eqn.params[0]["axis"]
     if value.axes[at].padded:
         raise eqn.refuse("takes a padded axis apart")
     axes = (*value.axes[:at], *value.axes[at + 1 :])
-    return [Value(axes, value.content) for _ in eqn.first.outvars], Planned(eqn.first)
+    return [PaddedValue(axes, value.content) for _ in eqn.first.outvars], PlannedEquation(eqn.first)
 
 
-def _tile(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _tile(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("reps")
     value, axes, content = eqn.ins[0], [], eqn.ins[0].content
     for i, sizes in enumerate(eqn.out_sizes()):
@@ -299,19 +307,21 @@ def _tile(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
                 raise eqn.refuse("repeats an axis another number of times")
             content = max(content, repeated_content(value))
         axes.append(Axis(sizes))
-    return [Value(tuple(axes), content)], Planned(eqn.first)
+    return [PaddedValue(tuple(axes), content)], PlannedEquation(eqn.first)
 
 
-def _split(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _split(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("sizes")
     value, dimension = eqn.ins[0], eqn.params[0]["axis"]
     pieces = [Axis(eqn.out_sizes(i)[dimension]) for i in range(len(eqn.first.outvars))]
     unify(value.axes[dimension], joined(pieces))
     before, after = value.axes[:dimension], value.axes[dimension + 1 :]
-    return [Value((*before, p, *after), value.content) for p in pieces], Planned(eqn.first)
+    return [PaddedValue((*before, p, *after), value.content) for p in pieces], PlannedEquation(
+        eqn.first
+    )
 
 
-def _slice(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _slice(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("start_indices", "limit_indices")
     value = eqn.ins[0]
     strides = eqn.params[0]["strides"]
@@ -334,10 +344,10 @@ def _slice(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
             axes.append(fixed(eqn.out_sizes()[i][0], eqn.traces))
         else:
             raise eqn.refuse("takes other elements of an axis")
-    return [Value(tuple(axes), value.content)], Planned(eqn.first)
+    return [PaddedValue(tuple(axes), value.content)], PlannedEquation(eqn.first)
 
 
-def _pad(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _pad(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("padding_config")
     value, number = eqn.ins
     axes = []
@@ -354,14 +364,14 @@ def _pad(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
             raise eqn.refuse("cuts or spreads a padded axis")
     zero = number.number == 0.0 and value.content is Padding.ZERO
     content = Padding.ZERO if zero else Padding.ANYTHING
-    return [Value(tuple(axes), content)], Planned(eqn.first)
+    return [PaddedValue(tuple(axes), content)], PlannedEquation(eqn.first)
 
 
-def _iota(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _iota(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("shape")
     axes = tuple(Axis(sizes) for sizes in eqn.out_sizes())
     axes[eqn.params[0]["dimension"]].require_prefix()
-    return [Value(axes, Padding.FINITE)], Planned(eqn.first)
+    return [PaddedValue(axes, Padding.FINITE)], PlannedEquation(eqn.first)
 
 
 RULES: dict[str, Rule] = {

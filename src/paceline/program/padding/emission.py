@@ -14,17 +14,19 @@ from paceline.program import jax_compat as jv
 from paceline.program.padding.axes import Axis
 from paceline.program.padding.elementwise import to_zero
 from paceline.program.padding.lockstep import (
-    Body,
-    Differing,
+    DifferingConstant,
     Fill,
     Padding,
-    Planned,
+    PlannedEquation,
     Symbol,
+    WalkedJaxpr,
 )
 from paceline.program.rewrites.splice import inlined
 
 
-def emit(body: Body, symbols: Sequence[Symbol], replaced: Mapping[int, int] | None = None) -> Any:
+def emit(
+    body: WalkedJaxpr, symbols: Sequence[Symbol], replaced: Mapping[int, int] | None = None
+) -> Any:
     """The closed jaxpr of a walked body: inputs are the symbols' values, then those of the body.
 
     ``symbols``: the open axes whose extents are inputs, and the constants that are. ``replaced``:
@@ -35,7 +37,7 @@ def emit(body: Body, symbols: Sequence[Symbol], replaced: Mapping[int, int] | No
 
 
 class _Emission:
-    def __init__(self, body: Body, symbols: Sequence[Symbol]) -> None:
+    def __init__(self, body: WalkedJaxpr, symbols: Sequence[Symbol]) -> None:
         self._body, self._symbols = body, symbols
         self._eqns: list[Any] = []
         self._inputs = {symbol: jv.new_var(_aval(symbol)) for symbol in symbols}
@@ -130,7 +132,7 @@ class _Emission:
                     found.setdefault(atom, set()).update(fill.dims)
         return {atom: tuple(sorted(dims)) for atom, dims in found.items()}
 
-    def _operands_to_zero(self, plan: Planned) -> list[Fill] | None:
+    def _operands_to_zero(self, plan: PlannedEquation) -> list[Fill] | None:
         """What to fill before an equation so that its result is zero; None: fill the result.
 
         XLA's CPU compiler takes a select for cheap, and computes it anew for every reader, before
@@ -188,7 +190,7 @@ class _Emission:
 
 def _aval(symbol: Symbol) -> Any:
     """The abstract value of a symbol's input."""
-    like = symbol.values[0] if isinstance(symbol, Differing) else np.int32(0)
+    like = symbol.values[0] if isinstance(symbol, DifferingConstant) else np.int32(0)
     return jv.aval_of(like)
 
 

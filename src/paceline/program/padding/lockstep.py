@@ -34,7 +34,7 @@ class Padding(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-class Value:
+class PaddedValue:
     """What is known of a variable of the step."""
 
     axes: tuple[Axis, ...]
@@ -60,14 +60,14 @@ class Value:
 
 
 @dataclass(frozen=True, eq=False)
-class Differing:
+class DifferingConstant:
     """A constant that differs between the traces, and becomes an input of the program."""
 
     values: tuple[np.ndarray, ...]  # the constant in each trace, of one shape and dtype
 
 
 #: What differs between slots: extents, i32[], and constants.
-Symbol = Axis | Differing
+Symbol = Axis | DifferingConstant
 
 
 @dataclass(frozen=True)
@@ -84,31 +84,31 @@ Replacement = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedEquation:
     """What becomes of one equation."""
 
     eqn: Any
     fills: tuple[Fill, ...] = ()  # applied to its operands first
     # Takes its place; None: the equation of the first trace stays.
     replacement: Replacement | None = None
-    bodies: tuple[Body, ...] = ()  # the loops and branches in it that were walked
+    bodies: tuple[WalkedJaxpr, ...] = ()  # the loops and branches in it that were walked
     # Operand -> the constant that takes its place.
-    choices: Mapping[int, Differing] = field(default_factory=dict)
-    ins: tuple[Value, ...] = ()  # what is known of its operands
+    choices: Mapping[int, DifferingConstant] = field(default_factory=dict)
+    ins: tuple[PaddedValue, ...] = ()  # what is known of its operands
 
 
 @dataclass(frozen=True)
-class Body:
+class WalkedJaxpr:
     """A jaxpr that was walked."""
 
     jaxpr: Any  # that of the first trace
     consts: Sequence[Any]  # the values of its constants
-    ins: tuple[Value, ...]  # what is known of its inputs
-    outs: tuple[Value, ...]  # what is known of its results
-    planned: tuple[Planned, ...]  # what becomes of its equations
-    known: Mapping[Any, Value]  # what is known of each variable of ``jaxpr``
+    ins: tuple[PaddedValue, ...]  # what is known of its inputs
+    outs: tuple[PaddedValue, ...]  # what is known of its results
+    planned: tuple[PlannedEquation, ...]  # what becomes of its equations
+    known: Mapping[Any, PaddedValue]  # what is known of each variable of ``jaxpr``
     # Variable or number of a result -> the constant that takes its place.
-    choices: Mapping[Any, Differing]
+    choices: Mapping[Any, DifferingConstant]
 
     @property
     def changed(self) -> bool:
@@ -117,7 +117,7 @@ class Body:
             plan.fills or plan.choices or plan.replacement is not None for plan in self.planned
         )
 
-    def all_choices(self) -> Iterator[Differing]:
+    def all_choices(self) -> Iterator[DifferingConstant]:
         """The constants that differ, those in loops and branches included."""
         yield from self.choices.values()
         for plan in self.planned:
@@ -137,7 +137,7 @@ class Body:
 class Equation:
     """One equation in all traces, with what is known of its operands (``ins``)."""
 
-    def __init__(self, eqns: Sequence[Any], ins: Sequence[Value]) -> None:
+    def __init__(self, eqns: Sequence[Any], ins: Sequence[PaddedValue]) -> None:
         self.first = eqns[0]
         self.name: str = self.first.primitive.name
         self.ins = tuple(ins)
@@ -218,7 +218,7 @@ def body_key(body: Any) -> tuple[Any, ...]:
     return found.fingerprint, *(constant.value.tobytes() for constant in found.constants)
 
 
-Rule = Callable[["Lockstep", Equation], tuple[Sequence[Value], Planned]]
+Rule = Callable[["Lockstep", Equation], tuple[Sequence[PaddedValue], PlannedEquation]]
 
 
 class Lockstep:
@@ -231,7 +231,7 @@ class Lockstep:
     def __init__(self, rules: Mapping[str, Rule]) -> None:
         self._rules = rules
 
-    def body(self, closeds: Sequence[Any], ins: Sequence[Value]) -> Body:
+    def body(self, closeds: Sequence[Any], ins: Sequence[PaddedValue]) -> WalkedJaxpr:
         """Walks closed jaxprs of one structure, one for each trace.
 
         ``ins``: what is known of their inputs. Raises NotPaddable where something cannot be proved.
@@ -246,8 +246,8 @@ class Lockstep:
             raise NotPaddable("the traces have other numbers of equations")
         if any(j.effects for j in jaxprs):
             raise NotPaddable("the step has side effects")
-        known: list[dict[Any, Value]] = [{} for _ in jaxprs]
-        choices: dict[Any, Differing] = {}
+        known: list[dict[Any, PaddedValue]] = [{} for _ in jaxprs]
+        choices: dict[Any, DifferingConstant] = {}
         for i, var in enumerate(first.constvars):
             value, choice = _constant([np.asarray(closed.consts[i]) for closed in closeds])
             _define(known, [j.constvars[i] for j in jaxprs], value)
@@ -267,7 +267,7 @@ class Lockstep:
             for i, value in enumerate(outs):
                 _define(known, [eqn.outvars[i] for eqn in eqns], value)
         outs, chosen = _operands(known, [j.outvars for j in jaxprs])
-        return Body(
+        return WalkedJaxpr(
             first,
             closeds[0].consts,
             tuple(ins),
@@ -277,7 +277,7 @@ class Lockstep:
             choices | chosen,
         )
 
-    def _equation(self, equation: Equation) -> tuple[Sequence[Value], Planned]:
+    def _equation(self, equation: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
         rule = self._rules.get(equation.name)
         if rule is not None:
             return rule(self, equation)
@@ -286,19 +286,19 @@ class Lockstep:
         equation.check_params()
         k = equation.traces
         outs = [
-            Value(tuple(fixed(sizes[0], k) for sizes in equation.out_sizes(i)))
+            PaddedValue(tuple(fixed(sizes[0], k) for sizes in equation.out_sizes(i)))
             for i in range(len(equation.first.outvars))
         ]
-        return outs, Planned(equation.first)
+        return outs, PlannedEquation(equation.first)
 
 
 def _operands(
-    known: Sequence[Mapping[Any, Value]], atoms: Sequence[Sequence[Any]]
-) -> tuple[list[Value], dict[int, Differing]]:
+    known: Sequence[Mapping[Any, PaddedValue]], atoms: Sequence[Sequence[Any]]
+) -> tuple[list[PaddedValue], dict[int, DifferingConstant]]:
     """What is known of the operands of an equation, and its constants that differ."""
     if len({len(each) for each in atoms}) > 1:
         raise NotPaddable("the traces differ: an operation has another number of operands")
-    found: list[Value] = []
+    found: list[PaddedValue] = []
     choices = {}
     for i, each in enumerate(zip(*atoms, strict=True)):
         if all(jv.is_literal(atom) for atom in each):
@@ -316,7 +316,9 @@ def _operands(
     return found, choices
 
 
-def _define(known: Sequence[dict[Any, Value]], atoms: Sequence[Any], value: Value) -> None:
+def _define(
+    known: Sequence[dict[Any, PaddedValue]], atoms: Sequence[Any], value: PaddedValue
+) -> None:
     """Notes what is known of a variable, after a look at its shape and dtype in each trace."""
     for t, (env, atom) in enumerate(zip(known, atoms, strict=True)):
         if atom.aval.dtype != atoms[0].aval.dtype:
@@ -326,13 +328,13 @@ def _define(known: Sequence[dict[Any, Value]], atoms: Sequence[Any], value: Valu
         env[atom] = value
 
 
-def _constant(values: Sequence[np.ndarray]) -> tuple[Value, Differing | None]:
+def _constant(values: Sequence[np.ndarray]) -> tuple[PaddedValue, DifferingConstant | None]:
     """What is known of a constant, and the choice that it is where it differs between traces."""
     first = values[0]
     if any(value.shape != first.shape or value.dtype != first.dtype for value in values):
         raise NotPaddable("the traces differ in an array of constants with a padded axis")
     axes = tuple(fixed(size, len(values)) for size in first.shape)
     if any(value.tobytes() != first.tobytes() for value in values):
-        return Value(axes), Differing(tuple(values))
+        return PaddedValue(axes), DifferingConstant(tuple(values))
     plain = first.ndim == 0 and first.dtype.kind in "biuf"
-    return Value(axes, Padding.ZERO, float(first) if plain else None), None
+    return PaddedValue(axes, Padding.ZERO, float(first) if plain else None), None

@@ -13,23 +13,23 @@ from paceline.program.padding.contractions import RULES as CONTRACTIONS
 from paceline.program.padding.elementwise import RULES as ELEMENTWISE
 from paceline.program.padding.emission import emit
 from paceline.program.padding.lockstep import (
-    Body,
     Equation,
     Lockstep,
     NotPaddable,
-    Planned,
+    PaddedValue,
+    PlannedEquation,
     Rule,
     Symbol,
-    Value,
+    WalkedJaxpr,
 )
 
 
-def _carried(values: Sequence[Value]) -> list[Value]:
+def _carried(values: Sequence[PaddedValue]) -> list[PaddedValue]:
     """What is known of carried values in each round: where they lie, not what padding holds."""
-    return [Value(value.axes) for value in values]
+    return [PaddedValue(value.axes) for value in values]
 
 
-def _meet(eqn: Equation, ours: Sequence[Value], theirs: Sequence[Value]) -> None:
+def _meet(eqn: Equation, ours: Sequence[PaddedValue], theirs: Sequence[PaddedValue]) -> None:
     """Checks that values lie alike before and after a round, or in all branches."""
     for a, b in zip(ours, theirs, strict=True):
         if len(a.axes) != len(b.axes):
@@ -38,27 +38,27 @@ def _meet(eqn: Equation, ours: Sequence[Value], theirs: Sequence[Value]) -> None
             unify(x, y)
 
 
-def _runner(body: Body, given: Mapping[Symbol, Any]) -> Any:
+def _runner(body: WalkedJaxpr, given: Mapping[Symbol, Any]) -> Any:
     """A function of the operands of a body, its padding filled as planned."""
     run = jv.jaxpr_as_fun(emit(body, list(given)))
     return lambda *operands: run(*given.values(), *operands)
 
 
-def _scan(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _scan(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("jaxpr")
     params = eqn.params[0]
     n_consts, n_carry = jv.scan_counts(params)
     consts, carry = eqn.ins[:n_consts], eqn.ins[n_consts : n_consts + n_carry]
     rows = eqn.ins[n_consts + n_carry :]
     # All rows are as many as ``length`` says, so that their axis is not padded.
-    inner = [Value(row.axes[1:], row.content) for row in rows]
+    inner = [PaddedValue(row.axes[1:], row.content) for row in rows]
     body = walk.body([p["jaxpr"] for p in eqn.params], [*consts, *_carried(carry), *inner])
     _meet(eqn, carry, body.outs[:n_carry])
     rounds = fixed(params["length"], eqn.traces)
-    made = [Value((rounds, *value.axes), value.content) for value in body.outs[n_carry:]]
+    made = [PaddedValue((rounds, *value.axes), value.content) for value in body.outs[n_carry:]]
     outs = [*_carried(carry), *made]
     if not body.changed:
-        return outs, Planned(eqn.first, bodies=(body,))
+        return outs, PlannedEquation(eqn.first, bodies=(body,))
 
     def loop(given: Mapping[Symbol, Any], *operands: Any) -> Any:
         run = _runner(body, given)
@@ -77,10 +77,10 @@ def _scan(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
         )
         return [*carried, *made]
 
-    return outs, Planned(eqn.first, replacement=loop, bodies=(body,))
+    return outs, PlannedEquation(eqn.first, replacement=loop, bodies=(body,))
 
 
-def _while(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _while(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("cond_jaxpr", "body_jaxpr")
     params = eqn.params[0]
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
@@ -91,7 +91,7 @@ def _while(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
     body = walk.body([p["body_jaxpr"] for p in eqn.params], [*for_body, *carried])
     _meet(eqn, carry, body.outs)
     if not (cond.changed or body.changed):
-        return carried, Planned(eqn.first, bodies=(cond, body))
+        return carried, PlannedEquation(eqn.first, bodies=(cond, body))
 
     def loop(given: Mapping[Symbol, Any], *operands: Any) -> Any:
         test, run = _runner(cond, given), _runner(body, given)
@@ -102,10 +102,10 @@ def _while(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
             list(operands[n_cond + n_body :]),
         )
 
-    return carried, Planned(eqn.first, replacement=loop, bodies=(cond, body))
+    return carried, PlannedEquation(eqn.first, replacement=loop, bodies=(cond, body))
 
 
-def _cond(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
+def _cond(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("branches")
     counts = {len(p["branches"]) for p in eqn.params}
     if len(counts) > 1:
@@ -117,17 +117,17 @@ def _cond(walk: Lockstep, eqn: Equation) -> tuple[Sequence[Value], Planned]:
     for branch in branches[1:]:
         _meet(eqn, outs, branch.outs)
         pairs = zip(outs, branch.outs, strict=True)
-        outs = [Value(a.axes, max(a.content, b.content)) for a, b in pairs]
-    outs = [Value(value.axes, value.content) for value in outs]
+        outs = [PaddedValue(a.axes, max(a.content, b.content)) for a, b in pairs]
+    outs = [PaddedValue(value.axes, value.content) for value in outs]
     if not any(branch.changed for branch in branches):
-        return outs, Planned(eqn.first, bodies=tuple(branches))
+        return outs, PlannedEquation(eqn.first, bodies=tuple(branches))
 
     def choose(given: Mapping[Symbol, Any], which: Any, *operands: Any) -> Any:
         functions = [_runner(branch, given) for branch in branches]
         # An index may be a truth value, as ``lax.cond`` gives it.
         return lax.switch(which.astype("int32"), functions, *operands)
 
-    return outs, Planned(eqn.first, replacement=choose, bodies=tuple(branches))
+    return outs, PlannedEquation(eqn.first, replacement=choose, bodies=tuple(branches))
 
 
 #: All rules there are.

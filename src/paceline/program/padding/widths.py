@@ -1,6 +1,6 @@
 """Trials of several widths as slots of one program.
 
-A trial's step is traced at its own widths, but not compiled. The trial rides in the program of a
+A trial's step is traced at its own widths, but not compiled. The trial shares the program of a
 family: the same step, traced at the largest widths that the search allows. The extents of the
 trial's axes are inputs of that program, like constants that differ between trials.
 
@@ -21,7 +21,13 @@ from paceline.program import jax_compat as jv
 from paceline.program.canonical import Canonical, Constant, canonicalise
 from paceline.program.padding.axes import Axis, NotPaddable, outgrown, unify
 from paceline.program.padding.emission import emit
-from paceline.program.padding.lockstep import Body, Differing, Lockstep, Padding, Value
+from paceline.program.padding.lockstep import (
+    DifferingConstant,
+    Lockstep,
+    PaddedValue,
+    Padding,
+    WalkedJaxpr,
+)
 from paceline.program.padding.loops import RULES
 from paceline.program.step_template import same
 from paceline.program.trace import State, Step, shapes_only
@@ -81,7 +87,7 @@ class PaddedStep(Step):
 
 
 @dataclass(frozen=True)
-class Embedding:
+class PaddedLayout:
     """Where a trial's variables lie within those of its program."""
 
     # For each list of ``State.lists``, for each of the trial's variables: the places of its
@@ -126,15 +132,15 @@ class Embedding:
         return value if places is None else np.asarray(value)[np.ix_(*places)]
 
 
-def embedding_of(
+def padded_layout_of(
     own: State,
     family: State,
     axes: Sequence[Sequence[Axis]],
     numbers: Sequence[Sequence[int]] | None = None,
-) -> Embedding:
+) -> PaddedLayout:
     """Where the variables of a trial lie within those of its family, by shapes and dtypes.
 
-    ``axes``: for each variable of the trial its axes, as ``PaddedRole.admit`` returns them.
+    ``axes``: for each variable of the trial its axes, as ``FamilyStep.admit`` returns them.
     ``numbers``: for each list of ``State.lists``, which of the family's each of the trial's
     variables is; None: the family has no others.
     """
@@ -142,16 +148,16 @@ def embedding_of(
     return _embedding(own, family, masks, numbers)
 
 
-def embedding_like(
+def padded_layout_like(
     own: State,
     family: State,
     axes: Sequence[Sequence[Axis]],
     numbers: Sequence[Sequence[int]],
-) -> Embedding:
+) -> PaddedLayout:
     """Where the variables of a trial that was not walked lie, as those of another one do.
 
-    The arguments are those of ``embedding_of``, but for the axes, which are of the other trial's
-    variables. Raises NotPaddable where these axes would give the trial's variables other shapes.
+    The arguments are those of ``padded_layout_of``, but for the axes, which are of the other
+    trial's variables. Raises NotPaddable where these would give the trial's variables other shapes.
     """
     extents = extents_like([leaf.shape for part in own.lists() for leaf in part], axes)
     masks = [[axis.mask(extents) if axis.padded else None for axis in each] for each in axes]
@@ -192,8 +198,8 @@ def _embedding(
     family: State,
     masks: Sequence[Sequence[Any]],
     numbers: Sequence[Sequence[int]] | None,
-) -> Embedding:
-    """The embedding of variables along whose axes these elements, bool[largest], are their own.
+) -> PaddedLayout:
+    """The padded_layout of variables along whose axes these elements, bool[largest], are their own.
 
     None: the axis is not padded.
     """
@@ -214,7 +220,7 @@ def _embedding(
     if numbers is None:
         numbers = [range(len(part)) for part in own.lists()]
     program = shapes_only(family)
-    return Embedding(tuple(places), tuple(map(tuple, numbers)), program, shapes_only(own))
+    return PaddedLayout(tuple(places), tuple(map(tuple, numbers)), program, shapes_only(own))
 
 
 def mask_of(axis: Axis) -> np.ndarray:
@@ -223,8 +229,8 @@ def mask_of(axis: Axis) -> np.ndarray:
 
 
 @dataclass
-class PaddedRole:
-    """The train or the test step of a family, and the walks that show which trials ride in it."""
+class FamilyStep:
+    """The train or the test step of a family, and the walks that show which trials share it."""
 
     traces: tuple[Step, Step]  # W and N on the full batch
     tails: tuple[Step, Step] | None  # W and N on the smaller batch; None where all batches are full
@@ -346,7 +352,7 @@ class _Program:
     examples: list[tuple[list[np.ndarray], list[list[Axis]]]]
 
 
-def _inputs(symbols: Sequence[Axis], choices: Sequence[Differing]) -> tuple[Any, ...]:
+def _inputs(symbols: Sequence[Axis], choices: Sequence[DifferingConstant]) -> tuple[Any, ...]:
     """What the first inputs of a program are: extents and numbers in the family's two traces."""
     numbers = (tuple(value.tobytes() for value in choice.values[:2]) for choice in choices)
     return *(symbol.sizes[:2] for symbol in symbols), *numbers
@@ -366,7 +372,11 @@ def _program(traces: Sequence[Step], lifted: Sequence[Any] = ()) -> _Program:
 
 
 def _widths_and_axes(
-    step: Step, which: int, body: Body, symbols: Sequence[Axis], choices: Sequence[Differing]
+    step: Step,
+    which: int,
+    body: WalkedJaxpr,
+    symbols: Sequence[Axis],
+    choices: Sequence[DifferingConstant],
 ) -> tuple[list[np.ndarray], list[list[Axis]]]:
     """The extents and numbers by width of a trace that was walked, and the axes of its inputs.
 
@@ -386,7 +396,7 @@ def _lifted(step: Step) -> Any:
 
 def _walk(
     traces: Sequence[Step], lifted: Sequence[Any] = ()
-) -> tuple[Body, list[Axis], list[Differing]]:
+) -> tuple[WalkedJaxpr, list[Axis], list[DifferingConstant]]:
     """Walks a step at several widths: what was walked, its symbols, its constants by width.
 
     ``lifted``: the first of the traces, as ``_lifted`` returns them: that takes as long as the
@@ -407,7 +417,7 @@ def _walk(
         axes = tuple(map(Axis, zip(*shapes, strict=True)))
         if i < n and any(len(set(axis.sizes)) > 1 for axis in axes):
             raise NotPaddable("an array of constants has a padded axis")
-        ins.append(Value(axes, Padding.ANYTHING if i < n else Padding.ZERO))
+        ins.append(PaddedValue(axes, Padding.ANYTHING if i < n else Padding.ZERO))
     for value in ins:
         for axis in value.axes:
             _check(axis)

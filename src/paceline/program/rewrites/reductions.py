@@ -32,7 +32,7 @@ import numpy as np
 from jax import lax
 
 from paceline.program import jax_compat as jv
-from paceline.program.rewrites.splice import Instead, Maker, Replacement, Rule
+from paceline.program.rewrites.splice import Maker, Replacement, ReplacementCall, Rule
 
 #: Numbers of an array, and of a row, from which on ``reduce_max`` and ``reduce_sum`` are faster
 #: than XLA's own code (docs/decisions/0029).
@@ -113,7 +113,7 @@ def _places(x: Any) -> Any:
     return lax.broadcasted_iota(np.int32, x.shape, x.ndim - 1)
 
 
-def reduce_sum(eqn: Any, maker: Maker) -> Instead | None:
+def reduce_sum(eqn: Any, maker: Maker) -> ReplacementCall | None:
     """The rule for sums: float32, along the last axis, of a large array times a one-hot one."""
     (operand,) = eqn.invars
     shape = operand.aval.shape
@@ -127,7 +127,7 @@ def reduce_sum(eqn: Any, maker: Maker) -> Instead | None:
     for hot, x in (made.invars, made.invars[::-1]):
         classes = _classes(hot, maker, len(shape))
         if classes is not None:
-            return Instead((classes, _without_last(x, maker)), _chosen(shape, is_negative))
+            return ReplacementCall((classes, _without_last(x, maker)), _chosen(shape, is_negative))
     return None
 
 

@@ -18,7 +18,7 @@ Rule = Callable[[Any], Replacement | None]
 Maker = Callable[[Any], Any | None]
 
 
-class Instead(NamedTuple):
+class ReplacementCall(NamedTuple):
     """A replacement that works on other operands than those of the equation."""
 
     operands: tuple[Any, ...]  # variables that are made before the equation
@@ -26,7 +26,7 @@ class Instead(NamedTuple):
 
 
 #: An equation, and what finds the equations before it -> what replaces it; None: it stays.
-ChainRule = Callable[[Any, Maker], Instead | None]
+ChainRule = Callable[[Any, Maker], ReplacementCall | None]
 
 _BODIES = frozenset({"scan", "while", "cond"}) | jv.CALLS | jv.REMAT
 
@@ -61,7 +61,9 @@ def _spliced(jaxpr: Any, rules: Mapping[str, Rule], chains: Mapping[str, ChainRu
         chosen = chains[name](eqn, maker) if name in chains else None
         if name in rules:
             replacement = rules[name](eqn)
-            chosen = None if replacement is None else Instead(tuple(eqn.invars), replacement)
+            chosen = (
+                None if replacement is None else ReplacementCall(tuple(eqn.invars), replacement)
+            )
         traced = None if chosen is None else _traced(eqn, chosen)
         if chosen is not None and traced is not None:
             results = inlined(chosen.operands, traced, emit)
@@ -85,7 +87,7 @@ def _bodies(value: Any, rules: Mapping[str, Rule], chains: Mapping[str, ChainRul
     return value
 
 
-def _traced(eqn: Any, chosen: Instead) -> Any | None:
+def _traced(eqn: Any, chosen: ReplacementCall) -> Any | None:
     """The replacement as a closed jaxpr; None where its results have other shapes or dtypes."""
     avals = [atom.aval for atom in chosen.operands]
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]

@@ -13,7 +13,7 @@ from jax import lax
 from paceline.program import jax_compat as jv
 from paceline.program.rewrites.splice import inlined
 from paceline.program.variants.merging import Graph
-from paceline.program.variants.values import Literal, Made, Node, Select, root
+from paceline.program.variants.values import EquationResult, Literal, Node, VariantSelect, root
 
 
 class Emission:
@@ -62,7 +62,7 @@ class Emission:
             if isinstance(each, Literal) or id(each) in self._atoms:
                 stack.pop()
                 continue
-            needed = each.op.inputs if isinstance(each, Made) else _operands(each)
+            needed = each.op.inputs if isinstance(each, EquationResult) else _operands(each)
             missing = [
                 one
                 for one in map(root, needed)
@@ -73,13 +73,13 @@ class Emission:
                 continue
             stack.pop()
             operands = [self._atom(one) for one in needed]
-            if isinstance(each, Made):
+            if isinstance(each, EquationResult):
                 outvars = [jv.new_var(out.aval) for out in each.op.outs]
                 self._eqns.append(each.op.eqn.replace(invars=operands, outvars=outvars))
                 self._atoms |= {
                     id(out): var for out, var in zip(each.op.outs, outvars, strict=True)
                 }
-            elif isinstance(each, Select):
+            elif isinstance(each, VariantSelect):
                 if each.variant not in self._is:
                     self._is[each.variant] = inlined([flag], _is_variant(each.variant), self._eqns)[
                         0
@@ -91,7 +91,7 @@ class Emission:
 
 
 def _operands(value: Node) -> list[Node]:
-    assert isinstance(value, Select), value
+    assert isinstance(value, VariantSelect), value
     return [value.others, value.own]
 
 

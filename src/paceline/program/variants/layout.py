@@ -17,7 +17,7 @@ class NotMergeable(Exception):
 
 
 @dataclass(frozen=True)
-class Layout:
+class VariantLayout:
     """Where the variables of the variants lie among those of their common step."""
 
     state: State  # shapes and dtypes of all variables
@@ -38,7 +38,7 @@ class Layout:
         return found
 
 
-def lay_out(states: Sequence[State]) -> Layout:
+def lay_out(states: Sequence[State]) -> VariantLayout:
     """Lays the variables of several variants out, those of one shape and dtype in one place.
 
     Raises NotMergeable where the variants count other metrics.
@@ -64,7 +64,7 @@ def lay_out(states: Sequence[State]) -> Layout:
         )
         for variant, met in enumerate(own):
             places[variant].append(tuple(number[each] for each in met))
-    return Layout(State(*merged), tuple(map(tuple, places)))
+    return VariantLayout(State(*merged), tuple(map(tuple, places)))
 
 
 def aligned(ours: Sequence[Any], theirs: Sequence[Any]) -> list[tuple[int | None, int | None]]:

@@ -19,12 +19,12 @@ from paceline.program.canonical import aval_text
 from paceline.program.padding.elementwise import RULES as CHEAP
 from paceline.program.variants.layout import NotMergeable, aligned
 from paceline.program.variants.values import (
+    EquationResult,
     Literal,
-    Made,
     Node,
-    Number,
     Op,
-    Select,
+    VariantConstant,
+    VariantSelect,
     alike,
     key_of,
     root,
@@ -146,25 +146,27 @@ class Variant:
             raise NotMergeable(f"a value is {atom.aval} in one variant, {theirs.aval} in another")
         for each in _alternatives(theirs):
             found: dict[Any, Node] = {}
-            pairs: list[tuple[Number, Number]] = []
+            pairs: list[tuple[VariantConstant, VariantConstant]] = []
             if not self._matches(atom, each, found, pairs):
                 continue
             self._known.update(found)
             for mine, other in pairs:
                 other.members.update(mine.members)
                 mine.same = other
-            return theirs if each is theirs else Select(theirs.aval, theirs, each, self._index)
+            return (
+                theirs if each is theirs else VariantSelect(theirs.aval, theirs, each, self._index)
+            )
         own = self._built(atom)
         if jv.is_key(theirs.aval):
             raise NotMergeable("the variants draw from other keys at one place")
-        return theirs if own is theirs else Select(theirs.aval, theirs, own, self._index)
+        return theirs if own is theirs else VariantSelect(theirs.aval, theirs, own, self._index)
 
     def _matches(
         self,
         atom: Any,
         theirs: Node,
         found: dict[Any, Node],
-        pairs: list[tuple[Number, Number]],
+        pairs: list[tuple[VariantConstant, VariantConstant]],
     ) -> bool:
         """Whether an expression of the variant (``atom``) is one of the graph (``theirs``).
 
@@ -179,7 +181,11 @@ class Variant:
         mine, theirs = None if known is None else root(known), root(theirs)
         if mine is theirs:
             return True
-        if isinstance(mine, Number) and isinstance(theirs, Number) and graph.pairs:
+        if (
+            isinstance(mine, VariantConstant)
+            and isinstance(theirs, VariantConstant)
+            and graph.pairs
+        ):
             if self._index in theirs.members or not _may_pair(mine, theirs):
                 return False
             if any(mine is a or theirs is b for a, b in pairs):
@@ -187,7 +193,7 @@ class Variant:
             pairs.append((mine, theirs))
             found[atom] = theirs
             return True
-        if mine is not None or not isinstance(theirs, Made) or atom not in self._cheap:
+        if mine is not None or not isinstance(theirs, EquationResult) or atom not in self._cheap:
             return False
         eqn, i = self._cheap[atom]
         if i != theirs.index or self._keys[id(eqn)] != theirs.op.key:
@@ -228,7 +234,7 @@ def _aligned_between(
     ]
 
 
-def _may_pair(ours: Number, theirs: Number) -> bool:
+def _may_pair(ours: VariantConstant, theirs: VariantConstant) -> bool:
     """Whether two constants may become one input. XLA folds zeros and ones: they stay apart."""
     if aval_text(ours.aval) != aval_text(theirs.aval):
         return False
@@ -239,8 +245,8 @@ def _may_pair(ours: Number, theirs: Number) -> bool:
 def _alternatives(value: Node) -> Iterator[Node]:
     """A value, and those that it chooses from."""
     yield value
-    while isinstance(value, Select):
+    while isinstance(value, VariantSelect):
         yield value.own
         value = value.others
-        if not isinstance(value, Select):
+        if not isinstance(value, VariantSelect):
             yield value

@@ -23,9 +23,16 @@ from paceline.program.canonical import Canonical, Constant, lift
 from paceline.program.padding.elementwise import RULES as CHEAP
 from paceline.program.padding.widths import PaddedStep
 from paceline.program.variants.emission import Emission
-from paceline.program.variants.layout import Layout, NotMergeable
+from paceline.program.variants.layout import NotMergeable, VariantLayout
 from paceline.program.variants.merging import EXTRAS, Graph, Variant
-from paceline.program.variants.values import Input, Literal, Node, Number, Select, alike
+from paceline.program.variants.values import (
+    Input,
+    Literal,
+    Node,
+    VariantConstant,
+    VariantSelect,
+    alike,
+)
 
 #: Operations on one element that take as long as one of the random bits, and of functions.
 _RANDOM, _FUNCTION = 10, 5
@@ -52,7 +59,7 @@ class Variants:
     def __init__(
         self,
         steps: Sequence[PaddedStep],
-        layout: Layout,
+        layout: VariantLayout,
         *,
         optimizer: bool,
         like: Variants | None = None,
@@ -87,11 +94,11 @@ class Variants:
         examples = [*enumerate(steps), *(others or {}).items()]
         self._differing = [i for i, n in enumerate(self._numbers) if _differs(n, examples)]
 
-    def _constants(self, variant: int) -> list[Number]:
+    def _constants(self, variant: int) -> list[VariantConstant]:
         """The constants of a variant, apart from those of the others."""
         constants = self._steps[variant].canonical.constants
         return [
-            Number(constant.aval, {variant: i}, constant.value)
+            VariantConstant(constant.aval, {variant: i}, constant.value)
             for i, constant in enumerate(constants)
             if i >= self._n_widths
         ]
@@ -186,7 +193,7 @@ class Variants:
             for i, state_in in enumerate(order, start=1):
                 value = graph.outs[i]
                 if numbers[i] is None and value is not state_in:
-                    graph.outs[i] = Select(value.aval, value, state_in, v)
+                    graph.outs[i] = VariantSelect(value.aval, value, state_in, v)
         return graph, [flag, *extents], [*order, *batch]
 
 
@@ -213,7 +220,7 @@ class VariantStep(PaddedStep):
         return self.variants.lift(self.canonical.constants, indices)
 
 
-def _differs(number: Number, examples: Sequence[tuple[int, PaddedStep]]) -> bool:
+def _differs(number: VariantConstant, examples: Sequence[tuple[int, PaddedStep]]) -> bool:
     """Whether the values of a number in some steps of variants are not all the same."""
     values = {
         step.canonical.constants[number.members[variant]].value.tobytes()
@@ -223,7 +230,9 @@ def _differs(number: Number, examples: Sequence[tuple[int, PaddedStep]]) -> bool
     return len(values) > 1
 
 
-def _mixes(number: Number, full: Sequence[PaddedStep], small: Sequence[PaddedStep]) -> bool:
+def _mixes(
+    number: VariantConstant, full: Sequence[PaddedStep], small: Sequence[PaddedStep]
+) -> bool:
     """Whether a number depends on the batch size in one variant, and not or otherwise in another.
 
     A program takes a number's value on the smaller batch from a trial of any variant, or from the

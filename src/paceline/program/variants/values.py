@@ -25,13 +25,13 @@ class Input(Node):
 
 
 @dataclass(eq=False)
-class Number(Node):
+class VariantConstant(Node):
     """A constant of one or several variants."""
 
     # Variant -> its number among that variant's constants.
     members: dict[int, int] = field(default_factory=dict)
     value: Any = None  # its value in the example of the first of them
-    same: Number | None = None  # the number that this one has become part of
+    same: VariantConstant | None = None  # the number that this one has become part of
 
 
 @dataclass(eq=False)
@@ -42,7 +42,7 @@ class Literal(Node):
 
 
 @dataclass(eq=False)
-class Select(Node):
+class VariantSelect(Node):
     """One value for the slots of a variant, another one for those of the others."""
 
     others: Node
@@ -51,7 +51,7 @@ class Select(Node):
 
 
 @dataclass(eq=False)
-class Made(Node):
+class EquationResult(Node):
     """A result of an equation."""
 
     op: Op
@@ -65,13 +65,13 @@ class Op:
     eqn: Any
     key: Any
     inputs: list[Node]
-    outs: list[Made] = field(default_factory=list)
+    outs: list[EquationResult] = field(default_factory=list)
 
     @classmethod
     def of(cls, eqn: Any, key: Any, inputs: list[Node]) -> Op:
         """An equation and its results."""
         op = cls(eqn, key, inputs)
-        op.outs = [Made(var.aval, op, i) for i, var in enumerate(eqn.outvars)]
+        op.outs = [EquationResult(var.aval, op, i) for i, var in enumerate(eqn.outvars)]
         return op
 
 
@@ -105,6 +105,6 @@ def _param_text(value: Any) -> str:
 
 def root(value: Node) -> Node:
     """The value itself, or of a number that became part of another one that one."""
-    while isinstance(value, Number) and value.same is not None:
+    while isinstance(value, VariantConstant) and value.same is not None:
         value = value.same
     return value

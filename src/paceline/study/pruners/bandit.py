@@ -9,7 +9,7 @@ Source: Parker-Holder, Nguyen, Roberts, "Provably efficient online hyperparamete
 population-based bandits", 2020 (PB2). The process is scikit-learn's, with a Matern kernel over all
 columns in place of a squared exponential one with a decay in time.
 
-N: legs. D: hyperparameters. F = D + 2: columns.
+N: intervals. D: hyperparameters. F = D + 2: columns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from paceline.study.trials.trial import Trial
 
 #: Legs that are needed: with fewer, values are drawn as without a process.
 _LEAST = 4
-#: Legs that are learnt from, the newest ones: the cost grows with the third power.
+#: Intervals that are learnt from, the newest ones: the cost grows with the third power.
 _MOST = 400
 #: So many standard deviations count. With one to two, as in the authors' program, populations of 8
 #: and 16 members found no more than random search (docs/decisions/0039).
@@ -39,7 +39,7 @@ _ANYWHERE, _NEAR, _NEARNESS = 512, 128, 0.1
 
 
 @dataclass(frozen=True)
-class Leg:
+class PerturbationGain:
     """What a trial gained from one perturbation to the next."""
 
     epoch: int  # at its end
@@ -48,8 +48,10 @@ class Leg:
     hparams: Mapping[str, Any]  # plain name -> real value
 
 
-def legs_of(trials: Iterable[Trial], metric: str, sign: float, ends: Sequence[int]) -> list[Leg]:
-    """Return the legs of all trials; a copy's epochs of the trial that it continues count once.
+def gains_of(
+    trials: Iterable[Trial], metric: str, sign: float, ends: Sequence[int]
+) -> list[PerturbationGain]:
+    """Return the intervals of all trials; epochs that a copy has of another trial count once.
 
     ``metric`` is the log that is compared; ``sign`` is 1 where it falls, -1 where it rises;
     ``ends`` are the epochs of perturbations, in order.
@@ -57,14 +59,14 @@ def legs_of(trials: Iterable[Trial], metric: str, sign: float, ends: Sequence[in
     found = []
     for trial in trials:
         losses = [sign * value for value in trial.history.get(metric, ())]
-        # The first leg begins with the first epoch: before it, nothing is known.
+        # The first interval begins with the first epoch: before it, nothing is known.
         for begin, end in zip((1, *ends), ends, strict=False):
             if begin < (trial.continued_at or 0) or end <= begin or len(losses) < end:
                 continue
             reached, now = losses[begin - 1], losses[end - 1]
             if math.isfinite(reached) and math.isfinite(now):
-                found.append(Leg(end, reached, reached - now, trial.hparams))
-    return sorted(found, key=lambda leg: leg.epoch)
+                found.append(PerturbationGain(end, reached, reached - now, trial.hparams))
+    return sorted(found, key=lambda interval: interval.epoch)
 
 
 def is_learnt(parameter: Parameter) -> bool:
@@ -76,8 +78,8 @@ def is_learnt(parameter: Parameter) -> bool:
 
 def chosen(
     parameters: Mapping[str, Parameter],
-    legs: Sequence[Leg],
-    source: Leg,
+    intervals: Sequence[PerturbationGain],
+    source: PerturbationGain,
     others: Sequence[Mapping[str, Any]],
     rng: np.random.Generator,
 ) -> dict[str, Any] | None:
@@ -85,22 +87,24 @@ def chosen(
 
     Args:
         parameters: The hyperparameters to choose, each with ``is_learnt``; at least one.
-        legs: What is known.
-        source: The trial that is copied, as a leg that is to come: the epoch at its end, what
+        intervals: What is known.
+        source: The trial that is copied, as a interval that is to come: the epoch at its end, what
             the trial has reached, and its values. Its gain does not matter.
         others: Values of the copies that this perturbation has made already.
         rng: Draws the values that are compared.
     """
-    known = [leg for leg in legs if leg.hparams.keys() >= parameters.keys()][-_MOST:]
+    known = [interval for interval in intervals if interval.hparams.keys() >= parameters.keys()][
+        -_MOST:
+    ]
     if len(known) < _LEAST:
         return None
     columns = _Columns(parameters, known)
-    rows, gains = columns.of(known), np.array([leg.gain for leg in known])
+    rows, gains = columns.of(known), np.array([interval.gain for interval in known])
     spread = float(gains.std()) or 1.0
     gains = (gains - gains.mean()) / spread  # f64[N]
     model = _fitted(rows, gains, None)
-    waiting = [Leg(source.epoch, source.reached, 0.0, values) for values in others]
-    waiting = [leg for leg in waiting if leg.hparams.keys() >= parameters.keys()]
+    waiting = [PerturbationGain(source.epoch, source.reached, 0.0, values) for values in others]
+    waiting = [interval for interval in waiting if interval.hparams.keys() >= parameters.keys()]
     if waiting:
         extra = columns.of(waiting)
         rows = np.concatenate([rows, extra])
@@ -119,24 +123,28 @@ def chosen(
 class _Columns:
     """Legs as rows: the epoch, what was reached, and the share of each range. F columns."""
 
-    def __init__(self, parameters: Mapping[str, Parameter], known: Sequence[Leg]) -> None:
+    def __init__(
+        self, parameters: Mapping[str, Parameter], known: Sequence[PerturbationGain]
+    ) -> None:
         self._parameters = parameters
-        reached = np.array([leg.reached for leg in known])
+        reached = np.array([interval.reached for interval in known])
         self._middle, self._spread = float(reached.mean()), float(reached.std()) or 1.0
-        self._last = max(leg.epoch for leg in known)
+        self._last = max(interval.epoch for interval in known)
 
-    def beside(self, leg: Leg) -> list[float]:
+    def beside(self, interval: PerturbationGain) -> list[float]:
         """Return the two columns that are no hyperparameters."""
-        return [leg.epoch / self._last, (leg.reached - self._middle) / self._spread]
+        return [interval.epoch / self._last, (interval.reached - self._middle) / self._spread]
 
-    def shares(self, leg: Leg) -> list[float]:
+    def shares(self, interval: PerturbationGain) -> list[float]:
         """Return where in their ranges the values lie."""
         parameters = self._parameters.items()
-        return [_share(parameter, leg.hparams[name]) for name, parameter in parameters]
+        return [_share(parameter, interval.hparams[name]) for name, parameter in parameters]
 
-    def of(self, legs: Sequence[Leg]) -> np.ndarray:
+    def of(self, intervals: Sequence[PerturbationGain]) -> np.ndarray:
         """Return f64[N, F]."""
-        return np.array([[*self.beside(leg), *self.shares(leg)] for leg in legs])
+        return np.array(
+            [[*self.beside(interval), *self.shares(interval)] for interval in intervals]
+        )
 
 
 def _share(parameter: Parameter, value: Any) -> float:

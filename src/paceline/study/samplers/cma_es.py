@@ -21,7 +21,7 @@ from optuna.distributions import BaseDistribution, FloatDistribution, IntDistrib
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
-from paceline.study.samplers.learnt import LearntStudy
+from paceline.study.samplers.earlier_studies import EarlierStudy
 from paceline.study.samplers.told_trials import SeenTrial, ToldTrials
 from paceline.study.samplers.tpe import Tpe
 from paceline.study.samplers.values import RESTART, seeded_bits, value_at
@@ -109,7 +109,7 @@ class _Replay:
     """
 
     def __init__(
-        self, space: Mapping[str, BaseDistribution], seed: int, learnt: Sequence[LearntStudy]
+        self, space: Mapping[str, BaseDistribution], seed: int, learnt: Sequence[EarlierStudy]
     ) -> None:
         self.space = dict(space)
         self._seed = seed
@@ -167,7 +167,7 @@ class _Replay:
 
 
 def _best_of(
-    learnt: Sequence[LearntStudy], space: Mapping[str, BaseDistribution]
+    learnt: Sequence[EarlierStudy], space: Mapping[str, BaseDistribution]
 ) -> dict[str, Any]:
     """Return the values that the best trial of earlier studies has; empty without such trials."""
     ranked = sorted(

@@ -348,7 +348,7 @@ class SampledTrials:
         return number in self._numbers
 
     def accept(self, number: int, draft_number: int, stored: FrozenTrial) -> None:
-        """Note the number, in the study in memory, of a draft that is a trial now."""
+        """Note the number, in the study in memory, of a proposal that is a trial now."""
         self._numbers[number] = self._places[number] = draft_number
         self.study.constrain(draft_number, stored)
 

@@ -20,7 +20,7 @@ from optuna.trial import TrialState as OptunaState
 
 from paceline.search_space import Parameter
 from paceline.study.front import best_of
-from paceline.study.samplers.learnt import LearntStudy
+from paceline.study.samplers.earlier_studies import EarlierStudy
 from paceline.study.samplers.values import LEARNT, random_value
 from paceline.study.trials.trial_codec import NAMED, constraint_attributes, violation_of
 
@@ -86,7 +86,7 @@ class ToldTrials:
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self.shown = False  # whether the study in memory shows these in place of its own
-        self.learnt: Sequence[LearntStudy] = ()
+        self.learnt: Sequence[EarlierStudy] = ()
         self._open: dict[int, int] = {}  # number -> id in the storage of the study in memory
         self._ended: list[SeenTrial] = []  # by number
         self._ranked: list[SeenTrial] = []  # the best first
@@ -112,7 +112,7 @@ class ToldTrials:
         if self.learnt:
             self._rank()
 
-    def learn(self, learnt: Sequence[LearntStudy]) -> None:
+    def learn(self, learnt: Sequence[EarlierStudy]) -> None:
         """Show trials of earlier studies too; from now on values are ranks."""
         self.learnt, self._made = learnt, {}
         if learnt:

@@ -178,22 +178,22 @@ class RandomDraws:
         names: Sequence[str],
         parameters: Mapping[str, Parameter],
     ) -> int:
-        """Return the first draw of the pool's largest family; of equal ones the first to come.
+        """Return the first draw of the pool's largest structure; of equal ones the first to come.
 
         ``names`` are the structural parameters. ``known``, the structures of earlier trials, show
-        which parameters build would not ask for: draws that differ only in those are of one family.
+        which parameters build would not ask for: draws that differ only in those are alike.
         """
-        families: dict[tuple[Any, ...], list[int]] = {}
+        structures: dict[tuple[Any, ...], list[int]] = {}
         for number in self._pool:
             key = tuple(self._value(number, parameters[name]) for name in names)
-            families.setdefault(key, []).append(number)
+            structures.setdefault(key, []).append(number)
         for values in known:
             if len(values) < len(names):
                 asked = [(i, values[name]) for i, name in enumerate(names) if name in values]
-                alike = [key for key in families if all(key[i] == value for i, value in asked)]
+                alike = [key for key in structures if all(key[i] == value for i, value in asked)]
                 if alike:
-                    families[alike[0]] = sorted(n for key in alike for n in families.pop(key))
-        return max(families.values(), key=lambda found: (len(found), -found[0]))[0]
+                    structures[alike[0]] = sorted(n for key in alike for n in structures.pop(key))
+        return max(structures.values(), key=lambda found: (len(found), -found[0]))[0]
 
     def _value(self, number: int, parameter: Parameter) -> Any:
         """Return the stored value that a draw has for a parameter."""

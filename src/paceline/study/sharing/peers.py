@@ -17,7 +17,7 @@ from paceline.study.metadata import META, StoredStudy
 from paceline.study.objectives import Direction
 from paceline.study.proposer import Proposer
 from paceline.study.sharing.claims import TrialClaims
-from paceline.study.sharing.watch import Change, StudyWatch
+from paceline.study.sharing.watch import StudyWatch, TrialChange
 from paceline.study.sharing.worker import Worker
 from paceline.study.storage.storage import StudyStorage
 from paceline.study.storage.write_behind import WriteBehind
@@ -214,7 +214,7 @@ class StudyPeers:
             self._claims = TrialClaims(self._store, self._writer.study_id, self.worker, self._watch)
         return self._claims
 
-    def _learn(self, changes: Iterable[Change]) -> None:
+    def _learn(self, changes: Iterable[TrialChange]) -> None:
         """Bring the table of trials and the proposer up to date with the storage."""
         found = self._found
         for change in changes:

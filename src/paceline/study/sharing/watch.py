@@ -46,7 +46,7 @@ class WaitingTrial:
 
 
 @dataclass
-class Change:
+class TrialChange:
     """What others have done to a trial."""
 
     kind: Literal[
@@ -87,7 +87,7 @@ class StudyWatch:
         # Some of this search's trials have numbers that the storage has not confirmed: there, a
         # trial of another program may have such a number.
         self._held = False
-        self._changes: list[Change] = []
+        self._changes: list[TrialChange] = []
         self._asked_before: Any = None
         self.runs_waiting = True  # whether trials that other programs add are run here
         # What another program last asked this search to do; None where nothing was asked since
@@ -191,7 +191,7 @@ class StudyWatch:
             if trial is not None and trial.state.is_finished():
                 del self._ending[number]
                 if not _ended_so(trial, end):  # the first end stands
-                    self._changes.append(Change("ended here", trial))
+                    self._changes.append(TrialChange("ended here", trial))
         for number in sorted(self.mine | self._of_others | set(range(known, len(trials)))):
             if number >= len(trials):
                 continue  # it has begun since the trials were read
@@ -206,7 +206,7 @@ class StudyWatch:
         if number in self.mine:
             if trial.state.is_finished():
                 self.mine.discard(number)
-                self._changes.append(Change("ended here", trial))
+                self._changes.append(TrialChange("ended here", trial))
             return
         if number in self._own:
             return
@@ -220,7 +220,7 @@ class StudyWatch:
                 self._n_lines = None
             else:
                 kind = "withdrawn" if is_withdrawn(trial) else "ended"
-                self._changes.append(Change(kind, trial))
+                self._changes.append(TrialChange(kind, trial))
             return
         self._of_others.add(number)
         if self._waits(trial):
@@ -228,7 +228,7 @@ class StudyWatch:
             return
         self._waiting.pop(number, None)
         if new and not untold:
-            self._changes.append(Change("begun", trial))
+            self._changes.append(TrialChange("begun", trial))
 
     def _waits(self, trial: FrozenTrial) -> bool:
         """Whether a trial of another program waits to be run.
@@ -276,7 +276,7 @@ class StudyWatch:
 
     # Acting
 
-    def take_changes(self) -> tuple[list[Change], list[FrozenTrial]]:
+    def take_changes(self) -> tuple[list[TrialChange], list[FrozenTrial]]:
         """Return what was found since the last call, and the trials of others that have not ended.
 
         Nothing before all numbers are confirmed.
@@ -367,7 +367,7 @@ class StudyWatch:
             storage.set_trial_state_values(found, OptunaState.FAIL)
             ended = storage.get_trial(found)
             with self._mutex:
-                self._changes.append(Change("ended", ended))
+                self._changes.append(TrialChange("ended", ended))
 
     def _take(self, number: int) -> bool:
         """Begin to run a waiting trial in the storage; return whether it is this search's now."""

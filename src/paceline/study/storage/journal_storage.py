@@ -44,7 +44,7 @@ _STATES = {state.value: state for state in TrialState}
 _DIRECTIONS = {direction.value: direction for direction in StudyDirection}
 
 
-class TakenError(RuntimeError):
+class TrialTakenError(RuntimeError):
     """A trial that waited runs in another process."""
 
 
@@ -206,7 +206,7 @@ class JournalReplay:
         if trial is None:
             return why
         if state == trial.state == TrialState.RUNNING:
-            return TakenError("another process runs the trial already")
+            return TrialTakenError("another process runs the trial already")
         values = trial.values if record.values is None else record.values
         check_values(state, values, len(self._study_of[record.trial_id].directions))
         trial.state, trial.values = state, values
@@ -393,7 +393,7 @@ class JournalStorage(BaseStorage):
         with self._file.turn:
             try:
                 self._write(6, **fields)
-            except TakenError:
+            except TrialTakenError:
                 return False
         return True
 

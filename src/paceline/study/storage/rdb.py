@@ -48,10 +48,10 @@ def hide_password(text: str) -> str:
 def label_of(url: str) -> str:
     """Return a URL, or a text that should be one, with its password shown as stars."""
     whole = _PASSWORD_OF_URL if "://" in url else _PASSWORD_OF_NONE
-    return Hider(url)(_NAMED_OF_URL.sub(r"\1=***", whole.sub(r"\1:***@", url)))
+    return PasswordMask(url)(_NAMED_OF_URL.sub(r"\1=***", whole.sub(r"\1:***@", url)))
 
 
-class Hider:
+class PasswordMask:
     """Shows the password of one storage URL as stars, wherever a driver repeats it."""
 
     def __init__(self, url: str) -> None:

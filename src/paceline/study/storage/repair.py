@@ -46,7 +46,7 @@ LOST = "lost: the line of the journal that began this trial was damaged"
 
 
 @dataclass(frozen=True)
-class Loss:
+class LostRecords:
     """What a journal no longer holds."""
 
     line: int  # its number in the damaged file, from 1
@@ -55,20 +55,20 @@ class Loss:
 
 
 @dataclass
-class Repaired:
+class RepairedJournal:
     """A journal without what was damaged."""
 
     # What is whole, and what stands for lost beginnings.
     lines: list[bytes] = field(default_factory=list)
-    losses: list[Loss] = field(default_factory=list)  # in the order of the file
+    losses: list[LostRecords] = field(default_factory=list)  # in the order of the file
     n_kept: int = 0  # lines of the file
 
 
-def examine(data: bytes, study: str) -> Repaired:
+def examine(data: bytes, study: str) -> RepairedJournal:
     """Return what is whole in a study's journal, and what was lost; writes nothing."""
     lines = data.split(b"\n")
     half = lines.pop()
-    examination = _Examination(lines, study)
+    examination = _JournalRepair(lines, study)
     examination.run()
     if half:
         examination.lose(len(lines) + 1, "half a line at the end", "it does not end")
@@ -80,17 +80,17 @@ def examine(data: bytes, study: str) -> Repaired:
 MOST_MISSING = 1000
 
 
-class _UndecidedError(Exception):
+class _UndecidedLineError(Exception):
     """What a line was cannot be told."""
 
 
-class _Examination:
+class _JournalRepair:
     """Reads a journal line by line, and decides what becomes of each."""
 
     def __init__(self, lines: Sequence[bytes], study: str) -> None:
         self._lines, self._study = lines, study
         self._replay = JournalReplay()
-        self.found = Repaired()
+        self.found = RepairedJournal()
 
     def run(self) -> None:
         """Read all lines."""
@@ -106,7 +106,7 @@ class _Examination:
                 whole = True
                 for piece in _pieces(line):
                     whole &= self._take(piece, number)
-            except _UndecidedError as error:
+            except _UndecidedLineError as error:
                 n = len(self._lines) - number + 1
                 rest = f"this line and the {n - 1:,} after it" if n > 1 else "this line"
                 self.lose(number, rest, f"{error}, so records after it cannot be numbered")
@@ -115,7 +115,7 @@ class _Examination:
 
     def lose(self, line: int, what: str, reason: str) -> None:
         """Note what was lost."""
-        self.found.losses.append(Loss(line, what, reason))
+        self.found.losses.append(LostRecords(line, what, reason))
 
     def _take(self, piece: bytes, number: int) -> bool:
         """Keep a line, or what stands for it; return whether it was whole."""
@@ -149,7 +149,7 @@ class _Examination:
         if study == 0 and not self._replay.n_studies:
             self._begin_study(number, "no line begins the study")
         if study is not None and study >= self._replay.n_studies:
-            raise _UndecidedError(f"it is of study {study}, which no line begins")
+            raise _UndecidedLineError(f"it is of study {study}, which no line begins")
         n_missing = getattr(record, "trial_id", -1) - len(self._replay.trials) + 1
         if n_missing > max(MOST_MISSING, len(self._lines)):
             raise DamagedLineError(
@@ -173,10 +173,10 @@ class _Examination:
     def _begin_study(self, number: int, reason: str) -> None:
         """Begin the study again, by its name and by what describes it later.
 
-        Raises _UndecidedError where nothing later tells whether high or low values are good.
+        Raises _UndecidedLineError where nothing later tells whether high or low values are good.
         """
         if self._replay.n_studies:
-            raise _UndecidedError("it began another study")
+            raise _UndecidedLineError("it began another study")
         for line in self._lines[number - 1 :]:
             if b'"direction"' not in line:
                 continue
@@ -193,7 +193,7 @@ class _Examination:
                 self._put({"op_code": 0, "study_name": self._study, "directions": directions})
                 self.lose(number, "the beginning of the study, which is made again", reason)
                 return
-        raise _UndecidedError("it began the study, and nothing else tells its direction")
+        raise _UndecidedLineError("it began the study, and nothing else tells its direction")
 
     def _begin_trial(self, study: int, number: int, reason: str) -> None:
         """Put a failed trial in the place of one whose beginning was lost."""
@@ -224,12 +224,12 @@ class _Examination:
 
     def _only_study(self) -> int:
         if len(self._replay.studies) != 1:
-            raise _UndecidedError("it began a trial of one of several studies")
+            raise _UndecidedLineError("it began a trial of one of several studies")
         return next(iter(self._replay.studies))
 
 
 def _kind_of(piece: bytes) -> int:
-    """Return which kind of record a damaged line was; _UndecidedError where that cannot be told."""
+    """Returns the kind of a damaged line's record; _UndecidedLineError where it cannot be told."""
     match = _OPERATION.search(piece)
     said = int(match[1][:3]) if match is not None else None
     fits = [
@@ -242,7 +242,7 @@ def _kind_of(piece: bytes) -> int:
     if said in fits or (not fits and said in _KINDS):
         assert said is not None
         return said
-    raise _UndecidedError("it cannot be told what this line was")
+    raise _UndecidedLineError("it cannot be told what this line was")
 
 
 def _pieces(line: bytes) -> Iterator[bytes]:

@@ -203,7 +203,7 @@ class StudyMeta(Struct):
     share_widths: bool | str | None = None
     constraints: dict[str, list[tuple[Literal["<=", "<", ">=", ">"], float]] | None] = {}
     family_trials: Count = 8
-    learnt: list[dict[str, Any]] = []  # ``samplers/learnt.py`` looks closer
+    learnt: list[dict[str, Any]] = []  # ``samplers/earlier_studies.py`` looks closer
     mesh: tuple[Count, Count | None] | None = None
     search: StoredSearch = field(default_factory=StoredSearch)
     data: Any = None
@@ -229,8 +229,8 @@ class OpenTrial(defstruct("_OpenTrial", _OPEN), kw_only=True):
     state: Literal["running", "paused"]
 
 
-class FamilyFacts(Struct):
-    """Which trials were asked for together; see ``samplers/families.py``."""
+class StructureOrderFacts(Struct):
+    """Which trials were asked for together; see ``samplers/structure_order.py``."""
 
     numbers: Numbers
     leader: Count | None
@@ -247,7 +247,7 @@ class StudyFacts(Struct):
     queue: list[tuple[dict[str, Scalar], bool]]
     given: list[dict[str, Scalar]]
     points: list[str]
-    families: FamilyFacts
+    structure_order: StructureOrderFacts
     open: dict[Number, OpenTrial]
     session: str
     parents: dict[str, list[Count | list[Count]]] = {}

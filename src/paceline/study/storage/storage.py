@@ -29,7 +29,7 @@ from paceline.study.storage.folder import check_writable
 from paceline.study.storage.journal import HOW_TO_REPAIR, JournalFile
 from paceline.study.storage.journal_storage import JournalStorage
 from paceline.study.storage.rdb import (
-    Hider,
+    PasswordMask,
     check_url,
     close_connections,
     has_tables,
@@ -359,7 +359,7 @@ class _Database(StudyStorage):
         if path is not None:
             label = label.replace(str(path), str(as_shown(path)))
         super().__init__(label, path)
-        self._url, self._hider, self._made = url, Hider(url), False
+        self._url, self._hider, self._made = url, PasswordMask(url), False
 
     def close(self) -> None:
         if self._storage is not None:

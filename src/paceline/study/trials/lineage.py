@@ -14,7 +14,7 @@ from paceline.study.trials.trial import Trial
 
 
 @dataclass(frozen=True)
-class Stretch:
+class LineageSegment:
     """The epochs of a line that one trial has trained."""
 
     trial: Trial
@@ -22,12 +22,12 @@ class Stretch:
     last: int  # of them; ``first - 1`` where the trial has trained none yet
 
 
-def line_of(trial: Trial, by_number: Callable[[int], Trial | None]) -> list[Stretch]:
+def line_of(trial: Trial, by_number: Callable[[int], Trial | None]) -> list[LineageSegment]:
     """Return the line of a trial, its oldest ancestor first; of most trials, the trial alone.
 
     ``by_number`` returns a trial of the study; None where there is none.
     """
-    found: list[Stretch] = []
+    found: list[LineageSegment] = []
     last = trial.epochs
     seen = set()
     while True:
@@ -38,9 +38,9 @@ def line_of(trial: Trial, by_number: Callable[[int], Trial | None]) -> list[Stre
             break
         before = source.epochs if trial.continued_at is None else trial.continued_at
         before = min(before, last)
-        found.append(Stretch(trial, before + 1, last))
+        found.append(LineageSegment(trial, before + 1, last))
         trial, last = source, before
-    found.append(Stretch(trial, 1, last))
+    found.append(LineageSegment(trial, 1, last))
     return found[::-1]
 
 
@@ -49,21 +49,21 @@ def first_of(trial: Trial, by_number: Callable[[int], Trial | None]) -> int:
     return line_of(trial, by_number)[0].trial.number
 
 
-def copied_line(line: list[Stretch]) -> list[Stretch]:
+def copied_line(line: list[LineageSegment]) -> list[LineageSegment]:
     """Return a line in which each trial but the first began as a copy of the one before it.
 
     Trials that go on with more epochs have the configuration and the seed of the one that they
     continue, so they are not copies: what they continue has their epochs here.
     """
-    found: list[Stretch] = []
+    found: list[LineageSegment] = []
     for each in line:
         if found and each.trial.continued_at is None:
-            found[-1] = Stretch(found[-1].trial, found[-1].first, each.last)
+            found[-1] = LineageSegment(found[-1].trial, found[-1].first, each.last)
         else:
             found.append(each)
-    return found if len(found) > 1 else [Stretch(line[-1].trial, 1, line[-1].last)]
+    return found if len(found) > 1 else [LineageSegment(line[-1].trial, 1, line[-1].last)]
 
 
-def schedule_of(line: list[Stretch]) -> list[Mapping[str, Any]]:
+def schedule_of(line: list[LineageSegment]) -> list[Mapping[str, Any]]:
     """Return the hyperparameters of each epoch of a line, from the first one on."""
     return [each.trial.hparams for each in line for _ in range(each.first, each.last + 1)]

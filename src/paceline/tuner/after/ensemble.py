@@ -100,7 +100,7 @@ def _lowest_terms(positions: Sequence[int]) -> list[int]:
 
 
 @dataclass(eq=False)
-class Part:
+class EnsembleCandidate:
     """A model that may become a part of an ensemble."""
 
     number: int  # of its trial
@@ -140,7 +140,7 @@ class Part:
         return [float(each) for each in sums]
 
 
-def check_penalties(parts: Sequence[Part], data: ArrayData) -> None:
+def check_penalties(parts: Sequence[EnsembleCandidate], data: ArrayData) -> None:
     """Refuses models with penalties of no regularizer of Keras, which an ensemble would add up."""
     x = data.slice(0, 1).inputs[0]
     for part in parts:
@@ -198,7 +198,7 @@ class Predictions:
     name in the logs of ``evaluate``.
     """
 
-    def __init__(self, parts: Sequence[Part], data: ArrayData, metric: str) -> None:
+    def __init__(self, parts: Sequence[EnsembleCandidate], data: ArrayData, metric: str) -> None:
         x, self._y, self._weight = (*data.inputs, None, None)[:3]
         self._best = parts[0].model
         self._each = [
@@ -310,7 +310,7 @@ def _compiled_like(model: keras.Model, other: keras.Model) -> keras.Model:
     return other
 
 
-def joined(parts: Sequence[Part]) -> keras.Model:
+def joined(parts: Sequence[EnsembleCandidate]) -> keras.Model:
     """Makes one model that returns the mean of models; one that comes twice counts twice.
 
     It is compiled as the first one, its parts called ``trial_NUMBER``. Penalties of Keras'
@@ -361,7 +361,7 @@ def make_ensemble(
             "selected by one such as 'val_loss'."
         )
     metric = objective.name.removeprefix(_VALIDATION)
-    parts = [Part(number, model) for number, model in models]
+    parts = [EnsembleCandidate(number, model) for number, model in models]
     if metric == "loss":
         check_penalties(parts, data)
     selecting, other = _halves(cast_for([model for _, model in models], data), seed)

@@ -18,7 +18,7 @@ from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal
 from paceline.program.canonical import Unpackable
 from paceline.search_space import HyperParameters
-from paceline.study.trials.lineage import Stretch
+from paceline.study.trials.lineage import LineageSegment
 from paceline.study.trials.table import note_logs
 from paceline.study.trials.trial import Trial
 from paceline.tuner.arguments.arguments import ARGUMENTS, SearchArguments
@@ -101,7 +101,7 @@ def arguments_again(
 def train_again(
     builder: ModelBuilder,
     arguments: SearchArguments,
-    line: Sequence[Stretch],
+    line: Sequence[LineageSegment],
     beside: Iterable[Trial] = (),
 ) -> tuple[str, dict[str, list[float]]]:
     """Trains a trial alone, for as many epochs as are recorded; returns its plan and history.
@@ -128,7 +128,7 @@ def train_again(
     packs = None
     if data is not None:
         packs = LocalExecutor(data, PackOptions(slots=1, plan="sequential"))
-    replay = _LineReplay(builder, arguments, packs, line[-1].last)
+    replay = _LineageReplay(builder, arguments, packs, line[-1].last)
     replay.show(each.hparams for each in beside if each.number != trial.number)
     try:
         for before, now in zip([None, *line[:-1]], line, strict=True):
@@ -140,7 +140,7 @@ def train_again(
     return replay.plan, replay.history
 
 
-class _LineReplay:
+class _LineageReplay:
     """Trains trials in turn, ``epochs`` in all, and records these; in ``fit`` without ``packs``."""
 
     def __init__(
@@ -169,10 +169,10 @@ class _LineReplay:
                 model = self._builder(hp, 0)
                 self._packs.pretrace(model, self._arguments.inputs_for(hp, model))
 
-    def train(self, stretch: Stretch, source: Trial | None) -> None:
+    def train(self, segment: LineageSegment, source: Trial | None) -> None:
         """Trains the epochs that one trial has of the line, as a copy of ``source`` or anew."""
-        trial, packs = stretch.trial, self._packs
-        self._until = stretch.last
+        trial, packs = segment.trial, self._packs
+        self._until = segment.last
         self._trials.begin(trial.number, self._epochs)
         model, jobs = self._jobs(trial)
         try:

@@ -16,7 +16,7 @@ from paceline.report.tables import column_names, hparam_names, results_frame
 from paceline.search_space.html import HistoryTable, HparamsTable
 from paceline.study.objectives import Objective
 from paceline.study.study import Study
-from paceline.study.trials.lineage import Stretch, line_of, schedule_of
+from paceline.study.trials.lineage import LineageSegment, line_of, schedule_of
 from paceline.study.trials.table import TrialTable
 from paceline.study.trials.trial import Trial
 from paceline.tuner.arguments.arguments import whole_number
@@ -338,7 +338,7 @@ class StudyResults:
         index = pd.RangeIndex(1, len(rows) + 1, name="epoch")
         return pd.DataFrame([dict(row) for row in rows], index=index)
 
-    def _line(self, number: int | None) -> list[Stretch]:
+    def _line(self, number: int | None) -> list[LineageSegment]:
         trial = self.best_trial if number is None else self.trial(number)
         return line_of(trial, self._require_study().trials.get)
 

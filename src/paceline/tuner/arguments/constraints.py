@@ -33,7 +33,7 @@ _MOST = sys.float_info.max
 
 
 @dataclass(frozen=True)
-class _Bound:
+class _CountLimit:
     """A bound on a count of the model."""
 
     name: str  # of ``_COUNTS``
@@ -60,7 +60,7 @@ class _Bound:
 
 
 @dataclass(frozen=True)
-class _Function:
+class _UserConstraint:
     """A function of the user's: ``function(model, hparams)``."""
 
     name: str  # in messages and the storage
@@ -98,7 +98,7 @@ class Constraints:
     """The constraints of a search, from the argument ``constraints`` of ``Tuner``."""
 
     def __init__(self, given: Any = None) -> None:
-        self._all: dict[str, _Bound | _Function] = {}
+        self._all: dict[str, _CountLimit | _UserConstraint] = {}
         if given is None:
             return
         if callable(given):
@@ -127,7 +127,7 @@ class Constraints:
         """Name -> bounds as ``[operator, limit]``; None for a function, which no file can hold."""
         found: dict[str, list[list[Any]] | None] = {}
         for each in self._all.values():
-            if isinstance(each, _Function):
+            if isinstance(each, _UserConstraint):
                 found[each.name] = None
             else:
                 bounds = found.setdefault(each.name, [])
@@ -144,7 +144,7 @@ class Constraints:
         amounts: dict[str, float] = {}
         said = []
         for name, each in self._all.items():
-            if isinstance(each, _Bound):
+            if isinstance(each, _CountLimit):
                 amount, text = each.amount(model)
             else:
                 amount, text = each.amount(model, hparams)
@@ -162,7 +162,7 @@ class Constraints:
         """
         return {**dict.fromkeys(self._all, 0.0), **rejected.amounts}
 
-    def _read(self, name: Any, value: Any) -> Sequence[_Bound | _Function]:
+    def _read(self, name: Any, value: Any) -> Sequence[_CountLimit | _UserConstraint]:
         if not isinstance(name, str) or not name.strip():
             raise ConstraintError(f"constraints: {name!r} is no name; give text, {_FORM}.")
         if callable(value):
@@ -171,7 +171,7 @@ class Constraints:
                     f"constraints: {name!r} is a count of the model and has a function here; give "
                     f"the function another name, or a bound, {_FORM}."
                 )
-            return [_Function(name, value)]
+            return [_UserConstraint(name, value)]
         if name not in _COUNTS:
             raise ConstraintError(
                 f"constraints: {name!r} is not known; give {' or '.join(_COUNTS)}, or a function "
@@ -225,7 +225,7 @@ def rejections_text(rejected: Sequence[str], over: bool) -> str:
     )
 
 
-def _bound(name: str, pair: Any) -> _Bound:
+def _bound(name: str, pair: Any) -> _CountLimit:
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise ConstraintError(
             f"constraints: {name!r} has {pair!r}; give an operator and a number, {_FORM}."
@@ -242,7 +242,7 @@ def _bound(name: str, pair: Any) -> _Bound:
         raise ConstraintError(f"constraints: {name!r} has {limit!r}, no number; {_FORM}.")
     if isinstance(limit, float) and limit.is_integer():
         limit = int(limit)
-    return _Bound(name, operator, limit)
+    return _CountLimit(name, operator, limit)
 
 
 def n_weights(variables: Sequence[Any]) -> int:

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from paceline.executor.model_builder import ModelBuilder
-from paceline.executor.sharing.grouping import Group
+from paceline.executor.sharing.grouping import LocalGroup
 from paceline.executor.training.copies import Compose, TrialCopies
 from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
@@ -52,12 +52,12 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class _Probed:
+class _ProbedModel:
     """A model that was built to be compared."""
 
     hparams: Mapping[str, Any]
     parameters: Mapping[str, Parameter]  # by plain name
-    group: Group
+    group: LocalGroup
     state: State
     rate: int | None  # number of the learning rate among the optimizer's variables
 
@@ -73,7 +73,7 @@ class Effects:
     ) -> None:
         self._builder, self._arguments, self._copies = builder, arguments, copies
         self._seed = seed
-        self._models: dict[tuple[Any, ...], _Probed] = {}
+        self._models: dict[tuple[Any, ...], _ProbedModel] = {}
         self._found: dict[tuple[Any, ...], Effect] = {}
         self._read_by_callbacks: frozenset[str] | None = None
 
@@ -215,13 +215,13 @@ class Effects:
         """What tells the models apart in which a hyperparameter may have another effect."""
         return tuple((name, _like(value)) for name, value in sorted(hparams.items()))
 
-    def _model(self, hparams: Mapping[str, Any]) -> _Probed:
+    def _model(self, hparams: Mapping[str, Any]) -> _ProbedModel:
         key = self._key(hparams)
         if key not in self._models:
             self._models[key] = self._make(hparams)
         return self._models[key]
 
-    def _make(self, hparams: Mapping[str, Any]) -> _Probed:
+    def _make(self, hparams: Mapping[str, Any]) -> _ProbedModel:
         hp = HyperParameters(values=hparams)
         model = self._builder(hp, self._seed)
         group, state = self._copies.probe(model, self._arguments.inputs_for(hp, model))
@@ -234,7 +234,7 @@ class Effects:
             None,
         )
         parameters = {each.name: each for each in hp.parameters.values()}
-        return _Probed(dict(hp.hparams), parameters, group, state, rate)
+        return _ProbedModel(dict(hp.hparams), parameters, group, state, rate)
 
 
 def _like(value: Any) -> Any:

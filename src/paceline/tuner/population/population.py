@@ -15,9 +15,9 @@ import keras
 
 from paceline.errors import StorageError, TrialRejected, UsageError
 from paceline.executor.local import LocalExecutor
-from paceline.executor.sharing.grouping import Group
+from paceline.executor.sharing.grouping import LocalGroup
 from paceline.search_space import HyperParameters, Parameter
-from paceline.study.proposer import BuildFailed, Draft
+from paceline.study.proposer import BuildFailed, Proposal
 from paceline.study.pruners.exploration import copy_seed, exploration_rng, explored
 from paceline.study.pruners.pbt import Perturbation, PopulationPruner
 from paceline.study.sharing.peers import ClaimLost
@@ -76,7 +76,7 @@ class Population:
         self._study, self._trials = context.study, context.trials
         self._seed = context.study.seed
         self.effects = Effects(context.builder, arguments, context.packs.copies, self._seed)
-        self._groups: dict[int, Group | None] = {}  # of trials, by number
+        self._groups: dict[int, LocalGroup | None] = {}  # of trials, by number
         self._seen: set[str] = set()  # programs whose hyperparameters were looked at
 
     def check(self, hp: HyperParameters) -> None:
@@ -223,16 +223,16 @@ class Population:
             if attempt < _ATTEMPTS:
                 hparams = self._explore(source, perturbation, attempt)
             try:
-                draft, hp, built = asker.propose_copy(
+                proposal, hp, built = asker.propose_copy(
                     source.number, perturbation.epoch, hparams, seed, build
                 )
-                number = self._study.accept(draft, hp)
+                number = self._study.accept(proposal, hp)
                 break
             except BuildFailed as failed:  # a constraint, values that the user rejects, a program
                 if attempt == _ATTEMPTS:
                     self._launcher.begin_failed(failed, extra=True)
                     return
-                self._study.proposer.reject(failed.draft)
+                self._study.proposer.reject(failed.proposal)
                 attempt += 1
             except ClaimLost:
                 # The others have to wait for this copy: who goes on without it is another
@@ -244,10 +244,10 @@ class Population:
                         "the population waits for; see that it answers, then resume the search."
                     ) from None
                 time.sleep(1.0)
-        if self._launcher.start(number, draft.seed, hp.hparams, built, extra=True) is not None:
+        if self._launcher.start(number, proposal.seed, hp.hparams, built, extra=True) is not None:
             self._take_over(number, source, perturbation.epoch, built.model)
 
-    def _copy_builder(self, source: Trial) -> Callable[[HyperParameters, Draft], BuiltTrial]:
+    def _copy_builder(self, source: Trial) -> Callable[[HyperParameters, Proposal], BuiltTrial]:
         """A function that builds a copy, and rejects one that has not the program of its source.
 
         Floats count as alike until then, and a program may depend on whether one is above a number.
@@ -255,17 +255,19 @@ class Population:
         # Now, since building draws from the random numbers that a copy's model begins with.
         group = self._group_of(source)
 
-        def build(hp: HyperParameters, draft: Draft) -> BuiltTrial:
-            built = self._launcher.build(hp, draft)
+        def build(hp: HyperParameters, proposal: Proposal) -> BuiltTrial:
+            built = self._launcher.build(hp, proposal)
             if group is not None and hp.hparams != source.hparams:
-                widths = self._launcher.other_models(draft.number, draft.seed, hp.hparams, built)
+                widths = self._launcher.other_models(
+                    proposal.number, proposal.seed, hp.hparams, built
+                )
                 if self._packs.copies.group_of(built.model, built.inputs, widths) is not group:
                     raise TrialRejected(f"it has another program than trial {source.number}")
             return built
 
         return build
 
-    def _group_of(self, source: Trial) -> Group | None:
+    def _group_of(self, source: Trial) -> LocalGroup | None:
         """The group in which a trial would train; None where its model cannot be built again."""
         if source.number not in self._groups:
             shown = self._launcher.example(source.number)
@@ -313,12 +315,14 @@ class Population:
         if not free:
             return {}
         metric, trials = self._context.objective.name, self._study.trials
-        legs = bandit.legs_of(trials, metric, trials.sign, settings.perturbations(epoch + 1))
+        intervals = bandit.gains_of(trials, metric, trials.sign, settings.perturbations(epoch + 1))
         reached = trials.sign * source.history[metric][epoch - 1]
-        coming = bandit.Leg(epoch + settings.perturbation_interval, reached, 0.0, source.hparams)
+        coming = bandit.PerturbationGain(
+            epoch + settings.perturbation_interval, reached, 0.0, source.hparams
+        )
         copies = [each.hparams for each in trials if each.continued_at == epoch]
         rng = exploration_rng(self._seed, perturbation.replaced, epoch, attempt)
-        return bandit.chosen(free, legs, coming, copies, rng) or {}
+        return bandit.chosen(free, intervals, coming, copies, rng) or {}
 
     def _take_over(self, number: int, source: Trial, epoch: int, model: Any) -> None:
         """Has a copy that was submitted begin where the trial is that it continues."""

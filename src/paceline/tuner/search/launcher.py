@@ -21,7 +21,7 @@ from paceline.executor.pack_executor import PackExecutor
 from paceline.program.canonical import Unpackable
 from paceline.program.trace import refusal
 from paceline.search_space import HyperParameters
-from paceline.study.proposer import BuildFailed, Draft
+from paceline.study.proposer import BuildFailed, Proposal
 from paceline.study.sharing.peers import ClaimLost
 from paceline.study.trials.trial import Trial
 from paceline.tuner.arguments.constraints import Constraints
@@ -64,12 +64,12 @@ class TrialLauncher:
             self.over = True
             self._say_once("every configuration of the space has been tried")
             return False
-        draft, hp, built = proposal
+        proposal, hp, built = proposal
         try:
-            number = self._study.accept(draft, hp, self.n_may_begin)
+            number = self._study.accept(proposal, hp, self.n_may_begin)
         except ClaimLost:
             return True
-        self.start(number, draft.seed, hp.hparams, built)
+        self.start(number, proposal.seed, hp.hparams, built)
         return True
 
     def continue_next(self) -> None:
@@ -87,22 +87,22 @@ class TrialLauncher:
             self._say_once(f"trial {source.number}, a copy, is not continued: {lost} not kept")
             return
         try:
-            draft, hp, built = self._asker.propose_continuation(source.number, self.build)
+            proposal, hp, built = self._asker.propose_continuation(source.number, self.build)
         except BuildFailed as failed:
             self.begin_failed(failed, extra=True)
             return
         if built.epochs <= source.epochs:
-            self._proposer.reject(draft)
+            self._proposer.reject(proposal)
             why = f"it has {source.epochs} epochs already"
             self._say_once(f"trial {source.number} does not go on: {why}")
             return
         try:
-            number = self._study.accept(draft, hp)
+            number = self._study.accept(proposal, hp)
         except ClaimLost:
             if self._study.peers.waits:
                 self.to_continue.appendleft(source.number)
             return
-        running = self.start(number, draft.seed, hp.hparams, built, extra=True)
+        running = self.start(number, proposal.seed, hp.hparams, built, extra=True)
         if running is None:
             return
         packed = running.fallback_reason is None and self._packs is not None
@@ -189,22 +189,22 @@ class TrialLauncher:
 
     def begin_failed(self, failed: BuildFailed, *, extra: bool = False) -> None:
         """Begins a trial whose build has raised, so that the study has it as a failed one."""
-        draft, cause = failed.draft, failed.cause
+        proposal, cause = failed.proposal, failed.cause
         # Searchers decide by themselves, and know of pruned trials only. A trial that is continued
         # was allowed before.
         rejected: TrialRejected | None = None
         if isinstance(cause, TrialRejected) and self._strategy.resumable and not extra:
             rejected = cause
-            draft.rejected = str(rejected)
-            constraints, draft.constraints = self._context.constraints, rejected.amounts
+            proposal.rejected = str(rejected)
+            constraints, proposal.constraints = self._context.constraints, rejected.amounts
             if constraints:
-                draft.constraints = constraints.amounts_of(rejected)
+                proposal.constraints = constraints.amounts_of(rejected)
         with suppress(ClaimLost):
-            number = self._study.accept(draft, failed.hp)
+            number = self._study.accept(proposal, failed.hp)
             self._trials.begin(number, 0, extra=extra)
             if rejected is not None:
                 self._events.rejected(number, rejected)
-                if draft.values:  # of the user, or of a search that was interrupted
+                if proposal.values:  # of the user, or of a search that was interrupted
                     self._context.notes(f"trial {number}, which was enqueued, is rejected: {cause}")
             elif isinstance(cause, optuna.TrialPruned | TrialRejected):
                 self._events.pruned(number)  # the user's build thinks little of it
@@ -214,30 +214,30 @@ class TrialLauncher:
     def _build_again(self, trial: Trial) -> BuiltTrial:
         return self.build(HyperParameters(values=trial.hparams), trial)
 
-    def build(self, hp: HyperParameters, draft: Draft | Trial) -> BuiltTrial:
+    def build(self, hp: HyperParameters, proposal: Proposal | Trial) -> BuiltTrial:
         """Calls the user's build for a trial; raises whatever that raises."""
         began = time.perf_counter()
         try:
-            return self._timeout.build(lambda: self._call_build(hp, draft))
+            return self._timeout.build(lambda: self._call_build(hp, proposal))
         finally:
             self.seconds += time.perf_counter() - began
 
-    def _call_build(self, hp: HyperParameters, draft: Draft | Trial) -> BuiltTrial:
-        model = self._context.builder(hp, draft.seed)
+    def _call_build(self, hp: HyperParameters, proposal: Proposal | Trial) -> BuiltTrial:
+        model = self._context.builder(hp, proposal.seed)
         epochs = self._arguments.epochs_for(hp)
         inputs = self._arguments.inputs_for(hp, model)
         if self._arguments.callbacks is not None:
             self._arguments.callbacks.ask(hp)
         # A trial that was allowed once stays so: one that goes on, or is taken over.
         constraints = self._context.constraints
-        goes_on = draft.continued_from is not None and draft.continued_at is None
-        if constraints and isinstance(draft, Draft) and not goes_on:
-            model = self._allowed(constraints, model, hp, draft, inputs)
+        goes_on = proposal.continued_from is not None and proposal.continued_at is None
+        if constraints and isinstance(proposal, Proposal) and not goes_on:
+            model = self._allowed(constraints, model, hp, proposal, inputs)
         if isinstance(inputs.data, ArrayData):
             check_labels(model, inputs.data, "training data")
         costs = {}
         if self._context.costs is not None:
-            again = partial(self._build_at, draft.number, hp.hparams, draft.seed)
+            again = partial(self._build_at, proposal.number, hp.hparams, proposal.seed)
             costs = self._context.costs.of_build(model, inputs, again)
         return BuiltTrial(model, epochs, inputs, tuple(hp.parameters.values()), costs)
 
@@ -246,7 +246,7 @@ class TrialLauncher:
         constraints: Constraints,
         model: Any,
         hp: HyperParameters,
-        draft: Draft,
+        proposal: Proposal,
         inputs: TrialInputs,
     ) -> Any:
         """The trial's model, if it satisfies the constraints; raises TrialRejected if not."""
@@ -255,8 +255,8 @@ class TrialLauncher:
             # The variables of the trial's model are made when it is traced, from random numbers
             # that nothing else may draw: those of another model are counted.
             make_variables(model, inputs, self._arguments)
-        draft.constraints = constraints.check(model, hp.hparams)
-        return model if built else self._build_at(draft.number, hp.hparams, draft.seed)
+        proposal.constraints = constraints.check(model, hp.hparams)
+        return model if built else self._build_at(proposal.number, hp.hparams, proposal.seed)
 
     def _build_at(self, number: int, hparams: Mapping[str, Any], seed: int) -> Any:
         """Builds the model of a trial once more."""
@@ -337,7 +337,7 @@ class TrialLauncher:
                 packs.demand.expected = min(packs.demand.expected, size * most)
         else:
             packs.demand.expected = size * most if most else packs.max_slots
-        packs.demand.family = size * self._proposer.families.wave
+        packs.demand.alike = size * self._proposer.structure_order.wave
         try:
             for job in jobs:
                 packs.submit(job)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from paceline.tuner.population.population import Population
 
 
-class TimeIsUp(BaseException):
+class TimeoutReached(BaseException):
     """The timeout is over while the search waits for a compiler."""
 
 
@@ -103,7 +103,7 @@ class SearchLoop:
             self._note_stop(self._peers.stopped_by or "interrupted")
             self.ended = SearchEnd("interrupted")
             raise
-        except TimeIsUp:
+        except TimeoutReached:
             self._end_early(TIMEOUT)
         except SearchStopped:
             self._note_stop("stopped by progress")
@@ -229,7 +229,7 @@ class SearchLoop:
             if self._stop.asked or late:
                 self._prefetch.break_off()
                 self.checkpointer.save()
-                raise KeyboardInterrupt if self._stop.asked else TimeIsUp
+                raise KeyboardInterrupt if self._stop.asked else TimeoutReached
         return self._prefetch.ask_ahead(packs)
 
     def _show(self, phase: str) -> None:

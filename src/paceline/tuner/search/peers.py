@@ -17,7 +17,7 @@ from paceline.tuner.search.context import SearchContext
 from paceline.tuner.search.events import TrialEvents
 
 
-class AdoptsTrials(Protocol):
+class TrialAdopter(Protocol):
     """What can train trials on that another worker has left: the launcher."""
 
     def adopt(self, number: int) -> int:
@@ -37,7 +37,7 @@ class PeerWatcher:
     def __init__(
         self,
         context: SearchContext,
-        launcher: AdoptsTrials,
+        launcher: TrialAdopter,
         events: TrialEvents,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:

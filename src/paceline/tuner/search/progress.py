@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from paceline.executor.training.reporting import ExecutorTimings, Seconds
+from paceline.executor.training.reporting import ExecutorTimings, SecondsSpent
 from paceline.program.keras_backend import reason
 from paceline.report import formats
 from paceline.report.forecast import Pace, pace_of, rounds_left
@@ -234,7 +234,7 @@ class ProgressReporter:
         meta = study.metadata.meta
         why = meta.get("sampler_reason")
         packs, fit = self._packs, self._fit
-        times = packs.timings.seconds if packs else Seconds()
+        times = packs.timings.seconds if packs else SecondsSpent()
         plans = set(packs.plans) if packs else set()
         if fit.used:
             plans.add("fit")

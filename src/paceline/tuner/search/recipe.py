@@ -44,7 +44,7 @@ class TrialRecipe:
         return self.builder.code_digest
 
     def writing_below(self, here: Callable[[int, Path, str, bool], Path]) -> TrialRecipe:
-        """The same for a machine whose disk is not the search's; ``here`` as ``OwnFolder.here``."""
+        """The same for a machine without the search's disk; ``here`` as ``MachineFolder.here``."""
         callbacks = self.arguments.callbacks
         if callbacks is None:
             return self

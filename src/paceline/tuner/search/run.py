@@ -254,7 +254,7 @@ class SearchRun:
                             packs, config.builder, arguments, first, config.seed
                         )
                     )
-            study.proposer.families.fill(max(1, packs.max_slots // arguments.n_members))
+            study.proposer.structure_order.fill(max(1, packs.max_slots // arguments.n_members))
         trackers, trials, rules = (
             self._config.trackers,
             RunningTrials(study.trials),

@@ -225,7 +225,7 @@ def shielded() -> Iterator[None]:
         _shields.pop()
 
 
-class _Overtime(BaseException):
+class _TrialTimeoutInterrupt(BaseException):
     """Raised inside of the code that takes too long; no ``except Exception`` catches it."""
 
 
@@ -273,7 +273,7 @@ def _interrupted(seconds: float, call: Callable[[], T], text: str) -> T:
         nonlocal rung
         if armed and not _shields:
             rung = True
-            raise _Overtime
+            raise _TrialTimeoutInterrupt
 
     before = signal.signal(signal.SIGALRM, ring)
     try:
@@ -282,7 +282,7 @@ def _interrupted(seconds: float, call: Callable[[], T], text: str) -> T:
             return call()
         finally:
             armed = False
-    except (Exception, _Overtime):
+    except (Exception, _TrialTimeoutInterrupt):
         armed = False
         if rung:  # the code may have made another error of the interruption
             raise TrialTimeoutError(text) from None

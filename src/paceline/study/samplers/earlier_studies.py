@@ -40,7 +40,7 @@ _REVERSED = "[reversed]"
 
 
 @dataclass(frozen=True)
-class LearntTrial:
+class EarlierTrial:
     """A complete trial of an earlier study."""
 
     # Its place among the complete trials of its study: above 0 for the best, below 1 for the worst.
@@ -50,19 +50,19 @@ class LearntTrial:
 
 
 @dataclass(frozen=True)
-class LearntStudy:
+class EarlierStudy:
     """What is learnt of one earlier study."""
 
     study: str  # its name
     # Storage name -> distribution, of the parameters that its trials share in one form.
     kinds: Mapping[str, BaseDistribution]
-    trials: Sequence[LearntTrial]  # in the order of their numbers
+    trials: Sequence[EarlierTrial]  # in the order of their numbers
     # Its objectives, of which the first ranks its trials. Not stored with the study that learns:
     # only the note at its beginning tells it.
     n_objectives: int = 1
 
     @classmethod
-    def of(cls, name: str, stored: StoredStudy) -> LearntStudy:
+    def of(cls, name: str, stored: StoredStudy) -> EarlierStudy:
         """Return what is learnt of a study as a storage holds it."""
         sign = -1 if stored.directions[0] == "maximize" else 1
         complete = [
@@ -81,7 +81,7 @@ class LearntStudy:
         ranked = []
         for place, trial in enumerate(complete):
             params = {n: value for n, value in trial.params.items() if _fits(kinds[n], value)}
-            ranked.append((trial.number, LearntTrial((place + 0.5) / len(complete), params)))
+            ranked.append((trial.number, EarlierTrial((place + 0.5) / len(complete), params)))
         rest = ranked[KEPT // 2 :]
         n_rest = min(len(rest), KEPT - KEPT // 2)
         kept = ranked[: KEPT // 2] + [rest[len(rest) * i // n_rest] for i in range(n_rest)]
@@ -104,7 +104,7 @@ class LearntStudy:
         )
 
     def values(
-        self, trial: LearntTrial, space: Mapping[str, BaseDistribution]
+        self, trial: EarlierTrial, space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any] | None:
         """Return a trial's values of a space, which may be some of them: name -> stored value.
 
@@ -136,10 +136,10 @@ class LearntStudy:
         }
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> LearntStudy:
+    def from_json(cls, stored: Mapping[str, Any]) -> EarlierStudy:
         """Return what ``to_json`` made; ValueError where ``stored`` holds something else."""
         kinds = {name: json_to_distribution(json.dumps(k)) for name, k in stored["kinds"].items()}
-        trials = [LearntTrial(float(rank), params) for rank, params in stored["trials"]]
+        trials = [EarlierTrial(float(rank), params) for rank, params in stored["trials"]]
         for trial in trials:
             if not 0 < trial.rank < 1:
                 raise ValueError(f"a rank is {trial.rank}")
@@ -165,7 +165,7 @@ def _fits(kind: BaseDistribution, value: Any) -> bool:
 
 
 def check_warm_start_from(warm_start_from: Any, sampler: Any) -> tuple[str, ...]:
-    """Check the argument of ``Tuner`` beside its sampler; ``read_learnt`` reads what it names.
+    """Check the argument of ``Tuner`` beside its sampler; the studies are read later.
 
     It is None, or one or several of: the name of a study, the path of a study's folder or of its
     journal, the URL of a storage, with ``#NAME`` behind it where it holds several studies.
@@ -190,9 +190,9 @@ def check_warm_start_from(warm_start_from: Any, sampler: Any) -> tuple[str, ...]
     return tuple(map(str, given))
 
 
-def read_learnt(
+def read_earlier_studies(
     warm_start_from: Sequence[str], directory: Path, own: tuple[str, Any]
-) -> list[LearntStudy]:
+) -> list[EarlierStudy]:
     """Read earlier studies, of ``check_warm_start_from``, and write nothing.
 
     ``own`` are name and storage of the study that learns.
@@ -204,7 +204,7 @@ def read_learnt(
     return [_read(each, directory, own) for each in warm_start_from]
 
 
-def _read(text: str, directory: Path, own: tuple[str, Any]) -> LearntStudy:
+def _read(text: str, directory: Path, own: tuple[str, Any]) -> EarlierStudy:
     from paceline.study.storage.folder import check_pickles
     from paceline.study.storage.storage import StudyStorage
 
@@ -239,7 +239,7 @@ def _read(text: str, directory: Path, own: tuple[str, Any]) -> LearntStudy:
             "lists those in runs/."
         )
     check_pickles(name, stored.trials)
-    learnt = LearntStudy.of(name, stored)
+    learnt = EarlierStudy.of(name, stored)
     if not learnt.trials:
         raise StudyError(
             f"warm_start_from: study {name!r} has no complete trial to learn from; name another."
@@ -283,8 +283,8 @@ def _shown(text: str) -> str:
 
 
 def notes_on(
-    learnt: Sequence[LearntStudy], parameters: Mapping[str, Parameter]
-) -> tuple[list[LearntStudy], list[str]]:
+    learnt: Sequence[EarlierStudy], parameters: Mapping[str, Parameter]
+) -> tuple[list[EarlierStudy], list[str]]:
     """Return those studies that say something of a space, and notes on what they do not say.
 
     ``parameters`` are those of the new study by storage name, as far as they are known.
@@ -312,7 +312,7 @@ def notes_on(
 
 
 def names_others(
-    warm_start_from: Sequence[str], directory: Path, learnt: Sequence[LearntStudy]
+    warm_start_from: Sequence[str], directory: Path, learnt: Sequence[EarlierStudy]
 ) -> bool:
     """Whether an argument names other studies than those that were learnt, as far as names tell.
 
@@ -328,13 +328,13 @@ def names_others(
     return any(name is not None and Path(name).name != each.study for name, each in pairs)
 
 
-def stored_learnt(study: str, stored: Sequence[Mapping[str, Any]]) -> list[LearntStudy]:
+def stored_earlier_studies(study: str, stored: Sequence[Mapping[str, Any]]) -> list[EarlierStudy]:
     """Return what a study has learnt from earlier ones, of its attribute ``paceline``.
 
     Raises StudyError where it cannot be read.
     """
     try:
-        return [LearntStudy.from_json(each) for each in stored]
+        return [EarlierStudy.from_json(each) for each in stored]
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise StudyError(
             f"study {study!r}: what it learnt from earlier studies cannot be read "

@@ -1,8 +1,8 @@
-"""Lanes, the threads in which packs train, and a stream of packs, which keeps them busy.
+"""Threads in which packs train, and a stream of packs, which keeps them busy.
 
 Where no trial can end before its last epoch, and no value depends on a result, packs need not wait
 for one another or for the search. A pack is formed as soon as enough trials of a program were
-taken in, and trains to its end; a lane goes on with its next epoch, or with the next pack, while
+taken in, and trains to its end; a thread goes on with its next epoch, or with the next pack, while
 the search's thread builds, traces and records (docs/decisions/0048). Other searches train in
 rounds (``executor/training/rounds.py``).
 
@@ -24,16 +24,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from paceline.executor.base import EpochLimit, Failed, PackTimeout, Report
-from paceline.executor.sharing.grouping import Group, TrialGrouper
+from paceline.executor.sharing.grouping import LocalGroup, TrialGrouper
 from paceline.executor.training.planner import Planner
 from paceline.executor.training.reporting import (
     EpochReporter,
     ExecutorTimings,
-    HeldEpoch,
     PackEpoch,
     SlotTimeline,
+    WaitingEpoch,
 )
-from paceline.executor.training.slots import FURTHER, Demand, SlotAllocator
+from paceline.executor.training.slots import FURTHER, SlotAllocator, TrialDemand
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.program import jax_compat
 
@@ -49,7 +49,7 @@ _HELD = 1 << 26
 _Task = tuple[Future[Any], Callable[[], Any]]
 
 
-class LaneThreads:
+class PackThreads:
     """``n`` threads, which call functions in the order in which the functions were submitted.
 
     A thread starts when there is something for it to do. Raises UsageError if JAX has other
@@ -102,14 +102,14 @@ def check_hung(packs: Iterable[Pack], limit: float) -> None:
 
 @dataclass(eq=False)
 class _PackRun:
-    """Some epochs of a pack, one after another, in a lane."""
+    """Some epochs of a pack, one after another, in a thread."""
 
-    group: Group
+    group: LocalGroup
     pack: Pack
-    behind: bool  # whether it waits for a lane, and need not begin where time is up
+    behind: bool  # whether it waits for a thread, and need not begin where time is up
     future: Future[None] = field(default_factory=Future)  # done when the pack has stopped
-    epochs: deque[HeldEpoch] = field(default_factory=deque)  # that wait to be reported
-    began: bool = False  # whether a lane has taken it up
+    epochs: deque[WaitingEpoch] = field(default_factory=deque)  # that wait to be reported
+    began: bool = False  # whether a thread has taken it up
     leaving: set[int] = field(default_factory=set)  # numbers of the trials whose training is over
 
 
@@ -117,12 +117,12 @@ class _PackRun:
 class PackTrainer:
     """What packs are trained with, in a stream or in rounds."""
 
-    grouper: TrialGrouper[Group]
+    grouper: TrialGrouper[LocalGroup]
     planner: Planner
     slots: SlotAllocator
-    lanes: LaneThreads
+    threads: PackThreads
     reporter: EpochReporter
-    demand: Demand
+    demand: TrialDemand
     timings: ExecutorTimings  # is told what was trained, as is ``timeline``
     timeline: SlotTimeline
     limit: EpochLimit
@@ -148,7 +148,7 @@ class PackStream(PackTrainer):
     # -- forming packs -----------------------------------------------------------------------------
 
     @property
-    def _packs(self) -> list[tuple[Group, Pack]]:
+    def _packs(self) -> list[tuple[LocalGroup, Pack]]:
         """The packs that have trials, in the order in which they were formed."""
         found = [(g, pack) for g in self.grouper.groups for pack in g.packs if pack.live]
         return sorted(found, key=lambda pair: pair[1].live[0].number)
@@ -226,7 +226,7 @@ class PackStream(PackTrainer):
         if late and (self.demand.one_program or late >= FURTHER * self.planner.max_slots([])):
             self._end()
 
-    def _has_long_waited(self, groups: list[Group]) -> bool:
+    def _has_long_waited(self, groups: list[LocalGroup]) -> bool:
         enough = self.planner.slots_of(groups) * self.demand.further
         return sum(len(group.queue) for group in groups) >= enough
 
@@ -240,7 +240,7 @@ class PackStream(PackTrainer):
                     self.planner.compile(group, *self.demand.of_program(group))
                 self._form(group, partial=True)
 
-    def _form(self, group: Group, *, partial: bool = False) -> None:
+    def _form(self, group: LocalGroup, *, partial: bool = False) -> None:
         """Forms the packs that a group's trials fill; with ``partial`` one of the rest, too."""
         if group.restored_program is not None and group.program is None and group.queue:
             self.planner.compile_again(group)
@@ -275,7 +275,7 @@ class PackStream(PackTrainer):
         self._stop.clear()
         self._until = began + _SLICE
         switch = sys.getswitchinterval()
-        # Between two epochs a lane needs Python's lock, which the search's thread has.
+        # Between two epochs a thread needs Python's lock, which the search's thread has.
         sys.setswitchinterval(min(switch, _SWITCH))
         try:
             while not self._stop.is_set() or self._runs:
@@ -292,8 +292,8 @@ class PackStream(PackTrainer):
                 for run, epoch in took:
                     wall += share
                     trained.append((len(run.pack.slots), epoch.trained))
-                    if len(trained) >= self.planner.lanes:
-                        self.timings.add_epochs(wall, trained, self.planner.lanes)
+                    if len(trained) >= self.planner.packs_at_once:
+                        self.timings.add_epochs(wall, trained, self.planner.packs_at_once)
                         wall, trained = 0.0, []
                     self._seconds = min(self._seconds, sum(vars(epoch.trained[1]).values()))
                     self.reporter.report_held(run.group, run.pack, epoch, report, run.leaving)
@@ -314,7 +314,7 @@ class PackStream(PackTrainer):
         finally:
             self._stop.set()
             sys.setswitchinterval(switch)
-            self.timings.add_epochs(wall, trained, self.planner.lanes)
+            self.timings.add_epochs(wall, trained, self.planner.packs_at_once)
         for run in broken:
             self._handle(run, failed)
 
@@ -348,14 +348,14 @@ class PackStream(PackTrainer):
         return not self._runs and any(not p.program.ready() for _, p in self._packs)
 
     def _begin(self, failed: Failed) -> None:
-        """Hands packs whose program is compiled to the lanes, a few more than train at once."""
-        lanes = self.planner.lanes
+        """Hands packs whose program is compiled to the threads, a few more than train at once."""
+        at_once = self.planner.packs_at_once
         there = {id(run.pack) for run in self._runs}
         begun = False
         # Those that have begun come first: they have their arrays on the device.
         for group, pack in sorted(self._packs, key=lambda pair: pair[1].began is None):
-            behind = len(self._runs) >= lanes
-            if len(self._runs) >= 2 * lanes or (behind and self._is_ending):
+            behind = len(self._runs) >= at_once
+            if len(self._runs) >= 2 * at_once or (behind and self._is_ending):
                 break
             if id(pack) in there or not pack.program.ready():
                 continue
@@ -368,7 +368,7 @@ class PackStream(PackTrainer):
             if behind and not self._fitting[key]:
                 break  # its arrays would lie beside those of the pack before it
             run = _PackRun(group, pack, behind)
-            run.future = self.lanes.submit(lambda run=run: self._run(run))
+            run.future = self.threads.submit(lambda run=run: self._run(run))
             run.future.add_done_callback(lambda _: self._news.set())
             self._runs.append(run)
             begun = True
@@ -376,7 +376,7 @@ class PackStream(PackTrainer):
             self.timeline.begin_round((run.group, run.pack) for run in self._runs)
 
     def _run(self, run: _PackRun) -> None:
-        """Trains a pack until a trial ends, or the packs are to stop; called in a lane."""
+        """Trains a pack until a trial ends, or the packs are to stop; called in a thread."""
         pack, held = run.pack, run.group.nbytes * len(run.pack.slots)
         # With one program the slot of a trial that failed is given to another at once.
         enough = 1 if self.demand.one_program else len(pack.live)
@@ -394,12 +394,12 @@ class PackStream(PackTrainer):
             last = last or late or full or not busy
             weights = None if last else {t.number: pack.weights(t.number)() for t in trials}
             epochs = {trial.number: trial.epoch for trial in trials}
-            run.epochs.append(HeldEpoch(trained, epochs, weights))
+            run.epochs.append(WaitingEpoch(trained, epochs, weights))
             self._news.set()
             if last:
                 return
 
-    def _taken_in(self) -> list[tuple[_PackRun, HeldEpoch]]:
+    def _taken_in(self) -> list[tuple[_PackRun, WaitingEpoch]]:
         """The epochs that wait to be reported, each with its run, which holds them no more."""
         return [(run, run.epochs.popleft()) for run in self._runs for _ in range(len(run.epochs))]
 
@@ -422,7 +422,7 @@ class PackStream(PackTrainer):
                 self._refill(run.group, run.pack)
         return broken
 
-    def _refill(self, group: Group, pack: Pack) -> None:
+    def _refill(self, group: LocalGroup, pack: Pack) -> None:
         """Gives the slots of trials that failed to others: with one program any order will do."""
         begun = {id(run.pack) for run in self._runs}
         for other in [o for o in group.packs if o.began is None and id(o) not in begun]:
@@ -446,6 +446,6 @@ def _is_plain(trial: SlotTrial) -> bool:
     return trial.driver is None and trial.fold is None and trial.epoch == 0
 
 
-def lacks_input(group: Group) -> bool:
+def lacks_input(group: LocalGroup) -> bool:
     """Whether a group's program must be compiled again, with one more of its constants an input."""
     return group.program is not None and any(role.stale for role in group.roles)

@@ -83,7 +83,7 @@ _GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL
 
 
 @dataclass
-class Reached:
+class ReachableObjects:
     """What functions of a user reach."""
 
     # The user's functions: those given, and those they use, as far as names show.
@@ -99,20 +99,20 @@ class Reached:
     attributes: set[str] = field(default_factory=set)  # names of attributes that the functions use
 
 
-def reached(roots: Mapping[str, Any], entries: Iterable[str] = ("__call__",)) -> Reached:
+def reached(roots: Mapping[str, Any], entries: Iterable[str] = ("__call__",)) -> ReachableObjects:
     """Follows names from the user's functions and objects to all that they reach.
 
     ``roots``: label -> function, or object that functions are given. ``entries``: names of methods
     of the roots that are called.
     """
-    return _Look(roots, entries).found
+    return _ObjectWalk(roots, entries).found
 
 
-class _Look:
+class _ObjectWalk:
     """Goes from object to object; each is looked at once. Arguments as those of ``reached``."""
 
     def __init__(self, roots: Mapping[str, Any], entries: Iterable[str]) -> None:
-        self.found = Reached(attributes=set(entries))
+        self.found = ReachableObjects(attributes=set(entries))
         self._seen: set[tuple[int, bool]] = set()
         self._kept: list[Any] = []  # so that no id is used twice
         self._waiting = deque((label, value, 0) for label, value in roots.items())

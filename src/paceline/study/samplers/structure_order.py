@@ -1,7 +1,7 @@
-"""Families: trials that share a program, asked for one after another to fill a pack.
+"""Asks for trials of one structure one after another: they share a program and fill a pack.
 
 ``StructuralParameters`` learns from finished trials which parameters decide a trial's program;
-``Families`` orders the proposals of a sampler by them.
+``StructureOrder`` orders the proposals of a sampler by them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ABSENT = object()  # the value of a parameter that a trial does not have
 TPE_BEGINS = 10
 
 
-class Families:
+class StructureOrder:
     """Decides which trials have the structure of the one before.
 
     Random search tries its draws in another order, which does not change the configurations that it
@@ -49,7 +49,7 @@ class Families:
         ``past`` are trials of earlier sessions, as the storage holds them. ``resumed`` is of
         ``state``: the session that it was taken in is continued.
         """
-        # Trials that train at once (with one there are no families); how many of an adaptive
+        # Trials that train at once (with one the order is free); how many of an adaptive
         # sampler may be open at once; how many more are certain to be run, so that their order is
         # free.
         self.slots = self.open = self.sure = 1
@@ -93,11 +93,11 @@ class Families:
     def next_draw(self) -> int:
         """Return the number of the draw that random search tries next.
 
-        The last trial's family comes first, until it fills the slots. Then comes a family that was
+        The last trial's structure comes first, until it fills the slots. Then comes one that was
         begun and can fill the slots, because its program is compiled for as many trials; otherwise
-        the largest family in the pool, which is large enough that this one fills the slots. Draws
-        of other families wait for more of their kind. A search that is stopped early has still
-        met most structures.
+        the largest structure in the pool, which is large enough that this one fills the slots.
+        Draws of other structures wait for more of their kind. A search that is stopped early has
+        still met most structures.
         """
         draws, names, parameters = self.draws, self._structure.names, self._space.parameters
         assert draws is not None
@@ -189,7 +189,7 @@ class Families:
         self.reject_draw(draw)
 
     def note_rejected(self, number: int, values: Mapping[str, Any], draw: int | None) -> None:
-        """Note a trial that is not trained: it is of no family, and ends a wave."""
+        """Note a trial that is not trained: it is of no structure, and ends a wave."""
         self._leader, self._rejected = None, True
         self._values[number] = dict(values)
         self.reject_draw(draw)
@@ -253,7 +253,7 @@ class StructuralParameters:
     wrong guess does not last: each new trial can only show that one more parameter is needed, or
     that one of them is not. Parameters that change the program for some values only (a dropout
     rate that may be 0) are not structural here: programs that no other parameter tells apart stay
-    in one family.
+    in one wave.
     """
 
     def __init__(self) -> None:

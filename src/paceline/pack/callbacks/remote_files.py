@@ -41,7 +41,7 @@ class WrittenFile:
 
 
 @dataclass(frozen=True)
-class _Output:
+class _CallbackOutput:
     """What one callback writes on this machine."""
 
     folder: Path  # all of it lies below
@@ -51,7 +51,7 @@ class _Output:
     kept: int = 0  # bytes of the log that were there before the trial began, and stay
 
     @classmethod
-    def of(cls, callback: Any) -> _Output | None:
+    def of(cls, callback: Any) -> _CallbackOutput | None:
         """The output of a callback; None where it is none of Keras' that write."""
         place = place_of(callback)
         if place is None:
@@ -86,7 +86,7 @@ class _Output:
         return path
 
 
-class OwnFolder:
+class MachineFolder:
     """Where the callbacks of a machine write.
 
     It goes with the machine, or else when another machine begins on the same disk. It is made in
@@ -99,7 +99,7 @@ class OwnFolder:
         self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         self._lock = filelock.FileLock(self._folder / _LOCK, thread_local=False)
         self._lock.acquire(blocking=False)
-        self._outputs: dict[int, dict[int, _Output]] = {}  # of the jobs that are here
+        self._outputs: dict[int, dict[int, _CallbackOutput]] = {}  # of the jobs that are here
         # Size and time of what was sent of each job.
         self._seen: dict[int, dict[Path, tuple[int, int]]] = {}
 
@@ -147,7 +147,7 @@ class OwnFolder:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-class UserPlaces:
+class UserFolders:
     """Where the callbacks of one job write on the machine of the search.
 
     The callbacks write as the user wants it; the job has not begun.
@@ -175,7 +175,7 @@ class UserPlaces:
                 self._outputs[at] = replace(output, kept=min(output.kept, kept[str(at)]))
 
     def put(self, file: WrittenFile) -> None:
-        """Writes a file that another machine has sent; raises as ``_Output.put`` does."""
+        """Writes a file that another machine has sent; raises as ``_CallbackOutput.put`` does."""
         if file.at not in self._outputs:
             raise _none_of(file)
         self._outputs[file.at].put(file)
@@ -204,9 +204,9 @@ class UserPlaces:
         return found
 
 
-def _outputs(callbacks: Iterable[Any]) -> dict[int, _Output]:
+def _outputs(callbacks: Iterable[Any]) -> dict[int, _CallbackOutput]:
     """The outputs of those callbacks that have one, by their place in the list."""
-    found = ((at, _Output.of(each)) for at, each in enumerate(callbacks))
+    found = ((at, _CallbackOutput.of(each)) for at, each in enumerate(callbacks))
     return {at: output for at, output in found if output is not None}
 
 

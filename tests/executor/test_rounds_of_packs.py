@@ -1,4 +1,4 @@
-"""Lanes, and a round: one epoch of several packs, side by side."""
+"""Threads of packs, and a round: one epoch of several packs, side by side."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from paceline.executor.base import PackTimeout
-from paceline.executor.training.lanes import LaneThreads
 from paceline.executor.training.rounds import EpochRound
+from paceline.executor.training.stream import PackThreads
 
 #: Seconds after which what should have come about is given up.
 LONG = 30.0
 
 
 @pytest.fixture
-def lanes() -> Iterator[LaneThreads]:
-    made = LaneThreads(2)
+def threads() -> Iterator[PackThreads]:
+    made = PackThreads(2)
     yield made
     made.close(LONG)
 
@@ -41,9 +41,9 @@ def nothing() -> bool:
     return False
 
 
-def test_what_comes_of_each_pack_in_their_order(lanes):
+def test_what_comes_of_each_pack_in_their_order(threads):
     packs = [("a", pack(lambda: "epoch", 0)), ("b", pack(fails, 1))]
-    found = EpochRound(packs, lanes)
+    found = EpochRound(packs, threads)
     found.run(nothing, None, lockstep=False)
     assert found.trained == ["epoch"]
     (first, _, epoch), (second, _, error) = found.outcomes
@@ -52,15 +52,15 @@ def test_what_comes_of_each_pack_in_their_order(lanes):
     assert found.wall > 0
 
 
-def test_a_full_device_counts_where_nothing_else_was_done(lanes):
+def test_a_full_device_counts_where_nothing_else_was_done(threads):
     full, rest = pack(lambda: "epoch", 0, 1), pack(lambda: "epoch", 2, free=1)
-    for packs, n_lanes, n in (([full, full], 2, 4), ([full], 2, 0), ([full, rest], 2, 0)):
-        found = EpochRound([("a", each) for each in packs], lanes)
+    for packs, at_once, n in (([full, full], 2, 4), ([full], 2, 0), ([full, rest], 2, 0)):
+        found = EpochRound([("a", each) for each in packs], threads)
         found.run(nothing, None, lockstep=False)
-        assert found.n_full(n_lanes) == n
+        assert found.n_full(at_once) == n
 
 
-def test_other_work_is_done_meanwhile_and_to_its_end_in_lockstep(lanes):
+def test_other_work_is_done_meanwhile_and_to_its_end_in_lockstep(threads):
     left = [None] * 5
     done = threading.Event()
 
@@ -68,18 +68,18 @@ def test_other_work_is_done_meanwhile_and_to_its_end_in_lockstep(lanes):
         done.set()  # the pack is back before all is done
         return bool(left and [left.pop()])
 
-    found = EpochRound([("a", pack(lambda: done.wait(LONG), 0, 1))], lanes)
+    found = EpochRound([("a", pack(lambda: done.wait(LONG), 0, 1))], threads)
     found.run(meanwhile, None, lockstep=True)
     assert left == []
     assert found.n_full(1) == 0
 
 
-def test_packs_that_do_not_come_back_are_named(lanes):
+def test_packs_that_do_not_come_back_are_named(threads):
     """One has begun a moment ago, the other is late."""
     stop = threading.Event()
     late = pack(lambda: stop.wait(LONG), 3, 5, began=time.perf_counter() - 100)
     begun = pack(lambda: stop.wait(LONG), 7, began=time.perf_counter() + LONG)
-    found = EpochRound([("a", late), ("b", begun)], lanes)
+    found = EpochRound([("a", late), ("b", begun)], threads)
     try:
         with pytest.raises(PackTimeout, match="1 packs do not come back") as hung:
             found.run(nothing, 10.0, lockstep=False)

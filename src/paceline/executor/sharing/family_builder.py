@@ -33,7 +33,7 @@ from paceline.executor.sharing.costs import (
 )
 from paceline.executor.sharing.family import (
     Family,
-    FamilyMember,
+    VariantExamples,
     join_variants,
     member_of,
     operations_of,
@@ -41,7 +41,7 @@ from paceline.executor.sharing.family import (
 from paceline.pack.plan.base import has_loops, step_flops
 from paceline.program.laws.model_structure import ModelStructure, structure_of
 from paceline.program.padding.axes import NotPaddable
-from paceline.program.variants.layout import Layout, lay_out
+from paceline.program.variants.layout import VariantLayout, lay_out
 from paceline.program.variants.step import Variants, elementwise_work
 
 #: Floating-point operations in matrix products that take as long as tracing and compiling one more
@@ -70,7 +70,7 @@ def in_structures(operations: float) -> float:
 
 
 @dataclass(eq=False, repr=False)
-class Founding:
+class FamilyBuilder:
     """Makes the family of a trial."""
 
     traced: TracedModel
@@ -151,7 +151,7 @@ class Founding:
         names: Sequence[str],
         ranges: Mapping[str, Sequence[int]],
         combination: dict[str, Any],
-    ) -> tuple[dict[str, int], dict[str, int], FamilyMember | None]:
+    ) -> tuple[dict[str, int], dict[str, int], VariantExamples | None]:
         """The largest and smaller values of these widths, and the variant that the trial has.
 
         The variant is None where it takes less time to train widths apart. Raises NotPaddable if
@@ -210,15 +210,18 @@ class Founding:
             self.refused.append(str(error))
 
     def _together(
-        self, members: Mapping[int, FamilyMember], own: int
-    ) -> tuple[list[FamilyMember], tuple[Layout, tuple[Any, ...] | None]]:
+        self, members: Mapping[int, VariantExamples], own: int
+    ) -> tuple[list[VariantExamples], tuple[VariantLayout, tuple[Any, ...] | None]]:
         """The variants that train together, with their layout and common steps; None: only one.
 
         All of them if they can, else those that can be added one after another. Their order is
         that of the space, whichever trial came first.
         """
         chosen = [members[own]]
-        joint: tuple[Layout, tuple[Any, ...] | None] = (lay_out([chosen[0].variant.state]), None)
+        joint: tuple[VariantLayout, tuple[Any, ...] | None] = (
+            lay_out([chosen[0].variant.state]),
+            None,
+        )
         others = [at for at in members if at != own]
         tries = [others, *([at] for at in others if len(others) > 1)]
         taken = {own}
@@ -291,7 +294,9 @@ class Founding:
         traced, _ = self.trace_sizes(model)
         return operations_of(traced) != operations_of(self.traced)
 
-    def _member(self, full: TracedModel, tails: Tails, smaller: Mapping[str, Any]) -> FamilyMember:
+    def _member(
+        self, full: TracedModel, tails: Tails, smaller: Mapping[str, Any]
+    ) -> VariantExamples:
         """A variant, from its steps at the largest widths, on full and smaller batches.
 
         ``smaller`` holds the widths and choices of its smaller model, whose numbers differ too, to
@@ -305,7 +310,7 @@ class Founding:
 
     def _member_of(
         self, full: TracedModel, tails: Tails, smaller: Mapping[str, Any]
-    ) -> FamilyMember:
+    ) -> VariantExamples:
         narrow, tails_n = full, tails
         if smaller:
             narrow, tails_n = self.trace_sizes(self.widths.build(smaller))
@@ -328,7 +333,7 @@ class Founding:
         return self._cost(full) * padded < saved / MARGIN
 
     def _filling_pays(
-        self, member: FamilyMember, names: Sequence[str], ranges: Mapping[str, Sequence[int]]
+        self, member: VariantExamples, names: Sequence[str], ranges: Mapping[str, Sequence[int]]
     ) -> bool:
         """The same on an accelerator, from the steps at the largest and at smaller widths."""
         from paceline.pack.plan.flops import count_flops  # no CPU needs it
@@ -337,7 +342,7 @@ class Founding:
         counts = [len(ranges[name]) for name in names]
         return self._sharing_pays((most - least) / 2, 0, _structures_saved(counts))
 
-    def _choosing_pays(self, together: Variants, members: Sequence[FamilyMember]) -> bool:
+    def _choosing_pays(self, together: Variants, members: Sequence[VariantExamples]) -> bool:
         """Whether the work of other variants costs less than programs of their own."""
         alone = max(elementwise_work(member.largest[0].full.closed) for member in members)
         extra = max(0, elementwise_work(together.closed) - alone)
