@@ -32,7 +32,7 @@ from paceline.report.notebook import NotebookScreen
 from paceline.report.progress import Progress
 from paceline.report.screens import PanelScreen
 from paceline.tuner.search.progress import BETWEEN_LOOKS, BETWEEN_TABLES, ProgressReporter
-from paceline.tuner.search.running_trials import RunningTrials
+from paceline.tuner.search.running_trials import UnfinishedTrials
 from subjects import subject_of
 
 SIZES, LIMIT = (60, 500, 5000), 0.05
@@ -42,7 +42,7 @@ RUNS = 200
 def reporter_of(n: int) -> ProgressReporter:
     """Return the reporter of a search of ``n`` trials, of which sixteen still train."""
     table = subject_of(n, epochs=30).trials
-    trials = RunningTrials(list(table)[:-16])
+    trials = UnfinishedTrials(list(table)[:-16])
     for trial in list(table)[-16:]:
         trial.state = "running"
         trials.begin(trial.number, 30)

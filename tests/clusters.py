@@ -51,14 +51,14 @@ class InProcessCluster(Cluster):
         self.pool: InProcessPool
 
     def connect(
-        self, recipe: Any, options: HostOptions, note: Callable[[str], None]
+        self, job_factory: Any, options: HostOptions, note: Callable[[str], None]
     ) -> InProcessPool:
         """Machines that share this process' set-up."""
 
         options = replace(options, elsewhere=self.elsewhere)
 
         def make() -> Host:
-            return Host(recipe, options, own_process=False)
+            return Host(job_factory, options, own_process=False)
 
         self.pool = InProcessPool(make, self.n, self.fault, self.choose)
         return self.pool

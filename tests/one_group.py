@@ -40,5 +40,5 @@ class OneGroup:
         self.group.queue.append(trial)
         return self.group
 
-    def save_laws(self) -> None:
+    def save_formulas(self) -> None:
         """Nothing was learnt."""

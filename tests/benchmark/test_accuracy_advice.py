@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench_records import measurement, run
+from paceline.benchmark.presentation.advice import accuracy_sentences, best_until, reached
 from paceline.benchmark.records import Curve
-from paceline.benchmark.tell.advice import accuracy_sentences, best_until, reached
 
 SMALL = Curve(32, "val_accuracy", "maximize", [0.7, 0.9, 0.95], [1.0, 2.0, 3.0])
 LARGE = Curve(512, "val_accuracy", "maximize", [0.5, 0.7, 0.92], [0.4, 0.8, 1.2])

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 import bench_records
 from bench_records import measurement, run
+from paceline.benchmark.presentation.advice import advise, clearly_faster, explain, fastest, way
 from paceline.benchmark.records import CellConfig, Measurement
-from paceline.benchmark.tell.advice import advise, clearly_faster, explain, fastest, way
 
 
 def said(*runs, topic):

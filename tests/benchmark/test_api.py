@@ -16,8 +16,8 @@ from paceline.benchmark.measure import environment
 from paceline.benchmark.measure import runner as runner_module
 from paceline.benchmark.measure.accuracy import CurveInterrupted
 from paceline.benchmark.measure.subject import BenchModel
+from paceline.benchmark.presentation.result import Bench, load
 from paceline.benchmark.records import CellConfig, Curve, Measurement, PlannedSearch
-from paceline.benchmark.tell.result import Bench, load
 from paceline.data.arrays import prepare
 from paceline.errors import BuildError, DataError, UsageError
 

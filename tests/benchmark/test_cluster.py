@@ -10,9 +10,9 @@ import pytest
 
 from bench_records import measurement, run
 from paceline.benchmark.measure.pilot_search import startup_seconds
+from paceline.benchmark.presentation.cluster import predict_cluster, sentence
+from paceline.benchmark.presentation.result import Bench, load
 from paceline.benchmark.records import PlannedSearch
-from paceline.benchmark.tell.cluster import predict_cluster, sentence
-from paceline.benchmark.tell.result import Bench, load
 from paceline.report.forecast import Costs, Pace, predict
 
 #: 100 trials of 10 epochs take 10 hours and 6 minutes on one device.

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 import bench_records
 from bench_records import measurement, run
+from paceline.benchmark.presentation.advice import advise
+from paceline.benchmark.presentation.document import document
+from paceline.benchmark.presentation.html import page
 from paceline.benchmark.records import CellConfig, Curve, Measurement
-from paceline.benchmark.tell.advice import advise
-from paceline.benchmark.tell.document import document
-from paceline.benchmark.tell.html import page
 
 RUN = run(
     measurement(32, 1000.0),

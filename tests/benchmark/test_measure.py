@@ -76,7 +76,7 @@ def test_what_is_compiled_is_compiled_afresh(monkeypatch):
 def test_so_many_steps_are_done_in_every_slot(config):
     traced = (model := subject()).traced(8)
     program = measure_module._compile(traced, config, layout_of(config))
-    with measure_module._PackThreads(program, traced, model.on_device(None), config, 0) as threads:
+    with measure_module._TimedPacks(program, traced, model.on_device(None), config, 0) as threads:
         threads.run(1)
         threads.run(3)
         iterations = [np.asarray(state[2][0]) for state in threads._states]

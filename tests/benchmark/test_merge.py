@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench_records import measurement, run
+from paceline.benchmark.presentation.result import Bench, load, merge
 from paceline.benchmark.records import Curve, PlannedSearch
-from paceline.benchmark.tell.result import Bench, load, merge
 from paceline.errors import DataError
 
 CPU = run(measurement(32, 1000.0))

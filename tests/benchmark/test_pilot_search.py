@@ -13,8 +13,8 @@ from bench_records import run
 from paceline.benchmark.measure import pilot_search
 from paceline.benchmark.measure.pilot_search import _pace, _PilotProgress, _program_apart, run_pilot
 from paceline.benchmark.measure.subject import BenchModel
+from paceline.benchmark.presentation.result import Bench
 from paceline.benchmark.records import PlannedSearch
-from paceline.benchmark.tell.result import Bench
 from paceline.data.arrays import prepare
 from paceline.pack.plan import VectorizedProgram
 from paceline.report.forecast import Pace, predict
@@ -215,7 +215,7 @@ def test_a_result_predicts_the_planned_search(tmp_path):
     assert [p and p["total"] for p in bench.to_json()["prediction"]] == [25.0, None]
     assert len(bench.outlook) == 1
     bench.save(tmp_path / "a.json")
-    from paceline.benchmark.tell.result import load
+    from paceline.benchmark.presentation.result import load
 
     again = load(tmp_path / "a.json")
     assert (again.plan, again.outlook) == (bench.plan, bench.outlook)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from paceline.benchmark.presentation.quota import check_quota, most_trials, sentences, sessions
 from paceline.benchmark.records import PlannedSearch
-from paceline.benchmark.tell.quota import check_quota, most_trials, sentences, sessions
 from paceline.cli.arguments import timeout_seconds
 from paceline.errors import UsageError
 from paceline.report.forecast import Costs, Pace, predict

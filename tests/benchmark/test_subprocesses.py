@@ -12,8 +12,8 @@ import pytest
 from bench_records import measurement, run
 from paceline.benchmark.measure import subprocesses
 from paceline.benchmark.measure.subprocesses import BenchTarget, measure, places
+from paceline.benchmark.presentation.result import Bench
 from paceline.benchmark.records import PlannedSearch
-from paceline.benchmark.tell.result import Bench
 from paceline.cli.bench import without_ours
 from paceline.errors import MissingExtraError, PacelineError, UsageError
 

@@ -6,10 +6,10 @@ import pytest
 
 import bench_records
 from bench_records import measurement, run
+from paceline.benchmark.presentation.advice import advise
+from paceline.benchmark.presentation.document import COLUMNS, document
+from paceline.benchmark.presentation.text import text_of
 from paceline.benchmark.records import CellConfig, Curve, Device, Measurement
-from paceline.benchmark.tell.advice import advise
-from paceline.benchmark.tell.document import COLUMNS, document
-from paceline.benchmark.tell.text import text_of
 
 RUN = run(
     measurement(

@@ -11,7 +11,7 @@ import pytest
 
 from bench_records import measurement, run
 from paceline.benchmark import api
-from paceline.benchmark.tell.result import Bench
+from paceline.benchmark.presentation.result import Bench
 
 
 @pytest.fixture

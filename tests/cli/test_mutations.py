@@ -31,8 +31,8 @@ from mutations import (
     mutations,
     sizes,
 )
+from paceline.benchmark.presentation.result import Bench
 from paceline.benchmark.records import CellConfig, Curve, Measurement, PlannedSearch
-from paceline.benchmark.tell.result import Bench
 from paceline.cli.user_file import file_digest
 from paceline.study.study import Study
 

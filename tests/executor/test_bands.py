@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.executor.base import OtherModels
+from paceline.executor.base import SiblingModelBuilder
 from paceline.executor.sharing import costs as bands
 from paceline.executor.sharing.costs import (
     WidthValues,
@@ -130,7 +130,9 @@ def test_widths_on_a_log_scale_have_narrow_bands_below() -> None:
 
     hp = HyperParameters()
     build(hp)
-    models = OtherModels(list(hp.parameters.values()), hp.hparams, lambda _: None, 1, always=False)
+    models = SiblingModelBuilder(
+        list(hp.parameters.values()), hp.hparams, lambda _: None, 1, always=False
+    )
     widths = spread(models, ["even", "log", "reversed"])
     assert widths["even"].tops(2) == [32, 64]
     assert widths["log"].tops(2) == [6, 64]

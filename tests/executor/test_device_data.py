@@ -15,10 +15,10 @@ from paceline.data.adapters import EpochBatches
 from paceline.data.arrays import ArrayData
 from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import ChunkedArrays, ChunkedBatches
-from paceline.executor.base import UserNotes
+from paceline.executor.base import UserNotifier
 from paceline.executor.sharing.grouping import LocalGroup
 from paceline.executor.training import memory
-from paceline.executor.training.memory import DeviceData, SlotMemory
+from paceline.executor.training.memory import DeviceData, SlotCapacity
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import Workload
 
@@ -48,7 +48,7 @@ def notes() -> list[str]:
 
 @pytest.fixture
 def data(notes: list[str]) -> DeviceData:
-    return DeviceData(UserNotes(notes.append))
+    return DeviceData(UserNotifier(notes.append))
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def program(n_slots: int, slot_bytes: int) -> Any:
     return FakeProgram(n_slots, roles=lambda: [[executable]])
 
 
-def room(data: DeviceData, n_slots: int, packs_at_once: int = 1, each: int = 1000) -> SlotMemory:
+def room(data: DeviceData, n_slots: int, packs_at_once: int = 1, each: int = 1000) -> SlotCapacity:
     work = Workload(TRAIN, VALIDATION, 4, 4)
     return data.room(on(work), program(n_slots, each), packs_at_once)
 
@@ -175,7 +175,7 @@ def test_as_many_slots_fit_as_a_power_of_two_beside_the_data(
     data: DeviceData, monkeypatch: pytest.MonkeyPatch, free: int, packs_at_once: int, fitting: int
 ) -> None:
     monkeypatch.setenv(memory.LIMIT, str(free + TRAIN_BYTES + VALIDATION_BYTES))
-    assert room(data, 8, packs_at_once) == SlotMemory(fitting, 1000.0, 1, free)
+    assert room(data, 8, packs_at_once) == SlotCapacity(fitting, 1000.0, 1, free)
 
 
 def test_slots_are_as_many_as_the_program_has_where_more_would_fit(

@@ -13,12 +13,12 @@ from keras import layers
 
 from marks import slow_where
 from paceline.data.arrays import prepare
-from paceline.executor.base import Job, OtherModels, SearchData
+from paceline.executor.base import Job, SearchData, SiblingModelBuilder
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.sharing.grouping import TrialGrouper
 from paceline.pack.pack import SlotTrial
 from paceline.program import trace
-from paceline.program.laws.width_laws import WidthLaws
+from paceline.program.formulas.width_formulas import WidthFormulas
 from paceline.search_space import HyperParameters
 from program.padding.kinds import MORE
 from program.padding.test_widths import CLASSES, KINDS, stack
@@ -60,7 +60,9 @@ def jobs(build: Build, trials: Sequence[Mapping[str, Any]], epochs: int = 2) -> 
 
         hp = HyperParameters(values=dict(values))
         model = builder(hp, 7)
-        widths = OtherModels(list(hp.parameters.values()), values, made, epochs, always=True)
+        widths = SiblingModelBuilder(
+            list(hp.parameters.values()), values, made, epochs, always=True
+        )
         found.append(Job(number, 7, epochs, 12, model=model, rebuild=made, widths=widths))
     return found
 
@@ -105,17 +107,17 @@ def compare(
     build: Build, trials: Sequence[Mapping[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> int:
     """Checks each trial against itself where all are traced; returns how many were not traced."""
-    asked, predict = [], WidthLaws.predict
+    asked, predict = [], WidthFormulas.predict
 
-    def noted(self: WidthLaws, *args: Any) -> Any:
+    def noted(self: WidthFormulas, *args: Any) -> Any:
         asked.append(predict(self, *args))
         return asked[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(WidthLaws, "predict", noted)
+        patch.setattr(WidthFormulas, "predict", noted)
         ours, grouper = queued(build, trials)
     with monkeypatch.context() as patch:
-        patch.setattr(WidthLaws, "predict", lambda *args: None)
+        patch.setattr(WidthFormulas, "predict", lambda *args: None)
         theirs, other = queued(build, trials)
     for (name, trial), (expected, lone) in zip(ours, theirs, strict=True):
         assert name == expected

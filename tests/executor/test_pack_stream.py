@@ -34,7 +34,7 @@ from paceline.executor.base import (
     PackOptions,
     PackTimeout,
     SearchData,
-    UserNotes,
+    UserNotifier,
 )
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
@@ -82,7 +82,7 @@ class Forming:
             of=lambda made, layout: (ResidentArrays(None, 8, 2, made.work.epochs), None)
         )
         data: Any = SearchData(None)  # type: ignore[arg-type]
-        slots = SlotAllocator(self.planner, device_data, data, UserNotes(), EpochLimit())
+        slots = SlotAllocator(self.planner, device_data, data, UserNotifier(), EpochLimit())
         self.demand = TrialDemand(self.planner, grouper)
         unused: Any = None
         self.stream = PackStream(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from executor.fakes import FakeDriver, FakeProgram, empty_pack, group, numbers, trial
-from paceline.executor.base import Answer, EpochReport, UserNotes
+from paceline.executor.base import Answer, EpochReport, UserNotifier
 from paceline.executor.state.paused import PausedStates
 from paceline.executor.training.memory import DeviceData
 from paceline.executor.training.reporting import EpochReporter, ExecutorTimings
@@ -50,7 +50,7 @@ class Reporting:
         self.failed: dict[int, BaseException] = {}
         self.reports: list[EpochReport] = []
         self.paused = PausedStates(PLENTY)
-        notes = UserNotes(self.notes.append)
+        notes = UserNotifier(self.notes.append)
         self.reporter = EpochReporter(notes, self.paused, DeviceData(notes))
 
     def report(self, logs: dict[int, dict[str, float]] | None = None) -> list[Any]:
@@ -225,7 +225,7 @@ def test_a_round_in_which_all_packs_fail_took_time_and_trained_nothing() -> None
 
 def test_notes_are_told_once_only_where_that_is_asked_for() -> None:
     told: list[str] = []
-    notes = UserNotes(told.append)
+    notes = UserNotifier(told.append)
     for _ in range(2):
         notes.tell("a")
         notes.tell_once("b")

@@ -12,8 +12,8 @@ import pytest
 import paceline
 from executor.fakes import FakeDriver, FakePlanner, group, numbers, slots_of, state, trial
 from paceline.data.chunks import ResidentArrays
-from paceline.executor.base import EpochLimit, SearchData, UserNotes
-from paceline.executor.training.memory import SlotMemory
+from paceline.executor.base import EpochLimit, SearchData, UserNotifier
+from paceline.executor.training.memory import SlotCapacity
 from paceline.executor.training.slots import SlotAllocator, TrialDemand
 
 OUT_OF_MEMORY = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 byte")
@@ -32,7 +32,7 @@ class Slots:
     def __init__(
         self,
         packs_at_once: int = 1,
-        room: dict[int, SlotMemory] | None = None,
+        room: dict[int, SlotCapacity] | None = None,
         suspects: dict[int, int] | None = None,
         **planner: Any,
     ) -> None:
@@ -49,7 +49,9 @@ class Slots:
         data: Any = SearchData(None)  # type: ignore[arg-type]
         made: Any = self.planner
         limit = EpochLimit(suspects={} if suspects is None else suspects)
-        self.allocator = SlotAllocator(made, device_data, data, UserNotes(self.notes.append), limit)
+        self.allocator = SlotAllocator(
+            made, device_data, data, UserNotifier(self.notes.append), limit
+        )
 
     def refill(self, made: Any, *, all_asked: bool = False) -> list[Any]:
         return self.allocator.refill(made, all_asked=all_asked)
@@ -162,7 +164,7 @@ def test_no_further_group_begins_where_half_of_the_slots_are_filled() -> None:
 
 
 def test_a_program_that_does_not_fit_gets_as_many_slots_as_do() -> None:
-    slots, made = Slots(room={1: SlotMemory(2, 100.0, 1, 250.0)}), group(0, n_slots=8)
+    slots, made = Slots(room={1: SlotCapacity(2, 100.0, 1, 250.0)}), group(0, n_slots=8)
     assert not slots.allocator.fits(made, slots.fail)
     assert (made.most_slots, made.program) == (2, None)
     assert slots.notes == ["the device's memory holds 2 slots a pack of this program, not 8"]
@@ -170,20 +172,20 @@ def test_a_program_that_does_not_fit_gets_as_many_slots_as_do() -> None:
 
 
 def test_a_program_that_fits_is_left_as_it_is() -> None:
-    slots, made = Slots(room={1: SlotMemory(8, 100.0, 1, 9e9)}), group(0, n_slots=8)
+    slots, made = Slots(room={1: SlotCapacity(8, 100.0, 1, 9e9)}), group(0, n_slots=8)
     assert slots.allocator.fits(made, slots.fail)
     assert made.most_slots is None and made.program is not None
 
 
 def test_one_lane_is_tried_before_slots_are_given_up() -> None:
-    room = {2: SlotMemory(0, 1.0, 1, 1.0), 1: SlotMemory(8, 1.0, 1, 1.0)}
+    room = {2: SlotCapacity(0, 1.0, 1, 1.0), 1: SlotCapacity(8, 1.0, 1, 1.0)}
     slots, made = Slots(packs_at_once=2, room=room), group(0, n_slots=8)
     assert slots.allocator.fits(made, slots.fail)
     assert slots.planner.packs_at_once == 1
 
 
 def test_slots_that_the_user_gave_are_refused_with_the_sizes() -> None:
-    room = {1: SlotMemory(2, 1000.0, 1, 2500.0)}
+    room = {1: SlotCapacity(2, 1000.0, 1, 2500.0)}
     slots, made = Slots(room=room, chooses_slots=False), group(0, n_slots=8)
     found = r"parallel_trials: 8 slots need 8 kB beside the data, and 2.5 kB are free; 2 fit\."
     with pytest.raises(paceline.UsageError, match=found):
@@ -191,7 +193,7 @@ def test_slots_that_the_user_gave_are_refused_with_the_sizes() -> None:
 
 
 def test_where_not_even_one_trial_fits_all_that_wait_fail() -> None:
-    slots, made = Slots(room={1: SlotMemory(0, 3e9, 1, 2e9)}), group(0, 1)
+    slots, made = Slots(room={1: SlotCapacity(0, 3e9, 1, 2e9)}), group(0, 1)
     assert not slots.allocator.fits(made, slots.fail)
     assert list(slots.failed) == [0, 1] and not made.queue
     assert "one trial needs 3 GB beside the data, and 2 GB are free" in str(slots.failed[1])

@@ -16,10 +16,10 @@ from paceline.executor.base import JobSpec
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.ray import pool as pool_module
 from paceline.executor.ray import session
-from paceline.executor.ray.packing import pack, unpack
+from paceline.executor.ray.serialization import pack, unpack
 from paceline.executor.ray.session import RaySession
 from paceline.tuner.arguments.arguments import read_arguments
-from paceline.tuner.search.recipe import TrialRecipe
+from paceline.tuner.search.job_factory import TrialJobFactory
 
 LARGE = np.ones(2_000_000)  # 16 MB
 LOCK = threading.Lock()
@@ -35,7 +35,7 @@ def build_locked(hp: Any) -> Any:
         return build(hp)
 
 
-def recipe(make: Any = build, **search: Any) -> TrialRecipe:
+def job_factory(make: Any = build, **search: Any) -> TrialJobFactory:
     arguments = read_arguments(
         {**DATA, "epochs": 2, "batch_size": 16, "n_trials": 4, **search},
         executor="ray",
@@ -43,13 +43,13 @@ def recipe(make: Any = build, **search: Any) -> TrialRecipe:
         folder=Path("runs"),
         note=print,
     )
-    return TrialRecipe(ModelBuilder(make), arguments, "auto", 2, None)
+    return TrialJobFactory(ModelBuilder(make), arguments, "auto", 2, None)
 
 
 def test_what_is_sent_makes_the_same_job() -> None:
-    sent = unpack(pack(recipe(batch_size=lambda hp: hp.Choice("batch", [8, 16]))))
+    sent = unpack(pack(job_factory(batch_size=lambda hp: hp.Choice("batch", [8, 16]))))
     spec = JobSpec(3, 3, 11, 2, {"dropout": 0.2, "rate": 0.01, "batch": 8})
-    job, alone = sent.job(spec), recipe(batch_size=8).job(spec)
+    job, alone = sent.job(spec), job_factory(batch_size=8).job(spec)
     assert (job.number, job.seed, job.epochs, job.batch_size) == (3, 11, 2, 8)
     for ours, theirs in zip(job.model.get_weights(), alone.model.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -57,12 +57,12 @@ def test_what_is_sent_makes_the_same_job() -> None:
 
 def test_a_captured_array_above_ten_megabytes_is_named() -> None:
     with pytest.raises(paceline.UsageError, match=r"build: .*captures 16 MB.*'LARGE' \(16 MB\)"):
-        pack(recipe(build_large))
+        pack(job_factory(build_large))
 
 
 def test_a_lock_or_open_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(paceline.UsageError, match=r"build: .*'LOCK', of type lock.*inside of the"):
-        pack(recipe(build_locked))
+        pack(job_factory(build_locked))
     file = (tmp_path / "log").open("w")
 
     def build_open(hp: Any) -> Any:
@@ -70,7 +70,7 @@ def test_a_lock_or_open_file_is_named(tmp_path: Path) -> None:
         return build(hp)
 
     with pytest.raises(paceline.UsageError, match=r"build: .*'file', of type TextIOWrapper"):
-        pack(recipe(build_open))
+        pack(job_factory(build_open))
     file.close()
 
 

@@ -1,4 +1,4 @@
-"""The recipe of the guide for jobs, as it is written: submitted, stopped, and gone on with."""
+"""The job factory of the guide for jobs, as it is written: submitted, stopped, and gone on with."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_arrays_are_stored_once_for_all_workers(
     """Ray sends what is stored to each node once, and workers of a node share it."""
     import ray
 
-    from paceline.executor.ray.packing import SerializedRecipe  # imports ray
+    from paceline.executor.ray.serialization import SerializedJobFactory  # imports ray
 
     stored, put = [], ray.put
 
@@ -82,7 +82,7 @@ def test_arrays_are_stored_once_for_all_workers(
     search = {"x": many, "y": labels, "n_trials": 8, "epochs": 1, "batch_size": 65536}
     found = searched(on(nodes, workers=2), "nodes", search=search)
     assert len({trial.worker for trial in trials(found)}) == 2
-    assert sum(isinstance(value, SerializedRecipe) for value in stored) == 1
+    assert sum(isinstance(value, SerializedJobFactory) for value in stored) == 1
 
 
 def test_each_worker_opens_a_data_set_that_cannot_be_sent(nodes: Any) -> None:

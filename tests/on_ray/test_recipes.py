@@ -1,4 +1,4 @@
-"""The recipes of the guide for SLURM and Kubernetes, as far as one machine can check them."""
+"""The job factories of the guide for SLURM and Kubernetes, as far as one machine can check them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_bash_reads_the_slurm_script() -> None:
 
 
 @pytest.mark.parametrize("name", ["bash", ""])
-def test_ray_has_the_options_of_the_recipes(name: str) -> None:
+def test_ray_has_the_options_of_the_job_factory(name: str) -> None:
     command = ("start",) if name == "bash" else ("job", "submit")
     jobs = (b.text for b in pages.blocks(GUIDE) if b.kind == "" and "ray job submit" in b.text)
     text = SCRIPT if name == "bash" else "".join(jobs)
@@ -74,7 +74,7 @@ def test_ray_reads_the_seconds_that_a_stopped_job_has_left() -> None:
     assert "RAY_JOB_STOP_WAIT_TIME_S=60" in pages.text_of(GUIDE)
 
 
-#: What Kubernetes and KubeRay's API reference know of the fields that the recipe uses: name ->
+#: What Kubernetes and KubeRay's API reference know of the fields that the job factory uses: name ->
 #: a type, fields of its own, or a list of one kind. Whatever is not here is an error.
 CONTAINER = {
     "name": str,

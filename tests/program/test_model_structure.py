@@ -1,4 +1,4 @@
-"""A recipe tells all that a step depends on: two models with one recipe have one step."""
+"""A job factory tells all that a step depends on: two models with one job factory have one step."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import zoo
 from marks import slow_where
 from paceline.executor.model_builder import ModelBuilder
 from paceline.program import keras_private, trace
-from paceline.program.laws.constant_laws import ConstantPredictor
-from paceline.program.laws.model_structure import ModelStructure, structure_of
+from paceline.program.formulas.constant_formulas import ConstantPredictor
+from paceline.program.formulas.model_structure import ModelStructure, structure_of
 from paceline.program.step_template import same
 from paceline.search_space import HyperParameters
 
@@ -63,14 +63,14 @@ def test_predicted_constants_equal_the_traced_ones_to_the_bit(name: str) -> None
     n_predicted = 0
     for seed in range(8):
         model = build(HyperParameters(values=drawn(case, seed)), seed)
-        recipe = structure_of(model)
-        assert recipe is not None
-        predicted = library.predict(recipe.structure, recipe.numbers)
+        job_factory = structure_of(model)
+        assert job_factory is not None
+        predicted = library.predict(job_factory.structure, job_factory.numbers)
         steps = traced(model, batch)
         group = tuple(step.canonical.fingerprint for step in steps)
         constants = [step.canonical.constants for step in steps]
         if predicted is None:
-            library.add(recipe.structure, group, recipe.numbers, constants)
+            library.add(job_factory.structure, group, job_factory.numbers, constants)
             continue
         n_predicted += 1
         assert predicted[0] == group
@@ -96,7 +96,7 @@ def network(
     return model
 
 
-def recipe(change: Callable[[Any], object] | None = None, **numbers: float) -> ModelStructure:
+def job_factory(change: Callable[[Any], object] | None = None, **numbers: float) -> ModelStructure:
     """Of the network, built as a trial is, changed after it was made."""
 
     def build(hp: HyperParameters) -> keras.Model:
@@ -110,16 +110,16 @@ def recipe(change: Callable[[Any], object] | None = None, **numbers: float) -> M
     return found
 
 
-def test_a_seed_and_a_learning_rate_leave_the_recipe_as_it_is() -> None:
-    recipes = {
+def test_a_seed_and_a_learning_rate_leave_the_job_factory_as_it_is() -> None:
+    job_factory = {
         structure_of(ModelBuilder(lambda hp, lr=lr: network(lr=lr))(HyperParameters(), seed))
         for seed, lr in [(0, 1e-3), (1, 1e-2), (2, 3e-2)]
     }
-    assert len(recipes) == 1
+    assert len(job_factory) == 1
 
 
 def test_numbers_are_apart_from_the_structure() -> None:
-    one, other = recipe(), recipe(rate=0.4, l2=0.02, epsilon=1e-5)
+    one, other = job_factory(), job_factory(rate=0.4, l2=0.02, epsilon=1e-5)
     assert one.structure == other.structure
     assert sum(a != b for a, b in zip(one.numbers, other.numbers, strict=True)) == 3
 
@@ -159,21 +159,21 @@ CHANGES: dict[str, Callable[[Any], object]] = {
 
 
 def test_what_no_configuration_tells_changes_the_structure() -> None:
-    structures = {name: recipe(change).structure for name, change in CHANGES.items()}
-    structures["unchanged"] = recipe().structure
+    structures = {name: job_factory(change).structure for name, change in CHANGES.items()}
+    structures["unchanged"] = job_factory().structure
     assert len(set(structures.values())) == len(structures)
 
 
 def test_settings_of_keras_and_jax_belong_to_the_structure() -> None:
-    plain, epsilon = recipe(), keras.config.epsilon()
+    plain, epsilon = job_factory(), keras.config.epsilon()
     try:
         keras.config.set_epsilon(1e-3)
-        assert recipe().structure != plain.structure
+        assert job_factory().structure != plain.structure
     finally:
         keras.config.set_epsilon(epsilon)
     with jax.default_matmul_precision("float32"):
-        assert recipe().structure != plain.structure
-    assert recipe() == plain
+        assert job_factory().structure != plain.structure
+    assert job_factory() == plain
 
 
 def test_rematerialisation_and_policies_belong_to_the_structure() -> None:
@@ -184,14 +184,14 @@ def test_rematerialisation_and_policies_belong_to_the_structure() -> None:
 
         return structure_of(ModelBuilder(build)(HyperParameters(), seed=0))
 
-    plain = recipe()
+    plain = job_factory()
     rematerialised = scoped(keras.RematScope("full"))
     assert rematerialised is not None
     assert rematerialised.structure != plain.structure
     policy = keras.config.dtype_policy()
     try:
         keras.config.set_dtype_policy("mixed_bfloat16")
-        mixed = recipe()
+        mixed = job_factory()
     finally:
         keras.config.set_dtype_policy(policy)
     assert mixed.structure != plain.structure
@@ -205,13 +205,13 @@ def test_what_was_adapted_belongs_to_the_structure() -> None:
         model.compile("sgd", loss="mse")
         return model
 
-    recipes = [
+    job_factory = [
         structure_of(
             ModelBuilder(lambda hp, scale=scale: normalised(scale))(HyperParameters(), seed=0)
         )
         for scale in (1.0, 2.0, 1.0)
     ]
-    assert recipes[0] == recipes[2] != recipes[1]
+    assert job_factory[0] == job_factory[2] != job_factory[1]
 
 
 class _Mine(layers.Dense):
@@ -253,7 +253,7 @@ USER_CODE: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("change", USER_CODE.values(), ids=USER_CODE)
-def test_no_recipe_where_user_code_is_in_reach(change: Callable[[Any], object]) -> None:
+def test_no_job_factory_where_user_code_is_in_reach(change: Callable[[Any], object]) -> None:
     def build(hp: HyperParameters) -> keras.Model:
         model = network()
         change(model)
@@ -285,7 +285,7 @@ def test_a_class_is_stock_by_the_whole_name_of_its_package(module: str, stock: b
     assert (structure_of(ModelBuilder(build)(HyperParameters(), seed=0)) is not None) == stock
 
 
-def test_no_recipe_for_a_users_model_class() -> None:
+def test_no_job_factory_for_a_users_model_class() -> None:
     def build(hp: HyperParameters) -> keras.Model:
         model = _Step([layers.Input((2,)), layers.Dense(1)])
         model.compile("sgd", loss="mse")
@@ -320,8 +320,8 @@ def test_a_deep_model_is_read_without_recursion() -> None:
         model.compile("sgd", loss="mse")
         return model
 
-    recipes = [structure_of(ModelBuilder(build)(HyperParameters(), seed)) for seed in (0, 1)]
-    assert recipes[0] == recipes[1] is not None
+    job_factory = [structure_of(ModelBuilder(build)(HyperParameters(), seed)) for seed in (0, 1)]
+    assert job_factory[0] == job_factory[1] is not None
 
 
 def test_a_model_that_is_built_as_fit_builds_it_has_a_structure() -> None:
@@ -334,6 +334,6 @@ def test_a_model_that_is_built_as_fit_builds_it_has_a_structure() -> None:
 
     model = ModelBuilder(build)(HyperParameters(), seed=0)
     keras_private.symbolic_build(model, (np.zeros((4, 2), "float32"), np.zeros((4, 1), "float32")))
-    recipe = structure_of(model)
-    assert recipe is not None
-    assert 0.1 in recipe.numbers
+    job_factory = structure_of(model)
+    assert job_factory is not None
+    assert 0.1 in job_factory.numbers

@@ -15,7 +15,7 @@ from marks import slow_where
 from paceline.program import jax_compat as jv
 from paceline.program import trace
 from paceline.program.canonical import canonicalise
-from paceline.program.laws.smaller_batch import step_like
+from paceline.program.formulas.smaller_batch import step_like
 from paceline.program.trace import Step
 from program.padding.kinds import MORE
 from program.padding.test_widths import KINDS, shapes_of

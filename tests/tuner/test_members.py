@@ -20,7 +20,7 @@ from paceline.executor.base import EpochReport, settled
 from paceline.pack.plan import VectorizedProgram
 from paceline.tuner.checkpoint.files import Snapshot
 from paceline.tuner.search.members import MemberReports, member_seed
-from paceline.tuner.search.running_trials import RunningTrial, RunningTrials
+from paceline.tuner.search.running_trials import UnfinishedTrial, UnfinishedTrials
 from stopping import times_out
 
 # 53 examples in 3 folds of 17: two are left out, and both steps have a smaller last batch.
@@ -321,7 +321,7 @@ class Trial:
     def __init__(self, together: bool, verdict: Any = "continue") -> None:
         self.packs, self.means, self.fetched = Packs(), [], []
         self.verdict = verdict
-        self.trials = RunningTrials(())
+        self.trials = UnfinishedTrials(())
         self.members = MemberReports(3, together, self.packs, Packs(), self.trials)
         self.trials.begin(2, epochs=3)  # its jobs are 6, 7, 8
 
@@ -394,7 +394,7 @@ def test_a_member_that_ended_counts_with_its_latest_validation(interrupted: bool
         means.append(dict(mean.logs))
         return "continue"
 
-    trials = RunningTrials(())
+    trials = UnfinishedTrials(())
     trials.begin(0, epochs=4)
 
     def report(reports: MemberReports, job: int, epoch: int) -> None:
@@ -411,7 +411,7 @@ def test_a_member_that_ended_counts_with_its_latest_validation(interrupted: bool
         if interrupted:
             snapshot = Snapshot(trials.running[0]).encoded()
             snapshot.facts = json.loads(json.dumps(snapshot.facts))
-            trials.running[0] = snapshot.decoded(RunningTrial).facts
+            trials.running[0] = snapshot.decoded(UnfinishedTrial).facts
     for epoch in (1, 2, 3, 4):
         report(members, 0, epoch)
     assert [mean.get("val_loss") for mean in means] == [None, 7.0, None, 8.0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.study.trials.trial import INTERRUPTED, Trial
-from paceline.tuner.search.running_trials import RunningTrials
+from paceline.tuner.search.running_trials import UnfinishedTrials
 
 
 def test_trials_that_a_dead_process_left_are_tried_again() -> None:
@@ -13,13 +13,13 @@ def test_trials_that_a_dead_process_left_are_tried_again() -> None:
         Trial(2, "failed", error=INTERRUPTED),
         Trial(3, "running"),
     ]
-    roster = RunningTrials(past)
+    roster = UnfinishedTrials(past)
     assert roster.n_counted == 2
     assert roster.ended == {"complete": 1, "failed": 1}
 
 
 def test_paused_trials_count_and_come_back() -> None:
-    roster = RunningTrials([])
+    roster = UnfinishedTrials([])
     roster.begin(0, 9)
     roster.begin(1, 9)
     roster.running[0].epoch = 1
@@ -35,7 +35,7 @@ def test_paused_trials_count_and_come_back() -> None:
 
 
 def test_epochs_left() -> None:
-    roster = RunningTrials([])
+    roster = UnfinishedTrials([])
     for number in range(3):
         roster.begin(number, 9)
         roster.running[number].epoch = 2

@@ -22,7 +22,7 @@ from paceline.study.objectives import Objective
 from paceline.study.trials import trial_codec
 from paceline.study.trials.table import TrialTable
 from paceline.study.trials.trial import Trial
-from paceline.tuner.search.running_trials import RunningTrials
+from paceline.tuner.search.running_trials import UnfinishedTrials
 from paceline.tuner.search.stopping import SearchEnd, StoppingCheck, StoppingRules
 from stopping import all_of, hears_signals, same, stopped_after  # noqa: F401 - a fixture
 
@@ -179,7 +179,7 @@ def test_a_trial_that_another_program_never_ended_holds_nothing_up() -> None:
     trials.set_direction("maximize")
     for trial in [left, *(Trial(n, "complete", value=0.5) for n in range(1, 7))]:
         trials.add(trial)
-    running = RunningTrials(trials)
+    running = UnfinishedTrials(trials)
     check = StoppingCheck(
         StoppingRules(patience_trials=5), trials, running, Objective("v", "maximize"), 3
     )

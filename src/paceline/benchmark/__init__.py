@@ -4,6 +4,6 @@
 follows from them, and needs no device. ``budget`` plans a search for some hours, by a measured
 beginning.
 
-A cell is one combination of batch size, plan, slots and devices: a ``Config`` with its
+A cell is one combination of batch size, plan, slots and devices: a ``CellConfig`` with its
 ``Measurement``.
 """

@@ -13,8 +13,8 @@ from paceline.benchmark import arguments
 from paceline.benchmark.measure.cell import nothing_cached
 from paceline.benchmark.measure.runner import BenchPlan, Runner
 from paceline.benchmark.measure.subject import BenchModel
+from paceline.benchmark.presentation.result import Bench
 from paceline.benchmark.records import Run
-from paceline.benchmark.tell.result import Bench
 from paceline.data.arrays import ArrayData, NotArrays, prepare, split
 from paceline.errors import BuildError, PacelineError, UsageError
 from paceline.executor.model_builder import ModelBuilder

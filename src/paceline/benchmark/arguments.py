@@ -8,8 +8,8 @@ from typing import Any
 from paceline.benchmark.measure import grid
 from paceline.benchmark.measure.accuracy import SCALES
 from paceline.benchmark.measure.subject import BenchModel
+from paceline.benchmark.presentation.quota import check_quota
 from paceline.benchmark.records import MOST_PLANNED, MOST_WORKERS, PlannedSearch
-from paceline.benchmark.tell.quota import check_quota
 from paceline.errors import UsageError
 from paceline.pack.mesh import local_devices
 from paceline.tuner.arguments.arguments import whole_number

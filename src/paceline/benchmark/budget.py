@@ -11,8 +11,8 @@ from typing import Any
 from paceline.benchmark.api import read_data
 from paceline.benchmark.measure.pilot_search import run_pilot
 from paceline.benchmark.measure.subject import BenchModel
+from paceline.benchmark.presentation.quota import most_trials
 from paceline.benchmark.records import PlannedSearch
-from paceline.benchmark.tell.quota import most_trials
 from paceline.errors import UsageError
 from paceline.executor.process import search_process
 from paceline.report import formats

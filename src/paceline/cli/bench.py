@@ -153,7 +153,7 @@ def bench(
     if output is not None:
         arguments.output_file(output, (".html", ".json"), "give a name that ends in .html or .json")
     if merge:
-        from paceline.benchmark.tell.result import merge as merged
+        from paceline.benchmark.presentation.result import merge as merged
 
         _check_nothing_measured(context)
         show(merged(files, terminal.say), output=output, as_json=as_json)

@@ -25,7 +25,7 @@ from paceline.data.wide_integers import error_of
 from paceline.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from paceline.data.preprocessed import Samples
+    from paceline.data.preprocessed import PreprocessedSamples
 
 #: Arguments of ``search`` that decide which data a trial has; each may be a function of hp.
 OF_DATA = ("x", "y", "sample_weight", "validation_data", "steps_per_epoch", "validation_steps")
@@ -341,7 +341,7 @@ def _check_nests(x: Any, y: Any, sample_weight: Any) -> None:
         )
 
 
-def _preprocess(given: DataArguments, values: Mapping[str, Any]) -> Samples | None:
+def _preprocess(given: DataArguments, values: Mapping[str, Any]) -> PreprocessedSamples | None:
     """Runs a task's preprocessor over the user's samples; None: the model is no task of KerasHub.
 
     Raises NotArrays where that cannot be done once for all trials.

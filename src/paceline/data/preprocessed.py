@@ -54,7 +54,9 @@ class Preprocessing:
             except Exception as error:  # what Keras cannot write down
                 self._why_not = f"its preprocessor cannot be compared ({type(error).__name__})"
 
-    def samples(self, training: tuple[Any, ...], validation: tuple[Any, ...] | None) -> Samples:
+    def samples(
+        self, training: tuple[Any, ...], validation: tuple[Any, ...] | None
+    ) -> PreprocessedSamples:
         """Runs the preprocessor over samples.
 
         ``training``: the user's x, y and sample weights; the latter two may be None.
@@ -67,7 +69,7 @@ class Preprocessing:
         given = _as_samples(*training)
         others = None if validation is None else _as_samples(*validation)
         made = None if others is None else self._arrays(others)
-        return Samples(self._arrays(given), made, given, others)
+        return PreprocessedSamples(self._arrays(given), made, given, others)
 
     def as_read(self, x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """The user's samples in arrays, which ``fit`` can split, where that is possible."""
@@ -148,7 +150,7 @@ def task_class() -> Any:
 
 
 @dataclass(frozen=True)
-class Samples:
+class PreprocessedSamples:
     """What a task's preprocessor has made of the user's samples, and these samples."""
 
     training: tuple[Any, ...]  # x, y and sample weights to train on, as the step sees them

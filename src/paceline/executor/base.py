@@ -74,7 +74,7 @@ class EpochLimit:
     suspects: Mapping[int, int] = field(default_factory=dict)
 
 
-class UserNotes:
+class UserNotifier:
     """Tells the user of a search what the user may want to know, a sentence at a time."""
 
     def __init__(self, tell: Callable[[str], None] = lambda text: None) -> None:
@@ -103,7 +103,7 @@ LEAST_TRIALS = 8
 
 
 @dataclass(frozen=True)
-class OtherModels:
+class SiblingModelBuilder:
     """Builds models like a trial's, at other widths and for other choices."""
 
     parameters: Sequence[Parameter]  # that the trial's build declared
@@ -204,7 +204,7 @@ class Job:
     # Its own data and batch sizes; None: the executor's ``SearchData``.
     setting: TrialInputs | None = None
     # Builds models like the job's, at other widths; None: its program is its own.
-    widths: OtherModels | None = None
+    widths: SiblingModelBuilder | None = None
     spec: JobSpec | None = None  # what the job follows from, where it may train on another machine
 
     @property

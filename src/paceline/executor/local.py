@@ -19,7 +19,7 @@ from paceline.executor.base import (
     PackTimeout,
     Report,
     SearchData,
-    UserNotes,
+    UserNotifier,
 )
 from paceline.executor.pack_executor import PackExecutor
 from paceline.executor.sharing.grouping import LocalGroup, TrialGrouper
@@ -71,7 +71,7 @@ class LocalExecutor(PackExecutor[LocalGroup]):
         in_order: bool = False,
     ) -> None:
         self._limit = limit = EpochLimit() if limit is None else limit
-        notes = UserNotes(note)
+        notes = UserNotifier(note)
         self._planner = Planner(options, notes)
         chunk_bytes = search_chunk_bytes(data)
         if chunk_bytes is not None:
@@ -195,11 +195,11 @@ class LocalExecutor(PackExecutor[LocalGroup]):
         Which trials wait must not depend on the clock when this is called.
         """
         from paceline.executor.sharing.waiting_widths import (
-            WaitingWidths,  # intercepted fits alone need it
+            WaitingTrialMerger,  # intercepted fits alone need it
         )
 
         began = time.perf_counter()
-        self._grouper.join_waiting(WaitingWidths)
+        self._grouper.join_waiting(WaitingTrialMerger)
         self.timings.seconds.trace += time.perf_counter() - began
 
     def replace(self, number: int, state: State) -> None:
@@ -372,7 +372,7 @@ class LocalExecutor(PackExecutor[LocalGroup]):
 
     def close(self) -> None:
         """Ends the threads; all trials, packs and data are dropped."""
-        self._grouper.save_laws()
+        self._grouper.save_formulas()
         drop_waiting()
         self._threads.close(self._patience)
         trials = [trial for group in self._grouper.groups for trial in group.trials]

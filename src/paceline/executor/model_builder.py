@@ -19,14 +19,14 @@ import keras
 
 from paceline.data.inputs import TrialInputs
 from paceline.errors import BuildError, UsageError
-from paceline.executor.base import OtherModels
+from paceline.executor.base import SiblingModelBuilder
 from paceline.executor.process import host_bytes
 from paceline.executor.wide_integers import check_casts
 from paceline.pack.plan import Workload
 from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
+from paceline.program.formulas.model_structure import ModelStructure, structure_of
 from paceline.program.initial_weights import noted_build, shared_variables
-from paceline.program.laws.model_structure import ModelStructure, structure_of
 from paceline.program.trace import State, Step
 from paceline.search_space import HyperParameters
 
@@ -117,7 +117,7 @@ class ModelBuilder:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest() if parts else None
 
 
-class VariableMemory:
+class VariableMemoryGuard:
     """Refuses variables of a model that would not fit into memory, before they are made.
 
     Where a system lends more memory than it has, it ends the process that uses it. ``free`` returns
@@ -165,7 +165,7 @@ def _reserve() -> Callable[..., None] | None:
     """Refuses variables that would not fit; None where they are not in the host's memory."""
     if keras.backend.backend() != "jax" or jax.default_backend() != "cpu":
         return None
-    return VariableMemory(host_bytes).reserve
+    return VariableMemoryGuard(host_bytes).reserve
 
 
 def _note_code(function: Any, owner: Any, parts: list[str], seen: set[int]) -> None:
@@ -299,7 +299,7 @@ def key_of(steps: tuple[Step, Step | None], kind: tuple[Any, ...]) -> tuple[Any,
 
 
 def alike_key(
-    structure: ModelStructure, setting: TrialInputs, widths: OtherModels | None = None
+    structure: ModelStructure, setting: TrialInputs, widths: SiblingModelBuilder | None = None
 ) -> tuple[str, int, int]:
     """What one trial must share with another for the other to be recognised by it."""
     # At another level, trials of this structure may share another program.
@@ -321,7 +321,7 @@ def stock_structure(
     return structure_of(model) if setting.class_weight is None else None
 
 
-def with_variables(widths: OtherModels, work: Workload, table: Any) -> OtherModels:
+def with_variables(widths: SiblingModelBuilder, work: Workload, table: Any) -> SiblingModelBuilder:
     """Builds models that have their variables, also where they learn their inputs from the data."""
 
     def build(values: Mapping[str, Any]) -> Any:
@@ -404,7 +404,7 @@ class SmallerBatchSteps:
 
 def _tails_like(whole: Tails, part: Tails, own: Tails) -> Tails | None:
     """As ``step_like``, of both steps."""
-    from paceline.program.laws.smaller_batch import step_like  # for searches over widths alone
+    from paceline.program.formulas.smaller_batch import step_like  # for searches over widths alone
 
     found: list[Step | None] = [None, None]
     for i, (first, small, full) in enumerate(zip(whole, part, own, strict=True)):

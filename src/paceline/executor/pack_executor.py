@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic
 
 from paceline.data.inputs import TrialInputs
-from paceline.executor.base import Failed, Job, Parts, Report, UnsavedAttributes, UserNotes
+from paceline.executor.base import Failed, Job, Parts, Report, UnsavedAttributes, UserNotifier
 from paceline.executor.process import DroppedModels
 from paceline.executor.sharing.grouping import G, TrialGrouper
 from paceline.executor.state.facts import DemandFacts, GroupFacts, PackFacts
@@ -56,7 +56,7 @@ class PackExecutor(ABC, Generic[G]):
     #: The machines that train; empty where that is this one.
     workers: Sequence[Machine]
 
-    def __init__(self, grouper: TrialGrouper[G], demand: TrialDemand, notes: UserNotes) -> None:
+    def __init__(self, grouper: TrialGrouper[G], demand: TrialDemand, notes: UserNotifier) -> None:
         self._grouper, self._notes = grouper, notes
         self._paused, self._dropped = PausedStates(), DroppedModels()
         self._unsaved = UnsavedAttributes(notes.tell_once)

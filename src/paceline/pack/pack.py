@@ -161,8 +161,8 @@ class Pack:
             return np.array(self._waiting[slot].lists()[part][leaf])
         padded_layout = self._embedding(slot)
         if padded_layout is None:
-            return self._seen.read(slot, part, leaf)
-        value = self._seen.read(slot, part, padded_layout.numbers[part][leaf])
+            return self._slot_view.read(slot, part, leaf)
+        value = self._slot_view.read(slot, part, padded_layout.numbers[part][leaf])
         return padded_layout.cut_leaf(part, leaf, value)
 
     def write(self, slot: int, part: int, leaf: int, value: np.ndarray) -> None:
@@ -177,14 +177,14 @@ class Pack:
             if padded_layout is not None:
                 value = padded_layout.embed_leaf(part, leaf, value)
                 leaf = padded_layout.numbers[part][leaf]
-            self._seen.write(slot, part, leaf, value)
+            self._slot_view.write(slot, part, leaf, value)
 
     def _embedding(self, slot: int) -> PaddedLayout | None:
         trial = self.slots[slot]
         return None if trial is None else trial.padded_layout
 
     @property
-    def _seen(self) -> SlotView:
+    def _slot_view(self) -> SlotView:
         if self._view is None:
             assert self._state is not None
             self._view = SlotView(self.program, [*self._state, self._metrics])
@@ -362,7 +362,7 @@ class Pack:
         self.began = began = time.perf_counter()
         self._fetched, self._fetches = None, 0
         self._flush()
-        self._settle()
+        self._upload_new_trials()
         assert self._state is not None and self._constants is not None
         leader = self.live[0]
         self._data.seek(leader.epoch)
@@ -378,7 +378,10 @@ class Pack:
         if self._validation is not None and self._validates(leader):
             # Validation changes state too: recurrent layers draw seeds of dropout, as in Keras.
             state[1], val_logs = self.program.validate(
-                [*state, self._metrics], self._constants[1], self._validation, self._own()
+                [*state, self._metrics],
+                self._constants[1],
+                self._validation,
+                self._validation_indices(),
             )
             logs.append(np.asarray(val_logs))
         jax.block_until_ready(state)
@@ -401,7 +404,7 @@ class Pack:
         order = self._data.order(trial.seed, trial.epoch, self._shuffle, trial.order)
         return order if trial.fold is None else trial.fold.train[order]
 
-    def _own(self) -> np.ndarray | None:
+    def _validation_indices(self) -> np.ndarray | None:
         """The examples each slot validates on, i32[S, V]; None where all validate on all."""
         if self._n_own is None:
             return None
@@ -409,7 +412,7 @@ class Pack:
         folds = [trial.fold if trial is not None else None for trial in self.slots]
         return np.stack([anything if fold is None else fold.validation for fold in folds])
 
-    def _settle(self) -> None:
+    def _upload_new_trials(self) -> None:
         """Moves newly admitted trials onto the device, and lays out the constants of all."""
         if self._constants is None:
             some = self.live[0]  # a free slot computes too, with any constants

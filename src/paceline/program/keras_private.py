@@ -237,7 +237,7 @@ def _as_it_is(
     )
 
 
-class Cell(Protocol):
+class ArrayHolder(Protocol):
     """The place of a variable's array."""
 
     def get(self) -> Any:
@@ -254,7 +254,7 @@ _BOUND: dict[type, type] = {}
 _CELL = "_paceline_cell"
 
 
-def bind(variable: Any, cell: Cell) -> None:
+def bind(variable: Any, cell: ArrayHolder) -> None:
     """Makes a variable take its array from a cell from now on; its present array is dropped."""
     cls = type(variable)
     if cls not in _BOUND.values():
@@ -276,7 +276,7 @@ def is_bound(variable: Any) -> bool:
 
 
 @contextmanager
-def bound(cells: Sequence[tuple[Any, Cell]]) -> Iterator[None]:
+def bound(cells: Sequence[tuple[Any, ArrayHolder]]) -> Iterator[None]:
     """A block in which variables take their arrays from cells; they keep their own meanwhile."""
     before = [(variable, type(variable), _place(variable)) for variable, _ in cells]
     try:

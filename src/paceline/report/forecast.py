@@ -63,7 +63,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class TimePrediction:
     """The predicted seconds of a search, in parts."""
 
     ready: float  # until the first trials train
@@ -78,12 +78,12 @@ class Prediction:
         return self.ready + self.compiling + self.rounds + self.finish
 
 
-def predict(costs: Costs, n_trials: int, epochs: int, share: float = 1.0) -> Prediction:
+def predict(costs: Costs, n_trials: int, epochs: int, share: float = 1.0) -> TimePrediction:
     """Predict the seconds of a search whose pruner lets trials train ``share`` of all epochs."""
     at_once = min(costs.pace.at_once, n_trials)
     n_rounds = rounds_left((), n_trials, epochs * share, at_once)
     further = max(0.0, min(costs.programs, n_trials) - 1)
-    return Prediction(
+    return TimePrediction(
         ready=costs.ready,
         compiling=further * costs.compile,
         rounds=n_rounds * costs.pace.round,

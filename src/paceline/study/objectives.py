@@ -251,7 +251,7 @@ class Objectives:
         for name in self.names:
             if name in COSTS:
                 if name in history:  # a callback has added it
-                    raise ObjectiveError(_two_meanings(name))
+                    raise ObjectiveError(_name_clash(name))
                 found.append(float(costs[name]))
                 continue
             column = history.get(name, ())
@@ -326,7 +326,7 @@ def _one(given: Any, metric_names: Sequence[str] | None, callbacks: bool) -> Obj
     name, direction = named_objective(given)
     if name in COSTS:
         if metric_names is not None and name in metric_names:
-            raise ObjectiveError(_two_meanings(name))
+            raise ObjectiveError(_name_clash(name))
         return Objective(name, direction or "minimize")
     try:
         return resolve_objective(given, None, metric_names)
@@ -338,7 +338,7 @@ def _one(given: Any, metric_names: Sequence[str] | None, callbacks: bool) -> Obj
         return resolve_objective(given, None, None)
 
 
-def _two_meanings(name: str) -> str:
+def _name_clash(name: str) -> str:
     return (
         f'objective "{name}" is a cost of the model ({COSTS[name]}), and the model or a callback '
         "has a metric of this name; give the metric another name."

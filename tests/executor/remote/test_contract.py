@@ -74,10 +74,10 @@ class TestRemoteExecutor(PackExecutorContract):
 
     def executor(self, data: Data, validation: Data) -> PackExecutor:
         found = search_data(data, validation)
-        recipe = ContractRecipe(found, self.batch_size)
+        job_factory = ContractRecipe(found, self.batch_size)
 
         def make() -> Any:
-            return Host(recipe, HostOptions(OPTIONS), own_process=False)
+            return Host(job_factory, HostOptions(OPTIONS), own_process=False)
 
         self.pool = InProcessPool(make, self.n_hosts)
         return RemoteExecutor(found, self.pool, OPTIONS)
@@ -94,9 +94,9 @@ def test_a_machine_computes_in_what_the_search_does() -> None:
         "jax_enable_x64": True,
     }
     data = (np.zeros((8, 6), "float32"), np.zeros(8, "int32"))
-    recipe = ContractRecipe(search_data(data, data), numbers=json.loads(json.dumps(wanted)))
+    job_factory = ContractRecipe(search_data(data, data), numbers=json.loads(json.dumps(wanted)))
     try:
-        host = Host(recipe, HostOptions(OPTIONS))
+        host = Host(job_factory, HostOptions(OPTIONS))
         assert number_settings() == wanted
         host.close()
     finally:

@@ -26,7 +26,7 @@ from paceline.program.padding.axes import Axis, NotPaddable, fixed, joined, mult
 from paceline.program.padding.emission import emit
 from paceline.program.padding.lockstep import (
     Equation,
-    Lockstep,
+    MultiTraceWalk,
     PaddedValue,
     Padding,
     PlannedEquation,
@@ -165,7 +165,7 @@ def walk(case: Case, traces: Sequence[Mapping[str, int]], rules: Mapping[str, Ru
     """Walks a case; axes that meet no input's get the extents of one that is alike."""
     closeds = [case.trace(widths) for widths in traces]
     ins = [PaddedValue(each.axes(traces), each.holds) for each in case.inputs]
-    body = Lockstep(rules).body(closeds, ins)
+    body = MultiTraceWalk(rules).body(closeds, ins)
     for symbol in [symbol for axis in body.axes() for symbol in axis.symbols()]:
         for own in [own for value in ins for axis in value.axes for own in axis.symbols()]:
             if own.sizes == symbol.sizes:
@@ -257,7 +257,7 @@ Change = Callable[
 def broken(names: Collection[str], change: Change) -> dict[str, Rule]:
     """The rules, some of which return something else."""
 
-    def rule(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+    def rule(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
         return change(eqn, *RULES[eqn.name](walk, eqn))
 
     return RULES | dict.fromkeys(names, rule)

@@ -1,1 +1,1 @@
-"""What measures, with JAX and Keras; a cell is a ``Config`` with its ``Measurement``."""
+"""What measures, with JAX and Keras; a cell is a ``CellConfig`` with its ``Measurement``."""

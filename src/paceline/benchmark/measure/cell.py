@@ -95,7 +95,7 @@ def _measure(
             return Measurement(
                 config, "failed", f"it needs {needs} on the device; {free} are free", **known
             )
-    with _PackThreads(program, traced, subject.on_device(layout), config, subject.seed) as threads:
+    with _TimedPacks(program, traced, subject.on_device(layout), config, subject.seed) as threads:
         timing: Timing = time_steps(
             threads.run, most_steps=traced.group.work.steps, patience=patience, clock=clock
         )
@@ -159,7 +159,7 @@ def _memory(subject: BenchModel, executables: list[Any], config: CellConfig) -> 
     return data + config.packs * max(0.0, max(sizes) - data)
 
 
-class _PackThreads:
+class _TimedPacks:
     """A thread for each pack, with a trial in every slot; the packs step at the same time.
 
     ``data`` is on the device. ``seed`` orders the examples in the first slot, ``seed + i`` in
@@ -181,7 +181,7 @@ class _PackThreads:
         jax.block_until_ready(self._states)
         self._pool = ThreadPoolExecutor(config.packs) if config.packs > 1 else None
 
-    def __enter__(self) -> _PackThreads:
+    def __enter__(self) -> _TimedPacks:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -22,6 +22,7 @@ from paceline.benchmark.measure.keras_fit import measure_fit
 from paceline.benchmark.measure.pilot_search import run_pilot, startup_seconds
 from paceline.benchmark.measure.subject import BenchModel
 from paceline.benchmark.measure.timing import Clock
+from paceline.benchmark.presentation.advice import way
 from paceline.benchmark.records import (
     CellConfig,
     Curve,
@@ -30,7 +31,6 @@ from paceline.benchmark.records import (
     PlannedSearch,
     Run,
 )
-from paceline.benchmark.tell.advice import way
 from paceline.executor.process import StopSignal
 from paceline.executor.training.planner import Planner
 from paceline.program.canonical import Unpackable

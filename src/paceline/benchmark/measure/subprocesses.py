@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.benchmark.tell.result import Bench, load
+from paceline.benchmark.presentation.result import Bench, load
 from paceline.errors import MissingExtraError, PacelineError, UsageError
 
 #: The user's name of a device -> the name that the variable JAX_PLATFORMS takes.

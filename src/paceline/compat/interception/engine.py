@@ -16,7 +16,7 @@ from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import intercepted
 from paceline.compat.interception.function_thread import FunctionThread
 from paceline.compat.interception.packed_fit import FitHandler, PackedFit
-from paceline.compat.interception.turns import Turns
+from paceline.compat.interception.turns import ConcurrencyPolicy
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions
 from paceline.executor.local import LocalExecutor
 from paceline.executor.process import search_process
@@ -47,7 +47,7 @@ class Engine:
         # One for each set of data that fits train on.
         self.executors = ExecutorPool(self.say, PackOptions(slots, plan, mesh))
         self._notes, self._noun = notes, noun
-        self._turns = Turns(concurrent, self.say, noun)
+        self._turns = ConcurrencyPolicy(concurrent, self.say, noun)
         self._said: set[str] = set()
         self._looks = True  # whether the function of each call is looked at
         self._numbers = itertools.count()
@@ -146,7 +146,7 @@ class Engine:
     def _step(self, may_begin: Callable[[], bool]) -> bool:
         """Lets one function run until it waits or ends; False if no function can run."""
         if self._ready:
-            self._go(self._ready.popleft())
+            self._resume(self._ready.popleft())
             return True
         if len(self._threads) >= _MOST or self._occupied() or not may_begin():
             return False
@@ -163,7 +163,7 @@ class Engine:
         thread.handler = FitHandler(thread, self, self._noun)
         self._turns.begins(thread)
         self._threads.add(thread)
-        self._go(thread)
+        self._resume(thread)
         return True
 
     def _occupied(self) -> bool:
@@ -194,7 +194,7 @@ class Engine:
         """Lets a function run while the device works; True if one did."""
         return self._step(lambda: all(e.demand.room for e in self.executors if e.busy))
 
-    def _go(self, thread: FunctionThread) -> None:
+    def _resume(self, thread: FunctionThread) -> None:
         thread.waits_for_epoch = False
         thread.go()
         if thread.ended:
@@ -235,7 +235,7 @@ class Engine:
     def _continue_function(self, packed_fit: PackedFit, report: EpochReport) -> Answer:
         """Lets the function see the report of an epoch; its callbacks decide if the fit goes on."""
         packed_fit.report = report
-        self._go(packed_fit.thread)
+        self._resume(packed_fit.thread)
         if not packed_fit.over:
             return "continue"
         self._packed_fits.pop(packed_fit.number, None)

@@ -31,7 +31,7 @@ from paceline.errors import UsageError
 from paceline.pack.callbacks.reachable import ReachableObjects, reached
 
 
-class Turns:
+class ConcurrencyPolicy:
     """Decides whether a function may begin while others are under way, and whose fit waits.
 
     ``concurrent`` is that of ``Engine``, and ``noun`` what notes call a function.

@@ -31,7 +31,7 @@ class RayWorker:
         return True
 
     def hello(self, packed: Any, options: Any) -> Any:
-        """Takes the recipe in, from ``packing.pack``, and ``HostOptions``; returns ``HostFacts``.
+        """Takes the job factory, from ``serialization.pack``, and options; returns ``HostFacts``.
 
         Raises UsageError if the machine is part of a TPU slice of several hosts.
         """
@@ -41,7 +41,7 @@ class RayWorker:
                 f"executor: worker on {socket.gethostname()} is one of {len(hosts)} hosts of a TPU "
                 "slice, whose chips work as one; use slices of one host, such as v5litepod-8."
             )
-        from paceline.executor.ray.packing import unpack
+        from paceline.executor.ray.serialization import unpack
         from paceline.executor.remote.host import Host
 
         self._host = Host(unpack(packed), options)

@@ -10,7 +10,7 @@ from paceline.executor.ray.settings import RaySettings
 from paceline.executor.remote.cluster import Cluster
 
 if TYPE_CHECKING:
-    from paceline.executor.remote.host import HostOptions, Recipe
+    from paceline.executor.remote.host import HostOptions, JobFactory
     from paceline.executor.remote.pool import HostPool
 
 
@@ -36,21 +36,21 @@ class Ray(RaySettings, Cluster):
     name = "ray"
 
     def connect(
-        self, recipe: Recipe, options: HostOptions, note: Callable[[str], None]
+        self, job_factory: JobFactory, options: HostOptions, note: Callable[[str], None]
     ) -> HostPool:
         """See ``Cluster``."""
         from paceline.executor.ray.session import RaySession  # loads much, and later Ray
 
-        data = recipe.data
+        data = job_factory.data
         n_bytes = sum(each.nbytes for each in (data.train, data.validation) if each is not None)
         session = RaySession(self, n_bytes, note)
         try:
-            from paceline.executor.ray.packing import pack  # imports ray, as the next does
             from paceline.executor.ray.pool import RayPool
+            from paceline.executor.ray.serialization import pack  # imports ray, as the next does
 
-            packed = session.ray.put(pack(recipe))
+            packed = session.ray.put(pack(job_factory))
             options = replace(options, elsewhere=not session.started)
-            return RayPool(session, self, packed, options, recipe.code_digest, note)
+            return RayPool(session, self, packed, options, job_factory.code_digest, note)
         except BaseException:
             session.close()
             raise

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paceline.executor.remote.host import HostOptions, Recipe
+    from paceline.executor.remote.host import HostOptions, JobFactory
     from paceline.executor.remote.pool import HostPool
 
 
@@ -18,9 +18,9 @@ class Cluster(ABC):
 
     @abstractmethod
     def connect(
-        self, recipe: Recipe, options: HostOptions, note: Callable[[str], None]
+        self, job_factory: JobFactory, options: HostOptions, note: Callable[[str], None]
     ) -> HostPool:
-        """Brings the machines of one search up; ``recipe`` is sent to each of them.
+        """Brings the machines of one search up; ``job_factory`` is sent to each of them.
 
         Raises MissingExtraError if a package is not installed, UsageError if something of the
         search cannot be sent or the cluster is asked for what it cannot give, and ClusterError if

@@ -23,7 +23,7 @@ from paceline.executor.base import (
     PackOptions,
     Report,
     SearchData,
-    UserNotes,
+    UserNotifier,
     settled,
 )
 from paceline.executor.pack_executor import PackExecutor
@@ -32,10 +32,10 @@ from paceline.executor.remote.files import CollectedFiles
 from paceline.executor.remote.jobs import JobTable, RemoteGroup, RemoteJob
 from paceline.executor.remote.machines import Machine, Machines
 from paceline.executor.remote.messages import (
-    KeptWeights,
     RoundAnswer,
     RoundOrder,
     SubmittedJob,
+    WeightsToReport,
 )
 from paceline.executor.remote.payoff import ClusterPayoff
 from paceline.executor.remote.pool import (
@@ -86,10 +86,10 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
         *,
         note: Callable[[str], None] = lambda text: None,
         in_order: bool = False,
-        kept: Callable[[], KeptWeights] | None = None,
+        kept: Callable[[], WeightsToReport] | None = None,
     ) -> None:
-        self._pool, notes = pool, UserNotes(note)
-        self._kept = kept or (lambda: KeptWeights(always=True))
+        self._pool, notes = pool, UserNotifier(note)
+        self._kept = kept or (lambda: WeightsToReport(always=True))
         grouper: TrialGrouper[RemoteGroup] = TrialGrouper(
             data, search_chunk_bytes(data), notes, kind=RemoteGroup
         )
@@ -322,7 +322,7 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
                 self._send(machine, jobs, kept, trains)
 
     def _send(
-        self, machine: Machine, jobs: list[RemoteJob], kept: KeptWeights, trains: bool
+        self, machine: Machine, jobs: list[RemoteJob], kept: WeightsToReport, trains: bool
     ) -> None:
         now = time.monotonic()
         want = now - machine.asked_states >= _STATES and trains
@@ -479,6 +479,6 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
     def close(self) -> None:
         """Ends the machines; all trials are dropped."""
         self._files.fetch_last(self._pool, self._machines)
-        self._grouper.save_laws()
+        self._grouper.save_formulas()
         self._pool.close()
         self._paused.close()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.errors import ClusterError
-from paceline.executor.base import UserNotes
+from paceline.executor.base import UserNotifier
 from paceline.executor.remote.machines import Machine
 from paceline.executor.remote.messages import RoundAnswer, RoundOrder, SubmittedJob
 from paceline.executor.remote.pool import HostPool, MachineAnswered, MachineLeft
@@ -23,7 +23,7 @@ _PATIENCE = 10.0
 class CollectedFiles:
     """Writes the files of all jobs where the user wanted them."""
 
-    def __init__(self, notes: UserNotes, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, notes: UserNotifier, clock: Callable[[], float] = time.monotonic) -> None:
         self._notes, self._clock = notes, clock
         self._places: dict[int, UserFolders] = {}
         # The machine that had a job last. It may send the last files of a job that has ended.

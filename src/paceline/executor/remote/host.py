@@ -34,7 +34,6 @@ from paceline.executor.remote.hosted import HostedExecutor
 from paceline.executor.remote.messages import (
     ErrorText,
     HostFacts,
-    KeptWeights,
     ProgramOrder,
     RoundAnswer,
     RoundOrder,
@@ -42,13 +41,14 @@ from paceline.executor.remote.messages import (
     SentState,
     SentWeights,
     SubmittedJob,
+    WeightsToReport,
 )
 from paceline.executor.training.reporting import SecondsSpent
 from paceline.pack.callbacks.remote_files import MachineFolder
 from paceline.program.numbers import set_numbers
 
 
-class Recipe(Protocol):
+class JobFactory(Protocol):
     """Makes jobs of specs; sent to each machine once."""
 
     @property
@@ -75,14 +75,14 @@ class Recipe(Protocol):
         """The job of a spec, its model just built; raises whatever ``build`` raises."""
         ...
 
-    def writing_below(self, here: Callable[[int, Path, str, bool], Path]) -> Recipe:
+    def writing_below(self, here: Callable[[int, Path, str, bool], Path]) -> JobFactory:
         """The same for a machine without the search's disk; ``here`` as ``MachineFolder.here``."""
         ...
 
     def apart(self) -> tuple[dict[str, Any], Any]:
         """The user's functions by argument, and all else, to be sent one by one.
 
-        The latter has a method ``together``, which makes the recipe again of the functions.
+        The latter has a method ``together``, which makes the job factory again of the functions.
         """
         ...
 
@@ -110,23 +110,25 @@ class Host:
     False: it is set up already, and other threads use it too.
     """
 
-    def __init__(self, recipe: Recipe, options: HostOptions, *, own_process: bool = True) -> None:
+    def __init__(
+        self, job_factory: JobFactory, options: HostOptions, *, own_process: bool = True
+    ) -> None:
         self._stack = ExitStack()
         self._files: MachineFolder | None = None
         if options.elsewhere:
             self._files = MachineFolder()
             self._stack.callback(self._files.close)
-            recipe = recipe.writing_below(self._files.here)
-        self._recipe = recipe
+            job_factory = job_factory.writing_below(self._files.here)
+        self._job_factory = job_factory
         if own_process:
-            if recipe.numbers is not None:
-                set_numbers(recipe.numbers)
-            self._stack.enter_context(search_process(recipe.precision))
+            if job_factory.numbers is not None:
+                set_numbers(job_factory.numbers)
+            self._stack.enter_context(search_process(job_factory.precision))
         self._notes: list[str] = []
         self._suspects: dict[int, int] = {}
         limit = EpochLimit(options.limit.seconds, self._suspects)
         self._executor = HostedExecutor(
-            recipe.data,
+            job_factory.data,
             options.pack,
             note=self._notes.append,
             limit=limit,
@@ -135,7 +137,7 @@ class Host:
         self._waiting: deque[SubmittedJob] = deque()  # jobs that are not built yet
         self._best: dict[int, float | None] = {}  # of the jobs that are here
         self._programs: dict[str, ProgramOrder] = {}
-        self._kept = KeptWeights()  # of the order that is carried out
+        self._kept = WeightsToReport()  # of the order that is carried out
         self._answer = RoundAnswer()  # while it comes about
         self._ended: set[int] = set()  # jobs that have left in this round
 
@@ -144,7 +146,7 @@ class Host:
         device = jax.local_devices()[0]
         return HostFacts(
             versions={"python": platform.python_version(), **library_versions()},
-            digest=self._recipe.code_digest,
+            digest=self._job_factory.code_digest,
             device=device.device_kind,
             max_slots=self._executor.max_slots,
             clock=time.perf_counter(),
@@ -246,7 +248,7 @@ class Host:
         submitted = self._waiting.popleft()
         number = submitted.spec.number
         try:
-            job = self._recipe.job(submitted.spec)
+            job = self._job_factory.job(submitted.spec)
             self._executor.submit(job)
             if self._files is not None:
                 self._files.add(number, chain(*job.made), submitted.files)

@@ -55,7 +55,7 @@ class Machine:
 
 
 class Machines:
-    """The machines of a search by name; it counts their slots for ``Demand``."""
+    """The machines of a search by name; it counts their slots for ``TrialDemand``."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._machines: dict[str, Machine] = {}

@@ -22,7 +22,7 @@ from paceline.records import PackCreated, SlotStay, StepCompiled
 
 
 @dataclass(frozen=True)
-class KeptWeights:
+class WeightsToReport:
     """Which weights the search may keep, so that reports come with them."""
 
     objective: str = ""  # name of the log that is searched for
@@ -90,9 +90,9 @@ class RoundOrder:
     programs: dict[str, ProgramOrder] = field(default_factory=dict)
     train: bool = True  # whether to train; False: jobs are let go, and that is all
     seconds: float = 0.0  # train epochs for so long before the answer; 0.0: one epoch
-    kept: KeptWeights = field(default_factory=KeptWeights)  # which weights are sent
+    kept: WeightsToReport = field(default_factory=WeightsToReport)  # which weights are sent
     want_states: bool = False  # whether the answer is to hold the states of all jobs
-    expected: int = 1  # ``expected`` and ``all_asked`` are as of ``Demand``
+    expected: int = 1  # ``expected`` and ``all_asked`` are as of ``TrialDemand``
     all_asked: bool = False
     suspects: dict[int, int] = field(default_factory=dict)  # as of ``EpochLimit``
 
@@ -180,8 +180,8 @@ class HostState:
 class RoundAnswer:
     """What came of a ``RoundOrder``."""
 
-    # In the order in which they were trained. Weights come with them where ``KeptWeights`` asks for
-    # them, and all variables after the last epoch of a job whose trial may be kept.
+    # In the order in which they were trained. Weights come with them where ``WeightsToReport`` asks
+    # for them, and all variables after the last epoch of a job whose trial may be kept.
     reports: list[EpochReport] = field(default_factory=list)
     # Number of a job -> the error that ended it.
     failed: dict[int, ErrorText] = field(default_factory=dict)

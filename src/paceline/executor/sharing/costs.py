@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.executor.base import OtherModels
+from paceline.executor.base import SiblingModelBuilder
 
 #: Structures that compile as long as a program of several: it has masks.
 PADDED = 2
@@ -108,7 +108,7 @@ class WidthValues:
         return sum(value * weight for value, weight in pairs) / sum(self.weights)
 
 
-def spread(models: OtherModels, names: Sequence[str]) -> dict[str, WidthValues]:
+def spread(models: SiblingModelBuilder, names: Sequence[str]) -> dict[str, WidthValues]:
     """The widths of these names, as a sampler draws them that has learnt nothing."""
     found, ranges = {}, models.ranges()
     for parameter in models.parameters:

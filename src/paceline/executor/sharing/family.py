@@ -16,8 +16,8 @@ import numpy as np
 from paceline.executor.model_builder import Tails, TracedModel
 from paceline.program import jax_compat as jv
 from paceline.program.canonical import Constant
-from paceline.program.laws.constant_laws import Steps
-from paceline.program.laws.model_structure import ModelStructure
+from paceline.program.formulas.constant_formulas import Steps
+from paceline.program.formulas.model_structure import ModelStructure
 from paceline.program.padding.axes import Axis, NotPaddable
 from paceline.program.padding.widths import (
     FamilyStep,
@@ -32,7 +32,7 @@ from paceline.program.variants.layout import VariantLayout, lay_out
 from paceline.program.variants.step import Variants
 
 
-class PaddedSteps(NamedTuple):
+class FullAndSmallerSteps(NamedTuple):
     """A step on the full batch and on the smaller one; None where there is none."""
 
     full: PaddedStep
@@ -44,7 +44,7 @@ class TrialInFamily:
     """A trial's steps within the program of its family."""
 
     variant: int  # its number
-    steps: Sequence[PaddedSteps]  # the train step and, with validation data, the test step
+    steps: Sequence[FullAndSmallerSteps]  # the train step and, with validation data, the test step
     padded_layout: PaddedLayout  # where the trial's variables lie within those of the family
     family: State  # the variables of the family's largest model
 
@@ -86,32 +86,32 @@ class FamilyVariant:
     test: FamilyStep | None  # None without validation data
     state: State  # shapes and dtypes of its variables at the largest widths
 
-    def admit(self, traced: TracedModel) -> tuple[list[PaddedSteps], list[list[Axis]]]:
+    def admit(self, traced: TracedModel) -> tuple[list[FullAndSmallerSteps], list[list[Axis]]]:
         """A trial's steps, and the axes of its variables."""
         test = None
         if self.test is not None and traced.test is not None:
             test = self.test.admit(traced.test)
         return self._steps(self.train.admit(traced.train), test)
 
-    def check_tails(self, steps: Sequence[PaddedSteps], tails: Tails) -> None:
+    def check_tails(self, steps: Sequence[FullAndSmallerSteps], tails: Tails) -> None:
         """Checks that a trial's steps on the smaller batches are what ``admit`` takes for them."""
         for role, step, tail in zip((self.train, self.test), steps, tails, strict=False):
             if role is not None and step.small is not None and tail is not None:
                 role.check_tail(step.small, tail)
 
-    def example(self, which: int) -> tuple[list[PaddedSteps], list[list[Axis]]]:
+    def example(self, which: int) -> tuple[list[FullAndSmallerSteps], list[list[Axis]]]:
         """The same of the largest model, 0, or the smaller one, 1, whose walks are known."""
         test = None if self.test is None else self.test.example(which)
         return self._steps(self.train.example(which), test)
 
-    def _steps(self, train: Any, test: Any) -> tuple[list[PaddedSteps], list[list[Axis]]]:
+    def _steps(self, train: Any, test: Any) -> tuple[list[FullAndSmallerSteps], list[list[Axis]]]:
         """From what ``FamilyStep.admit`` returns for each of the steps."""
         full, small, axes = train
-        steps = [PaddedSteps(full, small)]
+        steps = [FullAndSmallerSteps(full, small)]
         counts = [len(part) for part in self.state.lists()]
         if test is not None:
             full, small, others = test
-            steps.append(PaddedSteps(full, small))
+            steps.append(FullAndSmallerSteps(full, small))
             # A validation step has no optimizer variables.
             skipped = range(sum(counts[:2]), sum(counts[:3]))
             ours = [axes[i] for i in range(sum(counts)) if i not in skipped]
@@ -178,7 +178,7 @@ class Family:
             first = full.canonical.constants[: self._n_flags]
             extents = [Constant(value, jv.aval_of(value)) for value in widths]
             canonical = replace(full.canonical, constants=(*first, *extents, *rest))
-            steps.append(PaddedSteps(replace(full, canonical=canonical), None))
+            steps.append(FullAndSmallerSteps(replace(full, canonical=canonical), None))
         return TrialInFamily(variant, steps, padded_layout, self.layout.state), state
 
     def examples(self) -> Iterator[tuple[ModelStructure, int, Steps]]:
@@ -195,7 +195,7 @@ class Family:
                     common = self._common(number, steps)
                     yield structure, number, self.beside_extents(number, common)
 
-    def beside_extents(self, variant: int, steps: Sequence[PaddedSteps]) -> Steps:
+    def beside_extents(self, variant: int, steps: Sequence[FullAndSmallerSteps]) -> Steps:
         """The constants of steps on the full batch but for which variant it is, and extents."""
         roles = (self._member(variant).variant.train, self._member(variant).variant.test)
         return [
@@ -212,12 +212,14 @@ class Family:
     def _member(self, number: int) -> VariantExamples:
         return list(self.members.values())[number]
 
-    def _common(self, number: int, steps: Sequence[PaddedSteps]) -> Sequence[PaddedSteps]:
+    def _common(
+        self, number: int, steps: Sequence[FullAndSmallerSteps]
+    ) -> Sequence[FullAndSmallerSteps]:
         """The steps of a trial of one variant, as steps of all variants."""
         if self.together is None:
             return steps
         return [
-            PaddedSteps(
+            FullAndSmallerSteps(
                 full.step(number, own.full),
                 None if small is None or own.small is None else small.step(number, own.small),
             )
@@ -231,8 +233,8 @@ class VariantExamples(NamedTuple):
     variant: FamilyVariant
     operations: str  # their digest
     # The steps of the two trials, as ``FamilyVariant.admit`` returns them.
-    largest: list[PaddedSteps]
-    other: list[PaddedSteps]
+    largest: list[FullAndSmallerSteps]
+    other: list[FullAndSmallerSteps]
     axes: list[list[Axis]]  # of the variables of the trial at other widths
     # Those of the two models; None where they have none.
     structures: tuple[ModelStructure | None, ModelStructure | None]

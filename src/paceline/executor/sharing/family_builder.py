@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 
-from paceline.executor.base import LEAST_TRIALS, OtherModels
+from paceline.executor.base import LEAST_TRIALS, SiblingModelBuilder
 from paceline.executor.model_builder import Tails, TracedModel
 from paceline.executor.sharing.costs import (
     MARGIN,
@@ -39,7 +39,7 @@ from paceline.executor.sharing.family import (
     operations_of,
 )
 from paceline.pack.plan.base import has_loops, step_flops
-from paceline.program.laws.model_structure import ModelStructure, structure_of
+from paceline.program.formulas.model_structure import ModelStructure, structure_of
 from paceline.program.padding.axes import NotPaddable
 from paceline.program.variants.layout import VariantLayout, lay_out
 from paceline.program.variants.step import Variants, elementwise_work
@@ -74,7 +74,7 @@ class FamilyBuilder:
     """Makes the family of a trial."""
 
     traced: TracedModel
-    widths: OtherModels
+    widths: SiblingModelBuilder
     steps: int  # training steps per epoch
     # Traces a model on the full and on the smaller batches.
     trace_sizes: Callable[[Any], tuple[TracedModel, Tails]]
@@ -96,7 +96,7 @@ class FamilyBuilder:
         ``ranges`` holds the values of whole numbers that may be widths, ``choices`` those of what
         may change operations.
         """
-        always, by_filling = self.widths.always, self._by_filling
+        always, by_filling = self.widths.always, self._fills_accelerator
         if not always:
             if unknown_cost(self.traced) and not by_filling:
                 return None
@@ -127,7 +127,7 @@ class FamilyBuilder:
         for at, combination in enumerate(combinations):
             if at == own:
                 continue
-            with self._noting():  # a user's build may refuse it
+            with self._collecting_refusals():  # a user's build may refuse it
                 other, tails = self.trace_sizes(self.widths.build(largest | combination))
                 if operations_of(other) not in known:
                     members[at] = self._member(other, tails, smaller | combination)
@@ -140,7 +140,7 @@ class FamilyBuilder:
     def _may_be_huge(self, ranges: Mapping[str, Sequence[int]]) -> bool:
         own = self.widths.hparams
         growth = sorted(values[-1] / own[name] for name, values in ranges.items())
-        if not self._by_filling:
+        if not self._fills_accelerator:
             return self._cost(self.traced) * math.prod(growth) > _HUGE
         parts = self.traced.state.lists()[:3]
         numbers = sum(math.prod(leaf.shape) for part in parts for leaf in part)
@@ -166,7 +166,7 @@ class FamilyBuilder:
 
     def _is_judged(self, names: Sequence[str]) -> bool:
         """Whether what these widths cost is to decide if they are padded: with bands, it has."""
-        free = not self.widths.always and not self._by_filling
+        free = not self.widths.always and not self._fills_accelerator
         return bool(names) and free and self.bands is None
 
     def _choose_bands(
@@ -202,7 +202,7 @@ class FamilyBuilder:
         return found or list(names)
 
     @contextmanager
-    def _noting(self) -> Iterator[None]:
+    def _collecting_refusals(self) -> Iterator[None]:
         """A block whose failure keeps a combination out of the family."""
         try:
             yield
@@ -230,7 +230,7 @@ class FamilyBuilder:
             if len(numbers) == len(taken):
                 continue
             more = [members[at] for at in numbers]
-            with self._noting():  # they may not go together
+            with self._collecting_refusals():  # they may not go together
                 found = join_variants(more)
                 if self.widths.always or self._choosing_pays(found[1][0][0], more):
                     chosen, joint, taken = more, found, set(numbers)
@@ -347,12 +347,12 @@ class FamilyBuilder:
         alone = max(elementwise_work(member.largest[0].full.closed) for member in members)
         extra = max(0, elementwise_work(together.closed) - alone)
         saved = (len(members) - 1) / LEAST_TRIALS
-        if self._by_filling:
+        if self._fills_accelerator:
             return self._sharing_pays(0, extra, saved)
         return self._structures(extra * _ELEMENT) < saved / MARGIN
 
     @property
-    def _by_filling(self) -> bool:
+    def _fills_accelerator(self) -> bool:
         """Whether what an accelerator gains from more slots counts."""
         return jax.default_backend() != "cpu"
 

@@ -16,7 +16,7 @@ from functools import cache, partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 from paceline.data.inputs import TrialInputs
-from paceline.executor.base import Job, OtherModels, SearchData, UserNotes
+from paceline.executor.base import Job, SearchData, SiblingModelBuilder, UserNotifier
 from paceline.executor.model_builder import (
     SmallerBatchSteps,
     alike_key,
@@ -37,8 +37,8 @@ from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan, Workload
 from paceline.program import trace
 from paceline.program.canonical import Canonical, Constant, Unpackable
-from paceline.program.laws import constant_laws
-from paceline.program.laws.model_structure import ModelStructure
+from paceline.program.formulas import constant_formulas
+from paceline.program.formulas.model_structure import ModelStructure
 from paceline.program.padding.widths import PaddedLayout
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State, Step
@@ -184,19 +184,19 @@ class TrialGrouper(Generic[G]):
     # Size of a chunk of training data; None: all of them are on the device.
     chunk_bytes: float | None = None
     # Tells why trials of several widths do not share a program.
-    notes: UserNotes = field(default_factory=UserNotes)
+    notes: UserNotifier = field(default_factory=UserNotifier)
     kind: Any = field(default=LocalGroup, kw_only=True)  # class of the groups; decides ``G``
     deciding_jobs: list[int] = field(init=False, default_factory=list)  # see ``WidthFamilies``
     # None until a trial asks for one.
     families: WidthFamilies | None = field(init=False, default=None)
-    # ``WaitingWidths``, once trials that wait have been joined.
+    # ``WaitingTrialMerger``, once trials that wait have been joined.
     _waiting: Any = field(init=False, default=None)
     # Structure and one of its groups, by key -> where the variables of its trials lie there.
     _padded_layouts: dict[tuple[Any, ...], PaddedLayout] = field(init=False, default_factory=dict)
     _by_key: dict[tuple[Any, ...], G] = field(init=False, default_factory=dict)
     _smaller: SmallerBatchSteps = field(init=False, default_factory=SmallerBatchSteps)
-    _predictor: constant_laws.ConstantPredictor = field(
-        init=False, default_factory=constant_laws.ConstantPredictor
+    _predictor: constant_formulas.ConstantPredictor = field(
+        init=False, default_factory=constant_formulas.ConstantPredictor
     )
     # Structures and groups looked up on disk.
     _looked_up: set[tuple[Any, ...]] = field(init=False, default_factory=set)
@@ -248,13 +248,13 @@ class TrialGrouper(Generic[G]):
                 raise Unpackable(why)
         structure = stock_structure(job.model, setting, self.data.fold)
         known = None if structure is None else (job, setting, structure)
-        group = known and (self._recognise(*known) or self._foresee(*known))
+        group = known and (self._recognise(*known) or self._queue_untraced(*known))
         group = group or self._trace(job, setting, structure)
         job.program = group.name
         return group
 
     def pretrace(
-        self, model: Any, setting: TrialInputs | int, widths: OtherModels | None = None
+        self, model: Any, setting: TrialInputs | int, widths: SiblingModelBuilder | None = None
     ) -> G | None:
         """Traces a model that is not to be trained, to learn how the constants of its kind follow.
 
@@ -270,7 +270,7 @@ class TrialGrouper(Generic[G]):
         numbers = () if structure is None else structure.numbers
         found = None if family is None else self._predictor.predict(family, numbers)
         key, steps, *_ = found or self._steps(model, setting, structure, widths)
-        # The same numbers count once, whether a law gave the constants or a trace.
+        # The same numbers count once, whether a formula gave the constants or a trace.
         if family is None or (family, key, numbers) not in self._met:
             self._by_key[key].add_constants(*steps)
             self._met.add((family, key, numbers))
@@ -306,7 +306,9 @@ class TrialGrouper(Generic[G]):
             state = trace.build_state(job.model, shapes)
         return self._queue(key, job, state, steps, padded_layout)
 
-    def _foresee(self, job: Job, setting: TrialInputs, structure: ModelStructure) -> G | None:
+    def _queue_untraced(
+        self, job: Job, setting: TrialInputs, structure: ModelStructure
+    ) -> G | None:
         """Queues a trial that follows from others of its family; None: it must be traced."""
         if self.families is None or job.widths is None:
             return None
@@ -350,7 +352,7 @@ class TrialGrouper(Generic[G]):
         return self._by_key[key]
 
     def join_waiting(self, make: Callable[[], Any]) -> None:
-        """Has trials of several widths that wait share programs, by ``WaitingWidths()``."""
+        """Has trials of several widths that wait share programs, by ``WaitingTrialMerger``."""
         self._waiting = self._waiting or make()
         self._waiting.join(self._by_key)
 
@@ -361,13 +363,13 @@ class TrialGrouper(Generic[G]):
         numbers: tuple[float, ...],
         steps: list[tuple[Constant, ...]],
     ) -> None:
-        """Learns from a traced model, and laws from earlier searches, which decide no inputs."""
+        """Learns from a traced model, and from formulas of earlier searches."""
         self._predictor.add(family, key, numbers, steps)
         if (family, key) in self._looked_up:
             return
         self._looked_up.add((family, key))
         group = self._by_key[key]
-        for old in constant_laws.load_laws(self._laws_file(family, group)):
+        for old in constant_formulas.load_formulas(self._formulas_file(family, group)):
             if old.group != key:
                 for numbers, _ in old.rows:
                     self._predictor.exclude(family, key, numbers)
@@ -375,28 +377,34 @@ class TrialGrouper(Generic[G]):
             for numbers, constants in old.like(steps):
                 self._predictor.add(family, key, numbers, constants)
 
-    def save_laws(self) -> None:
+    def save_formulas(self) -> None:
         """Writes what was learnt of the models' constants to disk, for later searches."""
         for family, shelf in self._predictor.by_structure():
-            file = self._laws_file(family, self._by_key[shelf[0].group])
-            lawless = any(each.unpredictable or len(each.met) > len(each.traced) for each in shelf)
-            kept = [] if lawless else [constant_laws.StoredLaws.of(each) for each in shelf]
-            constant_laws.store_laws(file, kept)
+            file = self._formulas_file(family, self._by_key[shelf[0].group])
+            without_formula = any(
+                each.unpredictable or len(each.met) > len(each.traced) for each in shelf
+            )
+            kept = (
+                []
+                if without_formula
+                else [constant_formulas.StoredFormulas.of(each) for each in shelf]
+            )
+            constant_formulas.store_formulas(file, kept)
 
-    def _laws_file(self, family: tuple[str, int, int], group: G) -> str:
+    def _formulas_file(self, family: tuple[str, int, int], group: G) -> str:
         name, work = family[0], group.work
         shapes = [work.train.batch_shapes(work.batch_size), work.rest]
         if work.validation is not None:
             size = work.validation_batch_size
             shapes += [work.validation.batch_shapes(size), work.validation_rest]
-        return constant_laws.laws_key(name, *shapes)
+        return constant_formulas.formulas_key(name, *shapes)
 
     def _steps(
         self,
         model: Any,
         setting: TrialInputs,
         structure: ModelStructure | None,
-        widths: OtherModels | None,
+        widths: SiblingModelBuilder | None,
     ) -> tuple[tuple[Any, ...], list[tuple[Constant, ...]], State, PaddedLayout | None]:
         """Traces a model's steps.
 

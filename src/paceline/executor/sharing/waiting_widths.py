@@ -25,7 +25,7 @@ from paceline.program.padding.axes import NotPaddable
 Key = tuple[Any, ...]
 
 
-class WaitingWidths:
+class WaitingTrialMerger:
     """Which trials share the programs of others that waited with them."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 The first trial of its kind begins a family (``family_builder.py``). Each later trial is traced at
 its own widths, and a walk over the traces proves that it may share the program; or its steps follow
-from those of the trials that were traced (``program/laws/width_laws.py``).
+from those of the trials that were traced (``program/formulas/width_formulas.py``).
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from paceline.executor.base import OtherModels, UserNotes
+from paceline.executor.base import SiblingModelBuilder, UserNotifier
 from paceline.executor.model_builder import Tails, TracedModel
 from paceline.executor.process import random_state_kept
 from paceline.executor.sharing.costs import Bands, tops_of
 from paceline.executor.sharing.family import Family, TrialInFamily, operations_of
 from paceline.executor.sharing.family_builder import FamilyBuilder
+from paceline.program.formulas.model_structure import ModelStructure
+from paceline.program.formulas.width_formulas import WidthFormulas
 from paceline.program.initial_weights import changes_kept
-from paceline.program.laws.model_structure import ModelStructure
-from paceline.program.laws.width_laws import WidthLaws
 from paceline.program.padding.axes import NotPaddable
 from paceline.program.trace import State
 
@@ -31,7 +31,7 @@ class WidthFamilies:
     that goes on asks the same ones: others of the kind could decide otherwise.
     """
 
-    def __init__(self, notes: UserNotes, deciding_jobs: list[int]) -> None:
+    def __init__(self, notes: UserNotifier, deciding_jobs: list[int]) -> None:
         self._notes, self._deciding_jobs = notes, deciding_jobs
         self._families: dict[Any, Family | None] = {}  # None: such trials share no program
         # Kind and operations, and whether bands are known -> whole numbers whose values keep trials
@@ -41,7 +41,7 @@ class WidthFamilies:
         self._bands: dict[Any, tuple[int, Bands]] = {}
         # Kinds and bounds of widths whose padding does not pay -> the level at which that was seen.
         self._apart: dict[Any, int] = {}
-        self._laws = WidthLaws()
+        self._formulas = WidthFormulas()
         self._known: list[Family] = []
         # What each of the known families has admitted: variants, and constants that decide extents.
         self._structures: list[set[bytes]] = []
@@ -54,7 +54,7 @@ class WidthFamilies:
     def admit(
         self,
         traced: TracedModel,
-        widths: OtherModels,
+        widths: SiblingModelBuilder,
         kind: tuple[Any, ...],
         steps: int,
         trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
@@ -94,28 +94,28 @@ class WidthFamilies:
             self._families[key] = family
             if family is not None:
                 self._meet(kind, family, widths, band)
-        family, of_laws = self._families[key], (*kind, *band)
+        family, of_formulas = self._families[key], (*kind, *band)
         if family is None:
-            self._learn(of_laws, traced, None, [])
+            self._learn(of_formulas, traced, None, [])
             return None
         try:
             # In Keras' own classes no number follows from hp and from the batch size at once.
             in_family = family.admit(traced, trace_tails() if traced.structure is None else None)
         except NotPaddable as error:
-            self._learn(of_laws, traced, None, [])
+            self._learn(of_formulas, traced, None, [])
             self._tell(widths, f"a trial has a program of its own: {error}")
             return None
         number = next(i for i, known in enumerate(self._known) if known is family)
         self._structures[number].add(in_family.structure)
         constants = family.beside_extents(in_family.variant, in_family.steps)
-        self._learn(of_laws, traced, (number, in_family.variant), constants)
+        self._learn(of_formulas, traced, (number, in_family.variant), constants)
         return in_family
 
     def foresee(
         self,
         kind: tuple[Any, ...],
         structure: ModelStructure,
-        widths: OtherModels,
+        widths: SiblingModelBuilder,
         own: Callable[[list[Any]], State],
     ) -> tuple[TrialInFamily, State] | None:
         """A trial's steps within its family's program, and its variables; None: trace it.
@@ -124,7 +124,7 @@ class WidthFamilies:
         start of an epoch.
         """
         band = self._band(kind, widths)
-        found = self._laws.predict((*kind, *band), structure)
+        found = self._formulas.predict((*kind, *band), structure)
         if found is None:
             return None
         (number, variant), constants = found
@@ -140,7 +140,11 @@ class WidthFamilies:
         return in_family, state
 
     def _meet(
-        self, kind: tuple[Any, ...], family: Family, widths: OtherModels, band: tuple[Any, ...]
+        self,
+        kind: tuple[Any, ...],
+        family: Family,
+        widths: SiblingModelBuilder,
+        band: tuple[Any, ...],
     ) -> None:
         """Learns how steps follow from the models of a new family."""
         self._known.append(family)
@@ -149,16 +153,16 @@ class WidthFamilies:
         for structure, variant, constants in family.examples():
             if self._families.get(keys[variant]) is family:
                 group = (len(self._known) - 1, variant)
-                self._laws.add((*kind, *band), structure, group, constants)
+                self._formulas.add((*kind, *band), structure, group, constants)
 
     def _key(
-        self, of_kind: tuple[Any, ...], widths: OtherModels, band: tuple[Any, ...]
+        self, of_kind: tuple[Any, ...], widths: SiblingModelBuilder, band: tuple[Any, ...]
     ) -> tuple[Any, ...]:
         """The name of a trial's family."""
         names = self._dividing.get((of_kind, bool(band)), ())
         return (*of_kind, *(widths.hparams.get(name) for name in names), *band)
 
-    def _band(self, kind: tuple[Any, ...], widths: OtherModels) -> tuple[Any, ...]:
+    def _band(self, kind: tuple[Any, ...], widths: SiblingModelBuilder) -> tuple[Any, ...]:
         """The name of a trial's band; empty where its kind has no bands, or none yet."""
         if not self._bands:
             return ()
@@ -171,7 +175,7 @@ class WidthFamilies:
     def _begin(
         self,
         traced: TracedModel,
-        widths: OtherModels,
+        widths: SiblingModelBuilder,
         kind: tuple[Any, ...],
         steps: int,
         trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
@@ -201,17 +205,17 @@ class WidthFamilies:
             self._apart[bounds] = widths.level
         return family, tuple(builder.dividing)
 
-    def _learn(self, of_laws: Any, traced: TracedModel, group: Any, constants: Any) -> None:
-        """Learns how steps follow from a model of Keras' own classes; arguments as of the laws."""
+    def _learn(self, of_formulas: Any, traced: TracedModel, group: Any, constants: Any) -> None:
+        """Learns how steps follow from a model of Keras' own classes; see ``WidthFormulas.add``."""
         if traced.structure is not None:
-            self._laws.add(of_laws, traced.structure, group, constants)
+            self._formulas.add(of_formulas, traced.structure, group, constants)
 
-    def _tell(self, widths: OtherModels, text: str) -> None:
+    def _tell(self, widths: SiblingModelBuilder, text: str) -> None:
         if widths.always:
             self._notes.tell_once(text)
 
 
-def _bounds(kind: tuple[Any, ...], widths: OtherModels) -> tuple[Any, ...]:
+def _bounds(kind: tuple[Any, ...], widths: SiblingModelBuilder) -> tuple[Any, ...]:
     """A kind of trials, and what widths and choices they may have."""
     ranges = widths.ranges() | widths.choices()
     return (*kind, *((name, *values) for name, values in ranges.items()))

@@ -46,7 +46,7 @@ CallbackFacts = TypedDict(
 )
 
 
-class DriverFacts(TypedDict):
+class CallbackDriverFacts(TypedDict):
     """What the callbacks of a job held: as ``CallbackDriver.saved`` has it."""
 
     callbacks: list[CallbackFacts]
@@ -68,7 +68,7 @@ class GroupFacts(Struct, omit_defaults=True):
     queue: Numbers  # jobs that wait, in order; elsewhere those that train come first
     parked: Numbers  # jobs that are paused
     epochs: dict[Count, Count]  # job -> epochs that the search knows of
-    callbacks: dict[Count, DriverFacts]  # of jobs that have trained an epoch
+    callbacks: dict[Count, CallbackDriverFacts]  # of jobs that have trained an epoch
     # Job that has trained no epoch -> callback -> bytes of its log before the job began.
     logs: dict[Count, dict[str, Count]] = {}
     held: dict[Count, Count] = {}  # job -> epoch of the state that is held, where that is behind
@@ -76,7 +76,7 @@ class GroupFacts(Struct, omit_defaults=True):
 
 
 class DemandFacts(Struct):
-    """What is still to come; see ``Demand``."""
+    """What is still to come; see ``TrialDemand``."""
 
     alike: Count
     expected: Count

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from paceline.data.inputs import TrialInputs
-from paceline.executor.base import OtherModels, Parts
+from paceline.executor.base import Parts, SiblingModelBuilder
 from paceline.executor.sharing.grouping import G, TrialGroup, TrialGrouper
 from paceline.executor.state.facts import GroupFacts, ProgramFacts, TemplateFacts
 from paceline.program.canonical import Unpackable
@@ -28,7 +28,7 @@ from paceline.program.trace import State
 Arrays = dict[str, np.ndarray]
 #: Given a job's number: its model, its inputs and what builds models like it (``Job.widths``); None
 #: where there is no such job, or it cannot be built.
-Example = Callable[[int], tuple[Any, TrialInputs, OtherModels | None] | None]
+Example = Callable[[int], tuple[Any, TrialInputs, SiblingModelBuilder | None] | None]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from paceline.data.inputs import TrialInputs
-from paceline.executor.base import OtherModels
+from paceline.executor.base import SiblingModelBuilder
 from paceline.executor.sharing.grouping import LocalGroup, TrialGrouper
 from paceline.executor.state.paused import PausedStates
 from paceline.executor.state.snapshot import Arrays, state_like
@@ -64,14 +64,14 @@ class TrialCopies:
         Raises Unpackable if the model cannot be packed.
         """
         with as_built(model):
-            # By itself, since a law would name the program that trials like it share.
+            # By itself, since a formula would name the program that trials like it share.
             group = self._grouper.by_itself(model, setting)
             work = group.work
             batch = weighed_shapes(work.train.batch_shapes(work.batch_size), setting.class_weight)
             return group, build_state(model, batch)
 
     def group_of(
-        self, model: Any, setting: TrialInputs, widths: OtherModels | None = None
+        self, model: Any, setting: TrialInputs, widths: SiblingModelBuilder | None = None
     ) -> LocalGroup:
         """The group in which a trial with this model would train; raises as ``probe`` does."""
         with as_built(model):

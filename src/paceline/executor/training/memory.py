@@ -15,7 +15,7 @@ import jax
 from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import EpochData
 from paceline.errors import UsageError
-from paceline.executor.base import SearchData, UserNotes
+from paceline.executor.base import SearchData, UserNotifier
 from paceline.executor.process import host_bytes
 from paceline.executor.sharing.grouping import LocalGroup
 from paceline.executor.training.planner import layout_of
@@ -36,7 +36,7 @@ _DATA, _CHUNK = 0.6, 0.1
 _BATCHES = 2**26
 
 
-class SlotMemory(NamedTuple):
+class SlotCapacity(NamedTuple):
     """How many slots of a program a device's memory holds."""
 
     fitting: int  # slots of a pack that fit: all of them, or a power of two for each device
@@ -48,7 +48,7 @@ class SlotMemory(NamedTuple):
 class DeviceData:
     """Training and validation data on the devices, sent once for all packs that share devices."""
 
-    def __init__(self, notes: UserNotes) -> None:
+    def __init__(self, notes: UserNotifier) -> None:
         self._notes = notes
         self._on_device: dict[Any, tuple[Any, Any]] = {}  # by _key
         self._arrays: dict[Any, dict[int, Any]] = {}  # devices -> id of a host array -> its copy
@@ -82,7 +82,7 @@ class DeviceData:
         arrays, placed = self._on_device[key]
         return group.work.epoch_data(arrays, layout.everywhere if layout else None), placed
 
-    def room(self, group: LocalGroup, program: CompiledPlan, packs_at_once: int) -> SlotMemory:
+    def room(self, group: LocalGroup, program: CompiledPlan, packs_at_once: int) -> SlotCapacity:
         """How many slots of a group's packs fit beside the data if so many packs share memory."""
         layout, free = layout_of(program), free_bytes()
         rows = layout.trial if layout else 1  # each device has a share of the slots, and all data
@@ -98,9 +98,9 @@ class DeviceData:
             free -= data + beside
         fit = free / (packs_at_once * each) if each else float("inf")
         if fit * rows >= program.n_slots:
-            return SlotMemory(program.n_slots, each, rows, max(0.0, free))
+            return SlotCapacity(program.n_slots, each, rows, max(0.0, free))
         fitting = rows << int(fit).bit_length() - 1 if fit >= 1 else 0
-        return SlotMemory(fitting, each, rows, max(0.0, free))
+        return SlotCapacity(fitting, each, rows, max(0.0, free))
 
     def can_hold(self, group: LocalGroup, program: CompiledPlan, nbytes: int) -> bool:
         """Whether variables of paused trials may stay on a group's devices while its packs train.

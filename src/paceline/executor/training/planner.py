@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import jaxlib.version
 
-from paceline.executor.base import LEAST_TRIALS, PackOptions, UserNotes
+from paceline.executor.base import LEAST_TRIALS, PackOptions, UserNotifier
 from paceline.executor.sharing.grouping import LocalGroup, TrialGroup, program_of
 from paceline.executor.state.facts import ProgramFacts
 from paceline.pack.mesh import MeshLayout, lay_out, local_devices
@@ -151,10 +151,12 @@ class Planner:
     Raises UsageError if there are not as many devices as asked for.
     """
 
-    def __init__(self, options: PackOptions | None = None, notes: UserNotes | None = None) -> None:
+    def __init__(
+        self, options: PackOptions | None = None, notes: UserNotifier | None = None
+    ) -> None:
         options = PackOptions() if options is None else options
         self._plan, self._mesh = options.plan, options.mesh
-        self._notes = UserNotes() if notes is None else notes
+        self._notes = UserNotifier() if notes is None else notes
         self.devices = local_devices(options.mesh)
         self._platform = jax.default_backend()
         self.on_cpu = self._platform == "cpu"  # whether packs train on a CPU, in the host's memory

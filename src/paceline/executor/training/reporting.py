@@ -20,7 +20,7 @@ from paceline.executor.base import (
     Failed,
     LateAnswer,
     Report,
-    UserNotes,
+    UserNotifier,
     Weights,
     settled,
 )
@@ -51,7 +51,7 @@ class WaitingEpoch:
 class EpochReporter:
     """Reports the epochs of an executor's packs, and does what the search answers."""
 
-    def __init__(self, notes: UserNotes, paused: PausedStates, device_data: DeviceData) -> None:
+    def __init__(self, notes: UserNotifier, paused: PausedStates, device_data: DeviceData) -> None:
         self._notes, self._paused, self._device_data = notes, paused, device_data
 
     def begin_epoch(self, pack: Pack, failed: Failed) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import DataError, UsageError
-from paceline.executor.base import EpochLimit, Failed, SearchData, UserNotes
+from paceline.executor.base import EpochLimit, Failed, SearchData, UserNotifier
 from paceline.executor.sharing.grouping import LocalGroup, TrialGroup, TrialGrouper, program_of
 from paceline.executor.training.memory import DeviceData, is_out_of_memory, size_text
 from paceline.executor.training.planner import Planner, layout_of
@@ -44,7 +44,7 @@ class SlotAllocator:
     planner: Planner
     device_data: DeviceData
     data: SearchData
-    notes: UserNotes
+    notes: UserNotifier
     limit: EpochLimit
 
     def groups_in_turn(self, active: list[LocalGroup], now: int) -> list[LocalGroup]:
@@ -269,8 +269,8 @@ class TrialDemand:
         """
         several = len(self.grouper.groups) > 1 and not self.in_order
         enough = _SURE if self.continuous else _SURE_OF_CHOICES
-        # Not the models seen, which an earlier search's laws are among: a search that comes again
-        # has to make the same programs to find them in the cache.
+        # Not the models seen, among which are formulas of an earlier search: a search that comes
+        # again has to make the same programs to find them in the cache.
         return several and (alone or group.n_trials >= enough)
 
     def of_known(self, group: TrialGroup) -> tuple[int, int]:

@@ -79,7 +79,7 @@ class _CallbackOutput:
             inside = rest.parts and not rest.is_absolute() and ".." not in rest.parts
             fits = self.pattern is None or self.pattern.fullmatch(rest.as_posix())
             if not inside or not fits or "\0" in file.path:
-                raise _none_of(file)
+                raise _unknown_file_error(file)
             path = self.folder / rest
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, file.data)
@@ -177,7 +177,7 @@ class UserFolders:
     def put(self, file: WrittenFile) -> None:
         """Writes a file that another machine has sent; raises as ``_CallbackOutput.put`` does."""
         if file.at not in self._outputs:
-            raise _none_of(file)
+            raise _unknown_file_error(file)
         self._outputs[file.at].put(file)
 
     def begin(self) -> None:
@@ -218,7 +218,7 @@ def _split(path: Path, is_file: bool) -> tuple[Path, Path]:
     return folder, path.relative_to(folder)
 
 
-def _none_of(file: WrittenFile) -> ValueError:
+def _unknown_file_error(file: WrittenFile) -> ValueError:
     return ValueError(f"callback {file.at} of the trial writes no {file.path!r}")
 
 

@@ -48,13 +48,13 @@ class SlotModel:
         self._optimizer = model.optimizer
         self._lists = self._variables()
         self._flags = self._trained()
-        self._touched: set[_Cell] = set()
+        self._touched: set[_SlotArrayHolder] = set()
         self._slot: Slot | None = None
         shared = {id(variable) for variable in shared_variables(model)}
-        self._shared: list[tuple[Any, _Cell]] = []
+        self._shared: list[tuple[Any, _SlotArrayHolder]] = []
         for part, variables in enumerate(self._lists):
             for leaf, variable in enumerate(variables):
-                cell = _Cell(self, part, leaf)
+                cell = _SlotArrayHolder(self, part, leaf)
                 if id(variable) in shared:
                     self._shared.append((variable, cell))
                 else:
@@ -108,7 +108,7 @@ class SlotModel:
                 "compiled program of a pack has those of before; use executor='fit' for this"
             )
 
-    def fetch(self, cell: _Cell) -> np.ndarray:
+    def fetch(self, cell: _SlotArrayHolder) -> np.ndarray:
         """A variable's value in the slot.
 
         Raises RuntimeError where the variable is a metric's, or the trial has left its slot.
@@ -125,12 +125,12 @@ class SlotModel:
             )
         return self._slot.read(cell.part, cell.leaf)
 
-    def put(self, cell: _Cell, value: np.ndarray) -> None:
+    def put(self, cell: _SlotArrayHolder, value: np.ndarray) -> None:
         """Writes a variable's value to the slot."""
         if cell.part != _METRICS and self._slot is not None:
             self._slot.write(cell.part, cell.leaf, value)
 
-    def touch(self, cell: _Cell) -> None:
+    def touch(self, cell: _SlotArrayHolder) -> None:
         """Notes that a cell holds a value, which ``forget`` must drop."""
         self._touched.add(cell)
 
@@ -181,7 +181,7 @@ def check_attributes(before: dict[tuple[str, str], Any], model: Any) -> None:
             )
 
 
-class _Cell:
+class _SlotArrayHolder:
     """The place of a bound variable's array: the slot, and here a copy once it is touched."""
 
     __slots__ = ("_base", "_owner", "_value", "leaf", "part", "written")
@@ -217,13 +217,13 @@ class _Cell:
         self._value = self._base = None
         self.written = False
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _DetachedCell:
+    def __deepcopy__(self, memo: dict[int, Any]) -> _DetachedArrayHolder:
         """For a callback that copies the model: the copy keeps the present value."""
         of_metric = self.part == _METRICS and self._value is None
-        return memo.setdefault(id(self), _DetachedCell(None if of_metric else self.get()))
+        return memo.setdefault(id(self), _DetachedArrayHolder(None if of_metric else self.get()))
 
 
-class _DetachedCell:
+class _DetachedArrayHolder:
     """The place of an array of a copied model, which has no slot."""
 
     def __init__(self, value: Any) -> None:

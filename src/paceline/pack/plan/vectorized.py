@@ -179,7 +179,7 @@ class VectorizedProgram:
     def place(self, states: Sequence[State]) -> list[Arrays]:
         """Stacks the variables of S trials on the device: four lists of arrays [S, ...]."""
         if any(map(is_lent, states)):
-            moved = move_rows(dict(enumerate(states)), self.n_slots, self.layout, self._to)
+            moved = move_rows(dict(enumerate(states)), self.n_slots, self.layout, self._placement)
             if moved is not None:
                 return moved
             states = [on_host(state, view=True) for state in states]
@@ -187,10 +187,10 @@ class VectorizedProgram:
             [np.stack([np.asarray(a) for a in leaves]) for leaves in zip(*parts, strict=True)]
             for parts in zip(*(state.lists() for state in states), strict=True)
         ]
-        return jax.device_put(stacked, self._to)
+        return jax.device_put(stacked, self._placement)
 
     @property
-    def _to(self) -> Any:
+    def _placement(self) -> Any:
         # A named device: for arrays without one JAX would compile a program again.
         return jax.devices()[0] if self.layout is None else self.layout.over_slots
 
@@ -201,11 +201,11 @@ class VectorizedProgram:
     def put(self, state: Sequence[Arrays], new: Mapping[int, State]) -> list[Arrays]:
         """Writes variables of trials into their slots; the memory of ``state`` is donated."""
         if any(map(is_lent, new.values())):
-            moved = move_rows(new, self.n_slots, self.layout, self._to, state)
+            moved = move_rows(new, self.n_slots, self.layout, self._placement, state)
             if moved is not None:
                 return moved
             new = {slot: on_host(one) for slot, one in new.items()}
-        return self._writer.put(state, new, self._to)
+        return self._writer.put(state, new, self._placement)
 
     @cached_property
     def _writer(self) -> RowWriter:

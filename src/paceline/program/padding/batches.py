@@ -20,7 +20,7 @@ from paceline.program import jax_compat
 from paceline.program.compilation_cache import DiskCache, source_digest
 from paceline.program.padding.axes import Axis, NotPaddable, unify
 from paceline.program.padding.emission import emit
-from paceline.program.padding.lockstep import Lockstep, PaddedValue
+from paceline.program.padding.lockstep import MultiTraceWalk, PaddedValue
 from paceline.program.padding.loops import RULES
 from paceline.program.trace import Step
 
@@ -81,7 +81,7 @@ def merge(full: Step, small: Step, lifted: Sequence[int]) -> MaskedStep:
         raise NotPaddable("no input has an axis of examples")
     for axis in rows[1:]:
         unify(rows[0], axis)
-    body = Lockstep(RULES).body(closeds, ins)
+    body = MultiTraceWalk(RULES).body(closeds, ins)
     for axis in body.axes():
         for other in axis.symbols():
             # An axis that meets no input's, such as that of ones_like(y): where it is as long as

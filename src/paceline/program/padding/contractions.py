@@ -21,7 +21,7 @@ from paceline.program.padding.elementwise import common_axes
 from paceline.program.padding.lockstep import (
     Equation,
     Fill,
-    Lockstep,
+    MultiTraceWalk,
     PaddedValue,
     Padding,
     PlannedEquation,
@@ -53,7 +53,9 @@ def _products(eqn: Equation, left: Iterable[int], right: Iterable[int]) -> tuple
     return tuple(fills)
 
 
-def _dot_general(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _dot_general(
+    walk: MultiTraceWalk, eqn: Equation
+) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     (left, right), (left_batch, right_batch) = eqn.params[0]["dimension_numbers"]
     a, b = eqn.ins
@@ -64,7 +66,9 @@ def _dot_general(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], 
     return [PaddedValue((*batch, *free))], PlannedEquation(eqn.first, fills)
 
 
-def _convolution(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _convolution(
+    walk: MultiTraceWalk, eqn: Equation
+) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     params, (a, b) = eqn.params[0], eqn.ins
     dims = params["dimension_numbers"]
@@ -115,7 +119,7 @@ def _neutral(name: str, dtype: Any) -> float | int:
     return 0  # sum, or, xor
 
 
-def _reduce(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _reduce(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     value, axes = eqn.ins[0], eqn.params[0]["axes"]
     padded = tuple(i for i in axes if value.axes[i].padded)
@@ -134,7 +138,9 @@ def _reduce(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], Plann
     return [PaddedValue(left, content)], PlannedEquation(eqn.first, fills)
 
 
-def _cumulative(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _cumulative(
+    walk: MultiTraceWalk, eqn: Equation
+) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     value, axis = eqn.ins[0], eqn.params[0]["axis"]
     neutral = _neutral(eqn.name, eqn.first.invars[0].aval.dtype)
@@ -144,7 +150,7 @@ def _cumulative(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], P
     return [PaddedValue(value.axes, content)], PlannedEquation(eqn.first, fills)
 
 
-def _window(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _window(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     """Windows that move along fixed axes only; the last operand has the shape of the input."""
     eqn.check_params()
     params, source = eqn.params[0], eqn.ins[-1]
@@ -168,7 +174,7 @@ def _window(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], Plann
     return [PaddedValue(tuple(axes))], PlannedEquation(eqn.first)
 
 
-def _ordered(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _ordered(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     """``sort`` and ``top_k`` along a fixed axis; all operands have one shape."""
     eqn.check_params()
     params = eqn.params[0]
@@ -181,7 +187,9 @@ def _ordered(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], Plan
     return [PaddedValue(tuple(axes)) for _ in eqn.first.outvars], PlannedEquation(eqn.first)
 
 
-def _dynamic_slice(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _dynamic_slice(
+    walk: MultiTraceWalk, eqn: Equation
+) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("slice_sizes")
     value, axes = eqn.ins[0], []
     for axis, sizes in zip(value.axes, eqn.out_sizes(), strict=True):
@@ -192,7 +200,7 @@ def _dynamic_slice(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue]
 
 
 def _dynamic_update_slice(
-    walk: Lockstep, eqn: Equation
+    walk: MultiTraceWalk, eqn: Equation
 ) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     value, update = eqn.ins[:2]
@@ -228,7 +236,7 @@ def _kept(
     return [i for i in range(len(value.axes)) if i not in (*gone, *inner)]
 
 
-def _gather(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _gather(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     """Elements by number along fixed axes; slices hold padded axes as a whole."""
     eqn.check_params("slice_sizes")
     (value, index), dims = eqn.ins, eqn.params[0]["dimension_numbers"]
@@ -248,7 +256,7 @@ def _gather(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], Plann
     return [PaddedValue(tuple(axes), content)], PlannedEquation(eqn.first)
 
 
-def _scatter(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _scatter(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     """Adds or writes rows by number; padded rows of a sum add zero."""
     eqn.check_params("update_jaxpr", "update_consts")
     (value, index, update), dims = eqn.ins, eqn.params[0]["dimension_numbers"]
@@ -279,7 +287,9 @@ def _scatter(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], Plan
     return [PaddedValue(value.axes, content)], PlannedEquation(eqn.first, fills)
 
 
-def _random_bits(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _random_bits(
+    walk: MultiTraceWalk, eqn: Equation
+) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     """Random words: a slot draws those that it draws alone, by its own row-major positions."""
     eqn.check_params("shape")
     axes = tuple(Axis(sizes) for sizes in eqn.out_sizes())

@@ -17,7 +17,7 @@ from paceline.program.padding.axes import (
 )
 from paceline.program.padding.lockstep import (
     Equation,
-    Lockstep,
+    MultiTraceWalk,
     PaddedValue,
     Padding,
     PlannedEquation,
@@ -47,7 +47,9 @@ _OTHERS = frozenset(
 )
 
 
-def elementwise(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def elementwise(
+    walk: MultiTraceWalk, eqn: Equation
+) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     """Operands of one shape, without axes, or of extent 1 where the result is longer."""
     eqn.check_params()
     if len(eqn.first.outvars) > 1:  # a barrier: each result is its operand
@@ -154,7 +156,7 @@ def _zero(value: PaddedValue) -> bool:
 
 
 def _broadcast_in_dim(
-    walk: Lockstep, eqn: Equation
+    walk: MultiTraceWalk, eqn: Equation
 ) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("shape")
     (value, *_), sizes = eqn.ins, eqn.out_sizes()
@@ -175,7 +177,7 @@ def _broadcast_in_dim(
     return [PaddedValue(tuple(axes), content, value.number)], PlannedEquation(eqn.first)
 
 
-def _reshape(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _reshape(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("new_sizes")
     if eqn.params[0].get("dimensions") is not None:
         return _as_it_is(eqn)
@@ -234,21 +236,23 @@ def _groups(
     return found
 
 
-def _transpose(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _transpose(
+    walk: MultiTraceWalk, eqn: Equation
+) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     value = eqn.ins[0]
     axes = tuple(value.axes[i] for i in eqn.params[0]["permutation"])
     return [PaddedValue(axes, value.content, value.number)], PlannedEquation(eqn.first)
 
 
-def _squeeze(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _squeeze(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     value, gone = eqn.ins[0], set(eqn.params[0]["dimensions"])
     axes = tuple(axis for i, axis in enumerate(value.axes) if i not in gone)
     return [PaddedValue(axes, value.content, value.number)], PlannedEquation(eqn.first)
 
 
-def _rev(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _rev(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     value = eqn.ins[0]
     if set(eqn.params[0]["dimensions"]) & set(value.padded):
@@ -256,7 +260,9 @@ def _rev(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedE
     return [PaddedValue(value.axes, value.content, value.number)], PlannedEquation(eqn.first)
 
 
-def _concatenate(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _concatenate(
+    walk: MultiTraceWalk, eqn: Equation
+) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     dimension = eqn.params[0]["dimension"]
     axes = []
@@ -273,7 +279,7 @@ def _concatenate(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], 
     )
 
 
-def _stack(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _stack(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     at, sizes = eqn.params[0]["axis"], eqn.out_sizes()
     axes = list(common_axes(eqn, eqn.ins, [size for i, size in enumerate(sizes) if i != at]))
@@ -283,7 +289,7 @@ def _stack(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], Planne
     )
 
 
-def _unstack(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _unstack(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params()
     value, at = eqn.ins[0], eqn.params[0]["axis"]
     if value.axes[at].padded:
@@ -292,7 +298,7 @@ def _unstack(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], Plan
     return [PaddedValue(axes, value.content) for _ in eqn.first.outvars], PlannedEquation(eqn.first)
 
 
-def _tile(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _tile(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("reps")
     value, axes, content = eqn.ins[0], [], eqn.ins[0].content
     for i, sizes in enumerate(eqn.out_sizes()):
@@ -310,7 +316,7 @@ def _tile(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], Planned
     return [PaddedValue(tuple(axes), content)], PlannedEquation(eqn.first)
 
 
-def _split(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _split(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("sizes")
     value, dimension = eqn.ins[0], eqn.params[0]["axis"]
     pieces = [Axis(eqn.out_sizes(i)[dimension]) for i in range(len(eqn.first.outvars))]
@@ -321,7 +327,7 @@ def _split(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], Planne
     )
 
 
-def _slice(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _slice(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("start_indices", "limit_indices")
     value = eqn.ins[0]
     strides = eqn.params[0]["strides"]
@@ -347,7 +353,7 @@ def _slice(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], Planne
     return [PaddedValue(tuple(axes), value.content)], PlannedEquation(eqn.first)
 
 
-def _pad(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _pad(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("padding_config")
     value, number = eqn.ins
     axes = []
@@ -367,7 +373,7 @@ def _pad(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedE
     return [PaddedValue(tuple(axes), content)], PlannedEquation(eqn.first)
 
 
-def _iota(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _iota(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("shape")
     axes = tuple(Axis(sizes) for sizes in eqn.out_sizes())
     axes[eqn.params[0]["dimension"]].require_prefix()

@@ -33,10 +33,10 @@ def emit(
     for results whose padding must hold zeros: which input of the same axes, whose padding holds
     zeros, each of them replaces.
     """
-    return _Emission(body, symbols).closed(replaced or {})
+    return _PaddedJaxprEmitter(body, symbols).closed(replaced or {})
 
 
-class _Emission:
+class _PaddedJaxprEmitter:
     def __init__(self, body: WalkedJaxpr, symbols: Sequence[Symbol]) -> None:
         self._body, self._symbols = body, symbols
         self._eqns: list[Any] = []

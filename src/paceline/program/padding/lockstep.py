@@ -218,10 +218,10 @@ def body_key(body: Any) -> tuple[Any, ...]:
     return found.fingerprint, *(constant.value.tobytes() for constant in found.constants)
 
 
-Rule = Callable[["Lockstep", Equation], tuple[Sequence[PaddedValue], PlannedEquation]]
+Rule = Callable[["MultiTraceWalk", Equation], tuple[Sequence[PaddedValue], PlannedEquation]]
 
 
-class Lockstep:
+class MultiTraceWalk:
     """One walk over k traces.
 
     ``rules``: primitive -> rule, which returns what is known of the results, and what becomes of

@@ -14,7 +14,7 @@ from paceline.program.padding.elementwise import RULES as ELEMENTWISE
 from paceline.program.padding.emission import emit
 from paceline.program.padding.lockstep import (
     Equation,
-    Lockstep,
+    MultiTraceWalk,
     NotPaddable,
     PaddedValue,
     PlannedEquation,
@@ -44,7 +44,7 @@ def _runner(body: WalkedJaxpr, given: Mapping[Symbol, Any]) -> Any:
     return lambda *operands: run(*given.values(), *operands)
 
 
-def _scan(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _scan(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("jaxpr")
     params = eqn.params[0]
     n_consts, n_carry = jv.scan_counts(params)
@@ -80,7 +80,7 @@ def _scan(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], Planned
     return outs, PlannedEquation(eqn.first, replacement=loop, bodies=(body,))
 
 
-def _while(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _while(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("cond_jaxpr", "body_jaxpr")
     params = eqn.params[0]
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
@@ -105,7 +105,7 @@ def _while(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], Planne
     return carried, PlannedEquation(eqn.first, replacement=loop, bodies=(cond, body))
 
 
-def _cond(walk: Lockstep, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _cond(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
     eqn.check_params("branches")
     counts = {len(p["branches"]) for p in eqn.params}
     if len(counts) > 1:

@@ -23,7 +23,7 @@ from paceline.program.padding.axes import Axis, NotPaddable, outgrown, unify
 from paceline.program.padding.emission import emit
 from paceline.program.padding.lockstep import (
     DifferingConstant,
-    Lockstep,
+    MultiTraceWalk,
     PaddedValue,
     Padding,
     WalkedJaxpr,
@@ -252,7 +252,9 @@ class FamilyStep:
         and their third extent is the trial's. Raises NotPaddable where it is not proved that the
         trial's results come out as they should.
         """
-        return self._riding(step, *self._widths_of(step, self.traces, self._full, self._lifted))
+        return self._admitted_steps(
+            step, *self._widths_of(step, self.traces, self._full, self._lifted)
+        )
 
     def check_tail(self, small: PaddedStep, tail: Step) -> None:
         """Raises NotPaddable where T on the smaller batch is not what ``admit`` returned for it."""
@@ -301,9 +303,9 @@ class FamilyStep:
 
         The axes have two extents, W's and N's.
         """
-        return self._riding(self.traces[which], *self._full.examples[which])
+        return self._admitted_steps(self.traces[which], *self._full.examples[which])
 
-    def _riding(
+    def _admitted_steps(
         self, step: Step, widths: list[np.ndarray], axes: list[list[Axis]]
     ) -> tuple[PaddedStep, PaddedStep | None, list[list[Axis]]]:
         """As ``admit`` returns it; ``widths``: T's extents and numbers by width."""
@@ -421,7 +423,7 @@ def _walk(
     for value in ins:
         for axis in value.axes:
             _check(axis)
-    body = Lockstep(RULES).body(closeds, ins)
+    body = MultiTraceWalk(RULES).body(closeds, ins)
     n_state = len(body.outs) - 1
     for new, old in zip(body.outs[1:], ins[n : n + n_state], strict=True):
         for a, b in zip(new.axes, old.axes, strict=True):

@@ -13,10 +13,16 @@ from jax import lax
 from paceline.program import jax_compat as jv
 from paceline.program.rewrites.splice import inlined
 from paceline.program.variants.merging import Graph
-from paceline.program.variants.values import EquationResult, Literal, Node, VariantSelect, root
+from paceline.program.variants.values import (
+    EquationResult,
+    InlineConstant,
+    Node,
+    VariantSelect,
+    root,
+)
 
 
-class Emission:
+class JaxprEmitter:
     """The closed jaxpr of a graph."""
 
     def __init__(self, graph: Graph) -> None:
@@ -45,7 +51,7 @@ class Emission:
 
     def _atom(self, value: Node) -> Any:
         value = root(value)
-        if isinstance(value, Literal) and id(value) not in self._atoms:
+        if isinstance(value, InlineConstant) and id(value) not in self._atoms:
             if value.value.ndim or jv.is_key(value.aval):
                 var = jv.new_var(value.aval)
                 self._arrays.append((var, value.value))
@@ -59,14 +65,14 @@ class Emission:
         stack = [value]
         while stack:
             each = root(stack[-1])
-            if isinstance(each, Literal) or id(each) in self._atoms:
+            if isinstance(each, InlineConstant) or id(each) in self._atoms:
                 stack.pop()
                 continue
             needed = each.op.inputs if isinstance(each, EquationResult) else _operands(each)
             missing = [
                 one
                 for one in map(root, needed)
-                if not isinstance(one, Literal) and id(one) not in self._atoms
+                if not isinstance(one, InlineConstant) and id(one) not in self._atoms
             ]
             if missing:
                 stack += missing

@@ -20,9 +20,9 @@ from paceline.program.padding.elementwise import RULES as CHEAP
 from paceline.program.variants.layout import NotMergeable, aligned
 from paceline.program.variants.values import (
     EquationResult,
-    Literal,
+    InlineConstant,
+    MergedEquation,
     Node,
-    Op,
     VariantConstant,
     VariantSelect,
     alike,
@@ -43,23 +43,23 @@ class Graph:
 
     def __init__(self, *, pairs: bool) -> None:
         self.pairs = pairs  # whether constants that stand in one place become one
-        self.anchors: list[Op] = []  # in an order in which they can be computed
+        self.anchors: list[MergedEquation] = []  # in an order in which they can be computed
         self.outs: list[Node] = []  # its results
-        self._literals: dict[Any, Literal] = {}
-        self._ops: dict[Any, Op] = {}
+        self._literals: dict[Any, InlineConstant] = {}
+        self._ops: dict[Any, MergedEquation] = {}
 
-    def literal(self, value: np.ndarray, aval: Any) -> Literal:
+    def literal(self, value: np.ndarray, aval: Any) -> InlineConstant:
         """A number or an array that is written into the step."""
         key = (aval_text(aval), value.tobytes())
         if key not in self._literals:
-            self._literals[key] = Literal(aval, value)
+            self._literals[key] = InlineConstant(aval, value)
         return self._literals[key]
 
-    def op(self, eqn: Any, key: Any, inputs: list[Node]) -> Op:
+    def op(self, eqn: Any, key: Any, inputs: list[Node]) -> MergedEquation:
         """A cheap equation, the one that is there where it is the same."""
         whole = (key, *(id(value) for value in inputs))
         if whole not in self._ops:
-            self._ops[whole] = Op.of(eqn, key, inputs)
+            self._ops[whole] = MergedEquation.of(eqn, key, inputs)
         return self._ops[whole]
 
 
@@ -114,7 +114,7 @@ class Variant:
             if number is not None:
                 graph.outs[i] = self._met(self._outs[number], graph.outs[i])
 
-    def _paired(self, old: Sequence[Op]) -> list[tuple[int | None, int | None]]:
+    def _paired(self, old: Sequence[MergedEquation]) -> list[tuple[int | None, int | None]]:
         """Which anchors of the graph and of this variant become one; None: there is no other.
 
         Those that no variant may lack go together one by one. The longest stretches that are alike
@@ -134,8 +134,8 @@ class Variant:
             i, j = a + 1, b + 1
         return [*found, *_aligned_between(ours[i:], theirs[j:], i, j)]
 
-    def _anchor(self, eqn: Any) -> Op:
-        op = Op.of(eqn, self._keys[id(eqn)], [self._built(atom) for atom in eqn.invars])
+    def _anchor(self, eqn: Any) -> MergedEquation:
+        op = MergedEquation.of(eqn, self._keys[id(eqn)], [self._built(atom) for atom in eqn.invars])
         for var, value in zip(eqn.outvars, op.outs, strict=True):
             self._known[var] = value
         return op

@@ -22,13 +22,13 @@ from paceline.program import jax_compat as jv
 from paceline.program.canonical import Canonical, Constant, lift
 from paceline.program.padding.elementwise import RULES as CHEAP
 from paceline.program.padding.widths import PaddedStep
-from paceline.program.variants.emission import Emission
+from paceline.program.variants.emission import JaxprEmitter
 from paceline.program.variants.layout import NotMergeable, VariantLayout
 from paceline.program.variants.merging import EXTRAS, Graph, Variant
 from paceline.program.variants.values import (
-    Input,
-    Literal,
+    InlineConstant,
     Node,
+    SharedInput,
     VariantConstant,
     VariantSelect,
     alike,
@@ -85,7 +85,7 @@ class Variants:
                 raise NotMergeable("a number follows from the batch size in some variants only")
             graph, leading, rest = self._merged(self._given({}), pairs=False)
         # The common step with all its constants as inputs: which variant, extents, numbers.
-        self.closed = Emission(graph).closed([*leading, *self._numbers, *rest])
+        self.closed = JaxprEmitter(graph).closed([*leading, *self._numbers, *rest])
         digest = hashlib.sha256(repr(layout.places).encode())
         digest.update(repr([sorted(number.members.items()) for number in self._numbers]).encode())
         for step in steps:
@@ -136,7 +136,7 @@ class Variants:
         }
         graph, leading, rest = self._merged(self._given(kept), pairs=False)
         inputs = [leading[i] if i < first else self._numbers[i - first] for i in indices]
-        return Emission(graph).closed([*inputs, *rest])
+        return JaxprEmitter(graph).closed([*inputs, *rest])
 
     def _given(self, kept: Mapping[int, np.ndarray]) -> list[list[Node]]:
         """The constants of each variant: numbers, or values of those that are written into it."""
@@ -146,7 +146,9 @@ class Variants:
             order = [places[i] for i in range(self._n_widths, step.n_constants)]
             found.append(
                 [
-                    Literal(self._numbers[i].aval, kept[i]) if i in kept else self._numbers[i]
+                    InlineConstant(self._numbers[i].aval, kept[i])
+                    if i in kept
+                    else self._numbers[i]
                     for i in order
                 ]
             )
@@ -157,21 +159,22 @@ class Variants:
     ) -> tuple[Graph, list[Node], list[Node]]:
         """The common step; its inputs before the numbers, and those after them."""
         graph = Graph(pairs=pairs)
-        flag = Input(jv.aval_of(np.int32(0)))
+        flag = SharedInput(jv.aval_of(np.int32(0)))
         invars = [closed.jaxpr.invars for closed in self._closeds]
-        extents = [Input(var.aval) for var in invars[0][: self._n_widths]]
-        state: dict[int, Input] = {}
-        batch: list[Input] = []
+        extents = [SharedInput(var.aval) for var in invars[0][: self._n_widths]]
+        state: dict[int, SharedInput] = {}
+        batch: list[SharedInput] = []
         for v, found in enumerate(constants):
             n_lead = self._n_widths + len(found)
             n_own = n_lead + len(self._flat[v])
             for place, var in zip(self._flat[v], invars[v][n_lead:n_own], strict=True):
-                state.setdefault(place, Input(var.aval))
-            batch = batch or [Input(var.aval) for var in invars[v][n_own:]]
+                state.setdefault(place, SharedInput(var.aval))
+            batch = batch or [SharedInput(var.aval) for var in invars[v][n_own:]]
         order = [state[place] for place in sorted(state)]
         for v, found in enumerate(constants):
             values = [
-                graph.literal(c.value, c.aval) if isinstance(c, Literal) else c for c in found
+                graph.literal(c.value, c.aval) if isinstance(c, InlineConstant) else c
+                for c in found
             ]
             given = [*extents, *values, *(state[place] for place in self._flat[v]), *batch]
             if len(given) != len(invars[v]) or not all(

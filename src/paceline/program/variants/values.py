@@ -20,7 +20,7 @@ class Node:
 
 
 @dataclass(eq=False)
-class Input(Node):
+class SharedInput(Node):
     """An input of the common step that all variants share."""
 
 
@@ -35,7 +35,7 @@ class VariantConstant(Node):
 
 
 @dataclass(eq=False)
-class Literal(Node):
+class InlineConstant(Node):
     """A number or an array that is written into the step."""
 
     value: np.ndarray
@@ -54,12 +54,12 @@ class VariantSelect(Node):
 class EquationResult(Node):
     """A result of an equation."""
 
-    op: Op
+    op: MergedEquation
     index: int
 
 
 @dataclass(eq=False)
-class Op:
+class MergedEquation:
     """An equation of the common step."""
 
     eqn: Any
@@ -68,7 +68,7 @@ class Op:
     outs: list[EquationResult] = field(default_factory=list)
 
     @classmethod
-    def of(cls, eqn: Any, key: Any, inputs: list[Node]) -> Op:
+    def of(cls, eqn: Any, key: Any, inputs: list[Node]) -> MergedEquation:
         """An equation and its results."""
         op = cls(eqn, key, inputs)
         op.outs = [EquationResult(var.aval, op, i) for i, var in enumerate(eqn.outvars)]

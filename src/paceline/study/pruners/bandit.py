@@ -98,7 +98,7 @@ def chosen(
     ]
     if len(known) < _LEAST:
         return None
-    columns = _Columns(parameters, known)
+    columns = _PerturbationRows(parameters, known)
     rows, gains = columns.of(known), np.array([interval.gain for interval in known])
     spread = float(gains.std()) or 1.0
     gains = (gains - gains.mean()) / spread  # f64[N]
@@ -120,8 +120,8 @@ def chosen(
     }
 
 
-class _Columns:
-    """Legs as rows: the epoch, what was reached, and the share of each range. F columns."""
+class _PerturbationRows:
+    """Intervals as rows: the epoch, what was reached, and the share of each range. F columns."""
 
     def __init__(
         self, parameters: Mapping[str, Parameter], known: Sequence[PerturbationGain]

@@ -45,7 +45,7 @@ class FixedValues:
         return choose
 
     def _value_of(self, parameter: Parameter) -> Any:
-        study, trial = self._nobodys
+        study, trial = self._dummy_study
         asked = parameter.storage_name, parameter.distribution
         with quiet_optuna(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -59,7 +59,7 @@ class FixedValues:
         return first
 
     @cached_property
-    def _nobodys(self) -> tuple[optuna.Study, optuna.trial.FrozenTrial]:
+    def _dummy_study(self) -> tuple[optuna.Study, optuna.trial.FrozenTrial]:
         """A study with one trial, which has begun."""
         with quiet_optuna():
             study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))

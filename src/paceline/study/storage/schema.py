@@ -9,7 +9,7 @@ what a type cannot say (that a trial's study exists) is checked where values are
 | the attribute ``paceline`` of a study | ``StudyMeta`` | ``metadata.check_meta`` |
 | the attributes of a trial | ``TrialAttributes`` | ``trial_codec.check_attributes`` |
 | the list of saved models | in ``tuner/checkpoint/trial_variables.py`` | there |
-| what a checkpoint has of a study | ``StudyFacts`` | ``tuner/checkpoint/files.py`` |
+| what a checkpoint has of a study | ``StudyCheckpoint`` | ``tuner/checkpoint/files.py`` |
 | the other facts of a checkpoint | with their owners in ``tuner`` and ``executor`` | there |
 | what a search did when | in ``study/timeline.py`` | there |
 | the last ensemble | in ``study/ensemble_record.py`` | there |
@@ -240,7 +240,7 @@ class StructureOrderFacts(Struct):
     rejected: bool = False
 
 
-class StudyFacts(Struct):
+class StudyCheckpoint(Struct):
     """What the storage does not hold of a study; see ``Study.state``."""
 
     next: Count
@@ -253,10 +253,10 @@ class StudyFacts(Struct):
     parents: dict[str, list[Count | list[Count]]] = {}
 
 
-class FactsOfStudy(Struct):
+class StudyPartOfCheckpoint(Struct):
     """What the study reads of a search's checkpoint; see ``tuner/search/checkpointer.py``."""
 
-    study: StudyFacts
+    study: StudyCheckpoint
 
 
 # -- what is wrong with a value that was read ------------------------------------------------------

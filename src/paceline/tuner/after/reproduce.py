@@ -23,7 +23,7 @@ from paceline.study.trials.table import note_logs
 from paceline.study.trials.trial import Trial
 from paceline.tuner.arguments.arguments import ARGUMENTS, SearchArguments
 from paceline.tuner.search.members import BuiltTrial, MemberReports, jobs_of
-from paceline.tuner.search.running_trials import RunningTrials
+from paceline.tuner.search.running_trials import UnfinishedTrials
 
 #: Other trials of a search whose models are traced before one is trained again.
 _SHOWN = 4
@@ -153,7 +153,7 @@ class _LineageReplay:
         self._builder, self._arguments = builder, arguments
         self._packs, self._epochs = packs, epochs
         self._fit = FitExecutor(arguments.fit, batched=arguments.loaded.batched)
-        self._trials = RunningTrials(())
+        self._trials = UnfinishedTrials(())
         self._members = MemberReports(arguments.n_members, False, packs, self._fit, self._trials)
         self._until = 0  # the epoch after which the present trial waits, or ends
         self.plan = "none"

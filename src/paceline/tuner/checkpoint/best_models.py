@@ -22,8 +22,8 @@ from paceline.study.study import Study
 from paceline.study.trials.table import rank
 from paceline.study.trials.trial import UNDER_WAY, Trial
 from paceline.tuner.checkpoint.trial_variables import (
+    BestTrialArrays,
     HeldTrial,
-    KeptTrials,
     LastVariables,
     apply_weights,
     checked,
@@ -44,7 +44,7 @@ class BestFacts(Struct):
     ended: dict[schema.Count, HeldTrial] = {}
 
 
-class BestModels(KeptTrials):
+class BestModels(BestTrialArrays):
     """Keeps the weights of the k best trials, each at its best epoch.
 
     A trial under way, running or paused, may still fail, so its weights are held beside those of

@@ -363,7 +363,7 @@ class SavePolicy:
         before, trials = (snapshot.facts.get(name) for name in ("key", "trials"))
         if before == self.key:
             try:
-                msgspec.convert(snapshot.facts, schema.FactsOfStudy)
+                msgspec.convert(snapshot.facts, schema.StudyPartOfCheckpoint)
                 return snapshot.decoded(kind)
             except schema.UNREADABLE as error:
                 why = schema.why(error, snapshot.facts)

@@ -1,6 +1,6 @@
 """The variables of single trials: held while a search runs, and on disk.
 
-``KeptTrials`` keeps arrays of the best trials. The weights at each trial's best epoch are in
+``BestTrialArrays`` keeps arrays of the best trials. The weights at each trial's best epoch are in
 ``best_models.py``. ``LastVariables`` keeps all variables after the last epoch, for
 ``continue_best``: the best models are of no use for that, since they lack the variables of the
 optimizer and the metrics, and the seeds.
@@ -73,7 +73,7 @@ class SavedTrial(Struct):
     study: str = ""
 
 
-class KeptTrials(ABC):
+class BestTrialArrays(ABC):
     """Keeps arrays of the k best trials that have ended; ``keep`` is k.
 
     ``study`` returns the study's id: another study may have left its files in ``folder``, which is
@@ -138,7 +138,7 @@ class KeptTrials(ABC):
             (self._folder / name).unlink(missing_ok=True)
 
 
-class LastVariables(KeptTrials):
+class LastVariables(BestTrialArrays):
     """Keeps the variables of the k best complete trials after their last epochs."""
 
     def __init__(

@@ -24,7 +24,7 @@ from paceline.tuner.checkpoint.trial_variables import HandedOverTrial, HandedOve
 from paceline.tuner.search.context import SearchContext
 from paceline.tuner.search.launcher import TrialLauncher, TrialPrefetch
 from paceline.tuner.search.progress import ProgressReporter
-from paceline.tuner.search.running_trials import FailureLimit, RunningTrial
+from paceline.tuner.search.running_trials import FailureLimit, UnfinishedTrial
 
 #: The share of the host's free memory that a snapshot may take.
 _SHARE = 0.5
@@ -36,7 +36,7 @@ class SearchFacts(Struct, kw_only=True):
     study: dict[str, Any]  # see ``Study.state``
     packs: PackFacts | None  # None where nothing is packed
     fit: FitFacts | None  # None where nothing trains in ``fit``
-    trials: dict[Count, RunningTrial]  # that run or are paused
+    trials: dict[Count, UnfinishedTrial]  # that run or are paused
     trial_epochs: Count
     n_begun: Count
     n_extra: Count
@@ -181,7 +181,7 @@ class SearchCheckpointer:
             packs=packed,
             fit=fitted,
             trials={
-                number: RunningTrial(was.epochs) if number in afresh else was
+                number: UnfinishedTrial(was.epochs) if number in afresh else was
                 for number, was in under_way.items()
             },
             trial_epochs=self._trials.trial_epochs,
@@ -224,7 +224,7 @@ class SearchCheckpointer:
         if facts.fit is not None:
             self._fit.restore(facts.fit, arrays)
         for number in self._restore_packs(facts, arrays):
-            running[number] = RunningTrial(facts.trials[number].epochs)
+            running[number] = UnfinishedTrial(facts.trials[number].epochs)
             self._study.updates.restart(number)
             self._best.forget(number)
         if self._pruner is not None:

@@ -22,7 +22,7 @@ from paceline.tuner.checkpoint.best_models import TrainedModels
 from paceline.tuner.checkpoint.files import SavePolicy
 from paceline.tuner.checkpoint.trial_variables import TrialHandoff
 from paceline.tuner.search.members import MemberReports
-from paceline.tuner.search.running_trials import RunningTrials
+from paceline.tuner.search.running_trials import UnfinishedTrials
 from paceline.tuner.search.stopping import StoppingCheck
 from paceline.tuner.search.timeouts import SearchTimeout, TrialTimeout
 from paceline.tuner.trackers.threads import TrackerThreads
@@ -53,7 +53,7 @@ class SearchContext:
     packs: PackExecutor | None  # trains trials side by side; None when no trial can be packed
     fit: FitExecutor  # trains the other trials with ``model.fit``, one after another
     pruner: Pruner | None  # None lets all trials train to their end
-    trials: RunningTrials  # which trials run or are paused, and how many have ended
+    trials: UnfinishedTrials  # which trials run or are paused, and how many have ended
     members: MemberReports  # turns reports of a trial's members into reports of the trial
     models: TrainedModels  # weights and last variables of the best trials
     trackers: TrackerThreads | None

@@ -4,10 +4,10 @@ The first build shows what a search must know before it trains or writes anythin
 logs, the shapes of a batch, and whether the model takes the data.
 
 ``trace_ends_of_space`` has two more models traced, so that fewer of the trials need tracing. The
-constants of a program follow laws between the values that were traced
-(``program/laws/constant_laws.py``), and trials drawn at random would widen that range again and
-again. Models at both ends of the space show the whole range at once. That is worth it where every
-hyperparameter is a continuous number, so that all trials share one structure.
+constants of a program follow formulas between the values that were traced
+(``program/formulas/constant_formulas.py``), and trials drawn at random would widen that range again
+and again. Models at both ends of the space show the whole range at once. That is worth it where
+every hyperparameter is a continuous number, so that all trials share one structure.
 """
 
 from __future__ import annotations
@@ -315,7 +315,7 @@ def _first_model(
     attempt = -1
     while attempt + 1 - len(rejected) < attempts and len(rejected) < REJECTED_IN_A_ROW:
         attempt += 1
-        hp = HyperParameters(chooser=None if attempt == 0 else _anything(rng))
+        hp = HyperParameters(chooser=None if attempt == 0 else _random_chooser(rng))
         if attempt == 0 and first is not None:
             hp = first
         try:
@@ -335,7 +335,7 @@ def _first_model(
     raise BuildError(f"build(hp) failed: {type(error).__name__}: {error}") from error
 
 
-def _anything(rng: np.random.Generator) -> Callable[[Any], Any]:
+def _random_chooser(rng: np.random.Generator) -> Callable[[Any], Any]:
     def choose(parameter: Any) -> Any:
         values = parameter.values()
         return values[int(rng.integers(len(values)))]

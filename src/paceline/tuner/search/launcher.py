@@ -16,7 +16,7 @@ from paceline.data.arrays import ArrayData
 from paceline.data.inputs import TrialInputs
 from paceline.data.labels import check_labels
 from paceline.errors import TrialRejected
-from paceline.executor.base import Job, OtherModels
+from paceline.executor.base import Job, SiblingModelBuilder
 from paceline.executor.pack_executor import PackExecutor
 from paceline.program.canonical import Unpackable
 from paceline.program.trace import refusal
@@ -32,7 +32,7 @@ from paceline.tuner.search.first_build import make_variables
 from paceline.tuner.search.members import BuiltTrial, jobs_of, other_models
 from paceline.tuner.search.peers import PeerWatcher
 from paceline.tuner.search.progress import ProgressReporter
-from paceline.tuner.search.running_trials import RunningTrial
+from paceline.tuner.search.running_trials import UnfinishedTrial
 
 
 class TrialLauncher:
@@ -151,7 +151,7 @@ class TrialLauncher:
         left = None if handoff is None else handoff.take(trial)
         return 0 if running is None or left is None else self._take_up(number, running, left)
 
-    def _take_up(self, number: int, running: RunningTrial, left: HandedOverTrial) -> int:
+    def _take_up(self, number: int, running: UnfinishedTrial, left: HandedOverTrial) -> int:
         """Puts a trial that has been submitted to where its worker left it."""
         packs = self._packs
         if running.fallback_reason is not None or packs is None:
@@ -177,7 +177,7 @@ class TrialLauncher:
             return
         self._submit(number, trial.seed, trial.hparams, built._replace(epochs=epochs))
 
-    def example(self, job: int) -> tuple[Any, TrialInputs, OtherModels | None] | None:
+    def example(self, job: int) -> tuple[Any, TrialInputs, SiblingModelBuilder | None] | None:
         """What shows the program of a trial that has ended; see ``restored.Example``."""
         try:
             trial = self._study.trials.by_number(self._members.trial_of(job))
@@ -264,7 +264,7 @@ class TrialLauncher:
 
     def other_models(
         self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial
-    ) -> OtherModels | None:
+    ) -> SiblingModelBuilder | None:
         """Builds models like a trial's; None where it is to have a program of its own."""
         return other_models(
             lambda values: self._build_at(number, values, seed),
@@ -283,7 +283,7 @@ class TrialLauncher:
         built: BuiltTrial,
         *,
         extra: bool = False,
-    ) -> RunningTrial | None:
+    ) -> UnfinishedTrial | None:
         """Begins a trial, and hands it to an executor; None if it fails at once.
 
         ``extra``: it continues another trial.

@@ -28,7 +28,7 @@ from paceline.executor.base import (
     Job,
     JobSpec,
     LateAnswer,
-    OtherModels,
+    SiblingModelBuilder,
     Weights,
 )
 from paceline.executor.fit import FitExecutor
@@ -38,7 +38,7 @@ from paceline.search_space import HyperParameters
 from paceline.search_space.parameter import Parameter
 from paceline.study.trials.table import expected_by_time
 from paceline.tuner.arguments.arguments import SearchArguments
-from paceline.tuner.search.running_trials import RunningTrials, TrialMembers
+from paceline.tuner.search.running_trials import TrialMembers, UnfinishedTrials
 
 
 class BuiltTrial(NamedTuple):
@@ -66,7 +66,7 @@ def jobs_of(
     build: Callable[[int], Any],
     hparams: Mapping[str, Any],
     files: str = "{trial}",
-    widths: OtherModels | None = None,
+    widths: SiblingModelBuilder | None = None,
 ) -> list[Job]:
     """Makes a job for each repeat of a trial, the last repeat first; folds are parts of a job.
 
@@ -102,7 +102,7 @@ def job_of(
     arguments: SearchArguments,
     build: Callable[[int], Any],
     files: str = "{trial}",
-    widths: OtherModels | None = None,
+    widths: SiblingModelBuilder | None = None,
 ) -> Job:
     """Makes the job of one repeat of a trial; arguments as of ``jobs_of``."""
     callbacks, own = None, member_seed(spec.seed, spec.repeat)
@@ -134,7 +134,7 @@ def other_models(
     share_widths: bool | str,
     n_trials: int,
     job: int | None = None,
-) -> OtherModels | None:
+) -> SiblingModelBuilder | None:
     """Builds models like a trial's; None where it is to have a program of its own.
 
     ``build`` makes a model of hyperparameters, from the trial's seed; ``share_widths`` is as the
@@ -147,7 +147,7 @@ def other_models(
     if not expected:
         expected = expected_by_time(job or 0)
         level = (expected // expected_by_time(0)).bit_length() - 1
-    other = OtherModels(
+    other = SiblingModelBuilder(
         built.parameters,
         hparams,
         lambda values: build({**hparams, **values}),
@@ -182,7 +182,7 @@ class MemberReports:
     together: bool  # whether members wait for each other after every epoch, for a pruner's verdict
     packs: PackExecutor | None  # trains members side by side
     fit: FitExecutor  # trains the others one after another: there no member can wait for another
-    trials: RunningTrials
+    trials: UnfinishedTrials
     # Trial -> fetches the weights of its first member, which has reported and has no answer yet.
     _fetch: dict[int, Callable[[], Weights]] = field(init=False, default_factory=dict)
 

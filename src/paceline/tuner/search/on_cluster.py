@@ -11,7 +11,7 @@ from paceline.executor.ray.cluster import Ray
 from paceline.executor.remote.cluster import Cluster
 from paceline.executor.remote.driver import RemoteExecutor
 from paceline.executor.remote.host import HostOptions
-from paceline.executor.remote.messages import KeptWeights
+from paceline.executor.remote.messages import WeightsToReport
 from paceline.pack.mesh import check_mesh
 from paceline.program.numbers import number_settings
 from paceline.study.objectives import Objective
@@ -19,7 +19,7 @@ from paceline.study.samplers.samplers import strategy_of
 from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.arguments.config import TunerConfig
 from paceline.tuner.checkpoint.best_models import TrainedModels
-from paceline.tuner.search.recipe import TrialRecipe
+from paceline.tuner.search.job_factory import TrialJobFactory
 
 
 def cluster_of(executor: Any, mesh: Any, sampler: Any) -> tuple[str, Cluster]:
@@ -60,17 +60,19 @@ def cluster_executor(
     assert config.cluster is not None
     options, limit, in_order, rules = how
     numbers = number_settings()
-    recipe = TrialRecipe(
+    job_factory = TrialJobFactory(
         config.builder, arguments, config.share_widths, rules, config.precision, numbers
     )
     sign = -1 if objective.direction == "maximize" else 1
 
-    def kept() -> KeptWeights:
-        return KeptWeights(objective.name, sign, models.best.least, arguments.n_members)
+    def kept() -> WeightsToReport:
+        return WeightsToReport(objective.name, sign, models.best.least, arguments.n_members)
 
-    pool = config.cluster.connect(recipe, HostOptions(options, in_order, limit), note)
+    pool = config.cluster.connect(job_factory, HostOptions(options, in_order, limit), note)
     try:
-        packs = RemoteExecutor(recipe.data, pool, options, note=note, in_order=in_order, kept=kept)
+        packs = RemoteExecutor(
+            job_factory.data, pool, options, note=note, in_order=in_order, kept=kept
+        )
     except BaseException:
         pool.close()
         raise

@@ -37,7 +37,7 @@ from paceline.tuner.search.context import SearchContext
 from paceline.tuner.search.first_build import FirstBuild, trace_ends_of_space
 from paceline.tuner.search.loop import SearchLoop
 from paceline.tuner.search.members import MemberReports
-from paceline.tuner.search.running_trials import RunningTrials, has_ended
+from paceline.tuner.search.running_trials import UnfinishedTrials, has_ended
 from paceline.tuner.search.stopping import StoppingCheck
 from paceline.tuner.search.timeouts import SearchTimeout, StuckTrials, TrialTimeout
 from paceline.tuner.trackers.base import TrackedStudy
@@ -182,7 +182,7 @@ class SearchRun:
         written. At KeyboardInterrupt, what the search has begun is saved.
         """
         study, config = self.study, self._config
-        n_done, n_open = self._settle()
+        n_done, n_open = self._resolve_n_trials()
         # The stack calls back in reverse order: it closes the study first, the packs last.
         with ExitStack() as stack:
             context = self._context(stack, n_done - n_open, began)
@@ -257,7 +257,7 @@ class SearchRun:
             study.proposer.structure_order.fill(max(1, packs.max_slots // arguments.n_members))
         trackers, trials, rules = (
             self._config.trackers,
-            RunningTrials(study.trials),
+            UnfinishedTrials(study.trials),
             arguments.stopping,
         )
         return SearchContext(
@@ -343,7 +343,7 @@ class SearchRun:
             study, why = f"study {self.study.name!r}", f"{type(error).__name__}: {error}"
             raise unreadable(study, why, self._config.folder / "checkpoints") from error
 
-    def _settle(self) -> tuple[int, int]:
+    def _resolve_n_trials(self) -> tuple[int, int]:
         """Works out the number of trials that the study shall have.
 
         Returns the number of trials that it has, and how many of them are running or paused.

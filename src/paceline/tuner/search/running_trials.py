@@ -59,7 +59,7 @@ class TrialMembers(Struct):
         return found if len(found) == len(jobs) else None
 
 
-class RunningTrial(Struct):
+class UnfinishedTrial(Struct):
     """A trial that runs or is paused."""
 
     epochs: Count  # to train
@@ -78,15 +78,15 @@ class RunningTrial(Struct):
     ] = {}  # of its model, as ``Trial.costs`` has them; where objectives need them
 
 
-class RunningTrials:
+class UnfinishedTrials:
     """The trials of a search that have not ended, and counts of those that have.
 
     Of ``past``, the trials that a dead process left running do not count: they are tried again.
     """
 
     def __init__(self, past: Iterable[Trial]) -> None:
-        self.running: dict[int, RunningTrial] = {}  # trains, or waits for a slot
-        self.paused: dict[int, RunningTrial] = {}  # waits for the pruner's verdict
+        self.running: dict[int, UnfinishedTrial] = {}  # trains, or waits for a slot
+        self.paused: dict[int, UnfinishedTrial] = {}  # waits for the pruner's verdict
         self.ended: Counter[TrialState] = Counter()  # earlier sessions included
         # Trials of all sessions that continue others: they do not count for ``n_trials``.
         self.n_extra = 0
@@ -96,7 +96,7 @@ class RunningTrials:
         self.n_theirs = 0  # trials of the study that other workers train
         self.share(past, 0)
 
-    def get(self, number: int) -> RunningTrial | None:
+    def get(self, number: int) -> UnfinishedTrial | None:
         """A trial that runs or is paused; None if none of this number does."""
         return self.running.get(number) or self.paused.get(number)
 
@@ -113,7 +113,7 @@ class RunningTrials:
 
     def begin(self, number: int, epochs: int, *, extra: bool = False) -> None:
         """Adds a running trial; ``extra`` where it continues another trial."""
-        self.running[number] = RunningTrial(epochs)
+        self.running[number] = UnfinishedTrial(epochs)
         self.n_begun += 1
         self.n_extra += extra
 

@@ -18,7 +18,7 @@ from paceline.report import formats
 from paceline.study.objectives import Objective
 from paceline.study.trials.table import TrialTable
 from paceline.study.trials.trial import UNDER_WAY, Trial
-from paceline.tuner.search.running_trials import RunningTrials, has_ended
+from paceline.tuner.search.running_trials import UnfinishedTrials, has_ended
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class StoppingCheck:
 
     rules: StoppingRules
     trials: TrialTable
-    running: RunningTrials
+    running: UnfinishedTrials
     objective: Objective
     epochs: int | None  # None where they depend on hp
     _seen: tuple[Any, ...] = field(init=False, default=())

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.program.canonical import Constant
-from paceline.program.laws.constant_laws import ConstantPredictor, GroupLaws
+from paceline.program.formulas.constant_formulas import ConstantPredictor, GroupFormulas
 
 AVAL = jax.ShapeDtypeStruct((), np.dtype("float32"))
 
@@ -26,8 +26,10 @@ def values(steps: list[tuple[Constant, ...]] | None) -> list[float] | None:
     return None if steps is None else [float(c.value) for c in steps[0]]
 
 
-def learn(rule: Callable[..., Sequence[float]], trials: Sequence[tuple[float, ...]]) -> GroupLaws:
-    learned = GroupLaws("group")
+def learn(
+    rule: Callable[..., Sequence[float]], trials: Sequence[tuple[float, ...]]
+) -> GroupFormulas:
+    learned = GroupFormulas("group")
     for numbers in trials:
         learned.add(numbers, constants(*rule(*numbers)))
     return learned
@@ -117,7 +119,7 @@ def test_two_numbers_in_one_constant_are_unpredictable() -> None:
 
 
 def test_arrays_are_never_explained() -> None:
-    learned = GroupLaws("group")
+    learned = GroupFormulas("group")
     aval = jax.ShapeDtypeStruct((2,), np.dtype("float32"))
     for (rate,) in RATES:
         learned.add((rate,), [(Constant(np.full(2, rate, "float32"), aval),)])
@@ -148,7 +150,7 @@ numbers = st.one_of(st.floats(0.0, 0.99), st.sampled_from([0.0, 0.1, 0.2, 0.25, 
 @settings(max_examples=40)
 @given(trials=st.lists(st.tuples(numbers, numbers), min_size=5, max_size=25))
 def test_a_prediction_is_right(rule: Callable[..., Any], trials: list[tuple[float, float]]) -> None:
-    learned = GroupLaws("group")
+    learned = GroupFormulas("group")
     for trial in trials:
         predicted = learned.predict(trial)
         if predicted is None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from paceline.benchmark.presentation.advice import Advice, explain, fastest, way
 from paceline.benchmark.records import Measurement, Run, labels
-from paceline.benchmark.tell.advice import Advice, explain, fastest, way
 from paceline.report import formats
 
 #: The sections of the page, in their order.

@@ -8,10 +8,10 @@ values that were traced and gave the same program, and never at a whole number t
 traced. A trial with any other number is traced, and widens what is known. Where no formula explains
 a constant, nothing of that group is predicted from then on.
 
-The laws of a structure are kept on disk (``StoredLaws``, ``store_laws``, ``load_laws``): the first
-search of a structure traces four or more models before it trusts the laws, the next search only
-one. That one tells whether the stored group is the same; only then is the rest believed. The key of
-a file holds all that decides a step: structure, shapes, versions and the code of this package.
+The formulas of a structure are kept on disk (``StoredFormulas``): the first search of a structure
+traces four or more models before it trusts the formulas, the next search only one. That one tells
+whether the stored group is the same; only then is the rest believed. The key of a file holds all
+that decides a step: structure, shapes, versions and the code of this package.
 
 Notation
     structure: a model without its numbers (``model_structure.py``), and whatever else its steps
@@ -73,19 +73,19 @@ _FORMULAS: tuple[Callable[[float], float], ...] = (
 Numbers = tuple[float, ...]
 Steps = list[tuple[Constant, ...]]
 #: (which of the numbers, which of ``_FORMULAS``)
-Law = tuple[int, int]
+Formula = tuple[int, int]
 
 
 class ConstantPredictor:
-    """The laws of all structures that a search has met.
+    """The formulas of all structures that a search has met.
 
-    A structure may have several groups (a dropout of rate 0 gives another program): each group has
-    laws of its own. Of a trial's numbers the last ``widths`` are whole ones that decide extents.
+    A structure may have several groups (a dropout of rate 0 gives another program), each with
+    formulas of its own. The last ``widths`` numbers of a trial are whole ones that decide extents.
     """
 
     def __init__(self, widths: int = 0) -> None:
         self._widths = widths
-        self._by_structure: OrderedDict[Any, list[GroupLaws]] = OrderedDict()
+        self._by_structure: OrderedDict[Any, list[GroupFormulas]] = OrderedDict()
 
     def add(
         self, structure: Any, group: Any, numbers: Numbers, steps: Sequence[Sequence[Constant]]
@@ -101,7 +101,7 @@ class ConstantPredictor:
             self._by_structure.popitem(last=False)
         ours = next((learned for learned in groups if learned.group == group), None)
         if ours is None:
-            ours = GroupLaws(group, self._widths)
+            ours = GroupFormulas(group, self._widths)
             for other in groups:
                 for met in other.met:
                     ours.exclude(met)
@@ -117,8 +117,8 @@ class ConstantPredictor:
             if learned.group == group:
                 learned.exclude(numbers)
 
-    def by_structure(self) -> Iterator[tuple[Any, list[GroupLaws]]]:
-        """All structures, each with the laws of its groups."""
+    def by_structure(self) -> Iterator[tuple[Any, list[GroupFormulas]]]:
+        """All structures, each with the formulas of its groups."""
         yield from self._by_structure.items()
 
     def predict(self, structure: Any, numbers: Numbers) -> tuple[Any, Steps] | None:
@@ -131,21 +131,23 @@ class ConstantPredictor:
 
 
 @dataclass
-class GroupLaws:
-    """The laws of one group of a structure."""
+class GroupFormulas:
+    """The formulas of one group of a structure."""
 
     group: Any  # its key
     # As of ``ConstantPredictor``. Two widths of which the walk over both traces has proved a
     # program are enough to trust those between; other numbers need more traces. No constant is
     # explained by a width.
     widths: int = 0
-    # Some constant has no law, or a number between traced ones gave another program: only trials
-    # equal to traced ones are predicted from then on.
+    # Some constant has no formula, or a number between traced ones gave another program: only
+    # trials equal to traced ones are predicted from then on.
     unpredictable: bool = False
     _traced: dict[Numbers, Steps] = field(default_factory=dict)
     _rows: list[Numbers] = field(default_factory=list)  # the numbers of traced trials
     _elsewhere: list[Numbers] = field(default_factory=list)  # those of trials in other groups
-    _laws: list[dict[int, list[Law]]] = field(default_factory=list)  # per step: constant -> laws
+    _formulas: list[dict[int, list[Formula]]] = field(
+        default_factory=list
+    )  # per step: constant -> formulas
     _values: list[set[float]] = field(default_factory=list)  # per number: its traced values
     _choices: tuple[int, ...] = ()  # which numbers have few values
     _combinations: set[Numbers] = field(default_factory=set)  # traced values of the choices
@@ -185,9 +187,9 @@ class GroupLaws:
         if self.unpredictable or not self._trusted(numbers):
             return None
         steps = []
-        for template, laws in zip(self._template, self._laws, strict=True):
+        for template, formulas in zip(self._template, self._formulas, strict=True):
             constants = list(template)
-            for i, explanations in laws.items():
+            for i, explanations in formulas.items():
                 # Two numbers may have been equal so far, so that either explains the constant.
                 # Where they differ now, nobody knows which one counts: trace.
                 dtype = constants[i].value.dtype
@@ -246,37 +248,39 @@ class GroupLaws:
         return tuple(numbers[j] for j in self._choices)
 
     def _explain(self, numbers: Numbers, steps: Sequence[Sequence[Constant]]) -> bool:
-        """Brings the laws up to date; False: some constant has no law."""
+        """Brings the formulas up to date; False: some constant has no formula."""
         if not self._traced:
-            self._laws = [{} for _ in steps]
+            self._formulas = [{} for _ in steps]
             return True
-        for step, template, laws in zip(steps, self._template, self._laws, strict=True):
+        for step, template, formulas in zip(steps, self._template, self._formulas, strict=True):
             for i, (new, old) in enumerate(zip(step, template, strict=True)):
-                if i not in laws:
+                if i not in formulas:
                     if same(new.value, old.value):
                         continue
                     # Until now this constant was the same in every trial.
-                    laws[i] = self._laws_of(old.value)
-                laws[i] = [law for law in laws[i] if _holds(law, numbers, new.value)]
-                if not laws[i]:
+                    formulas[i] = self._formulas_of(old.value)
+                formulas[i] = [
+                    formula for formula in formulas[i] if _holds(formula, numbers, new.value)
+                ]
+                if not formulas[i]:
                     return False
         return True
 
-    def _laws_of(self, value: np.ndarray) -> list[Law]:
-        """Every law that gives this value in all traced trials that are kept."""
+    def _formulas_of(self, value: np.ndarray) -> list[Formula]:
+        """Every formula that gives this value in all traced trials that are kept."""
         if value.ndim:
             return []
-        # Of widths nothing but extents follows, which need no law.
+        # Of widths nothing but extents follows, which need no formula.
         n_plain = len(self._rows[0]) - self.widths
-        laws = [(j, f) for j in range(n_plain) for f in range(len(_FORMULAS))]
+        formulas = [(j, f) for j in range(n_plain) for f in range(len(_FORMULAS))]
         for numbers in self._traced:
-            laws = [law for law in laws if _holds(law, numbers, value)]
-        return laws
+            formulas = [formula for formula in formulas if _holds(formula, numbers, value)]
+        return formulas
 
 
-def _holds(law: Law, numbers: Numbers, value: np.ndarray) -> bool:
-    j, formula = law
-    made = _apply(formula, numbers[j], value.dtype)
+def _holds(formula: Formula, numbers: Numbers, value: np.ndarray) -> bool:
+    j, which = formula
+    made = _apply(which, numbers[j], value.dtype)
     return made is not None and same(made, value)
 
 
@@ -294,21 +298,21 @@ def _apply(formula: int, number: float, dtype: Any) -> np.ndarray | None:
 
 
 @dataclass(frozen=True)
-class StoredLaws:
-    """The laws of one group as a file holds them."""
+class StoredFormulas:
+    """The formulas of one group as a file holds them."""
 
     group: tuple[Any, ...]  # its key
     # For each traced trial its numbers and, per step, the bytes of each constant.
     rows: list[tuple[Numbers, list[list[bytes]]]]
 
     @classmethod
-    def of(cls, laws: GroupLaws) -> StoredLaws:
-        """What to keep of a group with these laws."""
+    def of(cls, formulas: GroupFormulas) -> StoredFormulas:
+        """What to keep of a group with these formulas."""
         return cls(
-            laws.group,
+            formulas.group,
             [
                 (numbers, [[constant.value.tobytes() for constant in step] for step in steps])
-                for numbers, steps in laws.traced.items()
+                for numbers, steps in formulas.traced.items()
             ],
         )
 
@@ -328,8 +332,8 @@ class StoredLaws:
                     continue
 
 
-def laws_key(structure: str, *shapes: Any) -> str:
-    """The key of the file that holds the laws of a structure, which is given by its digest.
+def formulas_key(structure: str, *shapes: Any) -> str:
+    """The key of the file that holds the formulas of a structure, which is given by its digest.
 
     ``shapes``: whatever else its steps depend on, as text or trees of shapes.
     """
@@ -338,8 +342,8 @@ def laws_key(structure: str, *shapes: Any) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def load_laws(key: str) -> list[StoredLaws]:
-    """The laws stored under a key, one for each group; none where no valid file is found."""
+def load_formulas(key: str) -> list[StoredFormulas]:
+    """The formulas stored under a key, one for each group; none where no valid file is found."""
     body = _CACHE.read(f"{key}.json")
     if body is None:
         return []
@@ -349,8 +353,8 @@ def load_laws(key: str) -> list[StoredLaws]:
         return []
 
 
-def store_laws(key: str, groups: Sequence[StoredLaws]) -> None:
-    """Stores the laws of a structure's groups; without groups, removes the file of the key."""
+def store_formulas(key: str, groups: Sequence[StoredFormulas]) -> None:
+    """Stores the formulas of a structure's groups; without groups, removes the file of the key."""
     body = json.dumps([_to_json(group) for group in groups]).encode()
     if groups and len(body) <= _MOST:
         _CACHE.write(f"{key}.json", body)
@@ -365,14 +369,14 @@ def _as(constant: Constant, raw: bytes) -> Constant:
     )
 
 
-def _to_json(one: StoredLaws) -> dict[str, Any]:
+def _to_json(one: StoredFormulas) -> dict[str, Any]:
     rows = [[list(n), [[c.hex() for c in step] for step in steps]] for n, steps in one.rows]
     return {"group": one.group, "rows": rows}
 
 
-def _from_json(found: dict[str, Any]) -> StoredLaws:
+def _from_json(found: dict[str, Any]) -> StoredFormulas:
     rows = [
         (tuple(map(float, n)), [[bytes.fromhex(c) for c in step] for step in steps])
         for n, steps in found["rows"]
     ]
-    return StoredLaws(tuple(found["group"]), rows)
+    return StoredFormulas(tuple(found["group"]), rows)

@@ -8,9 +8,9 @@ not explained:
 
 - A whole number that differs must be an extent of a variable, or one that always equals it. Other
   whole numbers (a bound of an activation, a number of heads) are as in the models that were traced.
-- A constant that differs must follow from floating-point numbers (``constant_laws.py``). One that
-  follows from a width (the number of elements of a mean) has no law: other widths may explain it by
-  chance.
+- A constant that differs must follow from floating-point numbers (``constant_formulas.py``). One
+  that follows from a width (the number of elements of a mean) has no formula: other widths may
+  explain it by chance.
 - All classes of the model take the same steps at any widths (``ModelStructure.any_width``).
 
 Notation
@@ -28,15 +28,15 @@ from typing import Any
 import numpy as np
 
 from paceline.program.canonical import Constant
-from paceline.program.laws.constant_laws import ConstantPredictor, Numbers, Steps
-from paceline.program.laws.model_structure import ModelStructure
+from paceline.program.formulas.constant_formulas import ConstantPredictor, Numbers, Steps
+from paceline.program.formulas.model_structure import ModelStructure
 
 #: Trials of a skeleton that are traced before it is given up: what they show is not enough.
 _MOST = 64
 
 
-class WidthLaws:
-    """The laws of all skeletons that a search has met."""
+class WidthFormulas:
+    """The formulas of all skeletons that a search has met."""
 
     def __init__(self) -> None:
         self._skeletons: dict[Any, _Skeleton] = {}
@@ -56,7 +56,7 @@ class WidthLaws:
         """
         if structure.any_width:
             known = self._skeletons.setdefault((kind, structure.skeleton), _Skeleton())
-            known.add(_Row(structure, group, [tuple(step) for step in steps]))
+            known.add(_TracedTrial(structure, group, [tuple(step) for step in steps]))
 
     def predict(self, kind: Any, structure: ModelStructure) -> tuple[Any, Steps] | None:
         """The group of a trial and the constants of its steps; None: it must be traced."""
@@ -66,7 +66,7 @@ class WidthLaws:
 
 
 @dataclass(frozen=True)
-class _Row:
+class _TracedTrial:
     structure: ModelStructure
     group: Any
     steps: Steps
@@ -74,17 +74,17 @@ class _Row:
 
 @dataclass
 class _Skeleton:
-    """The laws of a skeleton."""
+    """The formulas of a skeleton."""
 
-    rows: list[_Row] = field(default_factory=list)  # the trials that were traced
+    rows: list[_TracedTrial] = field(default_factory=list)  # the trials that were traced
     _differ: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # [columns]
     # The first column that equals an extent -> those that have been equal to it in all rows.
     _widths: dict[int, np.ndarray] = field(default_factory=dict)
     _others: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # which differ otherwise
-    # Whole numbers that are no widths -> the laws of such trials.
+    # Whole numbers that are no widths -> the formulas of such trials.
     _predictors: dict[tuple[int, ...], ConstantPredictor] = field(default_factory=dict)
 
-    def add(self, row: _Row) -> None:
+    def add(self, row: _TracedTrial) -> None:
         if len(self.rows) > _MOST:
             return
         self.rows.append(row)
@@ -111,7 +111,7 @@ class _Skeleton:
         if changed:
             self._predictors.clear()
         for each in self.rows if changed else [row]:
-            numbers, beside = self._numbers(each.structure), self._beside(each.structure)
+            numbers, beside = self._numbers(each.structure), self._other_integers(each.structure)
             assert numbers is not None
             new = ConstantPredictor(widths=len(widths))
             predictor = self._predictors.setdefault(beside, new)
@@ -121,10 +121,10 @@ class _Skeleton:
         if not self._predictors or len(self.rows) > _MOST:
             return None
         numbers = self._numbers(structure)
-        predictor = self._predictors.get(self._beside(structure))
+        predictor = self._predictors.get(self._other_integers(structure))
         return None if numbers is None or predictor is None else predictor.predict(None, numbers)
 
-    def _beside(self, structure: ModelStructure) -> tuple[int, ...]:
+    def _other_integers(self, structure: ModelStructure) -> tuple[int, ...]:
         """The whole numbers that differ between models and are no widths."""
         return tuple(structure.integers[column] for column in self._others.tolist())
 

@@ -21,7 +21,7 @@ from typing import Any
 from ray import cloudpickle as untyped_cloudpickle  # pyright: ignore[reportMissingImports]
 
 from paceline.errors import UsageError
-from paceline.executor.remote.host import Recipe
+from paceline.executor.remote.host import JobFactory
 
 #: Of the wire alone: what it makes is sent, and never stored.
 cloudpickle: Any = untyped_cloudpickle
@@ -30,19 +30,19 @@ MOST = 10_000_000
 
 
 @dataclass(frozen=True)
-class SerializedRecipe:
-    """A recipe as it is sent."""
+class SerializedJobFactory:
+    """A job factory as it is sent."""
 
     code: bytes  # the user's functions, pickled
     rest: Any  # all else; its arrays are shared by all processes of a machine
 
 
-def pack(recipe: Recipe) -> SerializedRecipe:
-    """Makes a recipe ready to be sent.
+def pack(job_factory: JobFactory) -> SerializedJobFactory:
+    """Makes a job factory ready to be sent.
 
     Raises UsageError if something in it cannot be sent, or is too large; the message names it.
     """
-    code, rest = recipe.apart()
+    code, rest = job_factory.apart()
     with _by_value(code):
         try:
             pickled = cloudpickle.dumps(code)
@@ -58,11 +58,11 @@ def pack(recipe: Recipe) -> SerializedRecipe:
                 f"{error}); pass arrays, or a function of hp that opens the data set there: "
                 "x=lambda hp: open_data()."
             ) from error
-    return SerializedRecipe(pickled, rest)
+    return SerializedJobFactory(pickled, rest)
 
 
-def unpack(packed: SerializedRecipe) -> Recipe:
-    """The recipe, on the machine that it was sent to."""
+def unpack(packed: SerializedJobFactory) -> JobFactory:
+    """The job factory, on the machine that it was sent to."""
     code = cloudpickle.loads(packed.code)
     return packed.rest.together(code)
 

@@ -10,12 +10,12 @@ import pytest
 
 from paceline.program import compilation_cache
 from paceline.program.canonical import Constant
-from paceline.program.laws.constant_laws import (
-    GroupLaws,
-    StoredLaws,
-    laws_key,
-    load_laws,
-    store_laws,
+from paceline.program.formulas.constant_formulas import (
+    GroupFormulas,
+    StoredFormulas,
+    formulas_key,
+    load_formulas,
+    store_formulas,
 )
 
 AVAL = jax.ShapeDtypeStruct((), np.dtype("float32"))
@@ -31,16 +31,16 @@ def constants(*values: float) -> tuple[Constant, ...]:
     return tuple(Constant(np.asarray(v, "float32"), AVAL) for v in values)
 
 
-def one(group: str = "a") -> StoredLaws:
-    learned = GroupLaws((group, None, 32, 32))
+def one(group: str = "a") -> StoredFormulas:
+    learned = GroupFormulas((group, None, 32, 32))
     for rate in (0.25, 0.5, float("inf")):
         learned.add((rate,), [constants(rate, 7.0), constants(2 * rate)])
-    return StoredLaws.of(learned)
+    return StoredFormulas.of(learned)
 
 
 def test_what_was_kept_comes_back_to_the_bit() -> None:
-    store_laws("k", [one("a"), one("b")])
-    assert load_laws("k") == [one("a"), one("b")]
+    store_formulas("k", [one("a"), one("b")])
+    assert load_formulas("k") == [one("a"), one("b")]
     rows = dict(one().like([constants(1.0, 7.0), constants(9.0)]))
     assert [[float(c.value) for c in step] for step in rows[(0.25,)]] == [[0.25, 7.0], [0.5]]
 
@@ -52,25 +52,25 @@ def test_what_does_not_fit_is_not_believed() -> None:
 
 
 def test_nothing_is_found_where_nothing_or_nonsense_was_kept(folder: Path) -> None:
-    assert load_laws("k") == []
-    store_laws("k", [one()])
+    assert load_formulas("k") == []
+    store_formulas("k", [one()])
     for body in (b"", b"[]", b"x" * 100):
         (folder / "k.json").write_bytes(body)
-        assert load_laws("k") == []
+        assert load_formulas("k") == []
     compilation_cache.DiskCache("structures", 9).write("k.json", b'[{"group": 3}]')
-    assert load_laws("k") == []
+    assert load_formulas("k") == []
 
 
 def test_keeping_no_group_forgets() -> None:
-    store_laws("k", [one()])
-    store_laws("k", [])
-    assert load_laws("k") == []
+    store_formulas("k", [one()])
+    store_formulas("k", [])
+    assert load_formulas("k") == []
 
 
 def test_the_key_follows_all_that_decides_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {laws_key("s", (3, 4)), laws_key("s", (3, 5)), laws_key("t", (3, 4))}
+    keys = {formulas_key("s", (3, 4)), formulas_key("s", (3, 5)), formulas_key("t", (3, 4))}
     with jax.default_matmul_precision("highest"):
-        keys.add(laws_key("s", (3, 4)))
+        keys.add(formulas_key("s", (3, 4)))
     monkeypatch.setattr("keras.__version__", "0.0")
-    keys.add(laws_key("s", (3, 4)))
+    keys.add(formulas_key("s", (3, 4)))
     assert len(keys) == 5

@@ -4,7 +4,7 @@ Tracing a small model's train and test step takes three quarters of the time a t
 trains. Keras' own code, though, can only use what it can reach: the model's attributes, their
 attributes, and so on, and a few global settings. If two models are equal in all of that but for
 some floating-point numbers, then their steps are equal but for constants that follow from those
-numbers. ``constant_laws.py`` finds out how constants follow from numbers.
+numbers. ``constant_formulas.py`` finds out how constants follow from numbers.
 
 A ``ModelStructure`` is that graph of objects, split into structure and numbers. A model that
 reaches code of the user's (a class, a function, an object of another package) has none, and its

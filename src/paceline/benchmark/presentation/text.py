@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from paceline.benchmark.tell.document import DocumentPart, Sentences, Table, TimeShares
+from paceline.benchmark.presentation.document import DocumentPart, Sentences, Table, TimeShares
 from paceline.report import formats
 from paceline.report.tables import render
 

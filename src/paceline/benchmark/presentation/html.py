@@ -8,9 +8,15 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from paceline.benchmark.presentation.advice import way
+from paceline.benchmark.presentation.document import (
+    DocumentPart,
+    Section,
+    Sentences,
+    Table,
+    TimeShares,
+)
 from paceline.benchmark.records import Curve, Measurement, Run, labels
-from paceline.benchmark.tell.advice import way
-from paceline.benchmark.tell.document import DocumentPart, Section, Sentences, Table, TimeShares
 from paceline.report import formats
 from paceline.report import html as report_html
 from paceline.report.html.markup import dim, items, table

@@ -13,6 +13,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from paceline.benchmark.presentation import cluster, quota
+from paceline.benchmark.presentation.advice import Advice, advise, fastest
+from paceline.benchmark.presentation.cluster import ClusterPrediction
+from paceline.benchmark.presentation.document import DocumentPart, document
+from paceline.benchmark.presentation.html import page
+from paceline.benchmark.presentation.text import text_of
 from paceline.benchmark.records import (
     FORMAT,
     PlannedSearch,
@@ -21,15 +27,9 @@ from paceline.benchmark.records import (
     labels,
     to_json,
 )
-from paceline.benchmark.tell import cluster, quota
-from paceline.benchmark.tell.advice import Advice, advise, fastest
-from paceline.benchmark.tell.cluster import ClusterPrediction
-from paceline.benchmark.tell.document import DocumentPart, document
-from paceline.benchmark.tell.html import page
-from paceline.benchmark.tell.text import text_of
 from paceline.errors import DataError, UsageError
 from paceline.report import formats
-from paceline.report.forecast import Costs, Prediction, predict
+from paceline.report.forecast import Costs, TimePrediction, predict
 from paceline.search_space.html import preformatted
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class Bench:
         """Returns what the planned search costs on the device of a run; None if not measured."""
         return None if run.costs is None else Costs.from_json(dict(run.costs))
 
-    def predicted(self, run: Run) -> Prediction | None:
+    def predicted(self, run: Run) -> TimePrediction | None:
         """Returns the seconds of the planned search on the device of a run; None if unknown."""
         costs = self.costs(run)
         if costs is None or self.plan is None:
@@ -192,7 +192,7 @@ def _common(what: str, values: Sequence[T], note: Callable[[str], None]) -> T | 
     return values[0] if values else None
 
 
-def _seconds(prediction: Prediction | None) -> dict[str, float] | None:
+def _seconds(prediction: TimePrediction | None) -> dict[str, float] | None:
     return None if prediction is None else {**asdict(prediction), "total": prediction.total}
 
 

@@ -20,7 +20,7 @@ _NUMBERS = (*(name for name, spec in ARGUMENTS.items() if spec.by_hp), "class_we
 
 
 @dataclass(frozen=True)
-class TrialRecipe:
+class TrialJobFactory:
     """Makes jobs of specs. It is sent to each machine once."""
 
     builder: ModelBuilder
@@ -43,14 +43,14 @@ class TrialRecipe:
         """Digest of the code of ``build``; None without code."""
         return self.builder.code_digest
 
-    def writing_below(self, here: Callable[[int, Path, str, bool], Path]) -> TrialRecipe:
+    def writing_below(self, here: Callable[[int, Path, str, bool], Path]) -> TrialJobFactory:
         """The same for a machine without the search's disk; ``here`` as ``MachineFolder.here``."""
         callbacks = self.arguments.callbacks
         if callbacks is None:
             return self
         return replace(self, arguments=replace(self.arguments, callbacks=callbacks.below(here)))
 
-    def apart(self) -> tuple[dict[str, Any], TrialRecipe]:
+    def apart(self) -> tuple[dict[str, Any], TrialJobFactory]:
         """The user's functions by argument, and all else, to be sent one by one."""
         arguments = self.arguments
         of_data, reader = arguments.reader.apart()
@@ -68,7 +68,7 @@ class TrialRecipe:
         )
         return code, replace(self, builder=None, arguments=rest)
 
-    def together(self, code: dict[str, Any]) -> TrialRecipe:
+    def together(self, code: dict[str, Any]) -> TrialJobFactory:
         """The inverse of ``apart``."""
         of_hp = {name: code[name] for name in _NUMBERS if name in code}
         of_data = {name: code[name] for name in (*OF_DATA, "class_weight") if name in code}
