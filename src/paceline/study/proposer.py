@@ -303,7 +303,7 @@ class Proposer:
         self._drop(proposal)
 
     @property
-    def in_family(self) -> bool:
+    def keeps_structure(self) -> bool:
         """Whether the next trial can have the structure of the last one."""
         return not self.enqueued and self.structure_order.goes_on
 

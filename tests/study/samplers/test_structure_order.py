@@ -171,10 +171,10 @@ def test_an_interrupted_draw_comes_again():
 
 def test_a_family_goes_on_while_there_are_draws_of_it():
     study = new()
-    assert not study.proposer.in_family
+    assert not study.proposer.keeps_structure
     before = go_on(study, 12)
     for _ in range(N - 12):
-        promised = study.proposer.in_family
+        promised = study.proposer.keeps_structure
         before += go_on(study, 1)
         if promised:
             assert program(before[-1]) == program(before[-2])
@@ -235,24 +235,24 @@ def test_a_trial_that_was_given_leads_no_wave():
     study = new(sampler="tpe", n_trials=64)
     go_on(study, 22)
     study.asker.enqueue({"units": 16, "layers": 1})
-    assert not study.proposer.in_family  # what was given comes first
+    assert not study.proposer.keeps_structure  # what was given comes first
     go_on(study, 1)
     for number in range(18, 23):
         end(study, number)
     study.asker.enqueue({"units": 16, "layers": 1})
     go_on(study, 1)
-    assert not study.proposer.in_family
+    assert not study.proposer.keeps_structure
 
 
 def test_a_trial_that_was_given_takes_no_place_in_a_wave():
     study = new(sampler="tpe", n_trials=64)
     begun = TPE_BEGINS + 4
     found = go_on(study, begun + 3)
-    assert study.proposer.in_family
+    assert study.proposer.keeps_structure
     study.asker.enqueue({"units": 16, "layers": 1})
     found += go_on(study, 1 + WAVE - 3)
     assert {program(hparams) for hparams in found[begun + 4 :]} == {program(found[begun])}
-    assert not study.proposer.in_family
+    assert not study.proposer.keeps_structure
 
 
 # Others

@@ -94,8 +94,8 @@ class StudyResults:
         return best
 
     def pareto(self) -> list[Trial]:
-        """The trials of the Pareto front: no other one is as good in every objective and better "
-        "in one.
+        """The trials of the Pareto front: no other one is as good in every objective, and better
+        in one.
 
         Each trial's ``values`` are in the order of the objectives. The trial that is best by the
         first objective comes first; of a study with one objective, the list holds the best trial

@@ -390,11 +390,11 @@ class TrialPrefetch:
         """Between two rounds, asks for the trials that must be there before packs train."""
         packs = self._packs
         while (packs is None or packs.demand.hungry or not packs.busy) and self.ask():
-            self._ask_family()
+            self._ask_of_structure()
             if self._stop.asked and self._failures.last_was_rejected:
                 return  # many may be rejected before one is trained
         if packs is not None and packs.demand.uncompiled:
-            self._ask_family()
+            self._ask_of_structure()
 
     def begin_round(self, packs: PackExecutor) -> None:
         """Works out how many trials to ask for while packs train."""
@@ -475,12 +475,12 @@ class TrialPrefetch:
         most = self._asker.max_open
         return most is None or len(self._trials.running) < most
 
-    def _ask_family(self) -> None:
+    def _ask_of_structure(self) -> None:
         """Asks for the other trials that share the structure of the last one.
 
         A program is compiled for as many trials as wait for it, so all of them should be there.
         """
         size = self._arguments.n_members
         for _ in range(1, self._packs.max_slots // size if self._packs else 1):
-            if not self._proposer.in_family or not self.ask():
+            if not self._proposer.keeps_structure or not self.ask():
                 break
