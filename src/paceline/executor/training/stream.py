@@ -67,7 +67,7 @@ class PackThreads:
         future: Future[Any] = Future()
         self._tasks.put((future, function))
         if len(self._threads) < self._n:
-            name = f"paceline-lane_{len(self._threads)}"
+            name = f"paceline-pack-thread-{len(self._threads)}"
             self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
             self._threads[-1].start()
         return future
