@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +27,9 @@ CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "batch_size": 
 
 
 @pytest.fixture
-def make(fresh_folder: Path):
-    def tuner(build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {
-            "sampler": "random",
-            "parallel_trials": 2,
-            "plan": "sequential",
-            "keep_best": 2,
-            "on_note": lambda text: None,
-        }
-        return paceline.Tuner(build, **({"study": "s"} | settings | arguments))
-
-    return tuner
+def make(make: Callable[..., paceline.Tuner]) -> Callable[..., paceline.Tuner]:
+    """As everywhere, one trial after another, and two models are kept."""
+    return functools.partial(make, plan="sequential", keep_best=2)
 
 
 @pytest.fixture(scope="module")
