@@ -12,11 +12,10 @@ import keras
 import numpy as np
 import optuna
 import pytest
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 
 import paceline
 import toys
+from as_optuna import amounts, optuna_study
 from marks import slow_where
 from paceline.cli.app import main
 from paceline.errors import BuildError, ConstraintError, TrialRejected, UsageError
@@ -35,22 +34,9 @@ def tuner(build: Any = wide, **arguments: Any) -> paceline.Tuner:
     return paceline.Tuner(build, **{**given, **arguments})
 
 
-def opened() -> optuna.Study:
-    """The study as Optuna alone reads it."""
-    storage = JournalStorage(JournalFileBackend("runs/s/journal.log"))
-    return optuna.load_study(study_name="s", storage=storage)
-
-
 def stored() -> list[optuna.trial.FrozenTrial]:
     """Its trials."""
-    return opened().trials
-
-
-def amounts(trial: optuna.trial.FrozenTrial) -> list[float]:
-    """The constraints of a trial by Optuna's own API."""
-    if hasattr(trial, "constraints"):
-        return list(trial.constraints.values())
-    return list(trial.system_attrs["constraints"])
+    return optuna_study().trials
 
 
 # -- searches --------------------------------------------------------------------------------------
@@ -208,7 +194,7 @@ def test_a_trial_of_another_program_may_be_rejected() -> None:
     bound = {"params": ("<=", n_params(4))}
     tuner(constraints=bound).search(X, Y, n_trials=1, **CALL)
     n = len(stored())
-    opened().enqueue_trial({"units": 8, "lr": 0.01})
+    optuna_study().enqueue_trial({"units": 8, "lr": 0.01})
     found = tuner(constraints=bound)
     found.search(X, Y, n_trials="+1", **CALL)
     trial = stored()[n]

@@ -16,6 +16,7 @@ import pytest
 
 import paceline
 import toys
+from as_optuna import optuna_study
 from epoch_reports import observe_reports
 from paceline.executor.base import EpochReport, settled
 from paceline.pack.plan import VectorizedProgram
@@ -117,12 +118,7 @@ def test_a_study_keeps_members_and_says_when_they_change(make) -> None:
     again.search(X, Y, n_trials="+1", **HELD_OUT)
     assert any("no repeats from now on" in note for note in notes)
     assert again.results()["value_std"].isna().tolist() == [False, False, True]
-    (stored, *_) = optuna.load_study(
-        study_name="s",
-        storage=optuna.storages.JournalStorage(
-            optuna.storages.journal.JournalFileBackend("runs/s/journal.log")
-        ),
-    ).trials
+    (stored, *_) = optuna_study().trials
     assert stored.user_attrs["value_std"] == first["value_std"][0]
 
 

@@ -17,12 +17,12 @@ from typing import Any
 import optuna
 import pytest
 import sqlalchemy
-from optuna.storages import JournalStorage, RDBStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
 import paceline
 import toys
+from as_optuna import optuna_study
 from marks import slow_where
 from paceline.executor.base import EpochReport
 from paceline.report.progress import read_live, watch
@@ -54,9 +54,8 @@ def storage(request, fresh_folder: Path) -> str | None:
 def opened(storage: str | None) -> optuna.Study:
     """The study, as another program opens it."""
     if storage is None:
-        found: Any = JournalStorage(JournalFileBackend("runs/s/journal.log"))
-    else:
-        found = RDBStorage(storage, engine_kwargs={"poolclass": sqlalchemy.pool.NullPool})
+        return optuna_study()
+    found = RDBStorage(storage, engine_kwargs={"poolclass": sqlalchemy.pool.NullPool})
     return optuna.load_study(study_name="s", storage=found)
 
 

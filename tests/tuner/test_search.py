@@ -16,6 +16,7 @@ import pytest
 
 import paceline
 import toys
+from as_optuna import optuna_study
 from epoch_reports import observe_reports
 from paceline.tuner.search import progress as progress_module
 from paceline.tuner.search import timeouts
@@ -433,12 +434,7 @@ def test_trials_that_cannot_be_packed_run_in_fit_beside_the_others(make, notes):
         "run_eagerly=True"
     ]
     assert tuner.summary()["plans"] == ["fit", "vectorized"]
-    (stored,) = optuna.load_study(
-        study_name="s",
-        storage=optuna.storages.JournalStorage(
-            optuna.storages.journal.JournalFileBackend("runs/s/journal.log")
-        ),
-    ).trials[:1]
+    (stored,) = optuna_study().trials[:1]
     assert stored.user_attrs["fallback_reason"] == "it is compiled with run_eagerly=True"
 
 

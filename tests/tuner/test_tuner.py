@@ -10,12 +10,12 @@ from typing import Any
 
 import keras
 import numpy as np
-import optuna
 import pandas as pd
 import pytest
 
 import paceline
 import toys
+from as_optuna import optuna_study
 from paceline.data.inputs import DataArguments
 from paceline.study.storage.schema import StoredSearch
 from paceline.tuner.arguments.arguments import ARGUMENTS, SearchArguments
@@ -119,9 +119,7 @@ def test_the_saved_model_is_an_ordinary_keras_file(tuner, folder):
 
 
 def test_the_storage_is_an_ordinary_optuna_study(tuner, folder):
-    backend = optuna.storages.journal.JournalFileBackend(str(folder / "s" / "journal.log"))
-    storage = optuna.storages.JournalStorage(backend)
-    study = optuna.load_study(study_name="s", storage=storage)
+    study = optuna_study(runs=folder)
     assert study.best_value == tuner.best_trial.value
     assert study.trials[0].params["lr"] == 0.05
     assert set(study.trials[0].intermediate_values) == {1, 2}
