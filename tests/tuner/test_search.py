@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +19,7 @@ from as_optuna import optuna_study
 from epoch_reports import observe_reports
 from paceline.tuner.search import progress as progress_module
 from paceline.tuner.search import timeouts
+from streams import Batches, alone, same
 
 X, Y = toys.data()
 XV, YV = toys.data(23, seed=1)
@@ -438,21 +438,6 @@ def test_trials_that_cannot_be_packed_run_in_fit_beside_the_others(make, notes):
     assert stored.user_attrs["fallback_reason"] == "it is compiled with run_eagerly=True"
 
 
-class Batches(keras.utils.PyDataset):
-    """The training data, batch by batch."""
-
-    def __init__(self, x: Any = X, y: Any = Y) -> None:
-        super().__init__()
-        self.arrays = x, y
-
-    def __len__(self) -> int:
-        return math.ceil(len(self.arrays[0]) / 16)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        part = slice(index * 16, index * 16 + 16)
-        return self.arrays[0][part], self.arrays[1][part]
-
-
 class Uneven(Batches):
     """Every batch has another size."""
 
@@ -544,10 +529,5 @@ def test_weights_and_splits_are_those_of_keras(make, executor):
         X, Y, validation_split=0.3, class_weight=classes, epochs=2, n_trials=1, shuffle=False
     )
     for one, arguments in ((tuner, {"sample_weight": weight}), (other, {"class_weight": classes})):
-        trial = one.trial(0)
-        keras.utils.set_random_seed(trial.seed)
-        alone = toys.dense(paceline.HyperParameters(values=trial.hparams)).fit(
-            X, Y, validation_split=0.3, epochs=2, shuffle=False, verbose=0, **arguments
-        )
-        for name in ("loss", "val_loss"):
-            np.testing.assert_allclose(one.history(0)[name], alone.history[name], atol=1e-5)
+        call = {"validation_split": 0.3, "epochs": 2, "shuffle": False, **arguments}
+        same(one, 0, alone(one.trial(0), toys.dense, X, Y, **call))

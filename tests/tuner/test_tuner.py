@@ -19,6 +19,7 @@ from as_optuna import optuna_study
 from paceline.data.inputs import DataArguments
 from paceline.study.storage.schema import StoredSearch
 from paceline.tuner.arguments.arguments import ARGUMENTS, SearchArguments
+from streams import alone, same
 
 X, Y = toys.data()
 XV, YV = toys.data(23, seed=1)
@@ -87,17 +88,9 @@ def test_a_trial_is_a_record(after):
 
 
 def test_the_history_is_that_of_keras_alone(after):
+    call = {"validation_data": (XV, YV), "batch_size": 16, "shuffle": False}
     for number in (0, 3):
-        trial = after.trial(number)
-        keras.utils.set_random_seed(trial.seed)
-        model = toys.dense(paceline.HyperParameters(values=trial.hparams))
-        alone = model.fit(
-            X, Y, validation_data=(XV, YV), epochs=2, batch_size=16, shuffle=False, verbose=0
-        )
-        history = after.history(number)
-        assert set(history) == set(alone.history)
-        for name, values in alone.history.items():
-            np.testing.assert_allclose(history[name], values, atol=1e-5, err_msg=name)
+        same(after, number, alone(after.trial(number), toys.dense, X, Y, epochs=2, **call))
 
 
 def test_the_best_model_scores_what_was_reported(after):
@@ -230,17 +223,8 @@ def test_epochs_and_batch_size_may_be_functions_of_hp_in_packs(tmp_path):
     assert (results["epochs"] == results["hp.epochs"]).all()
     for number in (0, 3):
         trial = tuner.trial(number)
-        keras.utils.set_random_seed(trial.seed)
-        alone = toys.softmax().fit(
-            X,
-            Y,
-            validation_data=(XV, YV),
-            epochs=trial.hparams["epochs"],
-            batch_size=trial.hparams["batch_size"],
-            shuffle=False,
-            verbose=0,
-        )
-        np.testing.assert_allclose(tuner.history(number)["loss"], alone.history["loss"], atol=1e-5)
+        call = {"validation_data": (XV, YV), "shuffle": False, **trial.hparams}
+        same(tuner, number, alone(trial, lambda hp: toys.softmax(), X, Y, **call))
 
 
 def test_a_study_that_is_not_there(fresh_folder):
