@@ -12,16 +12,7 @@ import pytest
 import toys
 from paceline.study.study import Study
 
-FILE = f"""\
-import sys
-sys.path.insert(0, {str(Path(toys.__file__).parent)!r})
-import toys
-
-build = toys.wide
-
-def data():
-    return toys.data(), toys.data(23, seed=1)
-"""
+FILE = toys.MODEL_FILE + "\nbuild = toys.wide\n"
 META = {
     "objective": "val_accuracy",
     "direction": "maximize",

@@ -135,9 +135,7 @@ def test_from_the_command_line(child_environment, fresh_folder, capsys) -> None:
 def test_ctrl_c_while_xla_compiles(signals: int, child_environment, fresh_folder) -> None:
     """Nothing interrupts a compile, and this one never ends: the process does all the same."""
     Path("model.py").write_text(
-        f"import sys, threading\nsys.path.insert(0, {str(TESTS)!r})\nimport jax, toys\n"
-        "build = toys.dense\n"
-        "def data():\n    return toys.data(), toys.data(23, seed=1)\n"
+        f"{toys.MODEL_FILE}\nimport threading\nimport jax\n"
         "def compile(self, *arguments, **named):\n"
         "    open('compiling', 'w').close()\n"
         "    threading.Event().wait()\n"
