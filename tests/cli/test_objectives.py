@@ -131,15 +131,6 @@ def test_a_search_from_its_beginning_to_a_file(paceline, user_modules) -> None:
     assert front
 
 
-def test_an_objective_that_is_unknown_is_one_error(paceline, user_modules) -> None:
-    Path("model.py").write_text(FILE)
-    done = paceline("search", "model.py", "--objective", "val_accuracy", "--objective", "param")
-    assert done.code != 0
-    assert '"param" is no metric' in done.err
-    assert "Costs are params, bytes, flops, latency" in done.err
-    assert not Path("runs").exists()
-
-
 def test_a_study_of_another_program_has_names_for_its_objectives(paceline) -> None:
     import optuna
 

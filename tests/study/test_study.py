@@ -384,12 +384,6 @@ def test_training_goes_on_without_a_storage_and_the_end_says_so(run_trials, monk
     assert study.trials.by_number(number).epochs == 1  # what was trained is still to be read
 
 
-def test_a_folder_that_is_in_the_way_is_said_before_anything_is_trained():
-    Path("runs").write_text("a file")
-    with pytest.raises(StorageError, match="runs is no folder"):
-        new()
-
-
 def test_close_may_be_called_at_any_time(run_trials):
     new().close()
     study = new()

@@ -554,14 +554,6 @@ def test_the_file_may_have_constraints(capsys) -> None:
     run("resume", "s", "--trials", "+1", "--quiet")
 
 
-def test_a_bad_constraint_of_the_command(capsys) -> None:
-    write_model()
-    run(*SEARCH, "--constraint", "params=5", code=2)
-    assert "--constraint 'params=5': give NAME, one of <= < >= >" in capsys.readouterr().err
-    run(*SEARCH, "--constraint", "depth<=5", code=2)
-    assert "'depth' is not known; give params or trainable_params" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_the_example_of_the_guide(capsys) -> None:
     page = (TESTS.parent / "docs/guides/constraints.md").read_text(encoding="utf-8")

@@ -118,15 +118,6 @@ def test_what_names_nothing_is_an_error_at_once(make, given) -> None:
         make().enqueue(given)
 
 
-def test_a_name_that_build_does_not_know_is_an_error_before_training(make, notes) -> None:
-    for _ in range(2):
-        tuner = make()
-        tuner.enqueue(pd.DataFrame({"lr": [0.01], "momentum": [0.9]}))
-        with pytest.raises(SpaceError, match="build knows no hyperparameter 'momentum'"):
-            tuner.search(X, Y, n_trials=2, **CALL)
-    assert not [note for note in notes if "going on" in note]
-
-
 # -- defaults --------------------------------------------------------------------------------------
 
 

@@ -799,12 +799,6 @@ def test_states_too_large_for_the_host_are_left_out(make, notes, monkeypatch) ->
     same(again, whole)  # from the first epoch again, with the same numbers and seeds
 
 
-@pytest.mark.parametrize("name", ["", 3, "../x"])
-def test_a_name_that_is_none_is_refused_before_anything_is_read(make, name) -> None:
-    with pytest.raises(paceline.StudyError, match="study name is"):
-        make(study=name).search(X, Y, **CALL)
-
-
 def test_nothing_is_lost_where_checkpoints_cannot_be_written(make, notes) -> None:
     Path("runs/s").mkdir(parents=True)
     Path("runs/s/checkpoints").write_text("in the way")

@@ -116,21 +116,6 @@ def test_a_sampler_that_fails_at_a_trials_end_is_an_error_of_the_search(
 # -- trials that fail ------------------------------------------------------------------------------
 
 
-def test_a_build_that_fails_for_some_values_fails_those_trials_alone(make, notes):
-    def build(hp):
-        if hp.Choice("units", [1, 2, 3, 4, 5, 6]) % 3 == 2:
-            raise ValueError("units do not fit")
-        return toys.softmax()
-
-    tuner = make(build, sampler="grid")
-    tuner.search(X, Y, **CALL)
-    assert states(tuner) == ["complete", "failed", "complete"] * 2
-    assert tuner.trial(1).error == "ValueError: units do not fit"
-    assert notes.say("trial 1 failed: ValueError: units do not fit")
-    assert notes.say("every configuration of the space has been tried")
-    assert make(build, sampler="grid").trial(1).error == "ValueError: units do not fit"
-
-
 @pytest.mark.slow
 def test_a_default_that_does_not_build_is_one_failure(make):
     def build(hp):
@@ -216,17 +201,6 @@ def test_a_loss_of_nan_fails_that_trial_alone(make, notes):
     assert notes.say(f"trial 3 failed: {error}")
     assert tuner.trial(3).epochs == 1
     assert tuner.best_trial.number < 3
-
-
-def test_five_trials_in_a_row_without_a_number_end_the_search(make):
-    def build(hp):
-        hp.Choice("units", list(range(20)))
-        model = keras.Sequential([keras.Input((toys.FEATURES,)), keras.layers.Dense(1)])
-        model.compile(keras.optimizers.SGD(1e30), "mse")
-        return model
-
-    with pytest.raises(paceline.BuildError, match="5 trials failed in a row.*loss is"):
-        make(build, parallel_trials=2).search(X, Y, n_trials=20, **CALL)
 
 
 def test_the_best_trial_may_fail_after_its_best_epoch(make):
@@ -363,24 +337,6 @@ def test_a_grid_ends_by_itself_and_says_so(make, notes):
     assert notes.say("every configuration of the space has been tried")
     tuner.search(X, Y, **CALL)
     assert len(tuner.results()) == 3
-
-
-def test_no_configuration_is_tried_twice(make, notes):
-    def build(hp):
-        hp.Choice("a", [1, 2])
-        hp.Boolean("b")
-        return toys.softmax()
-
-    tuner = make(build, sampler="tpe")
-    tuner.search(X, Y, n_trials=10, **CALL)
-    assert sorted(map(str, (tuner.trial(n).hparams for n in range(4)))) == [
-        "{'a': 1, 'b': False}",
-        "{'a': 1, 'b': True}",
-        "{'a': 2, 'b': False}",
-        "{'a': 2, 'b': True}",
-    ]
-    assert len(tuner.results()) == 4
-    assert notes.say("every configuration")
 
 
 def test_an_adaptive_sampler_has_few_trials_open(make):

@@ -15,7 +15,6 @@ import pytest
 
 import paceline
 import toys
-from as_optuna import optuna_study
 from paceline.data.inputs import DataArguments
 from paceline.study.storage.schema import StoredSearch
 from paceline.tuner.arguments.arguments import ARGUMENTS, SearchArguments
@@ -109,13 +108,6 @@ def test_the_saved_model_is_an_ordinary_keras_file(tuner, folder):
     assert files == ["manifest.json", f"trial-{number}-epoch-{epoch}.keras"]
     model = keras.models.load_model(folder / "s" / "best" / files[1])
     assert model.evaluate(XV, YV, verbose=0)[1] == pytest.approx(tuner.best_trial.value, abs=1e-5)
-
-
-def test_the_storage_is_an_ordinary_optuna_study(tuner, folder):
-    study = optuna_study(runs=folder)
-    assert study.best_value == tuner.best_trial.value
-    assert study.trials[0].params["lr"] == 0.05
-    assert set(study.trials[0].intermediate_values) == {1, 2}
 
 
 def test_the_summary_is_what_json_prints(tuner):
