@@ -21,7 +21,7 @@ from paceline.cli.app import main
 from paceline.errors import BuildError, ConstraintError, TrialRejected, UsageError
 from paceline.tuner.arguments.constraints import REJECTED_IN_A_ROW, Constraints, parse_constraint
 from paceline.tuner.search import events as trial_events
-from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
+from stopping import hears_signals, stopped_after, trials_of  # noqa: F401 - a fixture
 from toys import n_params, wide
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -52,7 +52,7 @@ def test_what_violates_a_bound_is_not_trained_and_does_not_count(sampler: str) -
 
     found = tuner(build, sampler=sampler, constraints={"params": ("<=", n_params(4))})
     found.search(X, Y, n_trials=6, **CALL)
-    trials = [found.trial(n) for n in found.results()["number"]]
+    trials = trials_of(found)
     assert sum(trial.state == "complete" for trial in trials) == 6
     assert {trial.state for trial in trials} <= {"complete", "rejected"}
     for trial, frozen in zip(trials, stored(), strict=True):
@@ -125,7 +125,7 @@ def test_hp_reject_in_build_is_no_failure() -> None:
 def test_a_function_may_decide(function: Any, why: str) -> None:
     found = tuner(constraints={"small": function})
     found.search(X, Y, n_trials=4, **CALL)
-    trials = list(map(found.trial, found.results()["number"]))
+    trials = trials_of(found)
     assert sum(trial.state == "complete" for trial in trials) == 4
     for trial in trials:
         assert (trial.state == "rejected") == (trial.hparams["units"] > 4)
@@ -137,7 +137,7 @@ def test_in_fit_and_with_several_constraints() -> None:
     bounds = {"params": [(">=", n_params(3)), ("<=", n_params(5))], "trainable_params": (">", 0)}
     found = tuner(executor="fit", constraints=bounds)
     found.search(X, Y, n_trials=3, **CALL)
-    units = {t.hparams["units"] for t in map(found.trial, found.results()["number"]) if t.epochs}
+    units = {t.hparams["units"] for t in trials_of(found) if t.epochs}
     assert units <= {3, 4, 5}
     assert sum(found.results()["state"] == "complete") == 3
     assert found.results()["plan"].dropna().unique().tolist() == ["fit"]
@@ -157,7 +157,7 @@ def test_conditional_spaces() -> None:
 
     found = tuner(build, sampler="tpe", constraints={"params": ("<=", n_params(3))})
     found.search(X, Y, n_trials=8, **CALL)
-    for trial in map(found.trial, found.results()["number"]):
+    for trial in trials_of(found):
         assert (trial.state == "rejected") == (trial.hparams.get("extra", 0) > 3)
 
 
@@ -309,7 +309,7 @@ def test_a_function_that_raises_later_fails_its_trials_alone() -> None:
 
     found = tuner(constraints=odd, sampler="grid")
     found.search(X, Y, n_trials=4, **CALL)
-    for trial in map(found.trial, found.results()["number"]):
+    for trial in trials_of(found):
         assert (trial.state == "failed") == (trial.hparams["units"] == 5)
 
 

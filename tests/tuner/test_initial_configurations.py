@@ -18,7 +18,7 @@ from paceline.errors import SpaceError, UsageError
 from paceline.report.tables import results_frame
 from paceline.study.trials.trial import Trial
 from paceline.tuner.arguments.initial_configurations import read_configurations, read_file
-from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
+from stopping import hears_signals, stopped_after, trials_of  # noqa: F401 - a fixture
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {**toys.CALL, "epochs": 1}
@@ -191,7 +191,7 @@ def test_a_study_knows_which_trials_were_given(make, monkeypatch) -> None:
     again = make()
     again.enqueue(starts)  # as its script does
     again.search(X, Y, n_trials=6, enqueue_defaults=True, **CALL | {"epochs": 3})
-    trials = [again.trial(int(number)) for number in again.results()["number"]]
+    trials = trials_of(again)
     begun = [trial for trial in trials if trial.state == "complete"]
     rates = [trial.hparams["lr"] for trial in begun if trial.enqueued]
     assert sorted(rates) == [0.001, 0.03, 0.05, 0.07]

@@ -31,7 +31,7 @@ from paceline.errors import (
 )
 from paceline.executor.local import LocalExecutor
 from paceline.tuner.arguments import costs
-from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
+from stopping import hears_signals, stopped_after, trials_of  # noqa: F401 - a fixture
 from toys import n_params, wide
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -49,10 +49,6 @@ def searched(objective: Any = BOTH, call: Any = None, **arguments: Any) -> pacel
     found = tuner(objective, **arguments)
     found.search(X, Y, **{**CALL, **(call or {})})
     return found
-
-
-def trials_of(found: paceline.Tuner) -> list[paceline.Trial]:
-    return [found.trial(int(number)) for number in found.results()["number"]]
 
 
 def facts_of(found: paceline.Tuner) -> list[Any]:

@@ -30,7 +30,7 @@ from paceline.study.sharing import requests
 from paceline.study.sharing.watch import StudyWatch
 from paceline.study.storage.storage import StudyStorage
 from paceline.tuner.search.loop import EpochReports
-from stopping import by_epochs, hears_signals, stopped_after  # noqa: F401 - a fixture
+from stopping import by_epochs, hears_signals, stopped_after, trials_of  # noqa: F401 - a fixture
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {
@@ -115,7 +115,7 @@ def tuner(storage: str | None, **arguments: Any) -> paceline.Tuner:
 
 
 def facts(found: paceline.Tuner) -> list[tuple[Any, ...]]:
-    trials = [found.trial(int(number)) for number in found.results()["number"]]
+    trials = trials_of(found)
     return [(t.number, t.state, t.value, t.hparams) for t in trials]
 
 
