@@ -22,20 +22,9 @@ import numpy as np
 import optuna
 
 import paceline
+from toys import CLASSES, FEATURES, data
 
 _SECONDS = "PACELINE_CHECKPOINT_SECONDS"
-FEATURES, CLASSES = 6, 3
-
-
-def data(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Examples whose class shows in the features: x f32[n, FEATURES], y i64[n]."""
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, CLASSES, n)
-    x = rng.normal(size=(n, FEATURES)).astype("float32")
-    x[np.arange(n), y] += 2.0
-    return x, y
-
-
 X, Y = data(50, 0)
 VALIDATION = data(23, 1)
 

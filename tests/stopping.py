@@ -58,12 +58,12 @@ def times_out(monkeypatch: pytest.MonkeyPatch, when: Callable[[], bool]) -> None
     monkeypatch.setattr(SearchTimeout, "over", property(lambda self: when()))
 
 
+def trials_of(tuner: paceline.Tuner) -> list[paceline.Trial]:
+    return [tuner.trial(int(number)) for number in tuner.results()["number"]]
+
+
 def all_of(tuner: paceline.Tuner) -> list[Any]:
-    found = []
-    for number in tuner.results()["number"]:
-        trial = tuner.trial(number)
-        found.append((trial.state, trial.hparams, trial.seed, trial.value, trial.history))
-    return found
+    return [(t.state, t.hparams, t.seed, t.value, t.history) for t in trials_of(tuner)]
 
 
 def same(one: paceline.Tuner, other: paceline.Tuner) -> None:

@@ -52,14 +52,14 @@ def endless(*arrays: Any, size: int = BATCH) -> Iterator[Any]:
             yield data[index]
 
 
-def alone(trial: Any, build: Callable[[Any], Any], x: Any, **arguments: Any) -> dict[str, Any]:
+def alone(trial: Any, build: Callable[[Any], Any], *data: Any, **arguments: Any) -> dict[str, Any]:
     """The history of Keras' own ``fit`` from a trial's seed."""
     keras.utils.set_random_seed(trial.seed)
     model = build(paceline.HyperParameters(values=trial.hparams))
     with warnings.catch_warnings():
         # Where only reading tells the length, or epochs cut a pass, Keras says it each time.
         warnings.filterwarnings("ignore", message="Your input ran out of data")
-        return model.fit(x, verbose=0, **arguments).history
+        return model.fit(*data, verbose=0, **arguments).history
 
 
 def search(x: Any, name: str = "s", build: Any = None, **arguments: Any) -> paceline.Tuner:

@@ -47,19 +47,6 @@ def nothing_ran(fresh_folder: Path):
 
 
 @pytest.fixture
-def make(fresh_folder: Path):
-    def tuner(study: str = "s", **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {
-            "sampler": "random",
-            "parallel_trials": 2,
-            "on_note": lambda text: None,
-        }
-        return paceline.Tuner(toys.dense, study=study, **(settings | arguments))
-
-    return tuner
-
-
-@pytest.fixture
 def command(capsys):
     def run(*words: str) -> tuple[int, str]:
         with pytest.raises(SystemExit, match="^[0-9]+$") as stop:
@@ -214,7 +201,7 @@ def test_links_within_and_a_folder_elsewhere_are_fine(make) -> None:
 )
 def test_names_that_are_none(make, command, name) -> None:
     with pytest.raises(paceline.StudyError, match="study name is"):
-        make(name).search(X, Y, **CALL)
+        make(study=name).search(X, Y, **CALL)
     for words in (["trials", name], ["best", name], ["resume", name], ["export", name]):
         code, said = command(*words)
         assert (code, "study name is" in said) == (2, True)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import paceline
-from paceline.search_space import HyperParameters
+from streams import alone
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of TensorFlow's text library
@@ -62,10 +62,8 @@ def compiled(model: Any, hp: Any) -> Any:
 
 def assert_alone(build: Any, trial: Any, *data: Any, **call: Any) -> None:
     """Compares a trial with the task's own ``fit``."""
-    keras.utils.set_random_seed(trial.seed)
-    model = build(HyperParameters(values=trial.hparams))
     call = {**CALL, **call, "epochs": trial.epochs, "shuffle": False}
-    history = model.fit(*data, **call, verbose=0).history
+    history = alone(trial, build, *data, **call)
     for name, values in history.items():
         # Rounding of float32 sums. Another order of the examples is 1e-3 away.
         np.testing.assert_allclose(trial.history[name], values, atol=2e-5, err_msg=name)

@@ -55,10 +55,7 @@ def test_a_search_with_a_pruner_and_its_best_model(fresh_folder) -> None:
 def test_jax_is_asked_nothing(child_environment, fresh_folder) -> None:
     """Not even for its devices: it would claim them. From the command line, backend in the file."""
     Path("model.py").write_text(
-        f"import os, sys\nos.environ['KERAS_BACKEND'] = {BACKEND!r}\n"
-        f"sys.path.insert(0, {str(Path(toys.__file__).parent)!r})\nimport toys\n"
-        "build = toys.dense\n"
-        "def data():\n    return toys.data(), toys.data(23, seed=1)\n"
+        f"import os\nos.environ['KERAS_BACKEND'] = {BACKEND!r}\n{toys.MODEL_FILE}"
     )
     environment = {**child_environment, "JAX_PLATFORMS": "there_is_no_such"}
     environment.pop("KERAS_BACKEND")

@@ -52,9 +52,3 @@ def test_what_cannot_be_an_ensemble_is_one_error(
     done = paceline("ensemble", "model", *words)
     assert done.code == 2 and said in done.err
     assert not list(Path().glob("*.keras"))
-
-
-def test_keep_best_must_be_a_number(paceline, user_modules) -> None:
-    Path("model.py").write_text(toys.MODEL_FILE)
-    done = paceline("search", "model.py", "--keep-best", "0")
-    assert done.code == 2 and not Path("runs").exists()

@@ -9,29 +9,16 @@ from typing import Any
 
 import pytest
 
+import toys
 from commands import command
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL = """
-import sys
-
-sys.path.insert(0, {tests!r})
-import toys
-
-
-def build(hp):
-    return toys.dense(hp)
-
-
-def data():
-    return toys.data(), toys.data(23, seed=1)
-"""
 SEARCH = ("search", "model.py", "--epochs", "1", "--quiet", "--seed", "3")
 
 
 @pytest.fixture(autouse=True)
 def model() -> None:
-    Path("model.py").write_text(MODEL.format(tests=str(ROOT / "tests")))
+    Path("model.py").write_text(toys.MODEL_FILE)
 
 
 def tried(study: str, capsys: Any) -> list[dict[str, Any]]:

@@ -12,16 +12,7 @@ import pytest
 import toys
 from paceline.study.study import Study
 
-FILE = f"""\
-import sys
-sys.path.insert(0, {str(Path(toys.__file__).parent)!r})
-import toys
-
-build = toys.wide
-
-def data():
-    return toys.data(), toys.data(23, seed=1)
-"""
+FILE = toys.MODEL_FILE + "\nbuild = toys.wide\n"
 META = {
     "objective": "val_accuracy",
     "direction": "maximize",
@@ -138,15 +129,6 @@ def test_a_search_from_its_beginning_to_a_file(paceline, user_modules) -> None:
     done = paceline("export", "model", "--trial", str(number), "--bundle", "one.zip")
     assert done.code == 0, done.err
     assert front
-
-
-def test_an_objective_that_is_unknown_is_one_error(paceline, user_modules) -> None:
-    Path("model.py").write_text(FILE)
-    done = paceline("search", "model.py", "--objective", "val_accuracy", "--objective", "param")
-    assert done.code != 0
-    assert '"param" is no metric' in done.err
-    assert "Costs are params, bytes, flops, latency" in done.err
-    assert not Path("runs").exists()
 
 
 def test_a_study_of_another_program_has_names_for_its_objectives(paceline) -> None:

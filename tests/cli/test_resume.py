@@ -141,13 +141,6 @@ def test_a_study_that_is_not_there_is_named_with_those_that_are(paceline, tuner,
     assert not Path("runs/missing").exists()
 
 
-@pytest.mark.parametrize("command", ["resume", "best", "trials", "export"])
-def test_a_study_name_is_no_path(paceline, command):
-    done = paceline(command, "../else")
-    assert done.code == 2
-    assert "path" in done.err
-
-
 def test_a_wrong_number_is_told_before_the_study_is_read(paceline, tuner):
     done = paceline("resume", "missing", "--trials", "none")
     assert done.code == 2

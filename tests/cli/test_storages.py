@@ -9,19 +9,8 @@ from typing import Any
 
 import pytest
 
-from marks import slow_where
-
-TESTS = Path(__file__).resolve().parents[1]
-MODEL = f"""\
-import sys
-sys.path.insert(0, {str(TESTS)!r})
 import toys
-
-build = toys.dense
-
-def data():
-    return toys.data(), toys.data(23, seed=1)
-"""
+from marks import slow_where
 
 
 @pytest.fixture(params=["journal", *slow_where(["sqlite", "postgresql"], bool)])
@@ -37,7 +26,7 @@ def test_all_commands(
 ) -> None:
     monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    Path("model.py").write_text(MODEL)
+    Path("model.py").write_text(toys.MODEL_FILE)
     where = ("--storage", storage)
     said = []
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import optuna
 import pytest
 
 from paceline.study.study import Study
@@ -45,14 +44,3 @@ def run_trials() -> Callable[..., list[dict[str, Any]]]:
         study.updates.finish(number, "complete", attrs={"seconds": 0.5, "plan": "vectorized"})
 
     return run
-
-
-@pytest.fixture
-def optuna_study() -> Callable[[str], optuna.Study]:
-    """A function that loads a study of the default storage as another program would."""
-
-    def load(name: str) -> optuna.Study:
-        backend = optuna.storages.journal.JournalFileBackend(f"runs/{name}/journal.log")
-        return optuna.load_study(study_name=name, storage=optuna.storages.JournalStorage(backend))
-
-    return load

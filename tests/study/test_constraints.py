@@ -12,6 +12,7 @@ import numpy as np
 import optuna
 import pytest
 
+from as_optuna import amounts, optuna_study
 from paceline.errors import TrialRejected
 from paceline.study.proposer import BuildFailed
 from paceline.study.sharing.worker import Worker
@@ -66,13 +67,6 @@ def new(name: str = "s", **arguments: Any) -> Study:
     study = Study(name, **given)
     study.persist({"objective": "v"})
     return study
-
-
-def amounts(trial: optuna.trial.FrozenTrial) -> list[float]:
-    """The constraints of a trial by Optuna's own API."""
-    if hasattr(trial, "constraints"):
-        return list(trial.constraints.values())
-    return list(trial.system_attrs["constraints"])
 
 
 def trials_of(name: str) -> list[Trial]:
@@ -157,9 +151,7 @@ def test_other_workers_learn_what_is_not_allowed() -> None:
 
 
 @pytest.mark.parametrize("storage", [None, "sqlite:///studies.db"])
-def test_constraints_are_stored_as_the_installed_optuna_reads_them(
-    storage: str | None, optuna_study
-) -> None:
+def test_constraints_are_stored_as_the_installed_optuna_reads_them(storage: str | None) -> None:
     study = new(sampler="random", storage=storage)
     for _ in range(12):
         tell(study)
@@ -202,7 +194,7 @@ def small_x(trial: optuna.trial.FrozenTrial) -> list[float]:
 @pytest.mark.parametrize("storage", [None, "sqlite:///studies.db"])
 @pytest.mark.parametrize("kind", [optuna.samplers.TPESampler, optuna.samplers.NSGAIISampler])
 def test_what_a_samplers_own_function_returned_is_stored_and_known_again(
-    storage: str | None, kind: Any, optuna_study
+    storage: str | None, kind: Any
 ) -> None:
     def known() -> list[float | None]:
         sampler = kind(seed=0, constraints_func=small_x)

@@ -3,6 +3,7 @@ import itertools
 import optuna
 import pytest
 
+from as_optuna import optuna_study
 from marks import slow_where
 from paceline.errors import SamplerError, SpaceError
 from paceline.search_space import GridWalk, HyperParameters
@@ -105,7 +106,7 @@ def test_tpe_learns(run_trials):
 
 
 @pytest.mark.parametrize("sampler", ["random", "qmc", "tpe", "grid"])
-def test_values_are_real_and_stored_ones_are_optunas(sampler, run_trials, optuna_study):
+def test_values_are_real_and_stored_ones_are_optunas(sampler, run_trials):
     study = new(sampler=sampler)
     found = run_trials(study, 20)
     for hparams, stored in zip(found, optuna_study("s").trials, strict=True):
@@ -241,7 +242,7 @@ def test_duplicates_are_mostly_recognised_without_a_build(run_trials):
     assert len(builds) == len(SMALL)  # not one build for a configuration already built here
 
 
-def test_rejected_drafts_leave_no_trace_in_the_storage(run_trials, optuna_study):
+def test_rejected_drafts_leave_no_trace_in_the_storage(run_trials):
     study = new(seed=1)
     run_trials(study, 100, small_build)
     assert [trial.state.name for trial in optuna_study("s").trials] == ["COMPLETE"] * 6
@@ -266,7 +267,7 @@ def test_a_space_without_hyperparameters_has_one_configuration(run_trials):
 # Builds that fail
 
 
-def test_a_build_that_fails_is_a_draft_to_be_recorded(run_trials, optuna_study):
+def test_a_build_that_fails_is_a_draft_to_be_recorded(run_trials):
     def fragile(hp, proposal):
         if hp.Choice("kind", ["a", "b"]) == "a":
             raise ValueError("no a today")
@@ -449,7 +450,7 @@ def test_what_build_does_not_know_is_refused_when_it_runs(values, match, run_tri
     ],
     ids=["nsga2", "tpe", "qmc", "partial", "cmaes"],
 )
-def test_an_optuna_sampler_object_is_asked_and_told(make, run_trials, optuna_study):
+def test_an_optuna_sampler_object_is_asked_and_told(make, run_trials):
     sampler = make()
     if isinstance(sampler, optuna.samplers.CmaEsSampler):
         pytest.importorskip("cmaes")

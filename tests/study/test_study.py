@@ -9,6 +9,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from as_optuna import optuna_study
 from paceline.errors import StorageError, StudyError
 from paceline.search_space import HyperParameters
 from paceline.study.storage.write_behind import WriteBehind
@@ -155,7 +156,7 @@ def test_all_that_a_trial_is_comes_back(storage, run_trials):
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")  # Optuna 4
-def test_optuna_sees_ordinary_trials(run_trials, optuna_study):
+def test_optuna_sees_ordinary_trials(run_trials):
     study = new()
     found = run_trials(study, 12, epochs=3)
     loaded = optuna_study("s")
@@ -178,7 +179,7 @@ def test_optuna_sees_ordinary_trials(run_trials, optuna_study):
     )
 
 
-def test_optuna_may_go_on_with_a_study_and_paceline_after_it(run_trials, optuna_study):
+def test_optuna_may_go_on_with_a_study_and_paceline_after_it(run_trials):
     run_trials(new(), 2)
     loaded = optuna_study("s")
     loaded.sampler = optuna.samplers.RandomSampler(seed=0)
@@ -317,7 +318,7 @@ def killed(run_trials) -> Study:
     return study
 
 
-def test_interrupted_trials_are_failed_and_tried_again_first(run_trials, optuna_study):
+def test_interrupted_trials_are_failed_and_tried_again_first(run_trials):
     dead = killed(run_trials)
     study = new(seed=1)
     assert [trial.state for trial in study.trials][2:] == ["running", "running"]
@@ -340,7 +341,7 @@ def test_interrupted_trials_are_failed_and_tried_again_first(run_trials, optuna_
     assert run_trials(again, 1)[0] not in found
 
 
-def test_reading_a_study_that_another_process_searches_changes_nothing(run_trials, optuna_study):
+def test_reading_a_study_that_another_process_searches_changes_nothing(run_trials):
     killed(run_trials)
     before = Path("runs/s/journal.log").read_bytes()
     reader = new()
@@ -381,12 +382,6 @@ def test_training_goes_on_without_a_storage_and_the_end_says_so(run_trials, monk
     with pytest.raises(StorageError, match="cut or removed"):
         study.close()
     assert study.trials.by_number(number).epochs == 1  # what was trained is still to be read
-
-
-def test_a_folder_that_is_in_the_way_is_said_before_anything_is_trained():
-    Path("runs").write_text("a file")
-    with pytest.raises(StorageError, match="runs is no folder"):
-        new()
 
 
 def test_close_may_be_called_at_any_time(run_trials):
@@ -459,7 +454,7 @@ def test_time_of_samplers_and_storage_is_counted_apart(run_trials):
 # Going on
 
 
-def test_a_study_goes_back_to_where_a_snapshot_was_taken(run_trials, optuna_study):
+def test_a_study_goes_back_to_where_a_snapshot_was_taken(run_trials):
     study = Study("s", direction="maximize", seed=3, sampler="random")
     study.persist({})
 

@@ -21,6 +21,7 @@ from marks import slow_where
 from paceline.data import arrays
 from paceline.errors import BuildError, ObjectiveError
 from paceline.search_space import HyperParameters
+from streams import alone
 
 X, Y = toys.data()
 XV, YV = toys.data(23, seed=1)
@@ -41,13 +42,6 @@ def compiled(model: Any, hp: Any, **arguments: Any) -> Any:
     return model
 
 
-def alone(build: Any, trial: Any, *data: Any, **call: Any) -> dict[str, list[Any]]:
-    """A trial's history as Keras has it."""
-    keras.utils.set_random_seed(trial.seed)
-    model = build(HyperParameters(values=trial.hparams))
-    return model.fit(*data, **{**CALL, **call}, verbose=0).history
-
-
 def search(make: Any, build: Any, *data: Any, n_trials: int = 2, **call: Any) -> Any:
     tuner = make(build, objective="min:loss", keep_best=1)
     tuner.search(*data, **{**CALL, **call}, n_trials=n_trials)
@@ -57,7 +51,7 @@ def search(make: Any, build: Any, *data: Any, n_trials: int = 2, **call: Any) ->
 def assert_as_fit(tuner: Any, build: Any, *data: Any, packed: bool = True, **call: Any) -> None:
     for trial in tuner._require_study().trials:
         assert trial.state == "complete" and (trial.plan != "fit") == packed
-        history = alone(build, trial, *data, **call)
+        history = alone(trial, build, *data, **{**CALL, **call})
         assert set(history) == set(trial.history)
         for name, values in history.items():
             # Rounding of float32 sums; Keras itself is as far from a run in another order.
@@ -255,7 +249,7 @@ def test_arrays_are_reported_number_by_number(make, notes, executor) -> None:
     tuner.search(X, ONE_HOT, **call, n_trials=1)
     trial = tuner.best_trial
     assert (trial.plan == "fit") == (executor == "fit")
-    history = alone(per_class, trial, X, ONE_HOT, **call)
+    history = alone(trial, per_class, X, ONE_HOT, **{**CALL, **call})
     f1 = np.asarray(history["val_f1_score"])
     np.testing.assert_allclose(trial.history["val_f1_score"], f1.mean(axis=1), atol=2e-5)
     for at in range(3):
@@ -334,7 +328,7 @@ def test_validation_freq_leaves_gaps_in_the_history_and_says_so(make, notes) -> 
 
     data = {"validation_data": (XV, YV), "validation_freq": 2, "epochs": 4}
     tuner = search(make, build, X, Y, **data, n_trials=1)
-    history = alone(build, tuner.trial(0), X, Y, **data)
+    history = alone(tuner.trial(0), build, X, Y, **{**CALL, **data})
     ours = np.asarray(tuner.history(0)["val_loss"])
     assert np.isnan(ours[::2]).all()
     np.testing.assert_allclose(ours[1::2], history["val_loss"], atol=2e-5)
@@ -401,7 +395,7 @@ def test_means_of_weights_are_there_when_training_ends_where_float16_wraps_the_o
     keras.config.set_dtype_policy("mixed_float16")
     try:
         tuner = search(make, build, X, Y, n_trials=1, callbacks=lambda hp: [Looks()])
-        alone(build, tuner.trial(0), X, Y, callbacks=[Looks()])
+        alone(tuner.trial(0), build, X, Y, **CALL, callbacks=[Looks()])
     finally:
         keras.config.set_dtype_policy("float32")
     assert tuner.trial(0).plan != "fit"

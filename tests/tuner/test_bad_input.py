@@ -95,19 +95,12 @@ def test_a_tuner_checks_its_arguments(arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"sampler": "bayes"}, paceline.SamplerError, "sampler is 'bayes'; choose one of random"),
-        ({"study": "a/b"}, paceline.StudyError, "a/b"),
-        ({"study": "../up"}, paceline.StudyError, "up"),
         ({"study": ""}, paceline.StudyError, "name"),
-        ({"study": ".hidden"}, paceline.StudyError, "hidden"),
         ({"study": "\u4e2d" * 128}, paceline.StudyError, "has 384 bytes as the name of a folder"),
         ({"storage": "nosuch://x"}, paceline.StorageError, "nosuch"),
         ({"storage": "sqlite:////proc/no/study.db"}, paceline.StorageError, "/proc/no"),
         ({"storage": "journal:/proc/no/study.log"}, paceline.StorageError, "/proc/no"),
-        ({"storage": 7}, paceline.StorageError, "storage is 7"),
         ({"objective": "val_auc"}, paceline.ObjectiveError, "val_auc.*loss, accuracy, val_loss"),
-        ({"objective": 5}, paceline.ObjectiveError, "objective is 5"),
-        ({"direction": "up"}, paceline.ObjectiveError, "direction is 'up'"),
     ],
 )
 def test_what_shows_at_the_search(arguments, error, message):
@@ -141,8 +134,6 @@ def test_a_build_that_makes_no_compiled_model(build, message):
     [
         (lambda hp: hp.Int("units", 8, 4), "units.*8.*4"),
         (lambda hp: hp.Float("lr", 0.0, 1.0, sampling="log"), "lr.*log"),
-        (lambda hp: hp.Float("lr", 0.1, 1.0, step=-1.0), "lr.*step"),
-        (lambda hp: hp.Choice("c", []), "c"),
         (lambda hp: [hp.Int("units", 1, 4), hp.Int("units", 1, 8)], "units"),
     ],
 )

@@ -12,17 +12,16 @@ import keras
 import numpy as np
 import optuna
 import pytest
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 
 import paceline
 import toys
+from as_optuna import amounts, optuna_study
 from marks import slow_where
 from paceline.cli.app import main
 from paceline.errors import BuildError, ConstraintError, TrialRejected, UsageError
 from paceline.tuner.arguments.constraints import REJECTED_IN_A_ROW, Constraints, parse_constraint
 from paceline.tuner.search import events as trial_events
-from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
+from stopping import hears_signals, stopped_after, trials_of  # noqa: F401 - a fixture
 from toys import n_params, wide
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -35,22 +34,9 @@ def tuner(build: Any = wide, **arguments: Any) -> paceline.Tuner:
     return paceline.Tuner(build, **{**given, **arguments})
 
 
-def opened() -> optuna.Study:
-    """The study as Optuna alone reads it."""
-    storage = JournalStorage(JournalFileBackend("runs/s/journal.log"))
-    return optuna.load_study(study_name="s", storage=storage)
-
-
 def stored() -> list[optuna.trial.FrozenTrial]:
     """Its trials."""
-    return opened().trials
-
-
-def amounts(trial: optuna.trial.FrozenTrial) -> list[float]:
-    """The constraints of a trial by Optuna's own API."""
-    if hasattr(trial, "constraints"):
-        return list(trial.constraints.values())
-    return list(trial.system_attrs["constraints"])
+    return optuna_study().trials
 
 
 # -- searches --------------------------------------------------------------------------------------
@@ -66,7 +52,7 @@ def test_what_violates_a_bound_is_not_trained_and_does_not_count(sampler: str) -
 
     found = tuner(build, sampler=sampler, constraints={"params": ("<=", n_params(4))})
     found.search(X, Y, n_trials=6, **CALL)
-    trials = [found.trial(n) for n in found.results()["number"]]
+    trials = trials_of(found)
     assert sum(trial.state == "complete" for trial in trials) == 6
     assert {trial.state for trial in trials} <= {"complete", "rejected"}
     for trial, frozen in zip(trials, stored(), strict=True):
@@ -139,7 +125,7 @@ def test_hp_reject_in_build_is_no_failure() -> None:
 def test_a_function_may_decide(function: Any, why: str) -> None:
     found = tuner(constraints={"small": function})
     found.search(X, Y, n_trials=4, **CALL)
-    trials = list(map(found.trial, found.results()["number"]))
+    trials = trials_of(found)
     assert sum(trial.state == "complete" for trial in trials) == 4
     for trial in trials:
         assert (trial.state == "rejected") == (trial.hparams["units"] > 4)
@@ -151,7 +137,7 @@ def test_in_fit_and_with_several_constraints() -> None:
     bounds = {"params": [(">=", n_params(3)), ("<=", n_params(5))], "trainable_params": (">", 0)}
     found = tuner(executor="fit", constraints=bounds)
     found.search(X, Y, n_trials=3, **CALL)
-    units = {t.hparams["units"] for t in map(found.trial, found.results()["number"]) if t.epochs}
+    units = {t.hparams["units"] for t in trials_of(found) if t.epochs}
     assert units <= {3, 4, 5}
     assert sum(found.results()["state"] == "complete") == 3
     assert found.results()["plan"].dropna().unique().tolist() == ["fit"]
@@ -171,7 +157,7 @@ def test_conditional_spaces() -> None:
 
     found = tuner(build, sampler="tpe", constraints={"params": ("<=", n_params(3))})
     found.search(X, Y, n_trials=8, **CALL)
-    for trial in map(found.trial, found.results()["number"]):
+    for trial in trials_of(found):
         assert (trial.state == "rejected") == (trial.hparams.get("extra", 0) > 3)
 
 
@@ -208,7 +194,7 @@ def test_a_trial_of_another_program_may_be_rejected() -> None:
     bound = {"params": ("<=", n_params(4))}
     tuner(constraints=bound).search(X, Y, n_trials=1, **CALL)
     n = len(stored())
-    opened().enqueue_trial({"units": 8, "lr": 0.01})
+    optuna_study().enqueue_trial({"units": 8, "lr": 0.01})
     found = tuner(constraints=bound)
     found.search(X, Y, n_trials="+1", **CALL)
     trial = stored()[n]
@@ -323,7 +309,7 @@ def test_a_function_that_raises_later_fails_its_trials_alone() -> None:
 
     found = tuner(constraints=odd, sampler="grid")
     found.search(X, Y, n_trials=4, **CALL)
-    for trial in map(found.trial, found.results()["number"]):
+    for trial in trials_of(found):
         assert (trial.state == "failed") == (trial.hparams["units"] == 5)
 
 
@@ -566,14 +552,6 @@ def test_the_file_may_have_constraints(capsys) -> None:
     run(*SEARCH, "--trials", "1")
     assert "rejected before training: constraints is not satisfied" in capsys.readouterr().out
     run("resume", "s", "--trials", "+1", "--quiet")
-
-
-def test_a_bad_constraint_of_the_command(capsys) -> None:
-    write_model()
-    run(*SEARCH, "--constraint", "params=5", code=2)
-    assert "--constraint 'params=5': give NAME, one of <= < >= >" in capsys.readouterr().err
-    run(*SEARCH, "--constraint", "depth<=5", code=2)
-    assert "'depth' is not known; give params or trainable_params" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
-import optuna
 import pytest
 
 import paceline
 import toys
-from paceline.executor.local import LocalExecutor
+from as_optuna import optuna_study
 from paceline.executor.training.reporting import EpochReporter
 from paceline.study.trials.table import trials_to_continue
 from paceline.study.trials.trial import Trial
-from stopping import by_epochs
+from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "batch_size": 16}
 
 
 @pytest.fixture
-def make(fresh_folder: Path):
-    def tuner(build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {
-            "sampler": "random",
-            "parallel_trials": 2,
-            "plan": "sequential",
-            "keep_best": 2,
-            "on_note": lambda text: None,
-        }
-        return paceline.Tuner(build, **({"study": "s"} | settings | arguments))
-
-    return tuner
+def make(make: Callable[..., paceline.Tuner]) -> Callable[..., paceline.Tuner]:
+    """As everywhere, one trial after another, and two models are kept."""
+    return functools.partial(make, plan="sequential", keep_best=2)
 
 
 @pytest.fixture(scope="module")
@@ -87,12 +77,7 @@ def test_the_best_go_on_as_if_they_had_never_stopped(make, long, monkeypatch) ->
     assert sum(epochs) == 4 + 4 + 8  # two went on, the third was trained again
     # What was there is as it was, and a storage shows whole curves.
     assert tuner.results()[:5][list(before)].equals(before)
-    stored = optuna.load_study(
-        study_name="s",
-        storage=optuna.storages.JournalStorage(
-            optuna.storages.journal.JournalFileBackend("runs/s/journal.log")
-        ),
-    ).trials[5]
+    stored = optuna_study().trials[5]
     assert list(stored.intermediate_values.values()) == tuner.history(5)["val_accuracy"]
     assert stored.user_attrs["continued_from"] == first[0]
     # The best model is that of the trial with the best value, and is on disk.
@@ -195,27 +180,13 @@ def test_once_more_and_new_ones_beside_them(make, long) -> None:
 @pytest.mark.slow
 def test_interrupted_while_they_go_on(make, long) -> None:
     """Stopped by Ctrl-C, and gone on with by the same call, or by one that does not say so."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     make().search(X, Y, epochs=4, n_trials=5, **CALL)
     first = ranked(make())[:3]
-    advance, left = LocalExecutor.advance, [2]
-
-    def signalled(self: LocalExecutor, *arguments: Any) -> None:
-        left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGINT)
-        advance(self, *arguments)
-
-    try:
+    for best in (3, None):  # once more, while the second goes on
         with pytest.MonkeyPatch.context() as patch:
-            by_epochs(patch)
-            patch.setattr(LocalExecutor, "advance", signalled)
-            for best in (3, None):  # once more, while the second goes on
-                left[0] = 3
-                with pytest.raises(KeyboardInterrupt, match="^$"):
-                    make().search(X, Y, epochs=8, continue_best=best, n_trials=5, **CALL)
-    finally:
-        signal.signal(signal.SIGINT, before)
+            stopped_after(patch, 3)
+            with pytest.raises(KeyboardInterrupt, match="^$"):
+                make().search(X, Y, epochs=8, continue_best=best, n_trials=5, **CALL)
     tuner = make()
     tuner.search(X, Y, epochs=8, continue_best=3, n_trials=5, **CALL)
     assert tuner.results()["continued_from"].dropna().tolist() == first

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,16 +19,9 @@ CALL: dict[str, Any] = {"batch_size": 16, "epochs": 3, "verbose": 0}
 
 
 @pytest.fixture
-def make(fresh_folder: Path):
-    def tuner(study: str = "s", build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {
-            "sampler": "random",
-            "parallel_trials": 4,
-            "on_note": lambda text: None,
-        }
-        return paceline.Tuner(build, study=study, **(settings | arguments))
-
-    return tuner
+def make(make: Callable[..., paceline.Tuner]) -> Callable[..., paceline.Tuner]:
+    """As everywhere, four trials at a time."""
+    return functools.partial(make, parallel_trials=4)
 
 
 def close(one: dict[str, Any], other: dict[str, Any]) -> None:
@@ -50,7 +44,7 @@ def by_hand(make: Any, tuner: paceline.Tuner, **call: Any) -> list[paceline.Tune
         pair = (X[validation], Y[validation])
         if weight is not None:
             pair += (weight[validation],)
-        found.append(make(f"fold{number}"))
+        found.append(make(study=f"fold{number}"))
         found[-1].search(X[train], Y[train], validation_data=pair, **CALL, **call, **more)
     return found
 
@@ -96,7 +90,7 @@ def test_weights_follow_the_examples(make, executor: str, kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("repeats", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_in_fit_members_are_the_same(make, repeats: int) -> None:
-    packs, fit = make("packs"), make("fit", executor="fit")
+    packs, fit = make(study="packs"), make(study="fit", executor="fit")
     call = {"folds": 3, "repeats": repeats, "n_trials": 1, "shuffle": False}
     for tuner in (packs, fit):
         tuner.search(X, Y, **CALL, **call)

@@ -18,7 +18,7 @@ from paceline.errors import SpaceError, UsageError
 from paceline.report.tables import results_frame
 from paceline.study.trials.trial import Trial
 from paceline.tuner.arguments.initial_configurations import read_configurations, read_file
-from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
+from stopping import hears_signals, stopped_after, trials_of  # noqa: F401 - a fixture
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {**toys.CALL, "epochs": 1}
@@ -118,15 +118,6 @@ def test_what_names_nothing_is_an_error_at_once(make, given) -> None:
         make().enqueue(given)
 
 
-def test_a_name_that_build_does_not_know_is_an_error_before_training(make, notes) -> None:
-    for _ in range(2):
-        tuner = make()
-        tuner.enqueue(pd.DataFrame({"lr": [0.01], "momentum": [0.9]}))
-        with pytest.raises(SpaceError, match="build knows no hyperparameter 'momentum'"):
-            tuner.search(X, Y, n_trials=2, **CALL)
-    assert not [note for note in notes if "going on" in note]
-
-
 # -- defaults --------------------------------------------------------------------------------------
 
 
@@ -200,7 +191,7 @@ def test_a_study_knows_which_trials_were_given(make, monkeypatch) -> None:
     again = make()
     again.enqueue(starts)  # as its script does
     again.search(X, Y, n_trials=6, enqueue_defaults=True, **CALL | {"epochs": 3})
-    trials = [again.trial(int(number)) for number in again.results()["number"]]
+    trials = trials_of(again)
     begun = [trial for trial in trials if trial.state == "complete"]
     rates = [trial.hparams["lr"] for trial in begun if trial.enqueued]
     assert sorted(rates) == [0.001, 0.03, 0.05, 0.07]

@@ -43,13 +43,3 @@ def test_a_backend_that_is_not_installed_from_python(child_environment):
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last == f"paceline.errors.MissingExtraError: {CURE.format('torch')}"
-
-
-def test_python_m_is_the_command(child_environment):
-    """Where the command is not on the path: notebooks, several environments."""
-    command = [sys.executable, "-m", "paceline", "search", "--help"]
-    done = subprocess.run(
-        command, env=child_environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Usage: paceline search" in done.stdout

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ import pytest
 
 import paceline
 import toys
+from as_optuna import optuna_study
 from epoch_reports import observe_reports
 from paceline.executor.base import EpochReport, settled
 from paceline.pack.plan import VectorizedProgram
@@ -36,16 +38,9 @@ PLANS = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def make(fresh_folder: Path):
-    def tuner(study: str = "s", build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {
-            "sampler": "random",
-            "parallel_trials": 4,
-            "on_note": lambda text: None,
-        }
-        return paceline.Tuner(build, study=study, **(settings | arguments))
-
-    return tuner
+def make(make: Callable[..., paceline.Tuner]) -> Callable[..., paceline.Tuner]:
+    """As everywhere, four trials at a time."""
+    return functools.partial(make, parallel_trials=4)
 
 
 def close(one: dict[str, Any], other: dict[str, Any]) -> None:
@@ -64,7 +59,7 @@ def mean_of(histories: list[dict[str, list[float]]]) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_one_repeat_is_none(make) -> None:
-    one, none = make("one"), make("none")
+    one, none = make(study="one"), make(study="none")
     one.search(X, Y, repeats=1, n_trials=3, **HELD_OUT)
     none.search(X, Y, n_trials=3, **HELD_OUT)
     for number in range(3):
@@ -123,12 +118,7 @@ def test_a_study_keeps_members_and_says_when_they_change(make) -> None:
     again.search(X, Y, n_trials="+1", **HELD_OUT)
     assert any("no repeats from now on" in note for note in notes)
     assert again.results()["value_std"].isna().tolist() == [False, False, True]
-    (stored, *_) = optuna.load_study(
-        study_name="s",
-        storage=optuna.storages.JournalStorage(
-            optuna.storages.journal.JournalFileBackend("runs/s/journal.log")
-        ),
-    ).trials
+    (stored, *_) = optuna_study().trials
     assert stored.user_attrs["value_std"] == first["value_std"][0]
 
 
@@ -142,14 +132,14 @@ def test_a_study_keeps_members_and_says_when_they_change(make) -> None:
 def test_the_best_model_is_the_first_members(make, slots: int, pruner: Any, executor: str) -> None:
     """With fewer slots than members, too: then they report an epoch at different times."""
     arguments = {"parallel_trials": slots, "pruner": pruner, "executor": executor}
-    repeated, folded = make("repeated", **arguments), make("folded", **arguments)
+    repeated, folded = make(study="repeated", **arguments), make(study="folded", **arguments)
     n = 1 if executor == "fit" else 3
     repeated.search(X, Y, repeats=3, n_trials=n, **HELD_OUT)
     folded.search(X, Y, folds=3, n_trials=n, **CALL)
     validation = folded.folds[0][1]
     for tuner, x, y in ((repeated, XV, YV), (folded, X[validation], Y[validation])):
         best = tuner.best_trial
-        for one in (tuner, make(tuner.name, **arguments)):  # held, and from the disk
+        for one in (tuner, make(study=tuner.name, **arguments)):  # held, and from the disk
             scores = one.best_model().evaluate(x, y, verbose=0, return_dict=True)
             assert scores["accuracy"] == pytest.approx(best.runs[best.best_epoch - 1][0])
 
@@ -199,7 +189,7 @@ def test_nobody_trains_beyond_the_epoch_that_is_judged(make, plan: str, monkeypa
 )
 def test_asha_pauses_all_members(make, plan: str, members: dict[str, int]) -> None:
     n, call = 9, (HELD_OUT if "repeats" in members else CALL) | {"epochs": 9} | members
-    full, asha = make("full"), make("asha", pruner="asha", plan=plan)
+    full, asha = make(study="full"), make(study="asha", pruner="asha", plan=plan)
     for tuner in (full, asha):
         tuner.search(X, Y, n_trials=n, **call)
     results = asha.results()
@@ -265,7 +255,7 @@ def test_a_build_that_fails_for_a_later_seed_fails_the_trial(make) -> None:
 @pytest.mark.slow
 def test_running_out_of_memory_loses_no_member(make, monkeypatch) -> None:
     """As XLA fails: the memory of the state it was given is gone. The others wait, and go on."""
-    plenty, tight = make("plenty"), make("tight", pruner=Sees(), parallel_trials="auto")
+    plenty, tight = make(study="plenty"), make(study="tight", pruner=Sees(), parallel_trials="auto")
     plenty.search(X, Y, repeats=3, n_trials=3, **HELD_OUT)
     train = VectorizedProgram.train
 

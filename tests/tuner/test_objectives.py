@@ -17,11 +17,10 @@ import keras
 import numpy as np
 import optuna
 import pytest
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 
 import paceline
 import toys
+from as_optuna import optuna_study
 from marks import slow_where
 from paceline.errors import (
     ObjectiveError,
@@ -32,7 +31,7 @@ from paceline.errors import (
 )
 from paceline.executor.local import LocalExecutor
 from paceline.tuner.arguments import costs
-from stopping import hears_signals, stopped_after  # noqa: F401 - a fixture
+from stopping import hears_signals, stopped_after, trials_of  # noqa: F401 - a fixture
 from toys import n_params, wide
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -50,16 +49,6 @@ def searched(objective: Any = BOTH, call: Any = None, **arguments: Any) -> pacel
     found = tuner(objective, **arguments)
     found.search(X, Y, **{**CALL, **(call or {})})
     return found
-
-
-def opened() -> optuna.Study:
-    """The study as Optuna alone reads it."""
-    storage = JournalStorage(JournalFileBackend("runs/s/journal.log"))
-    return optuna.load_study(study_name="s", storage=storage)
-
-
-def trials_of(found: paceline.Tuner) -> list[paceline.Trial]:
-    return [found.trial(int(number)) for number in found.results()["number"]]
 
 
 def facts_of(found: paceline.Tuner) -> list[Any]:
@@ -82,7 +71,7 @@ def test_values_are_those_of_the_best_epoch_of_the_first_objective() -> None:
 
 
 def test_the_study_is_an_ordinary_one_of_optuna() -> None:
-    found, study = searched(call={"n_trials": 8}), opened()
+    found, study = searched(call={"n_trials": 8}), optuna_study()
     assert [each.name for each in study.directions] == ["MAXIMIZE", "MINIMIZE"]
     assert study.metric_names == BOTH
     assert [trial.values for trial in study.trials] == [t.values for t in trials_of(found)]
@@ -318,7 +307,7 @@ def test_latency_is_measured_once_for_each_trial_while_nothing_trains(measured) 
         assert trial.costs["latency_device"] == "cpu"
         assert trial.costs["latency_batch"] == trial.costs["latency"] + 1
         assert trial.values[1] == trial.costs["latency"]
-    stored = [trial.user_attrs["costs"] for trial in opened().trials]
+    stored = [trial.user_attrs["costs"] for trial in optuna_study().trials]
     assert stored == [trial.costs for trial in trials_of(found)]
 
 
@@ -459,7 +448,9 @@ def test_a_pruner_goes_by_the_first_objective_and_a_note_says_so() -> None:
     assert "complete" in states
     pruned = [trial for trial in trials_of(found) if trial.state == "pruned"]
     assert all(trial.values == [] and trial.value is not None for trial in pruned)
-    assert all(trial.values is None for trial in opened().trials if trial.state.name == "PRUNED")
+    assert all(
+        trial.values is None for trial in optuna_study().trials if trial.state.name == "PRUNED"
+    )
 
 
 @pytest.mark.slow
@@ -538,7 +529,7 @@ def test_a_search_that_stops_and_goes_on_ends_as_it_would_have(
 @pytest.mark.parametrize("sampler", slow_where(["nsga2:4", "nsga3:4"], lambda s: s == "nsga2:4"))
 def test_a_genetic_sampler_learns_in_generations_and_keeps_no_pickle(sampler: str) -> None:
     searched(call={"n_trials": 14}, sampler=sampler)
-    study = opened()
+    study = optuna_study()
     generations = [
         next(value for key, value in trial.system_attrs.items() if key.endswith(":generation"))
         for trial in study.trials
@@ -568,7 +559,7 @@ def test_tpe_learns_from_all_objectives() -> None:
 @pytest.mark.slow
 def test_what_plain_optuna_adds_is_trained_and_learnt() -> None:
     searched(call={"n_trials": 2}, sampler="tpe")
-    theirs = opened()
+    theirs = optuna_study()
     theirs.enqueue_trial({"units": 3, "lr": 0.01})
     parameters = theirs.trials[0].distributions
     theirs.add_trial(
@@ -619,7 +610,7 @@ def test_a_killed_search_goes_on_and_measures_nothing_again(child_environment) -
             timeout=300,
         )
         assert done.returncode == -signal.SIGKILL, done.stderr
-        now = {t.number: t.user_attrs["costs"] for t in opened().trials if t.values}
+        now = {t.number: t.user_attrs["costs"] for t in optuna_study().trials if t.values}
         assert {number: now[number] for number in seen} == seen
         assert len(now) > len(seen)
         seen = now
@@ -670,7 +661,7 @@ def test_two_processes_search_one_study(sampler: str, child_environment) -> None
     ]
     said = [worker.communicate(timeout=300)[0] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], said
-    study = opened()
+    study = optuna_study()
     whole = [trial for trial in study.trials if trial.values]
     assert len(whole) == 24
     owners = {trial.system_attrs.get("paceline:owner") for trial in whole}

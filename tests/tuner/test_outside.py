@@ -17,12 +17,12 @@ from typing import Any
 import optuna
 import pytest
 import sqlalchemy
-from optuna.storages import JournalStorage, RDBStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
 import paceline
 import toys
+from as_optuna import optuna_study
 from marks import slow_where
 from paceline.executor.base import EpochReport
 from paceline.report.progress import read_live, watch
@@ -30,7 +30,7 @@ from paceline.study.sharing import requests
 from paceline.study.sharing.watch import StudyWatch
 from paceline.study.storage.storage import StudyStorage
 from paceline.tuner.search.loop import EpochReports
-from stopping import by_epochs, hears_signals, stopped_after  # noqa: F401 - a fixture
+from stopping import by_epochs, hears_signals, stopped_after, trials_of  # noqa: F401 - a fixture
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {
@@ -54,9 +54,8 @@ def storage(request, fresh_folder: Path) -> str | None:
 def opened(storage: str | None) -> optuna.Study:
     """The study, as another program opens it."""
     if storage is None:
-        found: Any = JournalStorage(JournalFileBackend("runs/s/journal.log"))
-    else:
-        found = RDBStorage(storage, engine_kwargs={"poolclass": sqlalchemy.pool.NullPool})
+        return optuna_study()
+    found = RDBStorage(storage, engine_kwargs={"poolclass": sqlalchemy.pool.NullPool})
     return optuna.load_study(study_name="s", storage=found)
 
 
@@ -116,7 +115,7 @@ def tuner(storage: str | None, **arguments: Any) -> paceline.Tuner:
 
 
 def facts(found: paceline.Tuner) -> list[tuple[Any, ...]]:
-    trials = [found.trial(int(number)) for number in found.results()["number"]]
+    trials = trials_of(found)
     return [(t.number, t.state, t.value, t.hparams) for t in trials]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +24,9 @@ CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "batch_size": 
 
 
 @pytest.fixture
-def make(fresh_folder: Path):
-    def tuner(build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {
-            "sampler": "random",
-            "parallel_trials": 4,
-            "on_note": lambda text: None,
-        }
-        return paceline.Tuner(build, **({"study": "s"} | settings | arguments))
-
-    return tuner
+def make(make: Callable[..., paceline.Tuner]) -> Callable[..., paceline.Tuner]:
+    """As everywhere, four trials at a time."""
+    return functools.partial(make, parallel_trials=4)
 
 
 @pytest.mark.parametrize(

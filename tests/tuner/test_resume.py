@@ -135,9 +135,7 @@ def test_from_the_command_line(child_environment, fresh_folder, capsys) -> None:
 def test_ctrl_c_while_xla_compiles(signals: int, child_environment, fresh_folder) -> None:
     """Nothing interrupts a compile, and this one never ends: the process does all the same."""
     Path("model.py").write_text(
-        f"import sys, threading\nsys.path.insert(0, {str(TESTS)!r})\nimport jax, toys\n"
-        "build = toys.dense\n"
-        "def data():\n    return toys.data(), toys.data(23, seed=1)\n"
+        f"{toys.MODEL_FILE}\nimport threading\nimport jax\n"
         "def compile(self, *arguments, **named):\n"
         "    open('compiling', 'w').close()\n"
         "    threading.Event().wait()\n"
@@ -799,12 +797,6 @@ def test_states_too_large_for_the_host_are_left_out(make, notes, monkeypatch) ->
     again = make()
     again.search(X, Y, **CALL)
     same(again, whole)  # from the first epoch again, with the same numbers and seeds
-
-
-@pytest.mark.parametrize("name", ["", 3, "../x"])
-def test_a_name_that_is_none_is_refused_before_anything_is_read(make, name) -> None:
-    with pytest.raises(paceline.StudyError, match="study name is"):
-        make(study=name).search(X, Y, **CALL)
 
 
 def test_nothing_is_lost_where_checkpoints_cannot_be_written(make, notes) -> None:

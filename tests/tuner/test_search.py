@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -16,9 +15,11 @@ import pytest
 
 import paceline
 import toys
+from as_optuna import optuna_study
 from epoch_reports import observe_reports
 from paceline.tuner.search import progress as progress_module
 from paceline.tuner.search import timeouts
+from streams import Batches, alone, same
 
 X, Y = toys.data()
 XV, YV = toys.data(23, seed=1)
@@ -38,18 +39,9 @@ def notes() -> Notes:
 
 
 @pytest.fixture
-def make(fresh_folder: Path, notes: Notes):
-    """Makes a tuner of a study that is the same within one test."""
-
-    def tuner(build: Any = toys.dense, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {
-            "sampler": "random",
-            "parallel_trials": 4,
-            "on_note": notes.append,
-        }
-        return paceline.Tuner(build, study="s", **(settings | arguments))
-
-    return tuner
+def make(make: Callable[..., paceline.Tuner]) -> Callable[..., paceline.Tuner]:
+    """As everywhere, four trials at a time."""
+    return functools.partial(make, parallel_trials=4)
 
 
 def states(tuner: paceline.Tuner) -> list[str]:
@@ -122,21 +114,6 @@ def test_a_sampler_that_fails_at_a_trials_end_is_an_error_of_the_search(
 
 
 # -- trials that fail ------------------------------------------------------------------------------
-
-
-def test_a_build_that_fails_for_some_values_fails_those_trials_alone(make, notes):
-    def build(hp):
-        if hp.Choice("units", [1, 2, 3, 4, 5, 6]) % 3 == 2:
-            raise ValueError("units do not fit")
-        return toys.softmax()
-
-    tuner = make(build, sampler="grid")
-    tuner.search(X, Y, **CALL)
-    assert states(tuner) == ["complete", "failed", "complete"] * 2
-    assert tuner.trial(1).error == "ValueError: units do not fit"
-    assert notes.say("trial 1 failed: ValueError: units do not fit")
-    assert notes.say("every configuration of the space has been tried")
-    assert make(build, sampler="grid").trial(1).error == "ValueError: units do not fit"
 
 
 @pytest.mark.slow
@@ -224,17 +201,6 @@ def test_a_loss_of_nan_fails_that_trial_alone(make, notes):
     assert notes.say(f"trial 3 failed: {error}")
     assert tuner.trial(3).epochs == 1
     assert tuner.best_trial.number < 3
-
-
-def test_five_trials_in_a_row_without_a_number_end_the_search(make):
-    def build(hp):
-        hp.Choice("units", list(range(20)))
-        model = keras.Sequential([keras.Input((toys.FEATURES,)), keras.layers.Dense(1)])
-        model.compile(keras.optimizers.SGD(1e30), "mse")
-        return model
-
-    with pytest.raises(paceline.BuildError, match="5 trials failed in a row.*loss is"):
-        make(build, parallel_trials=2).search(X, Y, n_trials=20, **CALL)
 
 
 def test_the_best_trial_may_fail_after_its_best_epoch(make):
@@ -373,24 +339,6 @@ def test_a_grid_ends_by_itself_and_says_so(make, notes):
     assert len(tuner.results()) == 3
 
 
-def test_no_configuration_is_tried_twice(make, notes):
-    def build(hp):
-        hp.Choice("a", [1, 2])
-        hp.Boolean("b")
-        return toys.softmax()
-
-    tuner = make(build, sampler="tpe")
-    tuner.search(X, Y, n_trials=10, **CALL)
-    assert sorted(map(str, (tuner.trial(n).hparams for n in range(4)))) == [
-        "{'a': 1, 'b': False}",
-        "{'a': 1, 'b': True}",
-        "{'a': 2, 'b': False}",
-        "{'a': 2, 'b': True}",
-    ]
-    assert len(tuner.results()) == 4
-    assert notes.say("every configuration")
-
-
 def test_an_adaptive_sampler_has_few_trials_open(make):
     open_trials = []
 
@@ -442,28 +390,8 @@ def test_trials_that_cannot_be_packed_run_in_fit_beside_the_others(make, notes):
         "run_eagerly=True"
     ]
     assert tuner.summary()["plans"] == ["fit", "vectorized"]
-    (stored,) = optuna.load_study(
-        study_name="s",
-        storage=optuna.storages.JournalStorage(
-            optuna.storages.journal.JournalFileBackend("runs/s/journal.log")
-        ),
-    ).trials[:1]
+    (stored,) = optuna_study().trials[:1]
     assert stored.user_attrs["fallback_reason"] == "it is compiled with run_eagerly=True"
-
-
-class Batches(keras.utils.PyDataset):
-    """The training data, batch by batch."""
-
-    def __init__(self, x: Any = X, y: Any = Y) -> None:
-        super().__init__()
-        self.arrays = x, y
-
-    def __len__(self) -> int:
-        return math.ceil(len(self.arrays[0]) / 16)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        part = slice(index * 16, index * 16 + 16)
-        return self.arrays[0][part], self.arrays[1][part]
 
 
 class Uneven(Batches):
@@ -557,10 +485,5 @@ def test_weights_and_splits_are_those_of_keras(make, executor):
         X, Y, validation_split=0.3, class_weight=classes, epochs=2, n_trials=1, shuffle=False
     )
     for one, arguments in ((tuner, {"sample_weight": weight}), (other, {"class_weight": classes})):
-        trial = one.trial(0)
-        keras.utils.set_random_seed(trial.seed)
-        alone = toys.dense(paceline.HyperParameters(values=trial.hparams)).fit(
-            X, Y, validation_split=0.3, epochs=2, shuffle=False, verbose=0, **arguments
-        )
-        for name in ("loss", "val_loss"):
-            np.testing.assert_allclose(one.history(0)[name], alone.history[name], atol=1e-5)
+        call = {"validation_split": 0.3, "epochs": 2, "shuffle": False, **arguments}
+        same(one, 0, alone(one.trial(0), toys.dense, X, Y, **call))

@@ -24,14 +24,10 @@ from paceline.study.trials.table import TrialTable
 from paceline.study.trials.trial import Trial
 from paceline.tuner.search.running_trials import UnfinishedTrials
 from paceline.tuner.search.stopping import SearchEnd, StoppingCheck, StoppingRules
-from stopping import all_of, hears_signals, same, stopped_after  # noqa: F401 - a fixture
+from stopping import all_of, hears_signals, same, stopped_after, trials_of  # noqa: F401 - a fixture
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {**toys.CALL, "epochs": 3}
-
-
-def trials_of(tuner: paceline.Tuner) -> list[Any]:
-    return [tuner.trial(number) for number in tuner.results()["number"]]
 
 
 def values_of(tuner: paceline.Tuner) -> list[float | None]:

@@ -63,19 +63,6 @@ def data():
 """
 
 
-@pytest.fixture
-def make(fresh_folder: Path):
-    def tuner(build: Any, **arguments: Any) -> paceline.Tuner:
-        settings: dict[str, Any] = {
-            "sampler": "random",
-            "parallel_trials": 2,
-            "on_note": lambda text: None,
-        }
-        return paceline.Tuner(build, **({"study": "s"} | settings | arguments))
-
-    return tuner
-
-
 # -- compiled code ---------------------------------------------------------------------------------
 
 

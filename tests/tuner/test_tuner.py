@@ -10,7 +10,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import optuna
 import pandas as pd
 import pytest
 
@@ -19,6 +18,7 @@ import toys
 from paceline.data.inputs import DataArguments
 from paceline.study.storage.schema import StoredSearch
 from paceline.tuner.arguments.arguments import ARGUMENTS, SearchArguments
+from streams import alone, same
 
 X, Y = toys.data()
 XV, YV = toys.data(23, seed=1)
@@ -87,17 +87,9 @@ def test_a_trial_is_a_record(after):
 
 
 def test_the_history_is_that_of_keras_alone(after):
+    call = {"validation_data": (XV, YV), "batch_size": 16, "shuffle": False}
     for number in (0, 3):
-        trial = after.trial(number)
-        keras.utils.set_random_seed(trial.seed)
-        model = toys.dense(paceline.HyperParameters(values=trial.hparams))
-        alone = model.fit(
-            X, Y, validation_data=(XV, YV), epochs=2, batch_size=16, shuffle=False, verbose=0
-        )
-        history = after.history(number)
-        assert set(history) == set(alone.history)
-        for name, values in alone.history.items():
-            np.testing.assert_allclose(history[name], values, atol=1e-5, err_msg=name)
+        same(after, number, alone(after.trial(number), toys.dense, X, Y, epochs=2, **call))
 
 
 def test_the_best_model_scores_what_was_reported(after):
@@ -116,15 +108,6 @@ def test_the_saved_model_is_an_ordinary_keras_file(tuner, folder):
     assert files == ["manifest.json", f"trial-{number}-epoch-{epoch}.keras"]
     model = keras.models.load_model(folder / "s" / "best" / files[1])
     assert model.evaluate(XV, YV, verbose=0)[1] == pytest.approx(tuner.best_trial.value, abs=1e-5)
-
-
-def test_the_storage_is_an_ordinary_optuna_study(tuner, folder):
-    backend = optuna.storages.journal.JournalFileBackend(str(folder / "s" / "journal.log"))
-    storage = optuna.storages.JournalStorage(backend)
-    study = optuna.load_study(study_name="s", storage=storage)
-    assert study.best_value == tuner.best_trial.value
-    assert study.trials[0].params["lr"] == 0.05
-    assert set(study.trials[0].intermediate_values) == {1, 2}
 
 
 def test_the_summary_is_what_json_prints(tuner):
@@ -232,17 +215,8 @@ def test_epochs_and_batch_size_may_be_functions_of_hp_in_packs(tmp_path):
     assert (results["epochs"] == results["hp.epochs"]).all()
     for number in (0, 3):
         trial = tuner.trial(number)
-        keras.utils.set_random_seed(trial.seed)
-        alone = toys.softmax().fit(
-            X,
-            Y,
-            validation_data=(XV, YV),
-            epochs=trial.hparams["epochs"],
-            batch_size=trial.hparams["batch_size"],
-            shuffle=False,
-            verbose=0,
-        )
-        np.testing.assert_allclose(tuner.history(number)["loss"], alone.history["loss"], atol=1e-5)
+        call = {"validation_data": (XV, YV), "shuffle": False, **trial.hparams}
+        same(tuner, number, alone(trial, lambda hp: toys.softmax(), X, Y, **call))
 
 
 def test_a_study_that_is_not_there(fresh_folder):

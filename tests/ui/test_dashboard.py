@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 
 import paceline
 import toys
+from as_optuna import optuna_study
 from browser import LAPTOP, PHONE, open_page, wait_until
 
 pytest.importorskip("optuna_dashboard")
@@ -76,9 +76,7 @@ def address(folder: Path) -> Iterator[str]:
 
 def optuna_trials(folder: Path) -> list[Any]:
     try:
-        backend = optuna.storages.journal.JournalFileBackend(str(folder / "runs/s/journal.log"))
-        storage = optuna.storages.JournalStorage(backend)
-        return optuna.load_study(study_name="s", storage=storage).trials
+        return optuna_study(runs=folder / "runs").trials
     except (KeyError, OSError):
         return []
 

@@ -14,6 +14,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
+from as_optuna import optuna_study
 from paceline.errors import PacelineError, StorageError, StudyError, UsageError
 from paceline.search_space import HyperParameters
 from paceline.study.metadata import StoredStudy
@@ -350,7 +351,7 @@ def test_a_password_with_a_number_sign_is_not_shown():
     assert "sec" not in str(caught.value) and "ret@" not in str(caught.value)
 
 
-def test_nothing_learnt_counts_and_a_note_says_so(optuna_study):
+def test_nothing_learnt_counts_and_a_note_says_so():
     search("old", 30)
     notes: list[str] = []
     assert len(search("new", 12, ("old",), notes=notes)) == 12

@@ -11,6 +11,7 @@ import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
+from as_optuna import optuna_study
 from paceline.search_space import Parameter
 from paceline.study.samplers.structure_order import TPE_BEGINS, WAVE, StructuralParameters
 from paceline.study.samplers.values import random_chooser
@@ -80,7 +81,7 @@ def changes(found: list[dict[str, Any]]) -> int:
     return sum(program(a) != program(b) for a, b in zip(found, found[1:], strict=False))
 
 
-def test_attributes_of_other_programs_do_no_harm(optuna_study):
+def test_attributes_of_other_programs_do_no_harm():
     go_on(new(), 2, at_once=0)
     other = optuna_study("s")
     trial = optuna.trial.create_trial(value=1.0, user_attrs={"program": [1], "draw": "first"})
@@ -147,7 +148,7 @@ def test_the_order_is_plain_where_nobody_knows_how_many_trials_will_run():
     assert go_on(new("timed", n_trials=None), N) == plain
 
 
-def test_a_draw_says_which_it_was(optuna_study):
+def test_a_draw_says_which_it_was():
     study = new()
     study.asker.enqueue({"units": 16})
     go_on(study, N, at_once=0)

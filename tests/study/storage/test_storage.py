@@ -270,13 +270,6 @@ def test_a_study_made_meanwhile_is_said():
         second.create("s", ["minimize"], {})
 
 
-def test_optunas_verbosity_is_left_as_it_was(capfd):
-    before = optuna.logging.get_verbosity()
-    stored_in(None).create("s", ["minimize"], {})
-    assert optuna.logging.get_verbosity() == before
-    assert capfd.readouterr() == ("", "")
-
-
 @pytest.fixture
 def talkative():
     """The user's verbosity: Optuna's log lines are shown."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from paceline.study.sharing.worker import Worker
 from paceline.tuner.checkpoint import files as checkpoint
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
 from paceline.tuner.checkpoint.trial_variables import HandedOverTrials, TrialHandoff
-from stopping import by_epochs, hears_signals  # noqa: F401 - a fixture
+from stopping import by_epochs, hears_signals, stopped_after  # noqa: F401 - a fixture
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {**toys.CALL, "n_trials": 5}
@@ -33,20 +31,13 @@ def make(make: Callable[..., paceline.Tuner]) -> Callable[..., paceline.Tuner]:
 
 def left_by_one_that_shared(make: Any, rounds: int, call: Any = CALL, **arguments: Any) -> None:
     """A worker of a shared study that is stopped while it trains for the n-th time."""
-    advance, left, join = LocalExecutor.advance, [rounds], Worker.join
-
-    def signalled(self: LocalExecutor, *given: Any) -> None:
-        left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGINT)
-        advance(self, *given)
+    join = Worker.join
 
     def shares(self: Worker, *given: Any, **named: Any) -> bool:
         return join(self, *given, **(named | {"share": True}))
 
     with pytest.MonkeyPatch.context() as patch:
-        by_epochs(patch)
-        patch.setattr(LocalExecutor, "advance", signalled)
+        stopped_after(patch, rounds)
         patch.setattr(Worker, "join", shares)
         with pytest.raises(KeyboardInterrupt, match="^$"):
             make(**arguments).search(X, Y, **call)
