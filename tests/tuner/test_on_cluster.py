@@ -184,11 +184,10 @@ def test_asha_pauses_on_one_machine_and_promotes_on_another() -> None:
         assert trial.history == {name: values[: trial.epochs] for name, values in whole.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "search",
-    slow_where(
-        [{"repeats": 2}, {"folds": 2, "validation_data": None}], lambda search: "folds" in search
-    ),
+    [{"repeats": 2}, {"folds": 2, "validation_data": None}],
 )
 def test_members_of_a_trial_may_train_on_several_machines(search: dict[str, Any]) -> None:
     few = {**search, "n_trials": 3}

@@ -310,7 +310,7 @@ def test_progress_may_stop_a_search_that_the_next_one_goes_on_with(
     assert states(again).count("complete") == 3
 
 
-@pytest.mark.parametrize("executor", ["packed", "fit"])
+@pytest.mark.parametrize("executor", ["packed", pytest.param("fit", marks=pytest.mark.slow)])
 def test_a_timeout_leaves_trials_for_the_next_search(make, notes, executor, monkeypatch):
     """The clock of the search jumps by an hour once an epoch is reported."""
 
