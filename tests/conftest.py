@@ -75,7 +75,7 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(10_000, *gc.get_threshold()[1:])
+        gc.set_threshold(50_000, 10, 5)
         gc.enable()
 
 
