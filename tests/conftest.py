@@ -8,13 +8,14 @@ this, a second time.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,23 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """One worker more than cores: a worker often waits for a process, a server or a signal."""
     named = "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ  # which pytest-xdist reads itself
     return None if named else (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Imports and collects without Python's collector, and sets aside for good what is there then.
+
+    Modules and tests stay until the end. Looking for garbage among them took a third of each
+    worker's start, and a tenth of the tests. Paceline leaves a collector alone whose user has set
+    objects aside: ``collector_of_a_user`` is for tests of what it does with others.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(50_000, 10, 5)
+        gc.enable()
 
 
 def pytest_unconfigure() -> None:
@@ -124,6 +142,17 @@ def random_state_kept(
     before = random_state()
     yield
     assert random_state() == before, "the user's random state was moved"
+
+
+@pytest.fixture
+def collector_of_a_user() -> Iterator[None]:
+    """Python's collector as it is where nobody has touched it."""
+    ours = gc.get_threshold()
+    gc.unfreeze()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*ours)
+    gc.freeze()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 
 def slow_where(cases: Iterable[Any], is_slow: Callable[[Any], bool]) -> list[Any]:
-    """The cases, values or tuples of them: `make test` has eight minutes on two cores."""
+    """The cases, values or tuples of them: `make test` has seven minutes on two cores."""
 
     def marked(case: Any) -> Any:
         values = case if isinstance(case, tuple) else (case,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -82,12 +82,14 @@ def search_kind(build: Build, kind: str, study: str) -> paceline.Tuner:
     return tuner
 
 
-def check_each_trial_by_itself(build: Build, kind: str) -> None:
-    """Each trial is the one that ``reproduce`` trains by itself."""
+def check_each_trial_by_itself(
+    build: Build, kind: str, numbers: Iterable[int] = range(_TRIALS)
+) -> None:
+    """Each trial of these numbers is the one that ``reproduce`` trains by itself."""
     tuner = search_kind(build, kind, "s")
     assert tuner.summary()["programs"]["distinct"] == 1
     call = {name: value for name, value in (DATA | KINDS[kind][1]).items() if value is not None}
-    for number in range(_TRIALS):
+    for number in numbers:
         history = tuner.trial(number).history
         alone = tuner.reproduce(number, X, Y, **call).history
         for name, values in history.items():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,11 +15,26 @@ from commands import command
 from paceline.cli import report
 
 
+def tuner(**arguments: Any) -> paceline.Tuner:
+    return paceline.Tuner(
+        toys.dense, study="s", sampler="random", on_note=lambda text: None, **arguments
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a study of two trials."""
+    folder = tmp_path_factory.mktemp("reported") / "runs"
+    call = {**toys.CALL, "epochs": 1}
+    tuner(directory=folder).search(*toys.data(), n_trials=2, **call, verbose=0)
+    return folder
+
+
 @pytest.fixture
-def searched() -> paceline.Tuner:
-    tuner = paceline.Tuner(toys.dense, study="s", sampler="random", on_note=lambda text: None)
-    tuner.search(*toys.data(), n_trials=2, **{**toys.CALL, "epochs": 1}, verbose=0)
-    return tuner
+def searched(runs: Path) -> paceline.Tuner:
+    """A copy of that study."""
+    shutil.copytree(runs, "runs")
+    return tuner()
 
 
 def test_a_report_is_written_and_said_to_be_there(searched, capsys) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,31 @@ from paceline.study.sharing.heartbeat import BEAT, PLACE, boot, lock_name, make_
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "epochs": 2, "verbose": 0}
 
 
+def tuner(**arguments: Any) -> paceline.Tuner:
+    return paceline.Tuner(
+        toys.dense, study="s", sampler="random", on_note=lambda text: None, **arguments
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a study of one trial."""
+    folder = tmp_path_factory.mktemp("steered") / "runs"
+    tuner(directory=folder).search(*toys.data(), n_trials=1, **CALL)
+    return folder
+
+
 @pytest.fixture
-def searched() -> paceline.Tuner:
-    tuner = paceline.Tuner(toys.dense, study="s", sampler="random", on_note=lambda text: None)
-    tuner.search(*toys.data(), n_trials=1, **CALL)
-    return tuner
+def searched(runs: Path) -> paceline.Tuner:
+    """A copy of that study."""
+    shutil.copytree(runs, "runs")
+    return tuner()
 
 
 def test_what_is_enqueued_is_trained_next(searched, capsys) -> None:
     assert command("enqueue", "s", "lr=0.02", "dropout=0.25") == 0
     assert "trial 1 waits" in capsys.readouterr().out
-    again = paceline.Tuner(toys.dense, study="s", sampler="random", on_note=lambda text: None)
+    again = tuner()
     again.search(*toys.data(), n_trials=2, **CALL)
     assert again.trial(1).hparams == {"lr": 0.02, "dropout": 0.25}
 

@@ -101,9 +101,9 @@ def test_a_small_device_gets_as_many_slots_as_it_holds(
 def test_slots_that_do_not_fit_are_refused_before_anything_trains(make, monkeypatch) -> None:
     monkeypatch.setenv(memory.LIMIT, str(3_000_000))
     with pytest.raises(
-        paceline.UsageError, match=r"parallel_trials: 64 slots need .* [1-9]\d* fit"
+        paceline.UsageError, match=r"parallel_trials: 32 slots need .* [1-9]\d* fit"
     ):
-        make([], parallel_trials=64).search(X, Y, n_trials=64, **CALL)
+        make([], parallel_trials=32).search(X, Y, n_trials=32, **CALL)
 
 
 def test_a_trial_that_does_not_fit_fails_with_the_sizes(make, monkeypatch) -> None:

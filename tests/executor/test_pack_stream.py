@@ -24,6 +24,7 @@ from executor.fakes import (
     stored,
     trial,
 )
+from marks import slow_where
 from paceline.data.arrays import prepare
 from paceline.data.chunks import ResidentArrays
 from paceline.executor.base import (
@@ -301,7 +302,7 @@ def rounds() -> Run:
     return Run(streams=False).finish()
 
 
-@pytest.mark.parametrize("two", [False, True])
+@pytest.mark.parametrize("two", slow_where([False, True], bool))
 def test_a_stream_trains_what_rounds_train_to_the_bit(two, rounds):
     before = Run(streams=False, two=True).finish() if two else rounds
     run = Run(two=two)
@@ -469,7 +470,7 @@ def test_what_a_report_raises_ends_the_search_and_the_threads(rounds):
     assert not any(thread.is_alive() for thread in run.local._threads._threads)
 
 
-@pytest.mark.parametrize("two", [False, True])
+@pytest.mark.parametrize("two", slow_where([False, True], bool))
 def test_a_stream_goes_on_from_a_snapshot_to_the_bit(monkeypatch, two):
     """Some packs train, some have been formed and have not begun, and a trial waits."""
     monkeypatch.setattr(stream, "_SLICE", 0.0)

@@ -19,10 +19,13 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import paceline
+from marks import slow_where
 from paceline.compat.interception import Engine, FunctionCall
 from paceline.errors import BuildError
 from paceline.executor.process import search_process
 from paceline.program.initial_weights import NAMES
+
+pytestmark = pytest.mark.usefixtures("collector_of_a_user")
 
 X = np.random.default_rng(0).normal(size=(32, 3)).astype(np.float32)
 Y = (X.sum(1) > 0).astype(np.int32)
@@ -156,7 +159,7 @@ def test_after_a_bench(before):
     assert changed(outside, before()) == set()
 
 
-@pytest.mark.parametrize("closed_early", [False, True])
+@pytest.mark.parametrize("closed_early", slow_where([False, True], bool))
 def test_after_intercepted_fits(before, closed_early):
     outside, build = before(), Build(before)
 
@@ -175,7 +178,7 @@ def test_after_intercepted_fits(before, closed_early):
     assert changed(outside, before()) == set()
 
 
-@pytest.mark.parametrize("first_ends_first", [False, True])
+@pytest.mark.parametrize("first_ends_first", slow_where([False, True], lambda first: not first))
 def test_after_the_last_of_two_searches_at_once(before, first_ends_first):
     outside = before()
     inside, leave = threading.Event(), threading.Event()

@@ -9,16 +9,11 @@ import pytest
 
 from paceline.executor import process
 
+pytestmark = pytest.mark.usefixtures("collector_of_a_user")
+
 
 class Node:
     pass
-
-
-@pytest.fixture(autouse=True)
-def thresholds():
-    before = gc.get_threshold()
-    yield
-    gc.set_threshold(*before)
 
 
 def test_everything_is_as_before_even_after_an_error() -> None:

@@ -15,6 +15,7 @@ ALIKE = {
     "clipvalue",
     "compute_loss_of_a_kernel",
     "conv1d",
+    "conv_batchnorm",
     "conv_transpose",
     "custom_compute_loss",
     "custom_layer",

@@ -117,7 +117,7 @@ def test_what_is_lent_is_on_the_host_as_the_slot_has_it(shape) -> None:
                 assert bits(copy) == bits(leaf) == bits(array[slot])
 
 
-@pytest.mark.parametrize("shape", LAYOUTS)
+@pytest.mark.parametrize("shape", [None, pytest.param((4, 1), marks=pytest.mark.slow), (2, 2)])
 def test_slots_are_copied_among_devices_to_the_bit(apart, shape) -> None:
     """From two stacks, one of other slots; two slots take the same; some leaves are their own."""
     layout = layout_of(shape)

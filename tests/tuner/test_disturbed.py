@@ -17,6 +17,7 @@ import pytest
 
 import paceline
 import toys
+from marks import slow_where
 from paceline.executor.local import LocalExecutor
 from stopping import hears_signals, same, stopped_after  # noqa: F401 - a fixture
 
@@ -64,7 +65,12 @@ def test_checkpoints_that_are_removed_while_the_search_runs(make, monkeypatch) -
     same(make(), whole)
 
 
-@pytest.mark.parametrize("storage", [None, "journal:own.log", "sqlite:///own.db"])
+@pytest.mark.parametrize(
+    "storage",
+    slow_where(
+        [None, "journal:own.log", "sqlite:///own.db"], lambda storage: storage == "journal:own.log"
+    ),
+)
 def test_a_working_directory_that_a_users_function_changes(storage, monkeypatch, tmp_path) -> None:
     """In ``build`` and between calls: the study and its models stay in one place."""
     here, elsewhere = Path.cwd(), tmp_path / "elsewhere"

@@ -15,6 +15,7 @@ import pytest
 from sklearn import datasets
 
 import toys
+from marks import slow_where
 from paceline.data.arrays import ArrayData, prepare
 from paceline.errors import UsageError
 from paceline.study.ensemble_record import EnsembleRecord, read_ensemble, write_ensemble
@@ -320,7 +321,9 @@ def test_a_mean_is_judged_as_its_model_is_evaluated(build, data, name) -> None:
     assert evaluated(again, examples.inputs, name) == pytest.approx(value, rel=1e-5)
 
 
-@pytest.mark.parametrize("case", ["masks", "l2", "one-of-array"])
+@pytest.mark.parametrize(
+    "case", slow_where(["masks", "l2", "one-of-array"], lambda case: case != "l2")
+)
 def test_the_record_has_what_evaluate_measures(case) -> None:
     build, data, name = CASES[case]
     keras.utils.set_random_seed(2)

@@ -149,7 +149,7 @@ SAMPLERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", slow_where(SAMPLERS, lambda name: name not in ("random", "tpe")))
+@pytest.mark.parametrize("name", slow_where(SAMPLERS, lambda name: name != "tpe"))
 def test_failed_values_are_not_proposed_again(make, name) -> None:
     """By no sampler, in no later session, and not where the user asks for them."""
     tuner = make(third_fails, sampler=SAMPLERS[name]())

@@ -184,11 +184,10 @@ def test_asha_pauses_on_one_machine_and_promotes_on_another() -> None:
         assert trial.history == {name: values[: trial.epochs] for name, values in whole.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "search",
-    slow_where(
-        [{"repeats": 2}, {"folds": 2, "validation_data": None}], lambda search: "folds" in search
-    ),
+    [{"repeats": 2}, {"folds": 2, "validation_data": None}],
 )
 def test_members_of_a_trial_may_train_on_several_machines(search: dict[str, Any]) -> None:
     few = {**search, "n_trials": 3}
@@ -274,7 +273,7 @@ def test_files_of_callbacks_end_on_the_machine_of_the_search(
     alone = written(here, "local")
     assert len({name.split(":")[0] for name in alone}) == (4 if not search else 8) * 9
     there = disks("cluster")
-    cluster = InProcessCluster(2, random_faults(2, 5), remote_files=True)
+    cluster = InProcessCluster(2, random_faults(2, 5), elsewhere=True)
     searched(cluster, "cluster", search={**writing(there), **search})
     assert_same_files(written(there, "cluster"), alone)
     assert list((tmp_path / "machines").iterdir()) == []
@@ -285,7 +284,7 @@ def test_files_follow_a_trial_that_pauses(disks: Any) -> None:
     here = disks("local")
     local = searched("packed", "local", search=writing(here), pruner="asha:1:2")
     there = disks("cluster")
-    cluster = InProcessCluster(2, random_faults(3, 4), remote_files=True)
+    cluster = InProcessCluster(2, random_faults(3, 4), elsewhere=True)
     found = searched(cluster, "cluster", search=writing(there), pruner="asha:1:2")
     assert {trial.state for trial in trials(found)} == {"complete", "pruned"}
     for trial in trials(found):
@@ -302,9 +301,9 @@ def test_files_of_a_search_that_was_stopped_go_on(disks: Any) -> None:
     here = disks("local")
     searched("packed", "local", search=writing(here))
     there = disks("cluster")
-    first = InProcessCluster(2, remote_files=True)
+    first = InProcessCluster(2, elsewhere=True)
     stopped(RemoteExecutor, 8, first, "cluster", search=writing(there))
-    found = searched(InProcessCluster(3, remote_files=True), "cluster", search=writing(there))
+    found = searched(InProcessCluster(3, elsewhere=True), "cluster", search=writing(there))
     assert [trial.state for trial in trials(found)] == ["complete"] * 4
     assert_same_files(written(there, "cluster"), written(here, "local"))
 
@@ -329,7 +328,7 @@ def test_files_end_with_the_epoch_at_which_the_search_ends_a_trial(
 ) -> None:
     for name, executor in (
         ("local", "packed"),
-        ("cluster", InProcessCluster(1, remote_files=True)),
+        ("cluster", InProcessCluster(1, elsewhere=True)),
     ):
         folder = disks(name)
         searched(
@@ -353,7 +352,7 @@ def test_what_callbacks_write_at_the_end_of_the_trial_that_reaches_the_target_co
     """The search ends before it has another order for the worker."""
     for name, executor in (
         ("local", "packed"),
-        ("cluster", InProcessCluster(1, remote_files=True)),
+        ("cluster", InProcessCluster(1, elsewhere=True)),
     ):
         folder = disks(name)
         search = {
@@ -377,9 +376,7 @@ def test_a_log_below_the_folder_of_a_checkpoint_follows_its_trial(disks: Any) ->
     here = disks("local")
     searched("packed", "local", search=search())
     there = disks("cluster")
-    searched(
-        InProcessCluster(2, random_faults(2, 5), remote_files=True), "cluster", search=search()
-    )
+    searched(InProcessCluster(2, random_faults(2, 5), elsewhere=True), "cluster", search=search())
     assert_same_files(written(there, "cluster"), written(here, "local"))
 
 
@@ -389,7 +386,7 @@ def test_files_of_callbacks_of_hp_end_where_the_search_would_write_them(disks: A
     there = disks("cluster")
     callbacks = lambda hp: [keras.callbacks.CSVLogger(f"{next(count)}/log.csv")]  # noqa: E731
     searched(
-        InProcessCluster(2, remote_files=True),
+        InProcessCluster(2, elsewhere=True),
         "cluster",
         search={"callbacks": callbacks, "epochs": 2, "n_trials": 3},
     )
@@ -410,7 +407,7 @@ def test_a_log_that_is_appended_to_keeps_what_was_there(
 
     executors = {
         "local": "packed",
-        "another disk": InProcessCluster(2, remote_files=True),
+        "another disk": InProcessCluster(2, elsewhere=True),
         "this disk": InProcessCluster(1, dies_early),
     }
     for name, executor in executors.items():
@@ -437,7 +434,7 @@ def test_a_file_that_cannot_be_written_is_named(disks: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(remote_files, "write_atomically", full)
         found = searched(
-            InProcessCluster(2, remote_files=True), "cluster", notes=notes, search=writing(there)
+            InProcessCluster(2, elsewhere=True), "cluster", notes=notes, search=writing(there)
         )
     assert [trial.state for trial in trials(found)] == ["complete"] * 4
     said = [note for note in notes if "cannot be written" in note]
@@ -504,7 +501,7 @@ def halving() -> dict[str, Any]:
 
 
 GOES_ON: dict[str, tuple[bool, Any]] = {
-    "another disk": (True, lambda: InProcessCluster(2, remote_files=True)),
+    "another disk": (True, lambda: InProcessCluster(2, elsewhere=True)),
     "this disk": (False, lambda: InProcessCluster(2)),
     "one machine": (True, lambda: "auto"),
 }

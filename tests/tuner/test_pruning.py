@@ -13,6 +13,7 @@ import pytest
 import paceline
 import toys
 from epoch_reports import observe_reports
+from marks import slow_where
 from paceline.executor import pack_executor
 from paceline.executor.state.paused import PausedStates
 from paceline.executor.training import planner
@@ -62,7 +63,7 @@ def same_so_far(one: paceline.Tuner, full: paceline.Tuner) -> None:
             np.testing.assert_allclose(values, whole[name][: row.epochs], rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("plan", ["vectorized", "sequential"])
+@pytest.mark.parametrize("plan", ["vectorized", pytest.param("sequential", marks=pytest.mark.slow)])
 def test_asha(make, full, plan: str) -> None:
     tuner = make(pruner="asha", plan=plan)
     tuner.search(X, Y, n_trials=N, **CALL)
@@ -220,7 +221,7 @@ def test_trials_of_a_model_that_has_changed_reach_their_rungs_again(make) -> Non
     assert all(len(again.history(row.number)["loss"]) == row.epochs for row in results.itertuples())
 
 
-@pytest.mark.parametrize("n_trials", [1, pytest.param(2, marks=pytest.mark.slow), 7])
+@pytest.mark.parametrize("n_trials", slow_where([1, 2, 7], lambda n: n > 1))
 def test_few_trials_end_with_a_complete_one(make, n_trials: int) -> None:
     tuner = make(pruner="asha")
     tuner.search(X, Y, n_trials=n_trials, **{**CALL, "epochs": 28})

@@ -276,7 +276,7 @@ def test_progress_may_stop_a_search_that_the_next_one_goes_on_with(
     assert states(again).count("complete") == 3
 
 
-@pytest.mark.parametrize("executor", ["packed", "fit"])
+@pytest.mark.parametrize("executor", ["packed", pytest.param("fit", marks=pytest.mark.slow)])
 def test_a_timeout_leaves_trials_for_the_next_search(make, notes, executor, monkeypatch):
     """The clock of the search jumps by an hour once an epoch is reported."""
 
@@ -378,20 +378,26 @@ def test_enqueued_trials_come_first_and_wrong_ones_are_errors(make):
 
 
 def test_trials_that_cannot_be_packed_run_in_fit_beside_the_others(make, notes):
+    class OwnFit(keras.Sequential):
+        def fit(self, *args, **kwargs):
+            return super().fit(*args, **kwargs)
+
     def build(hp):
-        return toys.softmax(run_eagerly=hp.Choice("units", [1, 2, 3]) % 2 == 1)
+        kind = OwnFit if hp.Choice("units", [1, 2, 3]) % 2 else keras.Sequential
+        head = keras.layers.Dense(toys.CLASSES, activation="softmax")
+        return toys.compiled(kind([keras.Input((toys.FEATURES,)), head]))
 
     tuner = make(build, sampler="grid")
     tuner.search(X, Y, **CALL)
     assert tuner.results()["plan"].tolist() == ["fit", "vectorized", "fit"]
     assert states(tuner) == ["complete"] * 3
     assert [note for note in notes if "own fit" in note] == [
-        "trial 0 and its like run in Keras' own fit, one at a time: it is compiled with "
-        "run_eagerly=True"
+        "trial 0 and its like run in Keras' own fit, one at a time: its class OwnFit has its own "
+        "fit()"
     ]
     assert tuner.summary()["plans"] == ["fit", "vectorized"]
     (stored,) = optuna_study().trials[:1]
-    assert stored.user_attrs["fallback_reason"] == "it is compiled with run_eagerly=True"
+    assert stored.user_attrs["fallback_reason"] == "its class OwnFit has its own fit()"
 
 
 class Uneven(Batches):

@@ -115,7 +115,10 @@ def test_a_report_and_the_slots_of_a_search() -> None:
 
 @pytest.mark.parametrize(
     ("path", "why"),
-    [("report.txt", "does not end in .html"), ("nowhere/report.html", "does not exist; make it")],
+    [
+        ("report.txt", "does not end in .html"),
+        pytest.param("nowhere/report.html", "does not exist; make it", marks=pytest.mark.slow),
+    ],
 )
 def test_a_file_that_cannot_be_is_refused_before_any_work(path, why) -> None:
     tuner = search(1)

@@ -17,6 +17,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from compat.interception.alone import alone, assert_same
 from compat.interception.functions import X_VAL, Y_VAL, X, Y, network, plain
+from marks import slow_where
 from paceline.compat.interception import Engine, FunctionCall
 from toys import data
 
@@ -141,21 +142,24 @@ def own_fit(i):
     return model.fit(X, Y, epochs=1, verbose=0), model
 
 
+FOR_FIT = [
+    (partial(fitted, callbacks=[OnBatches()]), "OnBatches has its own on_train_batch_end"),
+    (
+        partial(fitted, callbacks=[keras.callbacks.BackupAndRestore("backup")]),
+        "BackupAndRestore decides where training begins",
+    ),
+    (partial(fitted, steps_per_epoch=2), "steps_per_epoch is given"),
+    (partial(fitted, validation_data=(X_VAL, Y_VAL), validation_freq=2), "validation_freq"),
+    (partial(fitted, shuffle="batch"), "shuffle is 'batch'"),
+    (partial(own_fit, 0), r"its class OwnFit has its own fit\(\)"),
+    (partial(generator_fit, 0), "steps_per_epoch is given"),
+    (partial(eager_fit, 0), "run_eagerly=True"),
+]
+
+
 @pytest.mark.parametrize(
     ("function", "why"),
-    [
-        (partial(fitted, callbacks=[OnBatches()]), "OnBatches has its own on_train_batch_end"),
-        (
-            partial(fitted, callbacks=[keras.callbacks.BackupAndRestore("backup")]),
-            "BackupAndRestore decides where training begins",
-        ),
-        (partial(fitted, steps_per_epoch=2), "steps_per_epoch is given"),
-        (partial(fitted, validation_data=(X_VAL, Y_VAL), validation_freq=2), "validation_freq"),
-        (partial(fitted, shuffle="batch"), "shuffle is 'batch'"),
-        pytest.param(partial(generator_fit, 0), "steps_per_epoch is given", marks=pytest.mark.slow),
-        pytest.param(partial(eager_fit, 0), "run_eagerly=True", marks=pytest.mark.slow),
-        (partial(own_fit, 0), r"its class OwnFit has its own fit\(\)"),
-    ],
+    slow_where(FOR_FIT, lambda case: case[0].func in (generator_fit, eager_fit)),
 )
 def test_the_rest_goes_to_keras_own_fit(function, why):
     outcomes, notes = run([function])
@@ -167,6 +171,13 @@ def test_the_rest_goes_to_keras_own_fit(function, why):
     with pytest.raises(AssertionError, match=why):
         raise AssertionError(note)
     assert note.startswith("function 0 and its like train in Keras' own fit, one at a time: ")
+
+
+@pytest.mark.parametrize(
+    ("function", "why"), slow_where(FOR_FIT, lambda case: case[1] != "shuffle is 'batch'")
+)
+def test_what_keras_own_fit_trains_comes_out_as_alone(function, why):
+    outcomes, _ = run([function])
     assert_same(outcomes[0].value, alone(function, 0))
 
 

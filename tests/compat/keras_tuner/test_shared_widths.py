@@ -11,6 +11,7 @@ import pytest
 
 import paceline.compat.keras_tuner as ours
 import toys
+from marks import slow_where
 from paceline.compat.keras_tuner.engine.trial import PARENT
 from paceline.executor.sharing.family_builder import FamilyBuilder
 from paceline.executor.sharing.width_families import WidthFamilies
@@ -48,8 +49,10 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> list[WidthFamilies]:
     return made
 
 
-def search(kind: str, folder: Path, hypermodel: Any = build, **arguments: Any) -> Any:
-    more = {"max_epochs": 4, "factor": 2} if kind == "Hyperband" else {"max_trials": 6}
+def search(
+    kind: str, folder: Path, hypermodel: Any = build, n_trials: int = 6, **arguments: Any
+) -> Any:
+    more = {"max_epochs": 4, "factor": 2} if kind == "Hyperband" else {"max_trials": n_trials}
     tuner = getattr(ours, kind)(
         hypermodel, "val_loss", seed=1, directory=folder, project_name="p", **more, **arguments
     )
@@ -58,15 +61,20 @@ def search(kind: str, folder: Path, hypermodel: Any = build, **arguments: Any) -
 
 
 @pytest.mark.parametrize(
-    "kind", ["RandomSearch", "GridSearch", "Hyperband", "BayesianOptimization"]
+    "kind",
+    slow_where(
+        ["RandomSearch", "GridSearch", "Hyperband", "BayesianOptimization"],
+        lambda kind: kind != "RandomSearch",
+    ),
 )
 def test_trials_of_several_widths_are_those_of_programs_of_their_own(
     kind: str, tmp_path: Path, shared: list[WidthFamilies], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    together = search(kind, tmp_path / "together")
+    n_trials = 4 if kind == "RandomSearch" else 6
+    together = search(kind, tmp_path / "together", n_trials=n_trials)
     assert shared[0].saved >= 2
     monkeypatch.setattr(FamilyBuilder, "family", lambda *arguments: None)
-    apart = search(kind, tmp_path / "apart")
+    apart = search(kind, tmp_path / "apart", n_trials=n_trials)
     assert shared[1].saved == 0
     for number, theirs in enumerate(apart.oracle.trials.values()):
         trial = list(together.oracle.trials.values())[number]
@@ -99,11 +107,11 @@ def test_widths_that_cannot_be_built_leave_trials_apart(
     tmp_path: Path, shared: list[WidthFamilies]
 ) -> None:
     """No trial fails by the size of a model that nobody asked for."""
-    asked = search("GridSearch", tmp_path / "whole")
+    asked = search("GridSearch", tmp_path / "whole", n_trials=4)
     units = [trial.hyperparameters["units"] for trial in asked.oracle.trials.values()]
     assert max(units) < 32
     limit = (toys.FEATURES + 1) * 28 + 29 * toys.CLASSES
-    tuner = search("GridSearch", tmp_path / "bounded", max_model_size=limit)
+    tuner = search("GridSearch", tmp_path / "bounded", n_trials=4, max_model_size=limit)
     assert {trial.status for trial in tuner.oracle.trials.values()} == {"COMPLETED"}
     np.testing.assert_allclose(
         [trial.score for trial in tuner.oracle.trials.values()],

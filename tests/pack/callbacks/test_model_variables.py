@@ -11,6 +11,7 @@ import pytest
 
 import paceline
 import toys
+from marks import slow_where
 from paceline.pack.callbacks.model_variables import copied, why_not_beside
 from paceline.search_space import HyperParameters
 
@@ -78,7 +79,7 @@ def test_a_variable_made_beside_build_is_annealed_in_packs(
     assert float(beta) == 0.0, "the user's variable is as it was"
 
 
-@pytest.mark.parametrize("repeats", [1, 2])
+@pytest.mark.parametrize("repeats", slow_where([1, 2], lambda repeats: repeats > 1))
 def test_a_variable_that_build_makes_is_annealed_in_fit_and_it_is_said(
     repeats: int, fresh_folder: Any
 ) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import zoo
-from marks import slow_where
 from paceline.program.padding.axes import NotPaddable
 from paceline.program.padding.widths import FamilyStep
 from program.padding.kinds import MORE
@@ -33,7 +32,6 @@ MODELS = {
 STANDARD = (6, 9), (2, 4), (4, 9)
 #: Group normalisation wants widths that four groups divide.
 WIDTHS = {"separable": ((16, 9), (8, 4), (12, 9))}
-QUICK = [("product", "Lion")]
 PAIRS = [(kind, optimizer) for kind in MODELS for optimizer in OPTIMIZERS]
 #: Keras computes parts of these in float32, such as GlobalAveragePooling2D.
 ROUNDS_TOO = {*ROUNDS, "residual", "dot", "transposed", "resized"}
@@ -66,7 +64,8 @@ def assert_alone(make: Make, optimizer: Any, tolerance: float, widths: Any) -> N
             np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize(("kind", "name"), slow_where(PAIRS, lambda pair: pair not in QUICK))
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "name"), PAIRS)
 @pytest.mark.filterwarnings("ignore")
 def test_a_padded_trial_is_the_lone_trial(kind: str, name: str) -> None:
     # As in test_widths.py: float32 rounds at 1e-7, and optimizers divide small gradients.

@@ -87,6 +87,7 @@ def assert_fit_alone(drawn: Any) -> None:
     assert 0 < history.history["loss"][0] < 10 * CLASSES
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @settings(max_examples=1)
 @given(stacks(1, 3))

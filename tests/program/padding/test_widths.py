@@ -258,6 +258,13 @@ def test_nan_of_one_trial_stays_out_of_its_neighbours() -> None:
         assert np.array_equal(a, b)
 
 
+@pytest.fixture(scope="module")
+def role() -> FamilyStep:
+    """The step of a family of dense layers."""
+    (_, w), (_, n) = traced(_dense(*LARGEST)), traced(_dense(*SMALLER))
+    return FamilyStep((w, n), None)
+
+
 @pytest.mark.parametrize(
     ("why", "make"),
     [
@@ -270,9 +277,7 @@ def test_nan_of_one_trial_stays_out_of_its_neighbours() -> None:
     ],
     ids=["width 1", "activation", "too wide"],
 )
-def test_what_is_not_proved_does_not_ride(why: str, make: Make) -> None:
-    (_, w), (_, n) = traced(_dense(*LARGEST)), traced(_dense(*SMALLER))
-    role = FamilyStep((w, n), None)
+def test_what_is_not_proved_does_not_ride(why: str, make: Make, role: FamilyStep) -> None:
     with pytest.raises(NotPaddable, match=why):
         role.admit(traced(make(12, 24))[1])
 

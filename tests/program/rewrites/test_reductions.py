@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import zoo
+from marks import slow_where
 from numerics.packed import train_packed
 from paceline.program import compilation_cache
 from paceline.program import jax_compat as jv
@@ -142,7 +143,7 @@ def test_rows_of_one_number() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("under_vmap", [False, True])
+@pytest.mark.parametrize("under_vmap", slow_where([False, True], lambda vmap: not vmap))
 def test_keras_loss_its_gradient_and_its_accuracy(under_vmap: bool) -> None:
     """Of Keras' own loss over a vocabulary, padding left out."""
     batch, words = 8, LEAST // 8 // CLASSES + 1

@@ -71,7 +71,7 @@ def test_transforms_are_those_of_minimal_filtering(taps: int) -> None:
             (9, ((1, 0), (0, 1))),
             (13, ((3, 3), (4, 3))),
         ],
-        lambda case: case[0] in (7, 9),
+        lambda case: case[0] != 13,
     ),
 )
 def test_in_float64_nothing_else_can_be_seen(taps: int, width: int, pads: Any) -> None:

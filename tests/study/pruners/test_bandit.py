@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from marks import slow_where
 from paceline.study.pruners.bandit import PerturbationGain, chosen, gains_of, is_learnt
 from paceline.study.trials.trial import Trial
 from study.pruners.parameters import PARAMETERS, parameter
@@ -31,7 +32,7 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-@pytest.mark.parametrize("peak", [0.2, 0.75])
+@pytest.mark.parametrize("peak", slow_where([0.2, 0.75], lambda peak: peak > 0.5))
 def test_what_gains_most_is_found(peak: float) -> None:
     source = PerturbationGain(20, 1.0, 0.0, {"x": 0.5})
     values = [chosen({"x": SHARE}, known(peak), source, [], rng(seed)) for seed in range(5)]

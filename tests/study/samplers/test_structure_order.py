@@ -12,6 +12,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 from as_optuna import optuna_study
+from marks import slow_where
 from paceline.search_space import Parameter
 from paceline.study.samplers.structure_order import TPE_BEGINS, WAVE, StructuralParameters
 from paceline.study.samplers.values import random_chooser
@@ -92,7 +93,7 @@ def test_attributes_of_other_programs_do_no_harm():
 # Random
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", slow_where(range(4), bool))
 def test_random_tries_the_same_configurations_in_another_order(seed):
     plain = go_on(new("plain", slots=1, seed=seed), N)
     study = new("family", seed=seed)
@@ -201,7 +202,7 @@ def test_random_values_are_even_and_hang_on_nothing_else():
 # TPE
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_where(range(3), bool))
 @pytest.mark.parametrize(("n", "wave"), [(64, WAVE), (36, 4)])
 def test_tpe_is_asked_in_waves_of_one_structure(seed, n, wave):
     study = new(sampler="tpe", seed=seed, n_trials=n)
