@@ -29,12 +29,14 @@ def figure(tmp_path_factory: pytest.TempPathFactory) -> dict:
     return json.loads(output.read_text())
 
 
+@pytest.mark.slow
 def test_a_search_walks_through_eight_rooms_at_most(figure):
     rooms = {"tuner", "executor", "pack", "program", "data", "study", "search_space", "report"}
     # A search that nobody looks at needs no report.
     assert rooms - {"report"} <= set(figure["names"]["entries"]) <= rooms
 
 
+@pytest.mark.slow
 def test_a_search_walks_through_two_thirds_of_the_files_that_it_once_did(figure):
     before = json.loads((ROOT / "tools" / "walks" / "222cc34.json").read_text())
     assert (before["files"], before["entries"]) == (120, 78)

@@ -110,7 +110,7 @@ def test_what_cannot_be_packed_says_why():
 
 def test_what_does_not_fit_is_not_run(monkeypatch):
     monkeypatch.setenv(LIMIT, "2000")
-    monkeypatch.setattr(measure_module, "_PackThreads", None)  # nothing may be placed
+    monkeypatch.setattr(measure_module, "_TimedPacks", None)  # nothing may be placed
     measurement = measure(subject(), CellConfig(8))
     assert (measurement.state, measurement.fits) == ("failed", False)
     assert measurement.memory > 2000

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 import toys
 
 SEARCH = "search model.py --trials 4 --epochs 1 --sampler random --quiet --study".split()
 
 
+@pytest.mark.slow
 def test_the_best_of_one_study_and_the_defaults_are_the_start_of_another(
     paceline, user_modules
 ) -> None:

@@ -148,7 +148,7 @@ def compare(
     return sum(found is not None and found[0] is not None for found in asked)
 
 
-@pytest.mark.parametrize("name", slow_where(MAKES, lambda name: name not in ("dense", "flatten")))
+@pytest.mark.parametrize("name", slow_where(MAKES, lambda name: name != "dense"))
 def test_a_trial_that_is_not_traced_is_that_trial(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +202,7 @@ def test_without_validation_data(monkeypatch: pytest.MonkeyPatch, counted: list[
     assert len(counted) == 5
 
 
+@pytest.mark.slow
 def test_what_lies_outside_of_the_family_s_models_is_traced(counted: list[Any]) -> None:
     """Widths of the smaller model differ, so that the second one begins at 8; 1 is another step."""
 
@@ -249,7 +250,8 @@ def pairs(names: str, *values: tuple[int, int]) -> list[dict[str, Any]]:
     return [dict(zip(names.split(), pair, strict=True)) for pair in values]
 
 
-@pytest.mark.parametrize("norm", slow_where(["layer", "group"], "group".__eq__))
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", ["layer", "group"])
 def test_a_mean_over_a_width_is_not_explained_by_another_width(
     norm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +269,7 @@ def test_a_mean_over_a_width_is_not_explained_by_another_width(
     assert compare(build, pairs("u v", (16, 64), (16, 48), (8, 64), (8, 32)), monkeypatch) == 0
 
 
+@pytest.mark.slow
 def test_a_penalty_that_counts_pairs_is_not_explained_by_another_width(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -278,6 +281,7 @@ def test_a_penalty_that_counts_pairs_is_not_explained_by_another_width(
     assert compare(build, pairs("u v", (4, 12), (3, 12), (4, 6)), monkeypatch) == 0
 
 
+@pytest.mark.slow
 def test_a_bound_of_an_activation_is_no_width(monkeypatch: pytest.MonkeyPatch) -> None:
     """6 is another operation than 4 and 9 are."""
 
@@ -289,6 +293,7 @@ def test_a_bound_of_an_activation_is_no_width(monkeypatch: pytest.MonkeyPatch) -
     assert compare(build, trials, monkeypatch) == 1
 
 
+@pytest.mark.slow
 def test_an_order_that_follows_from_widths_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three arrays ``einsum`` contracts two first: which, their extents decide."""
 
@@ -306,6 +311,7 @@ def test_an_order_that_follows_from_widths_is_traced(monkeypatch: pytest.MonkeyP
     assert compare(build, trials, monkeypatch) == 0
 
 
+@pytest.mark.slow
 def test_what_was_decided_before_a_family_came_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """A family of another choice has the variant of trials of which it was decided otherwise."""
 

@@ -21,6 +21,7 @@ def resident() -> int:
 
 
 @pytest.mark.skipif(process._trim() is None, reason="this C library has no malloc_trim")
+@pytest.mark.slow
 def test_what_lies_below_memory_in_use_is_returned() -> None:
     n, size = 50_000, 2000  # 100 MB in pieces that the allocator serves from one heap
     pieces = [bytearray(size) for _ in range(n)]

@@ -66,6 +66,7 @@ def test_what_a_search_left_is_collected_before_the_next_sets_it_aside(clock: li
         assert alive() is None
 
 
+@pytest.mark.slow
 def test_short_searches_in_a_row_are_not_spent_on_collections(clock: list[float]) -> None:
     def collections() -> int:
         return gc.get_stats()[2]["collections"]

@@ -205,6 +205,7 @@ def test_a_family_none_of_whose_trials_is_under_way_keeps_its_program(
     assert all_of(found) == all_of(searched("whole"))
 
 
+@pytest.mark.slow
 def test_a_second_program_has_the_same_slots_however_fast_the_device_is(
     monkeypatch: pytest.MonkeyPatch, fresh_folder: Path
 ) -> None:

@@ -162,6 +162,7 @@ def search() -> Searches:
     return Searches()
 
 
+@pytest.mark.slow
 def test_old_and_new_code_are_not_mixed_without_a_word(search):
     search(first, 1)
     search(first, 2)

@@ -149,6 +149,7 @@ def test_the_model_is_saved_and_loaded_as_others_are(make, notes) -> None:
     assert set(again.evaluate(*validation, verbose=0, return_dict=True)) == {"accuracy", "loss"}
 
 
+@pytest.mark.slow
 def test_models_that_another_worker_has_kept_are_taken_too(make, notes) -> None:
     """Its folder is there after it has ended, or was killed: ``workers/TOKEN/``."""
     validation = toys.data(40, seed=1)
@@ -174,6 +175,7 @@ def test_models_that_another_worker_has_kept_are_taken_too(make, notes) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_the_report_has_what_the_note_says_of_the_last_ensemble(make, notes, tmp_path) -> None:
     tuner = make(keep_best=3)
     tuner.search(*toys.data(), **{**toys.CALL, "epochs": 2}, n_trials=4)
@@ -303,8 +305,9 @@ def evaluated(model: keras.Model, inputs: Any, name: str) -> float:
     return float(np.mean(logs[name]))
 
 
-@pytest.mark.parametrize(("build", "data", "name"), CASES.values(), ids=CASES)
-def test_a_mean_is_judged_as_its_model_is_evaluated(build, data, name) -> None:
+@pytest.mark.parametrize("case", slow_where(CASES, lambda case: case not in ("l2", "one-of-array")))
+def test_a_mean_is_judged_as_its_model_is_evaluated(case) -> None:
+    build, data, name = CASES[case]
     keras.utils.set_random_seed(0)
     parts = [EnsembleCandidate(number, build()) for number in range(2)]
     examples = data().slice(0, 32)  # one step, however many examples a step has

@@ -163,6 +163,7 @@ def test_sixty_deaths_at_random_rounds_show_in_no_history() -> None:
             assert differences(found, alone[case]) == [], (case, most)
 
 
+@pytest.mark.slow
 def test_asha_pauses_on_one_machine_and_promotes_on_another() -> None:
     search = {"epochs": 4, "n_trials": 12}
     cluster = InProcessCluster(2, choose=random.Random(0).choice)
@@ -197,6 +198,7 @@ def test_members_of_a_trial_may_train_on_several_machines(search: dict[str, Any]
     assert [t.runs for t in trials(found)] == [t.runs for t in trials(local)]
 
 
+@pytest.mark.slow
 def test_callbacks_act_where_the_trial_trains_and_survive_its_machine() -> None:
     def search() -> dict[str, Any]:
         halve = keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, min_delta=0.1)
@@ -550,6 +552,7 @@ STOPPED: dict[str, tuple[Any, Any]] = {
     ids=["states of each epoch", "no states"],
 )
 @pytest.mark.parametrize("case", slow_where(STOPPED, lambda case: case != "random"))
+@pytest.mark.slow
 def test_what_a_cluster_has_begun_goes_on_on_one_machine(
     case: str, states: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -587,6 +590,7 @@ def test_what_a_cluster_has_begun_goes_on_on_one_machine(
 
 
 @pytest.mark.parametrize("case", slow_where(STOPPED, lambda case: case != "random"))
+@pytest.mark.slow
 def test_what_one_machine_has_begun_goes_on_on_a_cluster(case: str) -> None:
     make, search = STOPPED[case]
     stopped(LocalExecutor, 2, "auto", "study", make, search=search())

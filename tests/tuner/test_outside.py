@@ -162,6 +162,7 @@ class Disturber:
 
 
 @pytest.mark.parametrize("n", [100, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_whatever_others_do_no_trial_is_lost_doubled_or_misnumbered(storage, n: int) -> None:
     seen: dict[str, Any] = {}
     begun = threading.Event()  # before, the tables are being made
@@ -294,6 +295,7 @@ def test_what_others_enqueue_is_trained_and_what_cannot_be_says_why(searched, no
     assert sum("which was enqueued, cannot be run" in note for note in notes) == 2
 
 
+@pytest.mark.slow
 def test_what_waits_when_a_search_ends_is_trained_by_the_next(storage) -> None:
     tuner(storage).search(X, Y, n_trials=2, **CALL)
     opened(storage).enqueue_trial({"lr": 0.05})

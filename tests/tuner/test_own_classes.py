@@ -151,6 +151,7 @@ def programs_and_error(made: Any, number: int) -> tuple[list[Any], float]:
     return [tuner.trial(i).program_id for i in range(len(tuner.results()))], error
 
 
+@pytest.mark.slow
 def test_what_follows_from_hp_and_the_batch_size_at_once_is_seen(fresh_folder: Path) -> None:
     """The family's models have none of it: 0 is 0 on any batch."""
 
@@ -169,6 +170,7 @@ def test_what_follows_from_hp_and_the_batch_size_at_once_is_seen(fresh_folder: P
     assert error < 1e-5
 
 
+@pytest.mark.slow
 def test_other_operations_on_the_smaller_batch_are_seen(fresh_folder: Path) -> None:
     class Square(keras.layers.Layer):
         """Its operations depend on whether the smaller batch is as wide as the layer."""
@@ -185,6 +187,7 @@ def test_other_operations_on_the_smaller_batch_are_seen(fresh_folder: Path) -> N
     assert error < 1e-5
 
 
+@pytest.mark.slow
 def test_class_weights_of_hp_ride(fresh_folder: Path) -> None:
     def stock(hp: Any) -> Any:
         units = hp.Choice("units", [4, 5, 8])

@@ -231,6 +231,7 @@ def test_each_line_is_what_fit_makes_of_it(make, optimizer: str) -> None:
             np.testing.assert_allclose(found[name], column, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_first_weights_after_an_exchange_are_those_copied_to_the_bit(
     make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,6 +358,7 @@ def learning(make: Any, study: str = "s", **call: Any) -> paceline.Tuner:
     return searched(make, pruner=pruner, study=study, **call)
 
 
+@pytest.mark.slow
 def test_a_gaussian_process_chooses_the_numbers_of_copies(
     make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -636,6 +638,7 @@ def test_a_rate_that_callbacks_set_in_another_branch(make, which: str) -> None:
         searched(make, build, callbacks=given)
 
 
+@pytest.mark.slow
 def test_callbacks_may_read_what_is_fixed(make) -> None:
     def build(hp: Any) -> keras.Model:
         hp.Fixed("patience", 3)

@@ -16,7 +16,6 @@ import pytest
 
 import paceline
 import toys
-from marks import slow_where
 from paceline.tuner.after.reproduce import arguments_again
 
 X, Y = toys.data()
@@ -29,9 +28,8 @@ def make(make: Callable[..., paceline.Tuner]) -> Callable[..., paceline.Tuner]:
     return functools.partial(make, parallel_trials=4)
 
 
-@pytest.mark.parametrize(
-    "arguments", slow_where([{}, {"repeats": 2}], bool), ids=["one", "repeats"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [{}, {"repeats": 2}], ids=["one", "repeats"])
 def test_a_sequential_trial_is_the_same_to_the_bit(make, arguments) -> None:
     make(plan="sequential").search(X, Y, epochs=4, n_trials=3, **CALL, **arguments)
     again = make().reproduce(1, X, Y, **CALL)
@@ -41,6 +39,7 @@ def test_a_sequential_trial_is_the_same_to_the_bit(make, arguments) -> None:
     assert again.notes == ()
 
 
+@pytest.mark.slow
 def test_epochs_without_validation_are_no_difference(make) -> None:
     make(plan="sequential").search(X, Y, epochs=3, n_trials=1, validation_freq=2, **CALL)
     again = make().reproduce(0, X, Y, **CALL)
@@ -64,6 +63,7 @@ def test_a_trial_of_fit_trains_in_fit(make) -> None:
     assert set(again.differences.values()) == {0.0}
 
 
+@pytest.mark.slow
 def test_a_pruned_trial_trains_as_many_epochs(make) -> None:
     make(pruner="asha", plan="sequential").search(X, Y, epochs=9, n_trials=9, **CALL)
     tuner = make()
@@ -114,6 +114,7 @@ def test_functions_of_hp_are_to_be_given(make) -> None:
     assert set(again.differences.values()) == {0.0}
 
 
+@pytest.mark.slow
 def test_a_search_without_a_batch_size_has_the_default_again(make) -> None:
     validation = {"validation_data": CALL["validation_data"]}
     make(plan="sequential").search(X, Y, epochs=2, n_trials=1, **validation)
@@ -145,6 +146,7 @@ def test_models_compute_again_in_what_they_computed_in(make) -> None:
     assert any("mixed_bfloat16" in note for note in again.notes)
 
 
+@pytest.mark.slow
 def test_other_validation_data_are_named(make) -> None:
     make(plan="sequential").search(X, Y, epochs=1, n_trials=1, **CALL)
     x, y = CALL["validation_data"]

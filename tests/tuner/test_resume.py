@@ -545,6 +545,7 @@ def test_a_folder_of_another_name_is_left_as_it_is(make, monkeypatch) -> None:
     assert again.results()["state"].tolist() == ["complete"] * 8
 
 
+@pytest.mark.slow
 def test_a_journal_that_was_cut_in_half_leaves_a_study_that_is_whole(make, monkeypatch) -> None:
     # That the first search has left is in the other half: the second watches for its beats.
     monkeypatch.setenv("PACELINE_HEARTBEAT_SECONDS", "0.2")

@@ -100,8 +100,9 @@ def saves_always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
 
 
-@pytest.mark.parametrize("trainable", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("executor", ["auto", pytest.param("fit", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("trainable", [True, False])
+@pytest.mark.parametrize("executor", ["auto", "fit"])
 def test_trials_begin_with_the_users_layers(make, saves_always, executor, trainable) -> None:
     build = shared_build(trainable=trainable)
     before = digest(build)

@@ -222,6 +222,7 @@ def test_commands_say_what_the_best_trial_is(make, monkeypatch, capsys):
     assert "unfinished</td>" in page
 
 
+@pytest.mark.slow
 def test_where_time_may_end_a_search_few_programs_wait_for_their_turn(make, monkeypatch):
     """ASHA asks for a new trial whenever one pauses, and each has a structure of its own."""
 

@@ -244,6 +244,7 @@ def bands_of(tuner: paceline.Tuner) -> dict[str, set[int]]:
 
 
 @pytest.mark.usefixtures("worth_two_bands")
+@pytest.mark.slow
 def test_narrow_and_wide_models_have_programs_of_their_own(fresh_folder: Path) -> None:
     tuner, apart = in_bands("s"), in_bands("apart", share_widths=False)
     assert tuner.summary()["programs"]["distinct"] == 2
@@ -258,6 +259,7 @@ def test_narrow_and_wide_models_have_programs_of_their_own(fresh_folder: Path) -
 
 
 @pytest.mark.usefixtures("worth_two_bands")
+@pytest.mark.slow
 def test_a_search_that_grows_keeps_its_bands(fresh_folder: Path) -> None:
     """By how many trials it chose them is in the study: the others of a longer one differ."""
     in_bands("s")
@@ -327,6 +329,7 @@ def test_trials_to_come_are_reckoned_by_those_that_came() -> None:
 
 
 @pytest.mark.usefixtures("worth_two_bands")
+@pytest.mark.slow
 def test_where_the_largest_widths_cannot_be_built_the_narrow_ones_share_a_program(
     fresh_folder: Path,
 ) -> None:
@@ -342,6 +345,7 @@ def test_where_the_largest_widths_cannot_be_built_the_narrow_ones_share_a_progra
 
 
 @pytest.mark.usefixtures("worth_two_bands")
+@pytest.mark.slow
 def test_one_name_of_two_parameters_has_the_bands_of_each(fresh_folder: Path) -> None:
     """Under one condition it is a width, under the other a size by name."""
 
@@ -365,6 +369,7 @@ def test_one_name_of_two_parameters_has_the_bands_of_each(fresh_folder: Path) ->
     assert 1 < counts["distinct"] < counts["structures"] / 2
 
 
+@pytest.mark.slow
 def test_other_bounds_of_the_same_models_share_too(fresh_folder: Path) -> None:
     def either(hp: Any) -> Any:
         units = hp.Int("ua" if hp.Choice("of", ["a", "b"]) == "a" else "ub", 2, 32, step=2)

@@ -94,13 +94,15 @@ def test_two_widths_are_two_programs() -> None:
     check([partial(fitted, units) for units in (8, 16, 8, 16)], 2)
 
 
+@pytest.mark.slow
 def test_a_wider_one_that_comes_later_has_a_program_of_its_own() -> None:
     waiting = [8, 16, 4, 12] * 6
     functions = [partial(fitted, units, epochs=1) for units in (*waiting, 20, 6)]
     check(functions, 2, len(waiting), slots=2)
 
 
-@pytest.mark.parametrize("compared", slow_where([0, 6], bool))
+@pytest.mark.slow
+@pytest.mark.parametrize("compared", [0, 6])
 def test_none_is_the_largest_in_all(compared: int) -> None:
     """Those that fit into one of two share its program, and the others into the other's."""
 

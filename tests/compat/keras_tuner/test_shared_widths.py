@@ -85,6 +85,7 @@ def test_trials_of_several_widths_are_those_of_programs_of_their_own(
             assert trial.score == pytest.approx(theirs.score, rel=2e-5)
 
 
+@pytest.mark.slow
 def test_a_trial_of_hyperband_that_goes_on_has_its_parent_s_weights(
     tmp_path: Path, shared: list[WidthFamilies]
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_trial_of_hyperband_that_goes_on_has_its_parent_s_weights(
         assert found == pytest.approx(trial.score, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_widths_that_cannot_be_built_leave_trials_apart(
     tmp_path: Path, shared: list[WidthFamilies]
 ) -> None:
