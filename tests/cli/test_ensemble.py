@@ -25,6 +25,7 @@ def test_an_ensemble_of_a_study_is_written_and_loaded(paceline, user_modules) ->
     assert not list(Path().glob(".tmp-*"))
 
 
+@pytest.mark.slow
 def test_a_study_that_goes_on_still_keeps_as_many_models(paceline, user_modules) -> None:
     Path("model.py").write_text(toys.MODEL_FILE)
     assert paceline(*SEARCH).code == 0

@@ -185,7 +185,9 @@ def small_searches(monkeypatch: pytest.MonkeyPatch) -> None:
         search(self, *data, **given)
 
     def short(*data: Any, **given: Any) -> Any:
-        return bench(*data, **(given | {"batch_sizes": given["batch_sizes"][:1], "budget": 20.0}))
+        return bench(
+            *data, **(given | {"batch_sizes": given["batch_sizes"][:1], "measure_for": 20.0})
+        )
 
     monkeypatch.setattr(paceline.Tuner, "search", bounded)
     monkeypatch.setattr(paceline, "bench", short, raising=False)

@@ -62,7 +62,11 @@ class Searched:
                 sampler="random",
                 mesh=mesh,
                 on_note=self.notes.append,
-                **{name: arguments.pop(name) for name in ("slots", "plan") if name in arguments},
+                **{
+                    name: arguments.pop(name)
+                    for name in ("parallel_trials", "plan")
+                    if name in arguments
+                },
             )
             tuner.search(
                 X,

@@ -500,6 +500,7 @@ def interrupted(make: Any, monkeypatch: pytest.MonkeyPatch, **arguments: Any) ->
     return tuner
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(make, notes, monkeypatch) -> None:
     monkeypatch.setenv("PACELINE_CHECKPOINT_SECONDS", "0")
     whole = make(study="whole")

@@ -439,6 +439,7 @@ def test_data_of_batches_that_differ_goes_to_fit_and_it_is_said(make, notes, kin
     assert value == pytest.approx(tuner.best_trial.value, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_callbacks_in_fit_each_trial_with_its_own(make, notes):
     class Counts(keras.callbacks.Callback):
         seen: list[int] = []  # noqa: RUF012 - of the class, so that copies share it

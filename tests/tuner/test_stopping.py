@@ -379,6 +379,7 @@ def test_the_command_stops_where_trials_stop_gaining(fresh_folder, capsys) -> No
     assert numbered(capsys, "model") == trials
 
 
+@pytest.mark.slow
 def test_the_command_stops_where_no_epochs_are_left(fresh_folder, capsys) -> None:
     Path("model.py").write_text(toys.MODEL_FILE)
     call = ["search", "model.py", "--trials", "40", "--epochs", "2", "--sampler", "random"]

@@ -82,6 +82,7 @@ def test_trials_in_fit_are_recorded_too() -> None:
     assert_one_at_a_time(found.stays)
 
 
+@pytest.mark.slow
 def test_each_search_has_a_file_of_its_own() -> None:
     search(4)
     tuner = search(7)

@@ -265,6 +265,7 @@ def test_trials_that_come_again_are_told_once() -> None:
     assert sorted(trial.number for trial in told.trials) == [1, 3]
 
 
+@pytest.mark.slow
 def test_a_study_begun_anew_is_another_one() -> None:
     told = [Told(), Told()]
     for each, fresh in zip(told, (False, True), strict=True):

@@ -135,6 +135,7 @@ def test_the_best_model_scores_what_was_reported(tmp_path, name, executor):
     assert np.isfinite(model.predict(xv, verbose=0)).all()
 
 
+@pytest.mark.slow
 def test_the_best_model_is_not_one_of_another_study_of_that_name(fresh_folder: Any) -> None:
     """Two storages, one folder: both first trials reach an accuracy of 1 in their first epoch."""
     x = 9 * np.eye(3, toys.FEATURES, dtype="float32").repeat(20, 0)

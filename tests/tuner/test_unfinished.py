@@ -149,6 +149,7 @@ def test_what_was_reached_stays_when_the_search_goes_on(make, monkeypatch):
     assert names == [f"trial-{tuner.best_trial.number}-epoch-{tuner.best_trial.best_epoch}.keras"]
 
 
+@pytest.mark.slow
 def test_models_of_trials_that_begin_again_as_others_take_no_place(make, monkeypatch):
     """Without a checkpoint nothing goes on with them: they have failed."""
     with monkeypatch.context() as patch:

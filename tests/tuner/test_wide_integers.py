@@ -212,6 +212,7 @@ def test_a_trial_of_another_model_fails_alone(executor: str) -> None:
         assert trial.state == "complete" or "'ms'" in trial.error or "column 1" in trial.error
 
 
+@pytest.mark.slow
 def test_a_batch_that_comes_late_is_an_error_in_packs_and_a_float_in_fit() -> None:
     call: dict[str, Any] = {"epochs": 4, "steps_per_epoch": 3}
     with pytest.raises(paceline.DataError, match=r"x: batch 8 of the Late: y holds 3,\d+,\d+,\d+,"):
