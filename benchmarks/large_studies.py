@@ -28,6 +28,7 @@ from pathlib import Path
 
 import machine
 
+from paceline.study.metadata import FORMAT
 from paceline.study.samplers.values import trial_seed
 from paceline.study.storage.compacted import WORTHWHILE
 from paceline.study.storage.journal import JournalFile
@@ -91,11 +92,11 @@ def records(model: Path, n_trials: int, epochs: int, sampler: str) -> Iterator[d
         "direction": "maximize",
         "sampler": sampler,
         "seed": 0,
-        "slots": "auto",
+        "parallel_trials": "auto",
         "plan": "auto",
         "search": search,
         "origin": {**origin, "data": None},
-        "format": 1,
+        "format": FORMAT,
         "space": space,
         "session": "0123456789abcdef",
     }

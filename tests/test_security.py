@@ -115,21 +115,23 @@ def test_a_lambda_layer_in_a_saved_model_is_not_run(make, command) -> None:
     "facts",
     [
         "[" * 100_000,
-        '{"format": 3, "kinds": {"a": ["O", [1]]}, "facts": {}}',
-        '{"format": 3, "kinds": {"a": ["float64", [99999999999]]}, "facts": {}}',
-        '{"format": 3, "kinds": 3, "facts": {}}',
+        '{"format": FORMAT, "kinds": {"a": ["O", [1]]}, "facts": {}}',
+        '{"format": FORMAT, "kinds": {"a": ["float64", [99999999999]]}, "facts": {}}',
+        '{"format": FORMAT, "kinds": 3, "facts": {}}',
         '{"format": "__import__"}',
     ],
 )
 def test_checkpoints_that_are_made_up_are_left(fresh_folder, facts) -> None:
     folder = Path("checkpoints")
     folder.mkdir()
+    facts = facts.replace("FORMAT", str(files.FORMAT))
     save_file({"a": np.zeros(8, np.uint8)}, folder / "x", {"paceline": facts})
     digest = hashlib.sha256((folder / "x").read_bytes()).hexdigest()[:16]
     os.replace(folder / "x", folder / f"checkpoint-000001-{digest}.safetensors")
     notes: list[str] = []
     assert files.CheckpointManager(folder, notes.append).load() is None
     assert len(notes) == 1
+    assert "is of format" not in notes[0], "it is refused for what it holds"
 
 
 def test_a_checkpoint_cannot_say_that_it_is_large(fresh_folder) -> None:
