@@ -628,7 +628,7 @@ sys.path.insert(0, {here!r})
 import test_objectives as tests
 
 call = {{"n_trials": 24, "epochs": 4}}
-tests.searched(call=call, build=tests.both_there, sampler=sys.argv[1], notes=print)
+tests.searched(call=call, build=tests.both_there, sampler=sys.argv[1], on_note=print)
 """
 _builds: list[int] = []
 
