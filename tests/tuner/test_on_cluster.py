@@ -517,7 +517,7 @@ def test_a_log_that_is_appended_to_has_no_epoch_twice_where_trials_begin_again(
     """No state was sent before the search stopped, so its trials begin again."""
     monkeypatch.setattr(driver, "_ROUND", 0.0)
     monkeypatch.setattr(driver, "_STATES", 1e9)
-    remote_files, executor = GOES_ON[case]
+    elsewhere, executor = GOES_ON[case]
 
     def search(folder: Path) -> dict[str, Any]:
         (folder / "logs").mkdir(exist_ok=True)
@@ -528,9 +528,7 @@ def test_a_log_that_is_appended_to_has_no_epoch_twice_where_trials_begin_again(
     here = disks("local")
     searched("packed", "local", search=search(here))
     given = search(disks("cluster"))
-    stopped(
-        RemoteExecutor, 7, InProcessCluster(2, remote_files=remote_files), "cluster", search=given
-    )
+    stopped(RemoteExecutor, 7, InProcessCluster(2, elsewhere=elsewhere), "cluster", search=given)
     begun = written(Path.cwd(), "cluster")
     assert all(len(log.splitlines()) > 2 for log in begun.values()), "there is what may come twice"
     searched(executor(), "cluster", search=given)
