@@ -20,6 +20,7 @@ from shared_programs import (
     first_of_many_guides,
     grid,
 )
+from stopping import hears_signals  # noqa: F401 - a fixture
 
 ops: Any = keras.ops
 

@@ -26,6 +26,7 @@ from paceline.errors import PacelineError
 from paceline.study.study import Study
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
 from paceline.tuner.search.checkpointer import SearchFacts
+from stopping import hears_signals  # noqa: F401 - a fixture
 
 #: Cases whose trials are in a journal and whose checkpoints are of different kinds.
 NAMES = ("asha", "callbacks", "families", "fit", "hyperband", "repeats")
