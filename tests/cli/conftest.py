@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import types
 from collections.abc import Callable
@@ -124,3 +125,12 @@ def model() -> Path:
     path = Path("model.py")
     path.write_text(MODEL, encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def searched(runs: Path) -> Any:
+    """A tuner of a copy of ``runs``, a folder that a fixture of the module has searched."""
+    from copied_study import tuner  # it loads Keras, which most tests here do without
+
+    shutil.copytree(runs, "runs")
+    return tuner()

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import paceline
 import toys
 from commands import command
+from copied_study import tuner
 from paceline.cli import report
-
-
-def tuner(**arguments: Any) -> paceline.Tuner:
-    return paceline.Tuner(
-        toys.dense, study="s", sampler="random", on_note=lambda text: None, **arguments
-    )
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +21,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     call = {**toys.CALL, "epochs": 1}
     tuner(directory=folder).search(*toys.data(), n_trials=2, **call, verbose=0)
     return folder
-
-
-@pytest.fixture
-def searched(runs: Path) -> paceline.Tuner:
-    """A copy of that study."""
-    shutil.copytree(runs, "runs")
-    return tuner()
 
 
 def test_a_report_is_written_and_said_to_be_there(searched, capsys) -> None:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import filelock
 import pytest
 
-import paceline
 import toys
 from commands import command
+from copied_study import tuner
 from paceline.study.sharing.heartbeat import BEAT, PLACE, boot, lock_name, make_place
 
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "epochs": 2, "verbose": 0}
-
-
-def tuner(**arguments: Any) -> paceline.Tuner:
-    return paceline.Tuner(
-        toys.dense, study="s", sampler="random", on_note=lambda text: None, **arguments
-    )
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +22,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("steered") / "runs"
     tuner(directory=folder).search(*toys.data(), n_trials=1, **CALL)
     return folder
-
-
-@pytest.fixture
-def searched(runs: Path) -> paceline.Tuner:
-    """A copy of that study."""
-    shutil.copytree(runs, "runs")
-    return tuner()
 
 
 def test_what_is_enqueued_is_trained_next(searched, capsys) -> None:
