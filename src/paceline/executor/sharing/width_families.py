@@ -27,8 +27,8 @@ class WidthFamilies:
     """The families of a search.
 
     ``notes`` tells why trials share no program that should wherever they can. Jobs that show
-    whether trials of their kind share a program are added to ``deciding_jobs``, in order. A search
-    that goes on asks the same ones: others of the kind could decide otherwise.
+    whether trials of their kind share a program are added to ``deciding_jobs``, in order. A resumed
+    search asks the same jobs, since other jobs could lead to another decision.
     """
 
     def __init__(self, notes: UserNotifier, deciding_jobs: list[int]) -> None:

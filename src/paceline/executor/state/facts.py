@@ -18,7 +18,7 @@ class ProgramFacts(Struct):
 
     plan: str
     slots: Annotated[int, Meta(ge=1, le=2**20)]
-    quick: Annotated[int, Meta(ge=0, le=2)]  # ``Effort``
+    quick: Annotated[int, Meta(ge=0, le=2)]  # ``CompileEffort``
     layout: tuple[Count, Count] | None  # devices that slots and batches are spread over; None: one
 
 

@@ -120,7 +120,7 @@ def state_like(like: State, parts: Sequence[Sequence[np.ndarray]]) -> State | No
 def decide_again(
     grouper: TrialGrouper[Any], deciding_jobs: Sequence[int], example: Example
 ) -> None:
-    """Decides anew which trials share programs, by the same jobs: others may show otherwise.
+    """Decides anew which trials share programs, by the jobs that decided it before.
 
     ``grouper`` has met no trial yet; ``deciding_jobs`` are as a snapshot has them.
     """

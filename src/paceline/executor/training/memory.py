@@ -83,7 +83,7 @@ class DeviceData:
         return group.work.epoch_data(arrays, layout.everywhere if layout else None), placed
 
     def room(self, group: LocalGroup, program: CompiledPlan, packs_at_once: int) -> SlotCapacity:
-        """How many slots of a group's packs fit beside the data if so many packs share memory."""
+        """How many slots of each pack fit beside the data, where ``packs_at_once`` share memory."""
         layout, free = layout_of(program), free_bytes()
         rows = layout.trial if layout else 1  # each device has a share of the slots, and all data
         executables = [executable for role in program.roles() for executable in role]
