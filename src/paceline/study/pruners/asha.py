@@ -59,6 +59,14 @@ class ASHA:
             rung *= self.reduction_factor
         return found
 
+    def share_trained(self, epochs: int) -> float:
+        """Return the share of its ``epochs`` that a trial trains, on average over many."""
+        trained, before, share = 0.0, 0, 1.0
+        for rung in (*self.rungs(epochs), epochs):
+            trained += share * (rung - before)
+            before, share = rung, share / self.reduction_factor
+        return trained / epochs
+
     def check_validated(self, epochs: int | None, freq: int | Collection[int]) -> None:
         """Check that trials have a value at each rung, where it comes from validation.
 
