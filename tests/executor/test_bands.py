@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from paceline.executor.base import SiblingModelBuilder
 from paceline.executor.sharing import costs as bands
 from paceline.executor.sharing.costs import (
+    ToExpect,
     WidthValues,
     WorkByWidths,
-    ToExpect,
     choose_bands,
     spread,
     tops_of,

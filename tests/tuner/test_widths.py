@@ -20,7 +20,6 @@ from paceline.errors import UsageError
 from paceline.executor.base import EpochReport
 from paceline.executor.sharing import costs as sharing_costs
 from paceline.executor.sharing import family_builder
-from paceline.study.trials import table as trials
 from paceline.study.trials.table import expected_by_time
 from shared_programs import (
     DATA,

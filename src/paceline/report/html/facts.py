@@ -391,13 +391,15 @@ def manifest_of(meta: Mapping[str, Any]) -> dict[str, Any]:
     run: dict[str, Any] = told if isinstance(told, dict) else {}
     search = meta.get("search")
     sampler, reason = meta.get("sampler"), meta.get("sampler_reason")
+    pruner, chosen = meta.get("pruner"), meta.get("pruner_reason")
     found: dict[str, Any] = {
         "command": run.get("command"),
         "git commit": _commit(run.get("git")),
         "Python": run.get("python"),
         **(meta.get("versions") or {}),
         "sampler": f'{sampler}, chosen by "auto": {reason}' if reason else sampler,
-        **{name: meta.get(name) for name in ("pruner", "seed", "precision", "plan")},
+        "pruner": f'{pruner}, chosen by "auto": {chosen}' if chosen else pruner,
+        **{name: meta.get(name) for name in ("seed", "precision", "plan")},
         **(search if isinstance(search, dict) else {}),
         "data": meta.get("data"),
     }

@@ -207,6 +207,7 @@ class StudyMeta(Struct):
     parallel_trials: Count | str | None = None
     plan: Text = None
     pruner: Text = None
+    pruner_reason: Text = None  # where "auto" chose it
     precision: Text = None
     share_widths: bool | str | None = None
     constraints: dict[str, list[tuple[Literal["<=", "<", ">=", ">"], float]] | None] = {}

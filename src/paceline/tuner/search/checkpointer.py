@@ -239,6 +239,7 @@ class SearchCheckpointer:
         for number in list(running):
             if self._study.trials.by_number(number).state == "paused":
                 self._trials.pause(number)
+                self._study.proposer.sampled.pause(number, paused=True)
         # They may be large, and what is needed of them is held elsewhere by now.
         arrays.clear()
         facts.best, facts.trials = BestFacts(), {}

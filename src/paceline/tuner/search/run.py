@@ -202,6 +202,8 @@ class SearchRun:
             meta["build"] = before.get("build") or provenance.code(config.builder.code_digest)
             meta["outlook"] = asdict(self._outlook)
             meta["eras"] = provenance.eras(before, self._arguments, len(study.trials))
+            if config.pruner_reason is not None:
+                meta["pruner_reason"] = config.pruner_reason
             if config.sampler_reason is not None:
                 meta["sampler_reason"] = config.sampler_reason
             study.persist(meta)
@@ -386,6 +388,7 @@ class SearchRun:
             direction=objective.direction,
             epochs=self._epochs,
             n_trials=self._arguments.n_trials,
+            by_time=self._arguments.timeout is not None,
             freq=freq,
             n_members=self._arguments.n_members,
             note=self._note,
