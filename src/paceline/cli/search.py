@@ -68,8 +68,8 @@ def search(
             metavar="NAME",
             show_default="auto where time ends the search, else none",
             help="auto, none, median, percentile[:P], hyperband, threshold:VALUE, "
-            "patience[:EPOCHS], asha[:MIN_EPOCHS[:FACTOR]], pbt[:EPOCHS[:FRACTION]] or, with repeats or folds, "
-            "wilcoxon[:P].",
+            "patience[:EPOCHS], asha[:MIN_EPOCHS[:FACTOR]], pbt[:EPOCHS[:FRACTION]] or, with "
+            "repeats or folds, wilcoxon[:P].",
         ),
     ] = None,
     repeats: Annotated[
