@@ -327,10 +327,11 @@ def _repeats(subject: ReportSubject) -> Iterator[str]:
             "No trial was trained from several seeds, so how much of a value is chance is not "
             "known: repeats=3 tells, and folds=5 validates on every example."
         )
-    if any(_chosen(subject)):
+    if any(_chosen(subject)) and not subject.objectives:
         yield (
             "Evaluate tuner.best_model() on test data that the search has not seen: only they show "
-            "how good the model is. tuner.ensemble() depends less on a single lucky trial."
+            "how good the model is. tuner.ensemble(), with keep_best=10, depends less on a single "
+            "lucky trial."
         )
 
 
