@@ -190,6 +190,7 @@ def test_trials_that_were_stopped_are_drawn_lighter_and_marked() -> None:
     said = "are trials that were stopped early or are unfinished, with their best epochs"
     assert f"Grey lines {said}" in figures["parallel"].note
     assert f"Rings {said}" in figures["slice0"].note
+    assert f"Paler lines {said}" in figures["curves"].note
     assert "compared with what the others had reached" in figures["importances"].note
 
 

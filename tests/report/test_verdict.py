@@ -298,6 +298,15 @@ def test_a_lead_that_comes_from_more_epochs_stands_not_alone() -> None:
     assert "complete trials trained" not in found
 
 
+def test_stopped_trials_without_epochs_have_a_verdict() -> None:
+    subject = cut_short(subject_of(12), 2, but=0)
+    for trial in subject.trials:
+        trial.history, trial.best_epoch, trial.epochs = {}, None, 0
+    found = importances_of(subject)
+    assert found.caution == "There is no estimate: the study has no trials to compare."
+    assert "the median trial reached it, too." in verdict_of(subject, found).sure[-1]
+
+
 def test_edges_are_those_of_the_best_after_as_many_epochs() -> None:
     # The best learning rates are the largest, and these trials were stopped early.
     subject = subject_of(100, optimum=1e-1)

@@ -189,7 +189,7 @@ def slice_figure(
         there = [number for number in axis.values if number in values]
         whole, partial = ([n for n in there if (n in cut) is each] for each in (False, True))
         for numbers, (_, marker) in zip((whole, partial), MARKS, strict=True):
-            if not numbers and there:
+            if not numbers:
                 continue
             figure.add_scatter(
                 x=[axis.values[number] for number in numbers],

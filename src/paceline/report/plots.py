@@ -39,6 +39,8 @@ EACH, BEST = 200, 50
 class StudyPlots:
     """Figures of one study; each method returns a new ``plotly.graph_objects.Figure``.
 
+    Trials that were stopped early or are unfinished count with their best epochs, and are lighter.
+
     Args:
         study: The study, as Optuna has it.
         trials: Its trials, as Paceline has them.

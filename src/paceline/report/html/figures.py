@@ -185,6 +185,7 @@ def _curves(subject: ReportSubject, trained: list[Trial]) -> ReportFigure:
     figure["layout"]["showlegend"] = False
     if note:  # as HTML: the page escapes it once more
         note = html.unescape(note[0].upper() + note[1:]) + "."
+    note = " ".join(filter(None, [note, cut_note(subject, "Paler lines")]))
     return ReportFigure("curves", "Learning curves", to_json(figure), note, height=400)
 
 

@@ -110,7 +110,7 @@ def _sure(subject: ReportSubject) -> Iterator[str]:
     gap, lead = abs(values[n - 1] - values[0]), abs(values[1] - values[0])
     # A trial that was stopped is compared with what the best one had reached by then: of a median
     # trial with one epoch the whole distance would tell how long the best one trained.
-    behind = subject.behind
+    behind = subject.behind or [0.0]  # other programs may have stored no epochs
     median, least = max(0.0, statistics.median(behind)), min(behind[1:], default=0.0)
     then = " after the same number of epochs" if subject.n_cut else ""
     if subject.n_cut:
