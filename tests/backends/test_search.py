@@ -82,8 +82,9 @@ import sys
 sys.path.insert(0, {str(Path(toys.__file__).parent)!r})
 import paceline, toys
 notes = []
-settings = {"study": "s", "sampler": "random", "overwrite": True}
-tuner = paceline.Tuner(toys.dense, **settings, on_note=notes.append)
+tuner = paceline.Tuner(
+    toys.dense, study="s", sampler="random", overwrite=True, on_note=notes.append
+)
 tuner.search(*toys.data(), validation_split=0.25, batch_size=16, n_trials=2)
 print(set(tuner.results()["plan"]), notes)
 """
