@@ -14,7 +14,7 @@ any trial counts, pruned and unfinished trials included, and its weights are kep
 users would have to write that themselves.
 
 paceline         the defaults
-asha             pruner="asha"
+unpruned         pruner="none"
 hyperband        KerasTuner's Hyperband, on JAX
 bayesian         KerasTuner's BayesianOptimization, on JAX
 optuna           Optuna's TPE and median pruner around ``fit``, on JAX
@@ -45,7 +45,7 @@ from quality_works import WORKS, QualityWork, Splits
 from sides import Suggest
 
 SECONDS = (15, 30, 60, 120, 300)
-PACELINE: dict[str, dict[str, Any]] = {"paceline": {}, "asha": {"pruner": "asha"}}
+PACELINE: dict[str, dict[str, Any]] = {"paceline": {}, "unpruned": {"pruner": "none"}}
 PEERS = ("hyperband", "bayesian", "optuna", "optuna_halving")
 NAME = "quality_per_second"
 MANY = 100_000  # trials: in effect any number
