@@ -100,6 +100,31 @@ def keras_tuner_side(work: Work, data: Pairs, directory: str, seed: int) -> Sear
     return search
 
 
+class Suggest:
+    """An hp with the methods that the works use, which asks an Optuna trial."""
+
+    def __init__(self, trial: Any) -> None:
+        self.trial = trial
+
+    def Float(self, name: str, low: float, high: float, sampling: str = "linear") -> float:  # noqa: N802
+        """Ask for a float."""
+        return self.trial.suggest_float(name, low, high, log=sampling == "log")
+
+    def Int(  # noqa: N802
+        self, name: str, low: int, high: int, step: int = 1, sampling: str = "linear"
+    ) -> int:
+        """Ask for a whole number."""
+        return self.trial.suggest_int(name, low, high, step=step, log=sampling == "log")
+
+    def Boolean(self, name: str) -> bool:  # noqa: N802
+        """Ask for a yes or no."""
+        return self.trial.suggest_categorical(name, [True, False])
+
+    def Choice(self, name: str, values: list[Any]) -> Any:  # noqa: N802
+        """Ask for one of some values."""
+        return self.trial.suggest_categorical(name, values)
+
+
 def optuna_side(work: Work, data: Pairs, directory: str, seed: int) -> Search:
     """Return a search by Optuna around ``model.fit``, with the study in memory, Keras on JAX."""
     import keras
@@ -108,24 +133,6 @@ def optuna_side(work: Work, data: Pairs, directory: str, seed: int) -> Search:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     build = work.build()
     (x, y), validation = data
-
-    class Suggest:
-        """An hp with the methods that the works use, which asks an Optuna trial."""
-
-        def __init__(self, trial: optuna.Trial) -> None:
-            self.trial = trial
-
-        def Float(self, name: str, low: float, high: float, sampling: str = "linear") -> float:  # noqa: N802
-            return self.trial.suggest_float(name, low, high, log=sampling == "log")
-
-        def Int(self, name: str, low: int, high: int, step: int = 1) -> int:  # noqa: N802
-            return self.trial.suggest_int(name, low, high, step=step)
-
-        def Boolean(self, name: str) -> bool:  # noqa: N802
-            return self.trial.suggest_categorical(name, [True, False])
-
-        def Choice(self, name: str, values: list[Any]) -> Any:  # noqa: N802
-            return self.trial.suggest_categorical(name, values)
 
     def objective(trial: optuna.Trial) -> float:
         keras.backend.clear_session()

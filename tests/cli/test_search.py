@@ -72,7 +72,7 @@ def test_every_option_reaches_the_tuner(paceline, tuner, model):
         "storage": "journal:j.log",
         "objective": "max:val_auc",
         "sampler": "grid",
-        "pruner": None,
+        "pruner": "none",
         "seed": 7,
         "parallel_trials": 4,
         "plan": "vectorized",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from paceline.executor.base import SiblingModelBuilder
 from paceline.executor.sharing import costs as bands
 from paceline.executor.sharing.costs import (
+    ToExpect,
     WidthValues,
     WorkByWidths,
     choose_bands,
@@ -93,7 +94,7 @@ def takes(counts: tuple[int, ...], cost: float, trials: int) -> float:
 @pytest.mark.parametrize("trials", [8, 64, 512])
 @pytest.mark.parametrize("cost", [0.01, 0.1, 0.5, 2.0])
 def test_no_other_bands_take_less(trials: int, cost: float) -> None:
-    found = choose_bands({"first": EVEN, "second": EVEN}, work(), cost, trials, 1)
+    found = choose_bands({"first": EVEN, "second": EVEN}, work(), expect(cost, trials))
     every = itertools.product(range(1, 9), repeat=2)
     least = min(every, key=lambda counts: takes(counts, cost, trials))
     if found is not None:
@@ -101,10 +102,15 @@ def test_no_other_bands_take_less(trials: int, cost: float) -> None:
         assert takes(chosen, cost, trials) == pytest.approx(takes(least, cost, trials), rel=0.05)
 
 
-def chosen(cost: float, trials: int, choices: int = 1) -> int:
+def expect(cost: float, trials: int, choices: int = 1, time: float = 0.0) -> ToExpect:
+    return ToExpect(cost=cost, trials=trials, choices=choices, time=time)
+
+
+def chosen(cost: float, trials: int, choices: int = 1, time: float = 0.0) -> int:
     """How many bands of one width; 0: programs of their own."""
     one = WorkByWidths({"units": 512}, [(784, 512), (512, 10)], {"units": [(784, 32), (32, 10)]})
-    found = choose_bands({"units": EVEN}, one, cost, trials, choices)
+    expected = expect(cost, trials, choices, time)
+    found = choose_bands({"units": EVEN}, one, expected)
     return 0 if found is None else len(found["units"])
 
 
@@ -113,6 +119,12 @@ def test_how_many_bands_there_are_follows_from_cost_and_trials() -> None:
     assert chosen(5.0, 8) == 0  # much work, few trials: programs of their own
     assert [chosen(0.4, trials, 4) for trials in (16, 64, 256)] == [1, 2, 4]
     assert chosen(0.01, 2000) == 2  # a search that is long enough pays for another program
+
+
+def test_where_time_ends_a_search_bands_are_those_that_train_most_trials() -> None:
+    """The time is given in structures: a program of six choices takes as long as five of them."""
+    assert [chosen(0.05, 8, 6, time) for time in (4.0, 6.0, 8.0, 100.0)] == [0, 1, 1, 3]
+    assert [chosen(1.0, 8, 6, time) for time in (8.0, 1000.0)] == [0, 8]
 
 
 def test_what_bands_save_must_be_worth_twice_their_padding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +171,6 @@ def test_widths_of_many_values_are_split_by_few_looks_at_them() -> None:
 
     wide = WidthValues(Counting(range(1, 4097)), [1.0] * 4096)
     one = WorkByWidths({"units": 4096}, [(784, 4096)], {"units": [(784, 32)]})
-    found = choose_bands({"units": wide}, one, 0.1, 10_000_000, 1)
+    found = choose_bands({"units": wide}, one, expect(0.1, 10_000_000))
     assert found is None or len(found["units"]) <= 8
     assert looks < 40

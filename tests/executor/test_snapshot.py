@@ -304,7 +304,7 @@ def test_a_snapshot_that_is_restored_is_the_same_snapshot(whole) -> None:
 def test_the_names_in_a_snapshot_are_those_of_users_checkpoints(whole) -> None:
     _, snapshot, arrays, _ = whole
     facts = snapshot["facts"]
-    assert set(facts) == {"device", "deciding_jobs", "groups", "asking", "rounds"}
+    assert set(facts) == {"device", "sharing", "groups", "asking", "rounds"}
     (made,) = facts["groups"]
     assert set(made) == {
         *("name", "example", "seen", "trials", "most_slots", "program", "met", "roles"),

@@ -16,7 +16,8 @@ from paceline.report.html import figures as figures_module
 from paceline.report.html.figures import figures_of, shown_trials, to_json
 from paceline.report.html.importance import importances_of
 from paceline.report.html.page import report_page
-from subjects import HOSTILE, optuna_subject, subject_of
+from paceline.report.plots import history_figure
+from subjects import HOSTILE, cut_short, optuna_subject, subject_of
 
 
 class Page(HTMLParser):
@@ -147,7 +148,7 @@ def test_of_many_trials_the_best_are_shown_and_it_is_said(monkeypatch) -> None:
     assert len(shown) == 50
     assert {trial.number for trial in subject.ranked[:20]} <= shown
     figures = {f.name: f for f in figures_of(subject, importances_of(subject))}
-    assert "50 of the 240 complete trials: the best 20" in figures["history"].note
+    assert "50 of the 240 trials: the best 20" in figures["history"].note
     assert "the best 50 of 240 trials, and bands" in figures["curves"].note
     (points, steps) = json.loads(figures["history"].json)["data"]
     assert len(points["x"]) == 50
@@ -157,18 +158,58 @@ def test_of_many_trials_the_best_are_shown_and_it_is_said(monkeypatch) -> None:
     assert max(slices["marker"]["color"]) > 50
 
 
-def test_the_best_value_until_then_counts_trials_that_are_not_shown(monkeypatch) -> None:
+def test_the_best_value_until_then_counts_trials_that_are_not_shown() -> None:
     subject = subject_of(100)
-    monkeypatch.setattr(figures_module, "shown_trials", lambda subject: {99})
-    (points, steps) = figures_module.history_figure([subject])["data"]
-    assert points["x"] == [99]
+    (points, steps) = history_figure([subject], [{99}]).data
+    assert list(points.x) == [99]
     best, expected = -1.0, []
     for trial in subject.trials:
         assert trial.value is not None
         if trial.value > best:
             best = trial.value
             expected.append(trial.number)
-    assert steps["x"] == [*expected, 99]
+    assert list(steps.x) == [*expected, 99]
+
+
+def test_trials_that_were_stopped_are_drawn_lighter_and_marked() -> None:
+    subject = cut_short(subject_of(60), 2, but=3)
+    figures = {f.name: f for f in figures_of(subject, importances_of(subject))}
+    data = {name: json.loads(figure.json)["data"] for name, figure in figures.items()}
+    for name in ("history", "slice0", "slice1", "slice2"):
+        whole, cut = data[name][:2]
+        assert (len(whole["x"]), len(cut["x"])) == (3, 57)
+        assert cut["marker"]["symbol"] == "circle-open"
+        assert cut["marker"]["opacity"] < whole["marker"]["opacity"]
+    assert "epoch 2 of 2, stopped early" in "".join(data["history"][1]["text"])
+    (lines,) = data["parallel"]
+    colours = lines["line"]["color"]
+    assert len(colours) == 60
+    assert sum(colour > 0.5 for colour in colours) == 3
+    assert colours == sorted(colours)  # those that trained to their end lie on top
+    assert {trace["opacity"] for trace in data["curves"]} == {1.0, 0.5}
+    said = "are trials that were stopped early or are unfinished, with their best epochs"
+    assert f"Grey lines {said}" in figures["parallel"].note
+    assert f"Rings {said}" in figures["slice0"].note
+    assert f"Paler lines {said}" in figures["curves"].note
+    assert "compared with what the others had reached" in figures["importances"].note
+
+
+def test_without_any_complete_trial_there_are_figures() -> None:
+    page = Page(report_page(cut_short(subject_of(12), 2, but=0)))
+    assert page.ids[:6] == ["verdict", "best", "history", "importances", "parallel", "slices"]
+
+
+def test_a_study_of_stopped_trials_is_put_beside_another() -> None:
+    page = Page(report_page(cut_short(subject_of(12), 2, but=0), subject_of(30, name="other")))
+    assert "values are compared where" not in page.text
+
+
+def test_initial_configurations_that_were_stopped_have_a_place() -> None:
+    subject = cut_short(subject_of(12), 2, but=3)
+    pruned = next(trial for trial in subject.reached if trial.state == "pruned")
+    pruned.enqueued = True
+    place = 1 + subject.reached.index(pruned)
+    assert f"{place} of 12, stopped early" in Page(report_page(subject)).text
 
 
 def test_failures_for_one_reason_are_one_row() -> None:

@@ -69,7 +69,7 @@ def test_a_study_without_trials_says_what_to_do(plots, name: str) -> None:
 
 
 def test_one_trial_tells_no_importance(plots) -> None:
-    with pytest.raises(StudyError, match="has 1 complete trial with a value, and .* needs 2"):
+    with pytest.raises(StudyError, match="has 1 trial with a value for this figure, .* needs 2"):
         plots(1).importances()
 
 
@@ -126,6 +126,24 @@ def test_a_tuner_plots_its_study(fresh_folder) -> None:
         assert "val_accuracy" in text_of(getattr(again.plot, name)())
     (first, *_) = tuner.plot.curves("loss").data
     assert list(first.y) == tuner.history(0)["loss"]
+
+
+def test_a_tuner_plots_trials_that_were_stopped(fresh_folder) -> None:
+    x, y = toys.data()
+    tuner = paceline.Tuner(toys.dense, study="s", sampler="random", pruner="asha", seed=0)
+    tuner.search(x, y, validation_data=(x, y), epochs=4, batch_size=20, n_trials=9)
+    numbers = {trial.number for trial in map(tuner.trial, range(9)) if trial.value is not None}
+    complete = {number for number in numbers if tuner.trial(number).state == "complete"}
+    assert 0 < len(complete) < 9
+    whole, cut, best = tuner.plot.history().data
+    assert (set(whole.x), set(cut.x)) == (complete, numbers - complete)
+    assert max(best.y) == tuner.best_trial.value
+    whole, cut = tuner.plot.slice(["lr"]).data
+    assert (len(whole.x), len(cut.x)) == (len(complete), len(numbers - complete))
+    assert len(tuner.plot.parallel().data[0].dimensions[0]["values"]) == len(numbers)
+    markup = tuner._repr_html_()
+    assert markup.count("stopped early") >= len(numbers - complete)
+    assert markup.count('<tr style="opacity') == len(numbers - complete)
 
 
 # -- lineage ---------------------------------------------------------------------------------------

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
+import statistics
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,7 @@ from paceline.report.html import verdict as verdict_module
 from paceline.report.html.importance import Importances, importances_of
 from paceline.report.html.verdict import Verdict, verdict_of
 from paceline.study.trials.trial import Trial
-from subjects import optuna_subject, subject_of
+from subjects import cut_short, optuna_subject, subject_of
 
 
 def verdict(*args, **options) -> Verdict:
@@ -40,7 +43,7 @@ def test_a_study_without_a_value_says_what_it_has() -> None:
 
 def test_few_trials_show_nothing_of_how_sure_it_is() -> None:
     assert "nothing can be said" in verdict(3).sure[0]
-    assert "Take this as a guess: 3 complete trials are few for 3" in verdict(3).mattered[-1]
+    assert "Take this as a guess: 3 trials are few for 3" in verdict(3).mattered[-1]
 
 
 def test_what_mattered_is_what_the_values_depend_on() -> None:
@@ -181,8 +184,7 @@ def test_trials_with_nothing_in_common_have_no_estimate() -> None:
     found = importances_of(conditional(60))
     assert found.shares == {}
     assert found.caution == (
-        "There is no estimate: no hyperparameter is in all complete trials and varies over the "
-        "same range."
+        "There is no estimate: no hyperparameter is in all trials and varies over the same range."
     )
 
 
@@ -266,7 +268,88 @@ def test_without_a_complete_trial_there_is_a_best_one() -> None:
     subject.trials.add(Trial(0, "running", 0.8, epochs=3, best_epoch=2))
     found = verdict_of(subject, importances_of(subject))
     assert "it is unfinished" in found.best[0]
-    assert found.sure == ["With 0 complete trials nothing can be said of how sure that is."]
+    assert found.sure == ["With 1 trial nothing can be said of how sure that is."]
+
+
+# -- trials that were stopped early, or are unfinished --------------------------------------------
+
+
+def test_trials_that_were_stopped_count() -> None:
+    # After 2 of 10 epochs each had three quarters of its last value: less than any complete one.
+    whole, subject = subject_of(60), cut_short(subject_of(60), 2, but=3)
+    found = verdict_of(subject, importances_of(subject))
+    assert found.sure[0] == (
+        "57 of the 60 trials were stopped early or are unfinished; they count with their best "
+        "epochs."
+    )
+    assert "nothing can be said" not in " ".join(found.sure)
+    said = "the median trial was (.*) behind after the same number of epochs"
+    (behind,) = re.findall(said, found.sure[1])
+    best, values = whole.ranked[0], [trial.value or 0.0 for trial in whole.trials]
+    # Of the distance at the end the trials had three quarters then.
+    assert float(behind) == pytest.approx(0.75 * (best.value - statistics.median(values)), rel=0.05)
+    assert found.mattered[0].startswith("What made values differ most: lr (")
+
+
+def test_a_lead_that_comes_from_more_epochs_stands_not_alone() -> None:
+    subject = cut_short(subject_of(20), 1, but=1)
+    found = " ".join(verdict_of(subject, importances_of(subject)).sure)
+    assert "stands alone" not in found
+    assert "complete trials trained" not in found
+
+
+def test_stopped_trials_without_epochs_have_a_verdict() -> None:
+    subject = cut_short(subject_of(12), 2, but=0)
+    for trial in subject.trials:
+        trial.history, trial.best_epoch, trial.epochs = {}, None, 0
+    found = importances_of(subject)
+    assert found.caution == "There is no estimate: the study has no trials to compare."
+    assert "the median trial reached it, too." in verdict_of(subject, found).sure[-1]
+
+
+def test_edges_are_those_of_the_best_after_as_many_epochs() -> None:
+    # The best learning rates are the largest, and these trials were stopped early.
+    subject = subject_of(100, optimum=1e-1)
+    subject.trials.by_number(subject.ranked[-1].number).value = 0.99
+    for trial in subject.ranked[1:50]:
+        curve = trial.history[subject.objective][:1]
+        trial.history, trial.state, trial.epochs = {subject.objective: curve}, "pruned", 1
+        trial.value, trial.best_epoch = curve[0], 1
+    subject = replace(subject)
+    found = verdict_of(subject, importances_of(subject)).following
+    assert any(text.startswith("lr: ") and "max_value=0.3" in text for text in found)
+
+
+# -- many trials on the same validation data -------------------------------------------------------
+
+
+def test_the_best_of_many_is_said_to_flatter_its_model() -> None:
+    subject = subject_of(20)
+    best = subject.ranked[0]
+    curve = best.history[subject.objective]
+    curve[6], curve[7], curve[8] = 0.962, 0.97, 0.966
+    best.value, best.best_epoch = 0.97, 8
+    found = verdict_of(subject, importances_of(subject))
+    assert found.sure[-2:] == [
+        f"The value of trial {best.number} is the best of all epochs of 20 trials on the same "
+        "validation data, so expect a worse value on new data.",
+        "One epoch earlier and one epoch later it was 0.0060 worse on average.",
+    ]
+    assert any("test data that the search has not seen" in text for text in found.following)
+
+
+@pytest.mark.parametrize("at", [1, 10])
+def test_an_epoch_without_one_before_and_after_shows_no_luck(at: int) -> None:
+    subject = subject_of(20)
+    subject.ranked[0].best_epoch = at
+    found = verdict_of(subject, importances_of(subject)).sure
+    assert "expect a worse value on new data" in found[-1]
+
+
+def test_few_trials_are_no_choice_among_many() -> None:
+    found = verdict(9)
+    assert "new data" not in " ".join(found.sure)
+    assert "test data" not in " ".join(found.following)
 
 
 # -- trials that continue or copy others -----------------------------------------------------------
@@ -291,7 +374,7 @@ def test_trials_of_one_line_count_once() -> None:
     copies = [(0.949 - 0.0001 * i, 0) for i in range(5)]
     others = [(0.6 - 0.01 * i, None) for i in range(5)]
     said = sure((0.95, None), *copies, *others)
-    assert said.startswith("The 11 complete trials are of 6 lines: ")
+    assert said.startswith("The 11 trials are of 6 lines: ")
     assert "It stands alone: the second trial is 0.3500 of val_accuracy behind" in said
     assert "follow within" not in said
     assert "Train it again from other seeds before you trust it." in said
@@ -299,7 +382,7 @@ def test_trials_of_one_line_count_once() -> None:
 
 def test_few_lines_show_nothing_however_many_copies_there_are() -> None:
     said = sure((0.9, None), (0.8, None), *((0.9 + 0.001 * i, i % 2) for i in range(1, 8)))
-    assert "9 complete trials are of 2 lines" in said
+    assert "9 trials are of 2 lines" in said
     assert said.endswith("With 2 lines nothing can be said of how sure that is.")
 
 

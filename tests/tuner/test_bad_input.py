@@ -74,7 +74,7 @@ class Trains:
         ({"build": keras.Sequential()}, "build: a keras.Model was given; pass a function"),
         ({"build": Trains}, "build: Trains is a class; pass an object"),
         ({"build": Trains()}, r"build: Trains has its own fit\(\)"),
-        ({"pruner": "medain"}, "pruner: 'medain' is not known; choose one of none, median"),
+        ({"pruner": "medain"}, "pruner: 'medain' is not known; choose one of auto, none, median"),
         ({"executor": "rai"}, "executor: 'rai' is not one of auto, packed, fit, ray"),
         ({"plan": "piled"}, "plan: 'piled' is not one of"),
         ({"mesh": "4x"}, "mesh: '4x' is no mesh"),

@@ -134,3 +134,20 @@ def test_another_best_trial_is_in_the_table_at_once(tmp_path, monkeypatch):
     shown = [progress for progress in found if progress.best_number is not None]
     assert len({progress.best_number for progress in shown}) > 1
     assert all(progress.rows[0].number == progress.best_number for progress in shown)
+
+
+def test_trials_that_were_stopped_are_in_the_table(tmp_path):
+    found = []
+    tuner = paceline.Tuner(
+        toys.dense,
+        sampler="random",
+        pruner="asha",
+        on_progress=found.append,
+        on_note=lambda text: None,
+        directory=tmp_path,
+    )
+    x, y = toys.data(40)
+    tuner.search(x, y, validation_data=(x, y), epochs=4, batch_size=8, n_trials=9, verbose=0)
+    trials = sorted(map(tuner.trial, range(9)), key=lambda trial: (-trial.value, trial.number))
+    assert [row.number for row in found[-1].rows] == [trial.number for trial in trials[:5]]
+    assert any(row.state == "pruned" for row in found[-1].rows)

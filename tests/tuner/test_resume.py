@@ -441,8 +441,9 @@ def test_a_signal_while_a_program_is_compiled(make, monkeypatch, compile_number)
 
 @pytest.mark.slow
 def test_a_timeout_saves(make, monkeypatch) -> None:
+    """A search that time may end has rules of its own: the whole one has them, too."""
     whole = make(study="whole")
-    whole.search(X, Y, **CALL)
+    whole.search(X, Y, timeout=1000.0, **CALL)
     rounds = [0]
     advance = LocalExecutor.advance
 
@@ -459,7 +460,7 @@ def test_a_timeout_saves(make, monkeypatch) -> None:
     assert "running" in tuner.results()["state"].tolist()
     assert checkpoints()
     again = make()
-    again.search(X, Y, **CALL)
+    again.search(X, Y, timeout=1000.0, **CALL)
     same(again, whole)
 
 

@@ -20,7 +20,6 @@ from paceline.errors import UsageError
 from paceline.executor.base import EpochReport
 from paceline.executor.sharing import costs as sharing_costs
 from paceline.executor.sharing import family_builder
-from paceline.study.trials import table as trials
 from paceline.study.trials.table import expected_by_time
 from shared_programs import (
     DATA,
@@ -264,7 +263,7 @@ def test_a_search_that_grows_keeps_its_bands(fresh_folder: Path) -> None:
     """By how many trials it chose them is in the study: the others of a longer one differ."""
     in_bands("s")
     tuner = in_bands("s", "+48")
-    assert tuner.optuna_study().user_attrs["paceline"]["family_trials"] == 16
+    assert tuner.optuna_study().user_attrs["paceline"]["outlook"]["trials"] == 16
     assert {max(widths) <= 16 for widths in bands_of(tuner).values()} == {True, False}
     assert tuner.summary()["programs"]["distinct"] <= 2
     assert len(bands_of(in_bands("long", 64))) > 2
@@ -288,37 +287,31 @@ def two_widths(hp: Any) -> Any:
 
 
 def by_time(study: str) -> paceline.Tuner:
-    """A search that time may end; 24 trials of its space are worth bands of widths, 12 are not."""
-    tuner = paceline.Tuner(two_widths, "loss", study, sampler="random", seed=1)
+    tuner = paceline.Tuner(two_widths, "loss", study, sampler="random", seed=1, pruner="asha")
     tuner.search(X[:32], Y[:32], epochs=2, n_trials=18, timeout=1000.0, **DATA)
     return tuner
 
 
-@pytest.fixture
-def worth_bands_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(family_builder, "_STRUCTURE", {"cpu": 9e6})
-    monkeypatch.setattr(trials, "_FIRST", 6)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("worth_bands_of_many")
-def test_where_time_ends_a_search_its_trials_share_once_many_have_come(fresh_folder: Path) -> None:
-    """What sharing costs is spent when as many trials have come as it is to save."""
+def test_where_time_ends_a_search_it_trains_before_programs_are_shared(fresh_folder: Path) -> None:
+    """A family is made while the first trials train, and those that come later share it."""
     tuner = by_time("s")
     programs = [tuner.trial(number).program_id for number in range(18)]
-    assert len(set(programs[:12])) == 12
-    assert len(set(programs[12:])) == 2
-    assert not set(programs[12:]) & set(programs[:12])
-    assert tuner.optuna_study().user_attrs["paceline"]["family_trials"] == 0
+    assert len(set(programs[:2])) == 2
+    assert len(set(programs[10:])) == 1
+    assert programs[17] not in programs[:2]
+    outlook = tuner.optuna_study().user_attrs["paceline"]["outlook"]
+    assert outlook["core_seconds"] >= 1000.0
+    assert outlook["trained"] == pytest.approx(2 / 3)  # one of three trials has a second epoch
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("worth_bands_of_many", "hears_signals")
-@pytest.mark.parametrize("stop", [20, 30])
+@pytest.mark.usefixtures("hears_signals")
+@pytest.mark.parametrize("stop", [3, 9, 20])
 def test_such_a_search_goes_on_to_the_bit(
     stop: int, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Trials from before and after are under way when it is stopped."""
+    """Trials from before and after its family was made are under way when it is stopped."""
     whole, resumed = whole_and_resumed(by_time, stop, monkeypatch)
     for number in range(18):
         assert resumed.trial(number).program_id == whole.trial(number).program_id

@@ -63,14 +63,15 @@ def search(
         typer.Option(metavar="NAME", help="tpe, cmaes, random, qmc, gp, grid, nsga2, nsga3, auto."),
     ] = "tpe",
     pruner: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME",
-            help="none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS], "
-            "asha[:MIN_EPOCHS[:FACTOR]], pbt[:EPOCHS[:FRACTION]] or, with repeats or folds, "
-            "wilcoxon[:P].",
+            show_default="auto where time ends the search, else none",
+            help="auto, none, median, percentile[:P], hyperband, threshold:VALUE, "
+            "patience[:EPOCHS], asha[:MIN_EPOCHS[:FACTOR]], pbt[:EPOCHS[:FRACTION]] or, with "
+            "repeats or folds, wilcoxon[:P].",
         ),
-    ] = "none",
+    ] = None,
     repeats: Annotated[
         int, count_option(help="Train each trial from so many seeds; the mean counts.")
     ] = 1,
@@ -192,7 +193,7 @@ def search(
 
         several = repeats != 1 or folds is not None
         check_budget(budget, trials, timeout, deadline, executor=executor, several=several)
-    if pruner != "none":
+    if pruner is not None:
         from paceline.study.pruners.pruners import check_pruner  # loads Optuna
 
         check_pruner(pruner)
@@ -211,7 +212,8 @@ def search(
             storage=storage,
             tuner={
                 "objective": objective[0] if objective and len(objective) == 1 else objective,
-                "pruner": None if pruner == "none" else pruner,
+                # A budget's number of trials is planned for trials that train to their end.
+                "pruner": pruner if budget is None else pruner or "none",
                 **{name: options[name] for name in _OF_TUNER},
                 **_changed(options, _MORE_OF_TUNER),
             },

@@ -104,6 +104,8 @@ def _tuner_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
         )
         if meta.get(name) is not None
     }
+    if meta.get("pruner_reason"):
+        stored_arguments["pruner"] = "auto"
     if meta.get("sampler_reason"):  # which the study keeps as well
         stored_arguments["sampler"] = "auto"
     if mesh := meta.get("mesh"):  # devices, and those that split batches where that was said

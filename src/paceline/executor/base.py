@@ -103,19 +103,27 @@ LEAST_TRIALS = 8
 
 
 @dataclass(frozen=True)
+class SearchOutlook:
+    """What a search is expected to train, by which trials of several widths share programs."""
+
+    trials: int = LEAST_TRIALS  # that the study was to have when it began; 0: any number
+    # Seconds that the search may take, times the cores that train; 0.0: time does not end it.
+    core_seconds: float = 0.0
+    trained: float = 1.0  # share of its epochs that a trial trains on average
+
+
+@dataclass(frozen=True)
 class SiblingModelBuilder:
     """Builds models like a trial's, at other widths and for other choices."""
 
     parameters: Sequence[Parameter]  # that the trial's build declared
     hparams: Mapping[str, Any]  # the trial's values
     build: Callable[[Mapping[str, Any]], Any]  # makes the model for other values of hparams
-    epochs: int  # that the trial is to train
+    epochs: float  # that a trial like it is expected to train
     # Whether the trial shares a program wherever that is proved, also if it does not pay.
     always: bool
     job: int | None = None  # number of the trial's first job; None where it is not known
-    expected: int = LEAST_TRIALS  # how many trials to reckon with in the search
-    # How often that number has doubled since the search began: then it is asked anew what pays.
-    level: int = 0
+    outlook: SearchOutlook = SearchOutlook()
 
     def ranges(self) -> dict[str, list[int]]:
         """The whole numbers that may be widths: name -> their values, ascending."""

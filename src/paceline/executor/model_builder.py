@@ -298,13 +298,9 @@ def key_of(steps: tuple[Step, Step | None], kind: tuple[Any, ...]) -> tuple[Any,
     return *prints, *kind
 
 
-def alike_key(
-    structure: ModelStructure, setting: TrialInputs, widths: SiblingModelBuilder | None = None
-) -> tuple[str, int, int]:
+def alike_key(structure: ModelStructure, setting: TrialInputs) -> tuple[str, int]:
     """What one trial must share with another for the other to be recognised by it."""
-    # At another level, trials of this structure may share another program.
-    level = 0 if widths is None else widths.level
-    return structure.structure + setting.group_key, setting.batch_size, level
+    return structure.structure + setting.group_key, setting.batch_size
 
 
 def stock_structure(

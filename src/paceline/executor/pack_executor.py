@@ -10,6 +10,7 @@ another machine; or it is paused.
 
 from __future__ import annotations
 
+import copy
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -122,6 +123,13 @@ class PackExecutor(ABC, Generic[G]):
     def begin_from(self, number: int, state: JobState) -> bool:
         """As ``start_from``, the job's callbacks included."""
 
+    def work_ahead(self) -> bool:
+        """Does a part of what trials to come need; returns False where there is nothing to do."""
+        began = time.perf_counter()
+        worked = self._grouper.work_ahead()
+        self.timings.seconds.trace += time.perf_counter() - began
+        return worked
+
     @abstractmethod
     def resume(self, number: int) -> None:
         """Queues a paused job first; it trains on from the epoch where it was paused.
@@ -216,7 +224,7 @@ class PackExecutor(ABC, Generic[G]):
 
         Nothing is compiled for them yet: the snapshot says which program they had.
         """
-        decide_again(self._grouper, packs.deciding_jobs, example)
+        decide_again(self._grouper, packs.sharing, example)
         self._resubmitting = True
         try:
             yield
@@ -249,7 +257,8 @@ class PackExecutor(ABC, Generic[G]):
     def _facts(self, groups: list[GroupFacts]) -> PackFacts:
         demand = self.demand
         asking = DemandFacts(demand.alike, demand.expected, demand.unasked)
-        return PackFacts(self._device, list(self._grouper.deciding_jobs), groups, asking)
+        sharing = copy.deepcopy(self._grouper.sharing)  # written while the search goes on
+        return PackFacts(self._device, sharing, groups, asking)
 
     @property
     @abstractmethod

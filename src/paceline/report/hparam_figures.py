@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
@@ -30,8 +30,17 @@ _MOST_MARKS = 8
 _LABEL = 20
 #: The colours of the first and the last trial of a slice; seen on white and on black.
 _FIRST, _LAST = "#e8a13a", "#3b7dd8"
-#: The colours of bad and good trials in parallel coordinates.
-_BAD, _GOOD = "#c6dbef", "#08306b"
+#: The colours of parallel coordinates: from bad to good of trials that did not train to their end,
+#: in the lower half, and of those that did.
+_LINES = [[0, "#e3e6ea"], [0.49, "#a0a8b2"], [0.51, "#c6dbef"], [1, "#08306b"]]
+#: The names and markers of points: of trials that trained to their end, and of all others.
+MARKS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("a trial", {"opacity": 0.8}),
+    (
+        "stopped early or unfinished",
+        {"opacity": 0.6, "symbol": "circle-open", "line": {"width": 1.5}},
+    ),
+)
 _NONE = "none"  # what a trial has that lacks a hyperparameter
 
 
@@ -162,32 +171,44 @@ def _ends(value: Any) -> str:
     return html.escape(f"{text[:half]}...{text[-half:]}") if len(text) >= _LABEL else _quoted(value)
 
 
-def slice_figure(axes: Sequence[HparamAxis], values: Mapping[int, float], objective: str) -> Figure:
-    """Draw the value (by trial number) by each hyperparameter; later trials have another colour."""
+def slice_figure(
+    axes: Sequence[HparamAxis],
+    values: Mapping[int, float],
+    objective: str,
+    cut: Container[int] = (),
+) -> Figure:
+    """Draw the value (by trial number) by each hyperparameter; later trials have another colour.
+
+    ``cut``: the numbers of trials that did not train to their end.
+    """
     from plotly.subplots import make_subplots
 
     figure = make_subplots(1, max(1, len(axes)), shared_yaxes=True)
     for column, axis in enumerate(axes, 1):
-        numbers = [number for number in axis.values if number in values]
-        figure.add_scatter(
-            x=[axis.values[number] for number in numbers],
-            y=[values[number] for number in numbers],
-            mode="markers",
-            marker={
-                "color": numbers,
-                "cmin": min(values, default=0),
-                "cmax": max(values, default=0),
-                "colorscale": [[0, _FIRST], [1, _LAST]],
-                "showscale": column == len(axes),
-                "colorbar": {"title": {"text": "trial"}},
-                "line": {"width": 0.5, "color": "#808080"},
-            },
-            hovertext=[f"trial {number}" for number in numbers],
-            showlegend=False,
-            row=1,
-            col=column,
-        )
         place: dict[str, Any] = {"row": 1, "col": column}
+        there = [number for number in axis.values if number in values]
+        whole, partial = ([n for n in there if (n in cut) is each] for each in (False, True))
+        for numbers, (_, marker) in zip((whole, partial), MARKS, strict=True):
+            if not numbers:
+                continue
+            figure.add_scatter(
+                x=[axis.values[number] for number in numbers],
+                y=[values[number] for number in numbers],
+                mode="markers",
+                marker={
+                    "color": numbers,
+                    "cmin": min(values, default=0),
+                    "cmax": max(values, default=0),
+                    "colorscale": [[0, _FIRST], [1, _LAST]],
+                    "showscale": column == len(axes),
+                    "colorbar": {"title": {"text": "trial"}},
+                    "line": {"width": 0.5, "color": "#808080"},
+                    **marker,
+                },
+                hovertext=[f"trial {number}" for number in numbers],
+                showlegend=False,
+                **place,
+            )
         figure.update_xaxes(title_text=axis.label, **place)
         if axis.kind == "choice":
             order = {"categoryorder": "array", "categoryarray": axis.choices}
@@ -202,24 +223,34 @@ def slice_figure(axes: Sequence[HparamAxis], values: Mapping[int, float], object
 
 
 def parallel_figure(
-    axes: Sequence[HparamAxis], values: Mapping[int, float], objective: str, *, maximize: bool
+    axes: Sequence[HparamAxis],
+    values: Mapping[int, float],
+    objective: str,
+    cut: Container[int] = (),
+    *,
+    maximize: bool,
 ) -> Figure:
-    """Draw each trial as a line through its value and its hyperparameters; good ones are darker."""
+    """Draw each trial as a line through its value and its hyperparameters; good ones are darker.
+
+    ``cut``: the numbers of trials that did not train to their end, which are grey.
+    """
     import plotly.graph_objects as go
 
+    low, high = min(values.values(), default=0.0), max(values.values(), default=0.0)
+    place = {n: (value - low) / ((high - low) or 1.0) for n, value in values.items()}
+    colour = {n: 0.49 * (each if maximize else 1 - each) for n, each in place.items()}
+    colour |= {number: 0.51 + each for number, each in colour.items() if number not in cut}
     # What is drawn last lies on top: the best trial.
-    numbers = sorted(values, key=lambda number: values[number], reverse=not maximize)
-    losses = [values[number] for number in numbers]
-    first = {"label": _label(objective), "values": losses}
+    numbers = sorted(colour, key=lambda number: colour[number])
+    first = {"label": _label(objective), "values": [values[number] for number in numbers]}
     return go.Figure(
         go.Parcoords(
             dimensions=[first, *(_dimension(axis, numbers) for axis in axes)],
             line={
-                "color": losses,
-                "colorscale": [[0, _BAD], [1, _GOOD]],
-                "reversescale": not maximize,
-                "showscale": True,
-                "colorbar": {"title": {"text": html.escape(objective)}},
+                "color": [colour[number] for number in numbers],
+                "cmin": 0,
+                "cmax": 1,
+                "colorscale": _LINES,
             },
         )
     )

@@ -112,7 +112,10 @@ def progress_html(progress: Progress) -> str:
         parts.append(html.table(head, rows))
         if any(row.epochs for row in progress.rows):
             parts.append(
-                _line("The best trial first, then complete trials, then those that train.")
+                _line(
+                    "The best trial first, then trials that ended or are paused, then those that "
+                    "train."
+                )
             )
     return html.block(f"{progress.study}: {progress.doing}", *parts)
 
@@ -140,10 +143,12 @@ def tuner_html(study: str, trials: TrialTable | None) -> str:
     for row, trial in zip(rows, best, strict=False):
         if trials.several:
             row[2] = ", ".join(map(formats.metric, trial.values))
+        row[3] = f"{trial.best_epoch} of {trial.epochs}" if trial.best_epoch else trial.epochs
         row[4] = html.text(trial.program_id or "-")
     value = "values" if trials.several else "value"
-    head = ("trial", "state", value, "epochs", "program", "hyperparameters")
-    parts = [html.table(head, rows)] if rows else []
+    head = ("trial", "state", value, "epoch", "program", "hyperparameters")
+    cut = {place for place, trial in enumerate(best) if trial.state != "complete"}
+    parts = [html.table(head, rows, faint=cut)] if rows else []
     return html.block(f"{study}: {said or 'no trials yet'}", *parts)
 
 
@@ -157,7 +162,7 @@ def _rows(
     """The rows of a table of trials; each column of numbers is in one precision."""
     columns = [
         [f"{row.number} (best)" if row.number == best else row.number for row in rows],
-        [row.state for row in rows],
+        [formats.state(row.state) for row in rows],
         formats.metrics([row.value for row in rows]),
         *(panel.objective_cells(name, i, rows) for i, name in enumerate(others, 1)),
         [f"{row.epoch} of {row.epochs}" if row.epochs else row.epoch for row in rows],

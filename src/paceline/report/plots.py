@@ -5,13 +5,14 @@ from __future__ import annotations
 import html
 import itertools
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import StudyError, UsageError
 from paceline.report import formats
 from paceline.report.hparam_figures import (
+    MARKS,
     HparamAxis,
     axis_of,
     hover_text,
@@ -37,6 +38,8 @@ EACH, BEST = 200, 50
 
 class StudyPlots:
     """Figures of one study; each method returns a new ``plotly.graph_objects.Figure``.
+
+    Trials that were stopped early or are unfinished count with their best epochs, and are lighter.
 
     Args:
         study: The study, as Optuna has it.
@@ -72,19 +75,13 @@ class StudyPlots:
                 f"{self._objective}"
                 "; plot.history draws it."
             )
-        self._require(1)
+        self._require(1, self._trials.front)
         return _shown(front_figure(self._trials, self._objectives))
 
     def history(self) -> Figure:
         """Each trial's value by number, and the best value until then."""
-        from optuna.visualization import plot_optimization_history
-
         self._require(1)
-        # It is of one value: of several objectives of the first.
-        of: dict[str, Any] = {}
-        if self._objectives:
-            of["target"] = lambda trial: trial.values[0]
-        return _shown(plot_optimization_history(self._study, target_name=self._objective, **of))
+        return _shown(history_figure([self._subject()]))
 
     def importances(self) -> Figure:
         """How much each hyperparameter matters for the value: what the report says, as a figure.
@@ -116,25 +113,26 @@ class StudyPlots:
         Raises:
             UsageError: There is no such hyperparameter.
         """
-        axes, values = self._axes(hparams, "parallel")
+        axes, values, cut = self._axes(hparams, "parallel")
         maximize = self._trials.direction == "maximize"
-        return _shown(parallel_figure(axes, values, self._objective, maximize=maximize))
+        return _shown(parallel_figure(axes, values, self._objective, cut, maximize=maximize))
 
     def slice(self, hparams: Sequence[str] | None = None) -> Figure:
         """The value by each hyperparameter, side by side; arguments as of ``parallel``."""
-        return _shown(slice_figure(*self._axes(hparams, "slice"), self._objective))
+        axes, values, cut = self._axes(hparams, "slice")
+        return _shown(slice_figure(axes, values, self._objective, cut))
 
     def _axes(
         self, hparams: Sequence[str] | None, figure: str
-    ) -> tuple[list[HparamAxis], dict[int, float]]:
-        """The axes of hyperparameters, and the value of each complete trial."""
+    ) -> tuple[list[HparamAxis], dict[int, float], set[int]]:
+        """The axes of hyperparameters, the value of each trial that has one, and ``cut_of``."""
         subject = self._subject()
         names, stored = self._known(hparams, figure, subject), subject.stored
         shown = [trial for trial in self._trials.ranked if trial.number in stored]
         trials = [stored[trial.number] for trial in shown]
         if names is None:
             names = list(dict.fromkeys(name for trial in trials for name in trial.params))
-        return [axis_of(name, trials) for name in names], values_of(shown)
+        return [axis_of(name, trials) for name in names], values_of(shown), cut_of(shown)
 
     def _subject(self) -> ReportSubject:
         frozen, meta = self._study.get_trials(deepcopy=False), {"objective": self._objective}
@@ -205,13 +203,13 @@ class StudyPlots:
             number = best.number
         return _shown(lineage_figure(self._trials, self._objective, number))
 
-    def _require(self, least: int) -> None:
-        n = sum(trial.state == "complete" and trial.value is not None for trial in self._trials)
+    def _require(self, least: int, trials: Iterable[Trial] | None = None) -> None:
+        of = self._trials if trials is None else trials
+        n = sum(trial.value is not None and self._trials.may_be_best(trial) for trial in of)
         if n < least:
-            complete = formats.count(n, "complete trial")
             raise StudyError(
-                f"plot: study {self._study.study_name!r} has {complete} with a value, and this "
-                f"figure needs {least}; search on."
+                f"plot: study {self._study.study_name!r} has {formats.count(n, 'trial')} with a "
+                f"value for this figure, which needs {least}; search on."
             )
 
     def _known(
@@ -243,6 +241,66 @@ def values_of(trials: Sequence[Trial]) -> dict[int, float]:
     """Return number -> value, of those trials whose value can be drawn."""
     found = ((trial.number, trial.value) for trial in trials)
     return {n: value for n, value in found if value is not None and math.isfinite(value)}
+
+
+def cut_of(trials: Iterable[Trial]) -> set[int]:
+    """Return the numbers of those trials that did not train to their end."""
+    return {trial.number for trial in trials if trial.state != "complete"}
+
+
+def history_figure(
+    subjects: Sequence[ReportSubject], shown: Sequence[Container[int]] | None = None
+) -> Figure:
+    """Draw the value of each trial by its number, and the best value until then.
+
+    ``shown``: of each study, the numbers of the trials to draw; None: all.
+    """
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for i, subject in enumerate(subjects):
+        of = f" of {html.escape(subject.name)}" if len(subjects) > 1 else ""
+        best, steps = None, dict[int, float]()
+        trials = sorted(subject.reached, key=lambda trial: trial.number)
+        for trial in trials:
+            if trial.value is not None and subject.trials.better(trial.value, best):
+                steps[trial.number] = best = trial.value
+        if best is not None:
+            steps[trials[-1].number] = best
+        drawn = [trial for trial in trials if shown is None or trial.number in shown[i]]
+        cut = cut_of(drawn)
+        whole, partial = ([t for t in drawn if (t.number in cut) is each] for each in (False, True))
+        for points, (name, marker) in zip((whole, partial), MARKS, strict=True):
+            if points:
+                figure.add_scatter(
+                    x=[trial.number for trial in points],
+                    y=[trial.value for trial in points],
+                    mode="markers",
+                    name=f"{name}{of}",
+                    marker={"size": 5, "color": _COLOURS[2 * i], **marker},
+                    text=[_valued(trial) for trial in points],
+                    hoverinfo="text",
+                )
+        figure.add_scatter(
+            x=list(steps),
+            y=list(steps.values()),
+            mode="lines",
+            name=f"the best until then{of}",
+            line={"shape": "hv", "width": 2, "color": _COLOURS[2 * i + 1]},
+        )
+    figure.update_layout(xaxis_title="trial", yaxis_title=html.escape(subjects[0].objective))
+    return figure
+
+
+#: The colours of the points and the line of each study.
+_COLOURS = ("#4c78a8", "#e45756", "#54a24b", "#f58518")
+
+
+def _valued(trial: Trial) -> str:
+    value, where = formats.metric(trial.value), ""
+    if trial.epochs:  # not of another program
+        where = f", {formats.reached(trial.state, trial.epochs, trial.best_epoch)}"
+    return hover_text(trial.hparams, f"trial {trial.number}: {value}{where}")
 
 
 def importances_figure(
@@ -354,6 +412,7 @@ def curves_figure(table: TrialTable, metric: str, trials: list[Trial]) -> Figure
             mode="lines+markers" if len(values) == 1 else "lines",
             name=f"trial {trial.number}",
             connectgaps=True,  # epochs without validation
+            opacity=1.0 if trial.state == "complete" else 0.5,
             line={"width": 1.5},
             hovertext=html.escape(", ".join(f"{k}={v}" for k, v in trial.hparams.items())),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -46,12 +46,16 @@ def _visible(plain: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in plain)
 
 
-def table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> Markup:
-    """Return a table of at most ``ROWS`` rows."""
+def table(
+    head: Sequence[object], rows: Sequence[Sequence[object]], *, faint: Container[int] = ()
+) -> Markup:
+    """Return a table of at most ``ROWS`` rows; ``faint`` are positions of rows in lighter type."""
     top = "".join(f'<th scope="col" style="{_CELL};font-weight:600">{text(h)}</th>' for h in head)
     body = "".join(
-        "<tr>" + "".join(f'<td style="{_CELL}">{text(cell)}</td>' for cell in row) + "</tr>"
-        for row in rows[:ROWS]
+        ('<tr style="opacity:.7">' if i in faint else "<tr>")
+        + "".join(f'<td style="{_CELL}">{text(cell)}</td>' for cell in row)
+        + "</tr>"
+        for i, row in enumerate(rows[:ROWS])
     )
     left = len(rows) - ROWS
     more = f'<div style="opacity:.7">and {left:,} more rows</div>' if left > 0 else ""

@@ -73,6 +73,7 @@ class TrialAsker:
         None: only time bounds the search.
         """
         self.n_trials, self.by_time = n_trials, by_time
+        self._proposer.expect_end(by_time=by_time)
 
     @property
     def n_expected(self) -> int | None:
@@ -315,10 +316,12 @@ class TrialUpdates:
         """Pause a running trial; in the storage it still runs, with the attribute "paused"."""
         self.annotate(number, paused=True)
         self._trials.by_number(number).state = "paused"
+        self._proposer.sampled.pause(number, paused=True)
 
     def unpause(self, number: int) -> None:
         """Continue a paused trial."""
         self._trials.by_number(number).state = "running"
+        self._proposer.sampled.pause(number, paused=False)
         self.annotate(number, paused=False)
 
     def annotate(self, number: int, **attrs: Any) -> None:

@@ -27,7 +27,7 @@ from paceline.study.metadata import RestoredStudy
 from paceline.study.samplers.in_memory_study import SampledTrials
 from paceline.study.samplers.samplers import Sampler, Searcher, fixed
 from paceline.study.samplers.structure_order import StructureOrder
-from paceline.study.samplers.values import Chooser, random_chooser, trial_seed
+from paceline.study.samplers.values import Chooser, middle, random_chooser, trial_seed
 from paceline.study.sharing.watch import WaitingTrial
 from paceline.study.trials import trial_codec
 from paceline.study.trials.trial import INTERRUPTED
@@ -107,6 +107,7 @@ class Proposer:
         self.take_waiting: Callable[[], WaitingTrial | None] = lambda: None
         self.refuse_waiting: Callable[[WaitingTrial, str], None] = lambda waiting, why: None
         self._proposal: Proposal | None = None
+        self._begins_in_the_middle = False
         self.tried = TriedConfigurations()
         # Trials of a resumed search that come again: number -> their hparams.
         self._foretold = dict(restored.foretold)
@@ -144,6 +145,15 @@ class Proposer:
         self.sampled = SampledTrials(
             learns=learns, past=(), signs=self._signs, constrained=reads, told=told
         )
+
+    def expect_end(self, *, by_time: bool) -> None:
+        """Set whether time may end the search before it has its trials.
+
+        Then TPE begins in the middle of the space, and learns from paused trials as from pruned
+        ones.
+        """
+        if self._sampler.name == "tpe" and self._sampler.told is not None:
+            self._begins_in_the_middle = self._sampler.told.shows_paused = by_time
 
     @property
     def adaptive(self) -> bool:
@@ -223,6 +233,8 @@ class Proposer:
         with self.sampled.stopwatch.running():
             if chooser is not None:
                 pass  # nothing is left to the sampler
+            elif self._begins_in_the_middle and number == attempt == 0 and values is None:
+                chooser = self._sampler.stand_in(middle)
             elif self._sampler.points is not None and attempt == 0:
                 chooser = self._sampler.points.chooser(number)
             # Values that were given are no draw: the draw is tried as it is later.

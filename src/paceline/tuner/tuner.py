@@ -34,6 +34,7 @@ from paceline.tuner.arguments.arguments import SearchArguments, read_arguments, 
 from paceline.tuner.arguments.config import Listeners, TunerConfig, WorkerFolder
 from paceline.tuner.arguments.constraints import checked
 from paceline.tuner.arguments.naming import default_study
+from paceline.tuner.arguments.pruner_choice import rule_of, with_chosen_pruner
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
 from paceline.tuner.search.first_build import first_preprocessing, probe
 from paceline.tuner.search.progress import to_stderr, unpacked_backend
@@ -63,7 +64,8 @@ class Tuner(StudyResults):
         sampler: "tpe", "cmaes", "random", "qmc", "grid", "gp", "auto" (chosen by the space and the
             number of trials), or an Optuna sampler; or a ``Searcher``, which decides instead of a
             sampler and keeps the models.
-        pruner: None; "median", "percentile[:P]", "hyperband", "threshold:VALUE",
+        pruner: None: "auto" where a timeout ends the search, else "none"; "auto": ASHA where it can
+            help; "none", "median", "percentile[:P]", "hyperband", "threshold:VALUE",
             "patience[:EPOCHS]", "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]]",
             "pbt[:EPOCHS[:FRACTION]]", with repeats or folds "wilcoxon[:P]"; a ``paceline.ASHA`` or
             ``PBT``, or one of ``optuna.pruners``.
@@ -163,6 +165,7 @@ class Tuner(StudyResults):
             sampler=sampler,
             warm_start_from=check_warm_start_from(warm_start_from, sampler),
             pruner=check_pruner(pruner),
+            pruner_rule=rule_of(pruner),
             seed=whole_number(seed, "seed", least=0, most=2**32 - 1),
             executor=executor,
             cluster=cluster,
@@ -333,6 +336,7 @@ class Tuner(StudyResults):
                 )
 
                 config = with_chosen_sampler(config, arguments, found, objective, self._tell)
+            config = with_chosen_pruner(config, arguments, objective, self._tell)
             key = provenance.checkpoint_key(config, arguments, objective)
             run = SearchRun(
                 config,

@@ -81,6 +81,21 @@ def test_the_best_goes_on_at_once() -> None:
     assert ladder.reach(2, 1, 27, 0.1) == "go"
 
 
+def test_where_time_ends_the_search_the_best_trial_of_a_rung_goes_on_at_once() -> None:
+    """Others may not reach the rung in time."""
+    ladder = RungLadder(ASHA(), None, by_time=True)
+    assert ladder.reach(0, 1, 12, 0.5) == "go"
+    assert ladder.reach(1, 1, 12, 0.6) == "pause"
+    assert ladder.reach(2, 1, 12, 0.4) == "go"
+    assert ladder.promoted() == []
+
+
+def test_of_twelve_epochs_a_trial_trains_a_fifth_on_average() -> None:
+    # 1, then 2 of every third, then 6 of every ninth, then 3 of every 27th
+    assert ASHA().share_trained(12) == pytest.approx((1 + 2 / 3 + 6 / 9 + 3 / 27) / 12)
+    assert ASHA(min_epochs=5).share_trained(4) == 1.0
+
+
 def test_the_highest_rung_comes_first() -> None:
     ladder = RungLadder(ASHA(), n_trials=None)
     for number in range(3):

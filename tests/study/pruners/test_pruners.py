@@ -53,7 +53,7 @@ def test_no_pruner(given: Any) -> None:
     ],
 )
 def test_what_is_no_pruner(given: Any) -> None:
-    with pytest.raises(UsageError, match="pruner: .* choose one of none, median"):
+    with pytest.raises(UsageError, match="pruner: .* choose one of auto, none, median"):
         check_pruner(given)
 
 

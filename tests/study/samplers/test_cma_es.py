@@ -157,7 +157,7 @@ def seen(number: int, x: float, y: float, value: float | None) -> SeenTrial:
         distributions=dict(SPACE),
     )
     trial.number = number
-    return SeenTrial.of(trial)
+    return SeenTrial.of(trial, trial.state)
 
 
 def test_trials_that_end_late_count_as_if_they_had_ended_in_time():

@@ -152,3 +152,37 @@ def test_a_failed_trial_is_forgotten():
     assert len(told.open_ids) == 1
     study.tell(trial.number, OptunaState.FAIL)
     assert told.open_ids == [] and list(told.all_ended) == []
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_paused_trials_are_shown_as_pruned_ones_until_they_go_on():
+    """Optuna's TPE, told that the paused trials are pruned, chooses the same."""
+    past, told = trials(20), ToldTrials(0)
+    told.shows_paused = True
+    study, sampler = InMemoryStudy(told=told), Tpe(told)
+    for trial in past:
+        study.add_trial(trial, (1,))
+    first = asked(study, sampler.seeded(1))
+    study.report(20, 1, 0.4)
+    study.pause(20, paused=True)
+    as_pruned = create_trial(
+        state=OptunaState.PRUNED,
+        params=first,
+        distributions=dict(SPACE),
+        intermediate_values={1: 0.4},
+    )
+    assert asked(study, sampler.seeded(7)) == by_optuna([*past, as_pruned], 1, [7])[0]
+
+    study.pause(20, paused=False)
+    assert 20 not in [trial.number for trial in told.ended]
+    study.report(20, 2, 0.1)
+    study.tell(20, OptunaState.COMPLETE, [0.1])
+    assert [trial.value for trial in told.ended if trial.number == 20] == [0.1]
+
+
+def test_without_a_time_limit_a_paused_trial_is_one_under_way():
+    told = ToldTrials(0)
+    study = InMemoryStudy(told=told)
+    study.ask(None)
+    study.pause(0, paused=True)
+    assert (told.ended, len(told.open_ids)) == ([], 1)

@@ -197,7 +197,7 @@ def test_another_format_is_not_read(checkpoints, notes, monkeypatch) -> None:
     checkpoints.flush()
     monkeypatch.undo()
     assert checkpoints.load() is None
-    assert "is of format 9, this version reads format 5 (go on with" in notes[0]
+    assert "is of format 9, this version reads format 6 (go on with" in notes[0]
 
 
 def test_other_files_do_no_harm(checkpoints, tmp_path) -> None:
@@ -262,7 +262,7 @@ FACTS = {
         },
     },
     **{"packs": None, "trial_epochs": 0, "n_begun": 0, "pruner": None, "succeeded": 0},
-    **{"fit": None, "n_extra": 0, "limit": [None, None], "carried_over": None},
+    **{"fit": None, "n_extra": 0, "limit": [None, None], "carried_over": None, "steps_due": 0},
     **{"continued": None, "to_continue": [], "trials": {"4": {"epochs": 3}}, "best": {}},
 }
 

@@ -126,7 +126,7 @@ def run_pilot(
             study="rehearsal",
             sampler="random",
             executor=executor,
-            pruner=pruner,
+            pruner=pruner or "none",  # also where a timeout is given
             objective=objective,
             constraints=constraints,
             directory=folder,

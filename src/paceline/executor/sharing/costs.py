@@ -38,6 +38,11 @@ _CHOOSING = 0.5
 #: Padding has to save so many times what it costs: it costs in every search, and programs compile
 #: in the first one alone; and fewer trials than expected may be of the kind.
 MARGIN = 2
+#: What it takes to build a trial and to take it into a family.
+_TAKEN_IN = 0.03
+#: Where time ends a search, as many times the trials have to be trained by sharing: fewer trials
+#: than expected may be of the kind, and the family is made first.
+_MANY_MORE = 1.2
 #: Bands of one width, at most: more would save little, and choosing them takes time.
 _MOST_BANDS = 8
 #: On an accelerator: floating-point operations a second, in the products and convolutions of a
@@ -155,15 +160,25 @@ class WorkByWidths:
         return found / max(1, sum(size for size, _ in self._terms))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ToExpect:
+    """What is to be expected of the trials of a kind."""
+
+    cost: float  # structures that compile while the first one trains
+    trials: int  # of the kind; of no account where ``time`` is given
+    choices: int  # combinations that would share a program
+    time: float = 0.0  # structures that compile in the time for the kind; 0.0: time is no limit
+
+
 def choose_bands(
-    widths: Mapping[str, WidthValues], work: WorkByWidths, cost: float, trials: int, choices: int
+    widths: Mapping[str, WidthValues], work: WorkByWidths, expected: ToExpect
 ) -> dict[str, list[int]] | None:
     """The bands that take least; None where programs of their own take less.
 
-    Training the first trial, whose work is ``work``, takes as long as compiling ``cost``
-    structures. So many ``trials`` of the kind are expected, and ``choices`` counts the combinations
-    that would share a program.
+    Where time ends the search, those by which most trials are trained. ``work`` is that of the
+    first trial.
     """
+    cost, trials, choices = expected.cost, expected.trials, expected.choices
     program = PADDED if choices == 1 else PADDED + _CHOOSING * choices
     usual = work.share({name: width.mean for name, width in widths.items()})
 
@@ -171,10 +186,16 @@ def choose_bands(
     def mean_top(name: str, count: int) -> float:
         return widths[name].mean_top(count)
 
+    def work_of(counts: Mapping[str, int]) -> float:
+        return work.share({name: mean_top(name, count) for name, count in counts.items()})
+
     def takes(counts: Mapping[str, int], margin: float = 1) -> float:
-        tops = {name: mean_top(name, count) for name, count in counts.items()}
-        padding = cost * trials * (work.share(tops) - usual)
-        return program * structures_met(math.prod(counts.values()), trials) + margin * padding
+        n_bands = math.prod(counts.values())
+        if expected.time:
+            left = max(0.0, expected.time - program * n_bands)
+            return -left / (cost * work_of(counts) + _TAKEN_IN)
+        padding = cost * trials * (work_of(counts) - usual)
+        return program * structures_met(n_bands, trials) + margin * padding
 
     counts = dict.fromkeys(widths, 1)
     least = takes(counts)
@@ -188,6 +209,10 @@ def choose_bands(
         if (taken := takes(best)) >= least:
             break
         counts, least = best, taken
+    if expected.time:
+        if -least < _MANY_MORE * expected.time / (1 + cost * usual):
+            return None
+        return {name: width.tops(counts[name]) for name, width in widths.items()}
     structures = choices * math.prod(len(width.values) for width in widths.values())
     if takes(counts, MARGIN) >= structures_met(structures, trials):
         return None

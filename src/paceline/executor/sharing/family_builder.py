@@ -2,7 +2,9 @@
 
 The first trial of its kind shows which of its hyperparameters are widths, and which choices (an
 activation, dropout or none) change its operations. Its model is built, and its steps are traced, at
-the largest widths of the space and at smaller ones, for each of these choices.
+the largest widths of the space and at smaller ones, for each of these choices. That takes seconds,
+so it is done in steps, between which the search does other things: the methods that build or trace
+are generators, which yield before each model.
 
 Notation
     variant: the models of one combination of choices.
@@ -11,10 +13,10 @@ Notation
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
@@ -24,6 +26,7 @@ from paceline.executor.sharing.costs import (
     MARGIN,
     PADDED,
     Bands,
+    ToExpect,
     WorkByWidths,
     choose_bands,
     sharing_pays,
@@ -47,6 +50,8 @@ from paceline.program.variants.step import Variants, elementwise_work
 #: Floating-point operations in matrix products that take as long as tracing and compiling one more
 #: structure. On a CPU: 2.3 s of a core, 60 GFLOP/s (docs/decisions/0035); elsewhere an estimate.
 _STRUCTURE = {"cpu": 1.4e11}
+#: Seconds of a core for the same on a CPU.
+_STRUCTURE_SECONDS = 2.3
 _STRUCTURE_ELSEWHERE = 1e13
 #: Combinations of choices in one program.
 _MOST_VARIANTS = 8
@@ -57,6 +62,11 @@ _HUGE = 1000
 #: Numbers in the variables of a trial on an accelerator, if the two widths that grow most
 #: multiplied them: a matrix has two axes.
 _HUGE_STATE = 1e9
+
+
+T = TypeVar("T")
+#: Yields before each model that is built; returns what it has found.
+InSteps = Generator[None, None, T]
 
 
 def unknown_cost(traced: TracedModel) -> bool:
@@ -90,7 +100,7 @@ class FamilyBuilder:
 
     def family(
         self, ranges: Mapping[str, Sequence[int]], choices: Mapping[str, Sequence[Any]]
-    ) -> Family | None:
+    ) -> InSteps[Family | None]:
         """The family; None where its trials are few, or training them together takes longer.
 
         ``ranges`` holds the values of whole numbers that may be widths, ``choices`` those of what
@@ -102,7 +112,10 @@ class FamilyBuilder:
                 return None
             if self._may_be_huge(ranges):
                 return None  # not even built: it may not fit in memory
-        names = self._names(ranges) if self.bands is None else list(self.bands)
+        if self.bands is None:
+            names = yield from self._names(ranges)
+        else:
+            names = list(self.bands)
         if self._is_judged(names):
             if not _structures_saved([len(ranges[n]) for n in names]):
                 return None  # whatever padding costs: so few are not worth building the largest
@@ -112,12 +125,13 @@ class FamilyBuilder:
         if self.bands is not None:
             ranges = within(ranges, self.bands, self.widths.hparams)
             names = [name for name in names if len(ranges[name]) > 1]
-        combinations, own = self._combinations(choices)
+        combinations, own = yield from self._combinations(choices)
         try:
-            largest, smaller, member = self._largest(names, ranges, combinations[own])
+            found = yield from self._largest(names, ranges, combinations[own])
         except NotPaddable:
-            names = self._paddable(names, ranges, combinations[own])
-            largest, smaller, member = self._largest(names, ranges, combinations[own])
+            names = yield from self._paddable(names, ranges, combinations[own])
+            found = yield from self._largest(names, ranges, combinations[own])
+        largest, smaller, member = found
         if member is None:
             return None
         members = {own: member}
@@ -128,10 +142,12 @@ class FamilyBuilder:
             if at == own:
                 continue
             with self._collecting_refusals():  # a user's build may refuse it
+                yield
                 other, tails = self.trace_sizes(self.widths.build(largest | combination))
                 if operations_of(other) not in known:
-                    members[at] = self._member(other, tails, smaller | combination)
+                    members[at] = yield from self._member(other, tails, smaller | combination)
                     known.add(members[at].operations)
+        yield
         chosen, (layout, together) = self._together(members, own)
         if not names and together is None:
             return None
@@ -151,7 +167,7 @@ class FamilyBuilder:
         names: Sequence[str],
         ranges: Mapping[str, Sequence[int]],
         combination: dict[str, Any],
-    ) -> tuple[dict[str, int], dict[str, int], VariantExamples | None]:
+    ) -> InSteps[tuple[dict[str, int], dict[str, int], VariantExamples | None]]:
         """The largest and smaller values of these widths, and the variant that the trial has.
 
         The variant is None where it takes less time to train widths apart. Raises NotPaddable if
@@ -159,10 +175,12 @@ class FamilyBuilder:
         """
         largest = {name: ranges[name][-1] for name in names}
         smaller = _smaller(names, ranges)
+        yield
         full, tails = self.trace_sizes(self.widths.build(largest | combination))
         if self._is_judged(names) and not self._padding_pays(names, ranges, full):
             return largest, smaller, None
-        return largest, smaller, self._member(full, tails, smaller | combination)
+        member = yield from self._member(full, tails, smaller | combination)
+        return largest, smaller, member
 
     def _is_judged(self, names: Sequence[str]) -> bool:
         """Whether what these widths cost is to decide if they are padded: with bands, it has."""
@@ -178,25 +196,28 @@ class FamilyBuilder:
         """The bands of these widths; None where trials take less time in programs of their own."""
         widths, rest = self.widths, [len(v) for n, v in ranges.items() if n not in names]
         # Whole numbers that are no widths, such as the number of layers, divide trials into kinds.
-        trials = max(LEAST_TRIALS, widths.expected // math.prod(rest))
+        kinds, outlook = math.prod(rest), widths.outlook
         ours = [leaf.shape for leaf in self.traced.state.trainable]
         work = WorkByWidths({name: widths.hparams[name] for name in names}, ours, self._others)
-        combinations = math.prod(len(values) for values in choices.values())
-        return choose_bands(
-            spread(widths, names), work, self._cost(self.traced), trials, combinations
+        expected = ToExpect(
+            cost=self._cost(self.traced),
+            trials=max(LEAST_TRIALS, outlook.trials // kinds),
+            choices=math.prod(len(values) for values in choices.values()),
+            time=outlook.core_seconds / _STRUCTURE_SECONDS / kinds,
         )
+        return choose_bands(spread(widths, names), work, expected)
 
     def _paddable(
         self,
         names: Sequence[str],
         ranges: Mapping[str, Sequence[int]],
         combination: dict[str, Any],
-    ) -> list[str]:
+    ) -> InSteps[list[str]]:
         """Those widths that can be padded, each by itself; the others divide the kind."""
         found = []
         for name in names if len(names) > 1 else ():
             with suppress(NotPaddable):
-                self._largest([name], ranges, combination)
+                yield from self._largest([name], ranges, combination)
                 found.append(name)
         self.dividing = [name for name in names if name not in found] if found else []
         return found or list(names)
@@ -236,13 +257,14 @@ class FamilyBuilder:
                     chosen, joint, taken = more, found, set(numbers)
         return chosen, joint
 
-    def _names(self, ranges: Mapping[str, Sequence[int]]) -> list[str]:
+    def _names(self, ranges: Mapping[str, Sequence[int]]) -> InSteps[list[str]]:
         """The whole numbers that are widths: another value changes a variable's shape."""
         widths = self.widths
         ours = [leaf.shape for part in self.traced.state.lists()[:2] for leaf in part]
         names = []
         for name, values in ranges.items():
             others = [value for value in values if value != widths.hparams[name]]
+            yield
             try:
                 model = widths.build({name: others[-1]})
             except Exception:  # it may be refused, or not fit, while narrower bands do
@@ -256,7 +278,7 @@ class FamilyBuilder:
 
     def _combinations(
         self, choices: Mapping[str, Sequence[Any]]
-    ) -> tuple[list[dict[str, Any]], int]:
+    ) -> InSteps[tuple[list[dict[str, Any]], int]]:
         """The models to choose from, in the order of the space, and which is the trial's.
 
         A choice counts that changes a model by more than numbers.
@@ -264,6 +286,7 @@ class FamilyBuilder:
         widths = self.widths
         found: list[dict[str, Any]] = [{}]
         own = 0
+        yield
         ours = structure_of(widths.build({})) if choices else None
         for name, values in choices.items():
             if len(found) * len(values) > _MOST_VARIANTS:
@@ -273,6 +296,7 @@ class FamilyBuilder:
             )
             kept = []
             for at, value in enumerate(values):
+                yield
                 with suppress(Exception):  # a user's build may refuse it
                     if at == mine or self._is_another(widths.build({name: value}), ours):
                         kept.append((at, {name: value}))
@@ -296,7 +320,7 @@ class FamilyBuilder:
 
     def _member(
         self, full: TracedModel, tails: Tails, smaller: Mapping[str, Any]
-    ) -> VariantExamples:
+    ) -> InSteps[VariantExamples]:
         """A variant, from its steps at the largest widths, on full and smaller batches.
 
         ``smaller`` holds the widths and choices of its smaller model, whose numbers differ too, to
@@ -304,15 +328,16 @@ class FamilyBuilder:
         """
         numbers = self.widths.other_numbers({**self.widths.hparams, **smaller})
         try:
-            return self._member_of(full, tails, {**smaller, **numbers})
+            return (yield from self._member_of(full, tails, {**smaller, **numbers}))
         except NotPaddable:
-            return self._member_of(full, tails, smaller)
+            return (yield from self._member_of(full, tails, smaller))
 
     def _member_of(
         self, full: TracedModel, tails: Tails, smaller: Mapping[str, Any]
-    ) -> VariantExamples:
+    ) -> InSteps[VariantExamples]:
         narrow, tails_n = full, tails
         if smaller:
+            yield
             narrow, tails_n = self.trace_sizes(self.widths.build(smaller))
         return member_of(full, tails, narrow, tails_n)
 
@@ -357,7 +382,7 @@ class FamilyBuilder:
         return jax.default_backend() != "cpu"
 
     def _sharing_pays(self, flops: float, elements: float, saved: float) -> bool:
-        steps = self.steps * self.widths.epochs
+        steps = round(self.steps * self.widths.epochs)
         return sharing_pays(
             flops=flops, elements=elements, steps=steps, structures=saved, trials=LEAST_TRIALS
         )

@@ -29,7 +29,7 @@ from paceline.executor.model_builder import (
     workload_of,
 )
 from paceline.executor.sharing.width_families import WidthFamilies
-from paceline.executor.state.facts import ProgramFacts
+from paceline.executor.state.facts import ProgramFacts, SharingFacts
 from paceline.pack.callbacks.driver import CallbackDriver
 from paceline.pack.callbacks.model_variables import why_not_beside
 from paceline.pack.callbacks.packable import why_not_packed
@@ -186,7 +186,8 @@ class TrialGrouper(Generic[G]):
     # Tells why trials of several widths do not share a program.
     notes: UserNotifier = field(default_factory=UserNotifier)
     kind: Any = field(default=LocalGroup, kw_only=True)  # class of the groups; decides ``G``
-    deciding_jobs: list[int] = field(init=False, default_factory=list)  # see ``WidthFamilies``
+    # Which trials of several widths share programs, and why; see ``WidthFamilies``.
+    sharing: SharingFacts = field(init=False, default_factory=SharingFacts)
     # None until a trial asks for one.
     families: WidthFamilies | None = field(init=False, default=None)
     # ``WaitingTrialMerger``, once trials that wait have been joined.
@@ -247,7 +248,7 @@ class TrialGrouper(Generic[G]):
             if why := why_not_packed(made) or why_not_beside(made, job.model, away=self.kind.away):
                 raise Unpackable(why)
         structure = stock_structure(job.model, setting, self.data.fold)
-        known = None if structure is None else (job, setting, structure)
+        known = None if structure is None or self._is_alone(job) else (job, setting, structure)
         group = known and (self._recognise(*known) or self._queue_untraced(*known))
         group = group or self._trace(job, setting, structure)
         job.program = group.name
@@ -266,7 +267,7 @@ class TrialGrouper(Generic[G]):
             setting = self.data.inputs(setting)
         trace.check_packable(model, preprocessed=setting.preprocessed)
         structure = stock_structure(model, setting, self.data.fold)
-        family = None if structure is None else alike_key(structure, setting, widths)
+        family = None if structure is None else alike_key(structure, setting)
         numbers = () if structure is None else structure.numbers
         found = None if family is None else self._predictor.predict(family, numbers)
         key, steps, *_ = found or self._steps(model, setting, structure, widths)
@@ -285,16 +286,18 @@ class TrialGrouper(Generic[G]):
         self._by_key[key].add_constants(*steps)
         return self._by_key[key]
 
+    def _is_alone(self, job: Job) -> bool:
+        """Whether a job came before its family was made."""
+        return job.widths is not None and job.widths.job in self.sharing.alone
+
     def _recognise(self, job: Job, setting: TrialInputs, structure: ModelStructure) -> G | None:
         """Queues a trial whose constants follow from its structure; None: it must be traced."""
-        found = self._predictor.predict(
-            alike_key(structure, setting, job.widths), structure.numbers
-        )
+        found = self._predictor.predict(alike_key(structure, setting), structure.numbers)
         if found is None:
             return None
         key, steps = found
         group = self._by_key[key]
-        padded_layout = self._padded_layouts.get((alike_key(structure, setting, job.widths), key))
+        padded_layout = self._padded_layouts.get((alike_key(structure, setting), key))
         state = None
         if job.model.built:
             built = job.model.optimizer.built
@@ -331,8 +334,8 @@ class TrialGrouper(Generic[G]):
         """Traces a trial's steps and queues the trial."""
         key, steps, state, padded_layout = self._steps(job.model, setting, structure, job.widths)
         group = self._queue(key, job, state, steps, padded_layout)
-        if structure is not None:
-            self._learn(alike_key(structure, setting, job.widths), key, structure.numbers, steps)
+        if structure is not None and not self._is_alone(job):
+            self._learn(alike_key(structure, setting), key, structure.numbers, steps)
         return group
 
     def _queue(
@@ -351,6 +354,10 @@ class TrialGrouper(Generic[G]):
         _queue_job(self._by_key[key], job, state, steps, padded_layout)
         return self._by_key[key]
 
+    def work_ahead(self) -> bool:
+        """Does a part of what trials to come will need; returns False where there is nothing."""
+        return self.families is not None and self.families.work_ahead()
+
     def join_waiting(self, make: Callable[[], Any]) -> None:
         """Has trials of several widths that wait share programs, by ``WaitingTrialMerger``."""
         self._waiting = self._waiting or make()
@@ -358,7 +365,7 @@ class TrialGrouper(Generic[G]):
 
     def _learn(
         self,
-        family: tuple[str, int, int],
+        family: tuple[str, int],
         key: tuple[Any, ...],
         numbers: tuple[float, ...],
         steps: list[tuple[Constant, ...]],
@@ -391,7 +398,7 @@ class TrialGrouper(Generic[G]):
             )
             constant_formulas.store_formulas(file, kept)
 
-    def _formulas_file(self, family: tuple[str, int, int], group: G) -> str:
+    def _formulas_file(self, family: tuple[str, int], group: G) -> str:
         name, work = family[0], group.work
         shapes = [work.train.batch_shapes(work.batch_size), work.rest]
         if work.validation is not None:
@@ -422,16 +429,14 @@ class TrialGrouper(Generic[G]):
         kind, in_family = kind_of(work, setting), None
         tails = cache(partial(self._smaller.tails, model, traced, work, table, kind))
         if widths is not None:
-            self.families = self.families or WidthFamilies(self.notes, self.deciding_jobs)
+            self.families = self.families or WidthFamilies(self.notes, self.sharing)
             widths = with_variables(widths, work, table)
             sizes = partial(traced_sizes, work=work, table=table)
             in_family = self.families.admit(traced, widths, kind, work.steps, sizes, tails)
         steps = (traced.train, traced.test) if in_family is None else in_family.full
         key = key_of(steps, kind)
         if in_family is not None and structure is not None:
-            self._padded_layouts[alike_key(structure, setting, widths), key] = (
-                in_family.padded_layout
-            )
+            self._padded_layouts[alike_key(structure, setting), key] = in_family.padded_layout
         group = self._by_key.get(key)
         if group is None:
             if in_family is None:

@@ -3,11 +3,17 @@
 The first trial of its kind begins a family (``family_builder.py``). Each later trial is traced at
 its own widths, and a walk over the traces proves that it may share the program; or its steps follow
 from those of the trials that were traced (``program/formulas/width_formulas.py``).
+
+Where time ends a search, its first model should be there soon. So a family is made step by step
+while packs train, and the trials of its kind that come before it is made have programs of their
+own. How many steps there are in a round does not depend on the clock: a search that resumes decides
+the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any
 
 from paceline.executor.base import SiblingModelBuilder, UserNotifier
@@ -16,6 +22,7 @@ from paceline.executor.process import random_state_kept
 from paceline.executor.sharing.costs import Bands, tops_of
 from paceline.executor.sharing.family import Family, TrialInFamily, operations_of
 from paceline.executor.sharing.family_builder import FamilyBuilder
+from paceline.executor.state.facts import SharingFacts
 from paceline.program.formulas.model_structure import ModelStructure
 from paceline.program.formulas.width_formulas import WidthFormulas
 from paceline.program.initial_weights import changes_kept
@@ -23,24 +30,34 @@ from paceline.program.padding.axes import NotPaddable
 from paceline.program.trace import State
 
 
+@dataclass(eq=False, repr=False)
+class FamilyFounding:
+    """A family that is being made, for the trials of one kind."""
+
+    kind: tuple[Any, ...]  # as of ``WidthFamilies.admit``
+    of_kind: tuple[Any, ...]  # kind and operations of the trial that began it
+    widths: SiblingModelBuilder
+    place: tuple[Any, ...]  # kind, bounds of its widths, and the band of the trial if there is one
+    builder: FamilyBuilder
+    steps: Generator[None, None, Family | None]  # of ``builder``
+
+
 class WidthFamilies:
     """The families of a search.
 
-    ``notes`` tells why trials share no program that should wherever they can. Jobs that show
-    whether trials of their kind share a program are added to ``deciding_jobs``, in order. A resumed
-    search asks the same jobs, since other jobs could lead to another decision.
+    ``notes`` tells why trials share no program that should wherever they can. ``facts`` are kept
+    up to date: a resumed search decides by them as before.
     """
 
-    def __init__(self, notes: UserNotifier, deciding_jobs: list[int]) -> None:
-        self._notes, self._deciding_jobs = notes, deciding_jobs
+    def __init__(self, notes: UserNotifier, facts: SharingFacts) -> None:
+        self._notes, self._facts = notes, facts
         self._families: dict[Any, Family | None] = {}  # None: such trials share no program
         # Kind and operations, and whether bands are known -> whole numbers whose values keep trials
         # in families of their own.
         self._dividing: dict[Any, tuple[str, ...]] = {}
-        # By kind and bounds of widths: bands, and the level of trials from which they hold.
-        self._bands: dict[Any, tuple[int, Bands]] = {}
-        # Kinds and bounds of widths whose padding does not pay -> the level at which that was seen.
-        self._apart: dict[Any, int] = {}
+        self._bands: dict[Any, Bands] = {}  # by kind and bounds of widths
+        self._apart: set[Any] = set()  # kinds and bounds of widths whose padding does not pay
+        self._postponed: list[FamilyFounding] = []  # families that are made while packs train
         self._formulas = WidthFormulas()
         self._known: list[Family] = []
         # What each of the known families has admitted: variants, and constants that decide extents.
@@ -66,34 +83,29 @@ class WidthFamilies:
         steps per epoch. ``trace_sizes`` traces a model on the full and on the smaller batches,
         ``trace_tails`` the trial's model on the smaller batches.
         """
+        if widths.job in self._facts.alone:
+            return None
         of_kind, band = (*kind, operations_of(traced)), self._band(kind, widths)
         key = self._key(of_kind, widths, band)
-        # More trials are to be reckoned with than when sharing a program did not pay.
-        again = False
-        if widths.level and not band:  # bounds take a moment, and most searches are of level 0
-            again = widths.level > self._apart.get(_bounds(kind, widths), widths.level)
-        if again or key not in self._families:
-            self._families[key] = None
+        if key not in self._families:
+            place = band or (_bounds(kind, widths),)
+            if any(founding.place == place for founding in self._postponed):
+                self._facts.alone.append(widths.job or 0)
+                return None
             if widths.job is not None:
-                self._deciding_jobs.append(widths.job)
-            family, dividing = self._begin(traced, widths, kind, steps, trace_sizes)
-            digests = () if family is None else family.members
-            alike = [(*kind, digest) for digest in digests]
-            band = self._band(kind, widths)
-            for each in (of_kind, *alike):
-                self._dividing.setdefault((each, bool(band)), dividing)
-                if not again:
-                    self._dividing.setdefault((each, False), dividing)
-            for each in alike:
-                self._families.setdefault(self._key(each, widths, band), family)
-            # Other bounds of such models have no bands yet: they find no answer, and choose. Trials
-            # that came before more were reckoned with keep their programs.
-            if not again:
-                self._families.pop(key)
-            key = self._key(of_kind, widths, band)
-            self._families[key] = family
-            if family is not None:
-                self._meet(kind, family, widths, band)
+                self._facts.deciding.append((widths.job, self._facts.steps))
+            founding = self._begin(traced, widths, kind, of_kind, place, steps, trace_sizes)
+            if founding is None:
+                self._families[key] = None
+            elif widths.outlook.core_seconds and widths.job is not None:
+                self._postponed.append(founding)
+                self._facts.alone.append(widths.job)
+                return None
+            else:
+                while self._step(founding):
+                    pass
+                band = self._band(kind, widths)
+                key = self._key(of_kind, widths, band)
         family, of_formulas = self._families[key], (*kind, *band)
         if family is None:
             self._learn(of_formulas, traced, None, [])
@@ -123,6 +135,8 @@ class WidthFamilies:
         ``kind`` is as of ``admit``. ``own`` makes the variables, from the metrics' variables at the
         start of an epoch.
         """
+        if widths.job in self._facts.alone:
+            return None
         band = self._band(kind, widths)
         found = self._formulas.predict((*kind, *band), structure)
         if found is None:
@@ -167,43 +181,78 @@ class WidthFamilies:
         if not self._bands:
             return ()
         bounds = _bounds(kind, widths)
-        level, bands = self._bands.get(bounds, (0, None))
-        if bands is None or widths.level < level:
+        bands = self._bands.get(bounds)
+        if bands is None:
             return ()
         return (bounds, *tops_of(bands, widths.hparams))
+
+    def work_ahead(self) -> bool:
+        """Goes on with a family that is being made; returns False where there is none."""
+        if not self._postponed:
+            return False
+        self._facts.steps += 1
+        founding = self._postponed[0]
+        if not self._step(founding):
+            self._postponed.remove(founding)
+        return True
 
     def _begin(
         self,
         traced: TracedModel,
         widths: SiblingModelBuilder,
         kind: tuple[Any, ...],
+        of_kind: tuple[Any, ...],
+        place: tuple[Any, ...],
         steps: int,
         trace_sizes: Callable[[Any], tuple[TracedModel, Tails]],
-    ) -> tuple[Family | None, tuple[str, ...]]:
-        """The family of its first trial, and what divides its kind; arguments as of ``admit``."""
+    ) -> FamilyFounding | None:
+        """Begins the family of its first trial; None: such trials share no program."""
         ranges, choices = widths.ranges(), widths.choices()
         bounds = _bounds(kind, widths)
-        if not ranges | choices or self._apart.get(bounds, -1) >= widths.level:
-            return None, ()
-        _, bands = self._bands.get(bounds, (0, None))
-        builder = FamilyBuilder(traced, widths, steps, trace_sizes, bands)
+        if not ranges | choices or bounds in self._apart:
+            return None
+        builder = FamilyBuilder(traced, widths, steps, trace_sizes, self._bands.get(bounds))
+        making = builder.family(ranges, choices)
+        return FamilyFounding(kind, of_kind, widths, place, builder, making)
+
+    def _step(self, founding: FamilyFounding) -> bool:
+        """Goes on with a family until the next model; returns False once it is made."""
+        family: Family | None = None
         try:
             # Its builds may freeze layers that the user's models share. A model that was built
             # before may draw its first values afterwards: once the data have told its inputs.
             with changes_kept(), random_state_kept():
-                family = builder.family(ranges, choices)
+                next(founding.steps)
+            return True
+        except StopIteration as end:
+            family = end.value
         except Exception as error:
             # A user's build may refuse its largest widths, or what it builds may not fit.
-            self._tell(widths, f"widths are not trained together: {error}")
-            return None, ()
-        finally:
-            if builder.bands is not None:  # another band may do where this one does not
-                self._bands.setdefault(bounds, (widths.level, builder.bands))
+            self._tell(founding.widths, f"widths are not trained together: {error}")
+        self._end(founding, family)
+        return False
+
+    def _end(self, founding: FamilyFounding, family: Family | None) -> None:
+        """Learns which trials share a program that was made, and which share none."""
+        kind, of_kind, widths = founding.kind, founding.of_kind, founding.widths
+        builder, bounds = founding.builder, _bounds(kind, widths)
+        if builder.bands is not None:  # another band may do where this one does not
+            self._bands.setdefault(bounds, builder.bands)
         for why in builder.refused:
             self._tell(widths, f"choices are not all trained together: {why}")
         if family is None and builder.bands is None and not widths.always:
-            self._apart[bounds] = widths.level
-        return family, tuple(builder.dividing)
+            self._apart.add(bounds)
+        band, dividing = self._band(kind, widths), tuple(builder.dividing)
+        alike = [(*kind, digest) for digest in (() if family is None else family.members)]
+        # Other bounds of such models have no bands yet: they find no answer, and choose.
+        for each in (of_kind, *alike):
+            self._dividing.setdefault((each, bool(band)), dividing)
+            self._dividing.setdefault((each, False), dividing)
+        for each in alike:
+            self._families.setdefault(self._key(each, widths, band), family)
+        self._families[self._key(of_kind, widths, band)] = family
+        if family is not None:
+            self._meet(kind, family, widths, band)
 
     def _learn(self, of_formulas: Any, traced: TracedModel, group: Any, constants: Any) -> None:
         """Learns how steps follow from a model of Keras' own classes; see ``WidthFormulas.add``."""

@@ -102,11 +102,23 @@ class RoundFacts(Struct):
     begun: RoundBegin | None = None  # of the round that waits for a compiler; None: none does
 
 
+class SharingFacts(Struct):
+    """What decided which trials of several widths share programs; see ``WidthFamilies``.
+
+    A resumed search asks the same jobs: others could lead to another decision.
+    """
+
+    # Jobs that began families, and how many steps had been made before each.
+    deciding: list[tuple[Count, Count]] = []
+    steps: Count = 0  # by which families are made while packs train
+    alone: Numbers = []  # jobs that came before their families were made
+
+
 class PackFacts(Struct, omit_defaults=True):
     """All groups, and the devices that their programs were made for."""
 
     device: list[Any]
-    deciding_jobs: Numbers
+    sharing: SharingFacts
     groups: list[GroupFacts]
     asking: DemandFacts
     rounds: RoundFacts | None = None

@@ -18,7 +18,7 @@ import numpy as np
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Parts, SiblingModelBuilder
 from paceline.executor.sharing.grouping import G, TrialGroup, TrialGrouper
-from paceline.executor.state.facts import GroupFacts, ProgramFacts, TemplateFacts
+from paceline.executor.state.facts import GroupFacts, ProgramFacts, SharingFacts, TemplateFacts
 from paceline.program.canonical import Unpackable
 from paceline.program.files import get_parts, put_parts
 from paceline.program.step_template import StepTemplate
@@ -117,18 +117,24 @@ def state_like(like: State, parts: Sequence[Sequence[np.ndarray]]) -> State | No
     return State(*[list(found) for found in parts])
 
 
-def decide_again(
-    grouper: TrialGrouper[Any], deciding_jobs: Sequence[int], example: Example
-) -> None:
+def decide_again(grouper: TrialGrouper[Any], sharing: SharingFacts, example: Example) -> None:
     """Decides anew which trials share programs, by the jobs that decided it before.
 
-    ``grouper`` has met no trial yet; ``deciding_jobs`` are as a snapshot has them.
+    ``grouper`` has met no trial yet; ``sharing`` is as a snapshot has it.
     """
-    for job in deciding_jobs:
+
+    def work_until(steps: int) -> None:
+        while grouper.sharing.steps < steps and grouper.work_ahead():
+            pass
+
+    for job, steps in sharing.deciding:
+        work_until(steps)
         made = example(job)
         with suppress(Unpackable):
             if made is not None:
                 grouper.pretrace(*made)
+    work_until(sharing.steps)
+    grouper.sharing.alone[:] = sharing.alone
 
 
 def group_of(grouper: TrialGrouper[G], was: GroupFacts, example: Example) -> G | None:

@@ -294,6 +294,14 @@ class TrialDemand:
         return n_trials, -(-self.expected // max(1, len(self.grouper.groups)))
 
     @property
+    def begins(self) -> bool:
+        """Whether nothing is compiled yet, and a first model should be there soon.
+
+        Then no more trials are built than can train: the others are built while those compile.
+        """
+        return self.by_time and not any(group.is_settled for group in self.grouper.groups)
+
+    @property
     def hungry(self) -> bool:
         """Whether training should wait for more trials, because slots would stay empty."""
         if self.stream is not None:
@@ -302,6 +310,8 @@ class TrialDemand:
                 return hungry
         groups = self.grouper.groups
         have = sum(len(group.queue) + group.n_live for group in groups)
+        if self.begins:
+            return have < self.planner.packs_at_once
         return have < self.planner.slots_now(groups) * self.further
 
     @property

@@ -7,17 +7,19 @@ from collections.abc import Iterator
 
 from paceline.report import formats
 from paceline.report.html.facts import manifest_of
-from paceline.report.html.figures import ReportFigure, figure_html, history_figure, to_json
+from paceline.report.html.figures import ReportFigure, figure_html, shown_trials, to_json
 from paceline.report.html.markup import dim, table
 from paceline.report.html.subject import ReportSubject
 from paceline.report.html.verdict import shape_of
+from paceline.report.plots import history_figure
+from paceline.report.static import as_dict
 
 
 def compare_figure(subject: ReportSubject, other: ReportSubject) -> ReportFigure | None:
     """Draw the best value until each trial, of both studies; None where they cannot be compared."""
-    if not subject.ranked or not other.ranked or subject.objective != other.objective:
+    if not subject.reached or not other.reached or subject.objective != other.objective:
         return None
-    figure = history_figure([subject, other])
+    figure = as_dict(history_figure([subject, other], list(map(shown_trials, (subject, other)))))
     return ReportFigure("compare", "", to_json(figure), height=360)
 
 
@@ -26,8 +28,8 @@ def compare_part(
 ) -> Iterator[str]:
     """Give what two studies came to, and what differs in how they were made."""
     first, second = dict(_results(subject)), dict(_results(other))
-    if subject.ranked and other.ranked and subject.objective == other.objective:
-        values = [each.ranked[0].value or 0.0 for each in (subject, other)]
+    if subject.reached and other.reached and subject.objective == other.objective:
+        values = [each.reached[0].value or 0.0 for each in (subject, other)]
         name = f"best {subject.objective}"
         first[name], second[name] = formats.apart(*values)
     yield '<h2 id="compare">Side by side</h2>'

@@ -129,15 +129,16 @@ def _values(objectives: Sequence[str], trials: Sequence[Trial]) -> Iterator[_Col
 
 
 def _places(subject: ReportSubject, trials: Sequence[Trial]) -> Iterator[str]:
-    """Give where trials are among the complete ones; of several objectives, by the first one."""
-    places = {trial.number: place for place, trial in enumerate(subject.ranked, 1)}
+    """Give where trials are among those with a value; of several objectives, by the first one."""
+    places = {trial.number: place for place, trial in enumerate(subject.reached, 1)}
     front = {trial.number for trial in subject.front}
     by = f" by {subject.objective}" if subject.objectives else ""
     for trial in trials:
         if trial.number in front:
             yield "on the Pareto front"
         elif trial.number in places:
-            yield f"{places[trial.number]:,} of {len(places):,}{by}"
+            ended = "" if trial.state == "complete" else f", {_state(trial)}"
+            yield f"{places[trial.number]:,} of {len(places):,}{by}{ended}"
         else:
             yield formats.state(trial.state)
 
@@ -391,13 +392,15 @@ def manifest_of(meta: Mapping[str, Any]) -> dict[str, Any]:
     run: dict[str, Any] = told if isinstance(told, dict) else {}
     search = meta.get("search")
     sampler, reason = meta.get("sampler"), meta.get("sampler_reason")
+    pruner, chosen = meta.get("pruner"), meta.get("pruner_reason")
     found: dict[str, Any] = {
         "command": run.get("command"),
         "git commit": _commit(run.get("git")),
         "Python": run.get("python"),
         **(meta.get("versions") or {}),
         "sampler": f'{sampler}, chosen by "auto": {reason}' if reason else sampler,
-        **{name: meta.get(name) for name in ("pruner", "seed", "precision", "plan")},
+        "pruner": f'{pruner}, chosen by "auto": {chosen}' if chosen else pruner,
+        **{name: meta.get(name) for name in ("seed", "precision", "plan")},
         **(search if isinstance(search, dict) else {}),
         "data": meta.get("data"),
     }

@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from paceline.report import formats
-from paceline.report.hparam_figures import axis_of, hover_text, parallel_figure, slice_figure
+from paceline.report.hparam_figures import axis_of, parallel_figure, slice_figure
 from paceline.report.html.importance import Importances
 from paceline.report.html.markup import dim
 from paceline.report.html.subject import ReportSubject
@@ -19,7 +19,9 @@ from paceline.report.plots import (
     EACH,
     MOST_BARS,
     curves_figure,
+    cut_of,
     front_figure,
+    history_figure,
     importances_figure,
     values_of,
 )
@@ -55,11 +57,11 @@ def figures_of(subject: ReportSubject, importances: Importances) -> Iterator[Rep
     """Draw what there is to draw of a study."""
     if subject.front:
         yield _front(subject)
-    if subject.ranked:
+    if subject.reached:
         yield _history(subject)
     if importances.shares:
         yield _importances(subject, importances)
-    if subject.ranked and subject.distributions:
+    if subject.reached and subject.distributions:
         yield from _of_hparams(subject, importances)
     trained = [trial for trial in subject.trials if trial.epochs]
     if any(subject.objective in trial.history for trial in trained):
@@ -72,7 +74,7 @@ def figures_of(subject: ReportSubject, importances: Importances) -> Iterator[Rep
 
 def shown_trials(subject: ReportSubject) -> set[int]:
     """Return the numbers of the trials that figures of single trials show."""
-    ranked = subject.ranked
+    ranked = subject.reached
     if len(ranked) <= MOST_POINTS:
         return {trial.number for trial in ranked}
     shown = {trial.number for trial in ranked[:_BEST]}
@@ -83,13 +85,20 @@ def shown_trials(subject: ReportSubject) -> set[int]:
 
 def thin_note(subject: ReportSubject) -> str:
     """Return what is said below figures that do not show all trials."""
-    n = len(subject.ranked)
+    n = len(subject.reached)
     if n <= MOST_POINTS:
         return ""
     return (
-        f"Shown are {MOST_POINTS} of the {n:,} complete trials: the best {_BEST} and an even "
-        "choice of the others."
+        f"Shown are {MOST_POINTS} of the {n:,} trials: the best {_BEST} and an even choice of the "
+        "others."
     )
+
+
+def cut_note(subject: ReportSubject, drawn: str) -> str:
+    """Return how trials that did not train to their end are ``drawn``; nothing without any."""
+    if not subject.n_cut:
+        return ""
+    return f"{drawn} are trials that were stopped early or are unfinished, with their best epochs."
 
 
 def _front(subject: ReportSubject) -> ReportFigure:
@@ -103,67 +112,17 @@ def _front(subject: ReportSubject) -> ReportFigure:
 
 
 def _history(subject: ReportSubject) -> ReportFigure:
-    figure = history_figure([subject])
+    figure = as_dict(history_figure([subject], [shown_trials(subject)]))
     return ReportFigure("history", "History", to_json(figure), thin_note(subject), height=340)
-
-
-def history_figure(subjects: Iterable[ReportSubject]) -> dict[str, Any]:
-    """Draw the value of each trial by its number, and the best value until then."""
-    data: list[dict[str, Any]] = []
-    subjects = list(subjects)
-    for i, subject in enumerate(subjects):
-        of = f" of {html.escape(subject.name)}" if len(subjects) > 1 else ""
-        shown, best = shown_trials(subject), None
-        points: list[Trial] = []
-        steps: list[tuple[int, float]] = []
-        for trial in sorted(subject.ranked, key=lambda each: each.number):
-            if trial.number in shown:
-                points.append(trial)
-            if trial.value is not None and subject.trials.better(trial.value, best):
-                best = trial.value
-                steps.append((trial.number, best))
-        if steps:
-            last = max(trial.number for trial in subject.ranked)
-            steps.append((last, steps[-1][1]))
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": f"a trial{of}",
-                "x": [trial.number for trial in points],
-                "y": [trial.value for trial in points],
-                "text": [_hover(trial) for trial in points],
-                "hoverinfo": "text",
-                "marker": {"size": 5, "color": _COLOURS[2 * i], "opacity": 0.7},
-            }
-        )
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": f"the best until then{of}",
-                "x": [number for number, _ in steps],
-                "y": [value for _, value in steps],
-                "line": {"shape": "hv", "width": 2, "color": _COLOURS[2 * i + 1]},
-            }
-        )
-    objective = html.escape(subjects[0].objective)
-    layout = {"xaxis": {"title": {"text": "trial"}}, "yaxis": {"title": {"text": objective}}}
-    return {"data": data, "layout": layout}
-
-
-_COLOURS = ("#4c78a8", "#e45756", "#54a24b", "#f58518")
-
-
-def _hover(trial: Trial) -> str:
-    return hover_text(trial.hparams, f"trial {trial.number}: {formats.metric(trial.value)}")
 
 
 def _importances(subject: ReportSubject, importances: Importances) -> ReportFigure:
     figure = as_dict(importances_figure(importances.shares, subject.objective))
     figure["layout"].pop("title", None)
     height = 120 + 26 * min(MOST_BARS, len(importances.shares))
-    note = importances.caution or ""
+    told = "Trials that were stopped early or are unfinished are compared with what the others had "
+    told = f"{told}reached after the same number of epochs." if subject.n_cut else ""
+    note = " ".join(filter(None, [told, importances.caution]))
     return ReportFigure("importances", "Importances", to_json(figure), note, height=height)
 
 
@@ -171,14 +130,20 @@ def _of_hparams(subject: ReportSubject, importances: Importances) -> Iterator[Re
     """Parallel coordinates, and a slice for each hyperparameter."""
     numbers = sorted(number for number in shown_trials(subject) if number in subject.stored)
     frozen = [subject.stored[number] for number in numbers]
-    values = values_of([subject.trials.by_number(number) for number in numbers])
+    shown = [subject.trials.by_number(number) for number in numbers]
+    values, cut = values_of(shown), cut_of(shown)
     names = list(dict.fromkeys([*importances.shares, *subject.distributions]))
     there = [name for name in names if any(name in trial.params for trial in frozen)]
     axes = [axis_of(name, frozen) for name in there[:MOST_SLICES]]
     if not axes:
         return
-    parallel = parallel_figure(axes, values, subject.objective, maximize=subject.maximize)
-    notes = [thin_note(subject), "Drag along an axis to choose trials.", _copies_note(subject)]
+    parallel = parallel_figure(axes, values, subject.objective, cut, maximize=subject.maximize)
+    notes = [
+        thin_note(subject),
+        cut_note(subject, "Grey lines"),
+        "Drag along an axis to choose trials.",
+        _copies_note(subject),
+    ]
     yield ReportFigure(
         "parallel",
         "Parallel coordinates",
@@ -188,10 +153,12 @@ def _of_hparams(subject: ReportSubject, importances: Importances) -> Iterator[Re
         now=True,
     )
     for i, axis in enumerate(axes):
-        figure = as_dict(slice_figure([axis], values, subject.objective))
-        figure["data"][0]["marker"]["showscale"] = False
+        figure = as_dict(slice_figure([axis], values, subject.objective, cut))
+        for trace in figure["data"]:
+            trace["marker"]["showscale"] = False
         told = _slice_note(len(axes), len(there), best=importances.of_all)
-        note = "" if i else f"{told} {_copies_note(subject)}".strip()
+        notes = () if i else (told, cut_note(subject, "Rings"), _copies_note(subject))
+        note = " ".join(filter(None, notes))
         yield ReportFigure(f"slice{i}", "", to_json(figure), note, height=300, wide=False)
 
 
@@ -218,6 +185,7 @@ def _curves(subject: ReportSubject, trained: list[Trial]) -> ReportFigure:
     figure["layout"]["showlegend"] = False
     if note:  # as HTML: the page escapes it once more
         note = html.unescape(note[0].upper() + note[1:]) + "."
+    note = " ".join(filter(None, [note, cut_note(subject, "Paler lines")]))
     return ReportFigure("curves", "Learning curves", to_json(figure), note, height=400)
 
 

@@ -54,10 +54,11 @@
       if (trace.type === "parcoords") {
         trace.labelfont = trace.tickfont = { color: colours().ink };
         trace.rangefont = { color: colours().ink };
-        trace.line.showscale = !narrow(); // the first axis says the same
         // The best lines stand out from the page, whichever colour that has.
-        trace.line.colorscale = dark.matches
-          ? [[0, "#26384d"], [1, "#8fd0ff"]] : [[0, "#c6dbef"], [1, "#08306b"]];
+        if (dark.matches) {
+          trace.line.colorscale =
+            [[0, "#22272e"], [0.49, "#59626c"], [0.51, "#26384d"], [1, "#8fd0ff"]];
+        }
       }
     }
     drawn.set(element, figure);

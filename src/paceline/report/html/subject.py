@@ -11,6 +11,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
+from paceline.report.html.standings import behind, standings
 from paceline.study.ensemble_record import EnsembleRecord, read_ensemble
 from paceline.study.objectives import objective_names
 from paceline.study.timeline import SearchTimeline, read_timelines
@@ -70,18 +71,33 @@ class ReportSubject:
 
     @cached_property
     def ranked(self) -> list[Trial]:
-        """The complete trials with a value, the best first: only these can be compared."""
+        """The complete trials with a value, the best first."""
         return [trial for trial in self.reached if trial.state == "complete"]
 
     @cached_property
+    def n_cut(self) -> int:
+        """How many trials with a value were stopped early or are unfinished."""
+        return len(self.reached) - len(self.ranked)
+
+    @cached_property
+    def standings(self) -> dict[int, float]:
+        """Number -> the value of a trial's place after as many epochs, the best place first."""
+        return standings(self.reached, self.trials, self.objective)
+
+    @cached_property
+    def behind(self) -> list[float]:
+        """How far each line was behind the best one after as many epochs, the best one's 0 too."""
+        return behind(self.lines, self.trials, self.objective)
+
+    @cached_property
     def lines(self) -> list[Trial]:
-        """Of the trials in ``ranked`` the best of each line: what trials grew from is one draw.
+        """Of the trials in ``reached`` the best of each line: what trials grew from is one draw.
 
         Copies in a population share weights and most of their hyperparameters, and a trial that
         trains longer is the trial that it continues.
         """
         found: dict[int, Trial] = {}
-        for trial in self.ranked:
+        for trial in self.reached:
             found.setdefault(first_of(trial, self.trials.get), trial)
         return list(found.values())
 

@@ -24,7 +24,7 @@ from paceline.report.html.subject import ReportSubject
 from paceline.report.lineage import has_copies
 from paceline.study.trials.trial import UNDER_WAY
 
-#: Complete trials below which nothing is said of edges of ranges.
+#: Trials below which nothing is said of edges of ranges, and of choosing among many.
 _ENOUGH = 10
 #: The outer parts of a range, as shares of it, in which a trial lies at the edge.
 _EDGE = 0.1
@@ -57,7 +57,7 @@ def verdict_of(subject: ReportSubject, importances: Importances) -> Verdict:
         return Verdict([f"The study has {said}."], [], [], list(_unfinished(subject)))
     return Verdict(
         list(_best(subject)),
-        [*_sure(subject), *_unequal_epochs(subject)],
+        [*_sure(subject), *_unequal_epochs(subject), *_chosen(subject)],
         list(_mattered(importances)),
         [*_edges(subject), *_still_improving(subject), *_repeats(subject), *_unfinished(subject)],
     )
@@ -87,33 +87,43 @@ def _best(subject: ReportSubject) -> Iterator[str]:
 def _sure(subject: ReportSubject) -> Iterator[str]:
     lines, name = subject.lines, subject.objective
     first = subject.reached[0]
-    if first.state != "complete" and lines:
-        better, than = formats.apart(first.value or 0.0, lines[0].value or 0.0)
+    if first.state != "complete" and subject.ranked:
+        complete = subject.ranked[0]
+        better, than = formats.apart(first.value or 0.0, complete.value or 0.0)
         yield (
             f"It has trained {formats.count(first.epochs, 'epoch')}; the best complete trial, "
-            f"{lines[0].number}, has {than} after {lines[0].epochs:,}, against {better}."
+            f"{complete.number}, has {than} after {complete.epochs:,}, against {better}."
         )
-        return
-    n_complete = len(subject.ranked)
+    n_trials = len(subject.reached)
     values = [trial.value for trial in lines if trial.value is not None]
-    of_lines = len(lines) < n_complete
+    of_lines = len(lines) < n_trials
     if of_lines:
         yield (
-            f"The {n_complete:,} complete trials are of {formats.count(len(lines), 'line')}: of "
-            "trials that continue or copy one another the best one is counted below."
+            f"The {n_trials:,} trials are of {formats.count(len(lines), 'line')}: of trials that "
+            "continue or copy one another the best one is counted below."
         )
     if len(values) < 5:
-        n = formats.count(len(values), "line" if of_lines else "complete trial")
+        n = formats.count(len(values), "line" if of_lines else "trial")
         yield f"With {n} nothing can be said of how sure that is."
         return
     n = min(max(5, len(values) // 10), 20)
     gap, lead = abs(values[n - 1] - values[0]), abs(values[1] - values[0])
-    median = abs(statistics.median(values) - values[0])
-    alone = lines[0].value_std is None and lead > 0.5 * median > 0
+    # A trial that was stopped is compared with what the best one had reached by then: of a median
+    # trial with one epoch the whole distance would tell how long the best one trained.
+    behind = subject.behind or [0.0]  # other programs may have stored no epochs
+    median, least = max(0.0, statistics.median(behind)), min(behind[1:], default=0.0)
+    then = " after the same number of epochs" if subject.n_cut else ""
+    if subject.n_cut:
+        yield (
+            f"{subject.n_cut:,} of the {n_trials:,} trials were stopped early or are unfinished; "
+            "they count with their best epochs."
+        )
+    alone = lines[0].value_std is None and least > 0.5 * median > 0
     if alone:
         yield (
             f"It stands alone: the second trial is {formats.difference(lead)} of {name} behind, "
-            f"the median trial {formats.difference(median)}. {_again(subject)} before you trust it."
+            f"the median trial {formats.difference(median)}{then}. {_again(subject)} before you "
+            "trust it."
         )
         return
     tied = sum(value == values[0] for value in values[1:])
@@ -126,8 +136,9 @@ def _sure(subject: ReportSubject) -> Iterator[str]:
         said.append(
             f"the next {n - 1} trials follow within {formats.difference(gap)} of {name}{second}"
         )
-    behind = f"is {formats.difference(median)} behind" if median else "reached it, too"
-    text = "; ".join([*said, f"the median trial {behind}"])
+    was = "was" if then else "is"
+    far = f"{was} {formats.difference(median)} behind{then}" if median else "reached it, too"
+    text = "; ".join([*said, f"the median trial {far}"])
     yield f"{text[0].upper()}{text[1:]}."
     best = lines[0]
     if best.value_std is not None:
@@ -143,7 +154,7 @@ def _sure(subject: ReportSubject) -> Iterator[str]:
 
 def _again(subject: ReportSubject) -> str:
     """How a trial is trained from other seeds."""
-    if subject.ranked[0].continued_at is None:
+    if subject.reached[0].continued_at is None:
         return "Train it again from other seeds"
     return "Train by its schedule from other seeds (tuner.schedule(), paceline.ReplaySchedule)"
 
@@ -160,10 +171,31 @@ def _unequal_epochs(subject: ReportSubject) -> Iterator[str]:
         return  # a copy in a population begins with the epochs of the trial that it continues
     of_top, of_all = statistics.median(top), statistics.median(epochs[len(top) :])
     if 0 < _LONGER * of_all <= of_top:  # trials of another program have no epochs
+        which = "complete trials" if subject.n_cut else "trials"
         yield (
-            f"The best {len(top)} trials trained {of_top:g} epochs, the others {of_all:g} "
+            f"The best {len(top)} {which} trained {of_top:g} epochs, the others {of_all:g} "
             "(medians), so part of their lead may be that they trained longer."
         )
+
+
+def _chosen(subject: ReportSubject) -> Iterator[str]:
+    """The best of many values on the same validation data flatters its model."""
+    n, best = len(subject.reached), subject.reached[0]
+    if n < _ENOUGH or not best.best_epoch:
+        return
+    # How much better it is than its neighbours is luck of that epoch, or of the choice among all
+    # epochs of all trials: a trend cancels out between the one before and the one after. Luck of
+    # the seed and of these examples lasts for all epochs, so it does not show here.
+    curve, at = best.by_epoch(subject.objective), best.best_epoch
+    beside = statistics.mean(curve.get(epoch, math.nan) for epoch in (at - 1, at + 1))
+    luck = abs(beside - curve.get(at, math.nan))
+    yield (
+        f"The value of trial {best.number} is the best of all epochs of {n:,} trials on the same "
+        "validation data, so expect a worse value on new data."
+    )
+    if math.isfinite(luck) and luck:
+        worse = formats.difference(luck)
+        yield f"One epoch earlier and one epoch later it was {worse} worse on average."
 
 
 def _mattered(importances: Importances) -> Iterator[str]:
@@ -177,13 +209,15 @@ def _mattered(importances: Importances) -> Iterator[str]:
 
 
 def _edges(subject: ReportSubject) -> Iterator[str]:
-    ranked = subject.lines  # the odds below are those of configurations that were drawn apart
+    # Of lines, since the odds below are those of configurations that were drawn apart.
+    lines = {trial.number for trial in subject.lines}
+    ranked = [number for number in subject.standings if number in lines]
     if len(ranked) < _ENOUGH:
         return
     top = [
-        subject.stored[trial.number]
-        for trial in ranked[: max(5, len(ranked) // 10)]
-        if trial.number in subject.stored
+        subject.stored[number]
+        for number in ranked[: max(5, len(ranked) // 10)]
+        if number in subject.stored
     ]
     for name, distribution in subject.distributions.items():
         values = [trial.params[name] for trial in top if name in trial.params]
@@ -288,10 +322,16 @@ def _repeats(subject: ReportSubject) -> Iterator[str]:
             "A population is one draw, so how much of a value is chance is not known: search again "
             "with another seed."
         )
-    elif len(subject.ranked) >= 5 and not subject.ranked[0].runs:
+    elif len(subject.reached) >= 5 and not subject.reached[0].runs:
         yield (
             "No trial was trained from several seeds, so how much of a value is chance is not "
-            "known: repeats=3 tells."
+            "known: repeats=3 tells, and folds=5 validates on every example."
+        )
+    if any(_chosen(subject)) and not subject.objectives:
+        yield (
+            "Evaluate tuner.best_model() on test data that the search has not seen: only they show "
+            "how good the model is. tuner.ensemble(), with keep_best=10, depends less on a single "
+            "lucky trial."
         )
 
 

@@ -59,6 +59,14 @@ class ASHA:
             rung *= self.reduction_factor
         return found
 
+    def share_trained(self, epochs: int) -> float:
+        """Return the share of its ``epochs`` that a trial trains, on average over many."""
+        trained, before, share = 0.0, 0, 1.0
+        for rung in (*self.rungs(epochs), epochs):
+            trained += share * (rung - before)
+            before, share = rung, share / self.reduction_factor
+        return trained / epochs
+
     def check_validated(self, epochs: int | None, freq: int | Collection[int]) -> None:
         """Check that trials have a value at each rung, where it comes from validation.
 
@@ -110,11 +118,14 @@ class _Rung:
 class RungLadder:
     """The rungs of one study: judges trials that reach one, and promotes paused ones.
 
-    ``n_trials`` is the study's total; None when only time bounds it.
+    ``n_trials`` is the study's total; None when only time bounds it. ``by_time``: time may end the
+    search before. Then the best trial of a rung always goes on: a model is there soon, and the end
+    may come before others have reached the rung.
     """
 
-    def __init__(self, settings: ASHA, n_trials: int | None) -> None:
+    def __init__(self, settings: ASHA, n_trials: int | None, *, by_time: bool = False) -> None:
         self._settings, self._n_trials = settings, n_trials
+        self._least = int(by_time)  # places at a rung, however few trials have reached it
         self._eta = settings.reduction_factor
         self._rungs: dict[int, _Rung] = {}
 
@@ -132,8 +143,8 @@ class RungLadder:
             return "go"
         rung = self._rungs.setdefault(epoch, _Rung())
         insort(rung.losses, (loss, number))
-        places = len(rung.losses) // self._eta
-        if rung.rank(number, loss) < (places if can_pause else max(1, places)):
+        places = max(self._least if can_pause else 1, len(rung.losses) // self._eta)
+        if rung.rank(number, loss) < places:
             return "go"
         if not can_pause:
             return "prune"
@@ -214,15 +225,21 @@ class AshaPruner(RungLadder, Pruner):
     """ASHA over a study's trials.
 
     ``n_trials`` is the study's total (None when only time bounds it); trials of ``past``, which
-    have ended, keep their places in the rungs.
+    have ended, keep their places in the rungs. ``by_time`` is as of ``RungLadder``.
     """
 
     pauses = True
 
     def __init__(
-        self, settings: ASHA, direction: Direction, n_trials: int | None, past: Iterable[EndedTrial]
+        self,
+        settings: ASHA,
+        direction: Direction,
+        n_trials: int | None,
+        past: Iterable[EndedTrial],
+        *,
+        by_time: bool = False,
     ) -> None:
-        super().__init__(settings, n_trials)
+        super().__init__(settings, n_trials, by_time=by_time)
         self._sign = -1.0 if direction == "maximize" else 1.0
         for trial, values in past:
             self.learn_trial(trial, values)

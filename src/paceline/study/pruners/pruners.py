@@ -28,16 +28,21 @@ from paceline.study.storage.storage import quiet_optuna
 from paceline.study.trials.trial import Trial
 
 FORMS = (
-    "none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS], "
+    "auto, none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS], "
     "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]], wilcoxon[:P], pbt[:EPOCHS[:FRACTION]]"
 )
 
 
 def check_pruner(given: Any) -> str | ASHA | PBT | BasePruner | None:
-    """Return the pruner that ``pruner=`` or ``--pruner`` means; None for none."""
-    if given is None or given == "none":
+    """Return the pruner that ``pruner=`` or ``--pruner`` means.
+
+    None: none, or "auto", which is chosen when a search begins.
+    """
+    if given is None:
         return None
     if isinstance(given, str):
+        if given in ("none", "auto"):
+            return None
         name, _, rest = given.partition(":")
         if name == "pbt":
             return read_pbt(given)
@@ -73,6 +78,7 @@ def make_pruner(
     epochs: int | None,
     n_trials: int | None,
     past: Iterable[EndedTrial],
+    by_time: bool = False,
     n_members: int = 1,
     freq: int | Collection[int] = 1,
     note: Callable[[str], None] = lambda text: None,
@@ -85,6 +91,7 @@ def make_pruner(
         epochs: Epochs of every trial; None where they depend on hp.
         n_trials: The study's total; None when only time bounds it.
         past: Trials that have ended, each with epoch -> the objective's value.
+        by_time: Whether time may end the search before it has them.
         n_members: Members of each trial: repeats, folds.
         freq: The epochs that have a value, as ``fit`` takes ``validation_freq``.
         note: Called with a line of text that users may want to see.
@@ -97,7 +104,7 @@ def make_pruner(
         if epochs is not None:
             checked.check(epochs)
         checked.check_validated(epochs, freq)
-        return AshaPruner(checked, direction, n_trials, past)
+        return AshaPruner(checked, direction, n_trials, past, by_time=by_time)
     if isinstance(checked, PBT):
         checked.check(epochs, n_trials, n_members)
         return PopulationPruner(checked, direction)

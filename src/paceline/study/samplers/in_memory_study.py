@@ -256,6 +256,16 @@ class InMemoryStudy:
         if self._told is not None:
             self._told.end(self._storage.get_trial(self._trial_id(number)))
 
+    def pause(self, number: int, *, paused: bool) -> None:
+        """Note that a trial is paused, or goes on."""
+        if self._told is None:
+            return
+        trial_id = self._trial_id(number)
+        if paused:
+            self._told.pause(self._storage.get_trial(trial_id))
+        else:
+            self._told.resume(number, trial_id)
+
     def _constraints(self, trial: FrozenTrial) -> dict[str, Any]:
         """The system attributes for the constraints that a stored trial has.
 
@@ -367,6 +377,12 @@ class SampledTrials:
         if number in self._numbers:
             with self.stopwatch.running():
                 self.study.report(self._numbers[number], epoch, loss)
+
+    def pause(self, number: int, *, paused: bool) -> None:
+        """Note that an open trial is paused, or goes on."""
+        if number in self._numbers:
+            with self.stopwatch.running():
+                self.study.pause(self._numbers[number], paused=paused)
 
     def tell(self, number: int, state: OptunaState, losses: Sequence[float] | None) -> None:
         """Note how an open trial ended; the losses for a complete one only.

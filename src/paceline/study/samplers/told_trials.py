@@ -50,8 +50,8 @@ class SeenTrial:
     order: tuple[float, ...] = field(default=(), repr=False)
 
     @classmethod
-    def of(cls, trial: FrozenTrial) -> SeenTrial:
-        """Return what samplers read of a trial that has ended."""
+    def of(cls, trial: FrozenTrial, state: OptunaState) -> SeenTrial:
+        """Return what samplers read of a trial, as one in this state."""
         violation = violation_of(trial) or 0.0
         losses = trial.values
         value = losses[0] if losses else None
@@ -64,7 +64,7 @@ class SeenTrial:
             order = (1.0, -last, trial.intermediate_values.get(last, 0.0))
         return cls(
             trial.number,
-            trial.state,
+            state,
             losses,
             value,
             trial.params,
@@ -85,6 +85,9 @@ class ToldTrials:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
+        # Whether paused trials are shown as pruned ones are: time may end the search before any of
+        # them goes on.
+        self.shows_paused = False
         self.shown = False  # whether the study in memory shows these in place of its own
         self.learnt: Sequence[EarlierStudy] = ()
         self._open: dict[int, int] = {}  # number -> id in the storage of the study in memory
@@ -102,10 +105,29 @@ class ToldTrials:
 
     def end(self, trial: FrozenTrial) -> None:
         """Note a trial that has ended; one that failed is forgotten."""
-        self._open.pop(trial.number, None)
-        if trial.state not in _LEARNT_FROM:
-            return
-        seen = SeenTrial.of(trial)
+        self._forget(trial.number)
+        if trial.state in _LEARNT_FROM:
+            self._see(SeenTrial.of(trial, trial.state))
+
+    def pause(self, trial: FrozenTrial) -> None:
+        """Note that a trial under way is paused."""
+        if self.shows_paused:
+            self._forget(trial.number)
+            self._see(SeenTrial.of(trial, OptunaState.PRUNED))
+
+    def resume(self, number: int, trial_id: int) -> None:
+        """Note that a paused trial goes on."""
+        if self.shows_paused:
+            self._forget(number)
+            self.begin(number, trial_id)
+
+    def _forget(self, number: int) -> None:
+        """Drop what is known of a trial that was open or paused."""
+        if self._open.pop(number, None) is None:
+            self._ended = [seen for seen in self._ended if seen.number != number]
+            self._ranked = [seen for seen in self._ranked if seen.number != number]
+
+    def _see(self, seen: SeenTrial) -> None:
         bisect.insort(self._ended, seen, key=lambda other: other.number)
         bisect.insort(self._ranked, seen, key=lambda other: other.order)
         self._violate |= seen.violation > 0

@@ -93,6 +93,22 @@ def random_chooser(seed: int, *stream: int) -> Chooser:
     return lambda parameter: random_value(parameter, seed, *stream)
 
 
+def middle(parameter: Parameter) -> Any:
+    """Return the real value of a parameter from which a search begins that has little time.
+
+    That is the default that the user gave. Where none was given, it is the middle of a range, on
+    its scale, or of the numbers to choose from, and else the first choice.
+    """
+    values = parameter.values()
+    if parameter.default != values[0]:
+        return parameter.default
+    known = parameter.distribution
+    if not isinstance(known, CategoricalDistribution):
+        return parameter.from_storage(value_at(known, 0.5))
+    numbers = all(type(value) in (int, float) for value in values)
+    return sorted(values)[len(values) // 2] if numbers else parameter.default
+
+
 def value_at(distribution: BaseDistribution, share: float) -> Any:
     """Return the stored value at ``share`` of a distribution's range.
 

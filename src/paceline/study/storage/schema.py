@@ -182,6 +182,14 @@ class StoredSearch(Struct):
     validation_freq: Count | list[Count] | None = None
 
 
+class StoredOutlook(Struct):
+    """What the search was expected to train when the study began; see ``SearchOutlook``."""
+
+    trials: Count = 8
+    core_seconds: Annotated[float, Meta(ge=0)] = 0.0
+    trained: Annotated[float, Meta(gt=0, le=1)] = 1.0
+
+
 class StudyMeta(Struct):
     """The attribute ``paceline`` of a study."""
 
@@ -199,10 +207,11 @@ class StudyMeta(Struct):
     parallel_trials: Count | str | None = None
     plan: Text = None
     pruner: Text = None
+    pruner_reason: Text = None  # where "auto" chose it
     precision: Text = None
     share_widths: bool | str | None = None
     constraints: dict[str, list[tuple[Literal["<=", "<", ">=", ">"], float]] | None] = {}
-    family_trials: Count = 8
+    outlook: StoredOutlook = field(default_factory=StoredOutlook)
     learnt: list[dict[str, Any]] = []  # ``samplers/earlier_studies.py`` looks closer
     mesh: tuple[Count, Count | None] | None = None
     search: StoredSearch = field(default_factory=StoredSearch)

@@ -42,6 +42,10 @@ class TunerConfig:
     keep_best: int
     trackers: Mapping[str, Tracker]
     origin: dict[str, Any] | None
+    # Whether the pruner is as given, chosen by rules ("auto"), or so only where time ends the
+    # search.
+    pruner_rule: str = "given"
+    pruner_reason: str | None = None  # why "auto" chose the pruner; None where the user chose
     sampler_reason: str | None = None  # why "auto" chose it; None where the user chose
 
 

@@ -39,7 +39,7 @@ from paceline.study.storage import schema
 from paceline.study.trials.trial_codec import plain
 
 #: The format of the facts that this version writes and reads.
-FORMAT = 5
+FORMAT = 6
 #: The number of checkpoints that are kept.
 KEPT = 2
 #: Seconds between checkpoints, or an epoch where that is longer.

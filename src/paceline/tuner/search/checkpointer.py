@@ -46,6 +46,7 @@ class SearchFacts(Struct, kw_only=True):
     # ``n_trials`` as the call has it, and the number that it stands for.
     limit: tuple[Count | str | None, Count | None]
     carried_over: Count | None  # trials that the round has still to ask for
+    steps_due: Count  # steps towards families that it has still to make
     continued: list[Count] | None  # see ``SearchCheckpointer.continue_trials``
     to_continue: list[Count]
 
@@ -113,6 +114,7 @@ class SearchCheckpointer:
         facts = snapshot.facts
         self._failures.succeeded = facts.succeeded
         self._prefetch.carried_over = facts.carried_over
+        self._prefetch.steps_due = facts.steps_due
         if self._continued is None or self._continued == facts.continued:  # the same call as before
             self._continued = facts.continued
             self._launcher.to_continue.clear()
@@ -192,6 +194,7 @@ class SearchCheckpointer:
             succeeded=self._failures.succeeded,
             limit=(self._arguments.wanted, self._arguments.n_trials),
             carried_over=self._prefetch.carried_over,
+            steps_due=self._prefetch.steps_due,
             continued=self._continued,
             to_continue=list(self._launcher.to_continue),
         )
@@ -236,6 +239,7 @@ class SearchCheckpointer:
         for number in list(running):
             if self._study.trials.by_number(number).state == "paused":
                 self._trials.pause(number)
+                self._study.proposer.sampled.pause(number, paused=True)
         # They may be large, and what is needed of them is held elsewhere by now.
         arrays.clear()
         facts.best, facts.trials = BestFacts(), {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paceline.executor.base import SearchOutlook
 from paceline.executor.fit import FitExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.pack_executor import PackExecutor
@@ -47,9 +48,7 @@ class SearchContext:
     builder: ModelBuilder
     share_widths: bool | str  # whether trials of several widths share a program; "auto": if it pays
     constraints: Constraints | None  # of models to be trained
-    # Trials that the study was to have when it began, by which trials share programs; 0 where time
-    # was to end it.
-    family_trials: int
+    outlook: SearchOutlook  # what was expected when the study began
     packs: PackExecutor | None  # trains trials side by side; None when no trial can be packed
     fit: FitExecutor  # trains the other trials with ``model.fit``, one after another
     pruner: Pruner | None  # None lets all trials train to their end

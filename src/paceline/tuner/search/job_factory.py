@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.data.inputs import OF_DATA
-from paceline.executor.base import Job, JobSpec, SearchData
+from paceline.executor.base import Job, JobSpec, SearchData, SearchOutlook
 from paceline.executor.model_builder import ModelBuilder
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments.arguments import ARGUMENTS, SearchArguments
@@ -26,7 +26,7 @@ class TrialJobFactory:
     builder: ModelBuilder
     arguments: SearchArguments
     share_widths: bool | str  # as the argument of ``Tuner``
-    family_trials: int  # as of ``SearchContext``
+    outlook: SearchOutlook  # as of ``SearchContext``
     precision: str | None  # "float32", "bfloat16" or None
     # What decides the numbers of models in the process of the search.
     numbers: Mapping[str, Any] | None = None
@@ -104,7 +104,7 @@ class TrialJobFactory:
             hparams,
             built,
             self.share_widths,
-            self.family_trials,
+            self.outlook,
             spec.trial * arguments.n_members,
         )
         return job_of(spec, built, arguments, partial(build, hparams), widths=widths)

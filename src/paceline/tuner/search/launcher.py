@@ -271,7 +271,7 @@ class TrialLauncher:
             hparams,
             built,
             self._context.share_widths,
-            self._context.family_trials,
+            self._context.outlook,
             number * self._members.size,
         )
 
@@ -361,6 +361,11 @@ class TrialLauncher:
             self._context.notes(text)
 
 
+#: Steps towards families in a round, and in the first one, in which programs compile. A step takes
+#: 0.05 to 0.3 s, and the round lasts at least as long.
+STEPS, FIRST_STEPS = 3, 12
+
+
 class TrialPrefetch:
     """Decides how many trials are asked for before packs train, and while they train."""
 
@@ -384,6 +389,8 @@ class TrialPrefetch:
         # Trials that were still to be asked for when a round was broken off: they are asked for
         # when it begins again.
         self.carried_over: int | None = None
+        # Steps towards families that this round has still to make; see ``PackExecutor.work_ahead``.
+        self.steps_due = 0
         self._training = False  # whether a round has begun and not ended
 
     def fill(self) -> None:
@@ -406,6 +413,10 @@ class TrialPrefetch:
         self._due = None if free or packs.streaming else demand.ahead(steady=steady)
         if self.carried_over is not None:
             self._due, self.carried_over = self.carried_over, None
+        elif demand.begins and not packs.streaming:
+            self._due, self.steps_due = 0, FIRST_STEPS
+        else:
+            self.steps_due = STEPS
         packs.lockstep = not free
         packs.judged = self._pruned or self._arguments.n_members > 1
         # Not looked at again until the round ends: then trials may have ended early, at a time that
@@ -423,6 +434,11 @@ class TrialPrefetch:
 
     def ask_ahead(self, packs: PackExecutor) -> bool:
         """While packs train, asks for one more trial; returns False when the round has enough."""
+        if self.steps_due:
+            self.steps_due -= 1
+            if packs.work_ahead():
+                return True
+            self.steps_due = 0
         if self._due is None:
             asked = packs.demand.room and self.ask()
             # A stream waits for more until it hears that no more come.

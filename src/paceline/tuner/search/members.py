@@ -28,6 +28,7 @@ from paceline.executor.base import (
     Job,
     JobSpec,
     LateAnswer,
+    SearchOutlook,
     SiblingModelBuilder,
     Weights,
 )
@@ -36,7 +37,6 @@ from paceline.executor.pack_executor import PackExecutor
 from paceline.pack.callbacks.per_trial import CallbackFactory
 from paceline.search_space import HyperParameters
 from paceline.search_space.parameter import Parameter
-from paceline.study.trials.table import expected_by_time
 from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.search.running_trials import TrialMembers, UnfinishedTrials
 
@@ -132,7 +132,7 @@ def other_models(
     hparams: Mapping[str, Any],
     built: BuiltTrial,
     share_widths: bool | str,
-    n_trials: int,
+    outlook: SearchOutlook,
     job: int | None = None,
 ) -> SiblingModelBuilder | None:
     """Builds models like a trial's; None where it is to have a program of its own.
@@ -143,19 +143,14 @@ def other_models(
     """
     if share_widths is False:
         return None
-    expected, level = n_trials, 0
-    if not expected:
-        expected = expected_by_time(job or 0)
-        level = (expected // expected_by_time(0)).bit_length() - 1
     other = SiblingModelBuilder(
         built.parameters,
         hparams,
         lambda values: build({**hparams, **values}),
-        built.epochs,
+        built.epochs * outlook.trained,
         share_widths is True,
         job,
-        expected,
-        level,
+        outlook,
     )
     any_width = any(type(value) is int for value in hparams.values())
     return other if any_width or other.choices() else None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.errors import UsageError
-from paceline.executor.base import EpochLimit, PackOptions
+from paceline.executor.base import EpochLimit, PackOptions, SearchOutlook
 from paceline.executor.ray.cluster import Ray
 from paceline.executor.remote.cluster import Cluster
 from paceline.executor.remote.driver import RemoteExecutor
@@ -47,21 +47,21 @@ def cluster_of(executor: Any, mesh: Any, sampler: Any) -> tuple[str, Cluster]:
 def cluster_executor(
     config: TunerConfig,
     arguments: SearchArguments,
-    how: tuple[PackOptions, EpochLimit, bool, int],
+    how: tuple[PackOptions, EpochLimit, bool, SearchOutlook],
     objective: Objective,
     models: TrainedModels,
     note: Callable[[str], None],
 ) -> RemoteExecutor:
     """The executor of a search on a cluster; raises as ``Cluster.connect``.
 
-    ``how`` is slots and plan, the limit of an epoch, whether trials come in order, and the rules by
-    which they share programs.
+    ``how`` is slots and plan, the limit of an epoch, whether trials come in order, and what the
+    search is expected to train.
     """
     assert config.cluster is not None
-    options, limit, in_order, rules = how
+    options, limit, in_order, outlook = how
     numbers = number_settings()
     job_factory = TrialJobFactory(
-        config.builder, arguments, config.share_widths, rules, config.precision, numbers
+        config.builder, arguments, config.share_widths, outlook, config.precision, numbers
     )
     sign = -1 if objective.direction == "maximize" else 1
 

@@ -125,7 +125,7 @@ class ProgressReporter:
         return self._front_of[1]
 
     def _table(self, now: float, phase: str, best: Trial | None) -> tuple[TrialRow, ...]:
-        """The best trial, more complete ones, and some that run, in this order.
+        """The best trial, more that do not run, and some that run, in this order.
 
         It is looked up once a second, as studies may be long, and whenever another trial is best.
         """
@@ -135,7 +135,7 @@ class ProgressReporter:
         self._looked, sign = now, self._study.trials.sign
 
         def place(trial: Trial) -> tuple[bool, bool, tuple[float, int]]:
-            return trial is not best, trial.state != "complete", worth(trial)
+            return trial is not best, trial.state == "running", worth(trial)
 
         def worth(trial: Trial) -> tuple[float, int]:
             known = trial.value is not None and not math.isnan(trial.value)
@@ -145,8 +145,8 @@ class ProgressReporter:
 
         trials = self._study.trials
         running = [t for n in self._trials.running if (t := trials.get(n)) is not None]
-        ended = [t for t in trials if t.value is not None and t.state == "complete"]
-        shown = heapq.nsmallest(LEADING, ended, worth) + heapq.nsmallest(RUNNING, running, worth)
+        ended = [t for t in trials.ranked if t.state != "running"][:LEADING]
+        shown = ended + heapq.nsmallest(RUNNING, running, worth)
         rows = {trial.number: trial for trial in [*([] if best is None else [best]), *shown]}
         self._rows = tuple(self._row(trial) for trial in sorted(rows.values(), key=place))
         return self._rows

@@ -6,17 +6,19 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import PacelineError, StorageError, StudyError, TrialTimeoutError, UsageError
-from paceline.executor.base import LEAST_TRIALS, EpochLimit, PackOptions
+from paceline.executor.base import LEAST_TRIALS, EpochLimit, PackOptions, SearchOutlook
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
 from paceline.executor.pack_executor import PackExecutor
 from paceline.executor.remote.cluster import Cluster
+from paceline.executor.training.planner import cores
 from paceline.program.files import as_shown
 from paceline.study.objectives import Objective
+from paceline.study.pruners.asha import ASHA
 from paceline.study.pruners.base import Pruner
 from paceline.study.pruners.pbt import PBT
 from paceline.study.pruners.pruners import make_pruner, pruner_text
@@ -198,8 +200,10 @@ class SearchRun:
             objective, batch = self._several or self._objective, self._first_build.batch
             meta = provenance.study_meta(config, self._arguments, objective, batch)
             meta["build"] = before.get("build") or provenance.code(config.builder.code_digest)
-            meta["family_trials"] = self._family_trials
+            meta["outlook"] = asdict(self._outlook)
             meta["eras"] = provenance.eras(before, self._arguments, len(study.trials))
+            if config.pruner_reason is not None:
+                meta["pruner_reason"] = config.pruner_reason
             if config.sampler_reason is not None:
                 meta["sampler_reason"] = config.sampler_reason
             study.persist(meta)
@@ -269,7 +273,7 @@ class SearchRun:
             builder=self._config.builder,
             share_widths=self._config.share_widths,
             constraints=self._config.constraints,
-            family_trials=self._family_trials,
+            outlook=self._outlook,
             packs=packs,
             fit=fit,
             pruner=pruner,
@@ -384,6 +388,7 @@ class SearchRun:
             direction=objective.direction,
             epochs=self._epochs,
             n_trials=self._arguments.n_trials,
+            by_time=self._arguments.timeout is not None,
             freq=freq,
             n_members=self._arguments.n_members,
             note=self._note,
@@ -395,14 +400,19 @@ class SearchRun:
         )
 
     @property
-    def _family_trials(self) -> int:
+    def _outlook(self) -> SearchOutlook:
         """As ``SearchContext`` has it: a study that goes on keeps its own."""
         study, arguments = self.study, self._arguments
         if study.trials:
-            return int(study.metadata.meta.get("family_trials", LEAST_TRIALS))
-        if arguments.timeout is not None:
-            return 0
-        return study.strategy.n_to_come(arguments.n_trials) or LEAST_TRIALS
+            return SearchOutlook(**study.metadata.meta.get("outlook", {}))
+        n_trials = study.strategy.n_to_come(arguments.n_trials)
+        if arguments.timeout is None:
+            return SearchOutlook(n_trials or LEAST_TRIALS)
+        pruner, epochs = self._config.pruner, self._epochs
+        trained = 1.0
+        if isinstance(pruner, ASHA) and epochs is not None:
+            trained = pruner.share_trained(epochs)
+        return SearchOutlook(n_trials or 0, arguments.timeout * cores(), trained)
 
     def _make_packs(self, stack: ExitStack, stuck_trials: StuckTrials) -> PackExecutor | None:
         """The executor of packs, closed with ``stack``; None when no trial can be packed."""
@@ -416,7 +426,7 @@ class SearchRun:
         if config.cluster is not None:
             from paceline.tuner.search.on_cluster import cluster_executor  # seldom needed
 
-            how = options, limit, in_order, self._family_trials
+            how = options, limit, in_order, self._outlook
             packs: PackExecutor = cluster_executor(
                 config, arguments, how, self._objective, self.models, self._note
             )

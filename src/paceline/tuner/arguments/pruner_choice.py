@@ -1,0 +1,98 @@
+"""``pruner="auto"``: the pruner that a study has, or the one that the rules choose for it.
+
+It is also what a search without a pruner gets whose end is a time: the time is better spent on good
+trials. The choice is made once. It is stored in the study, and later searches take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from paceline.errors import UsageError
+from paceline.study.objectives import Objective
+from paceline.study.pruners.asha import ASHA
+from paceline.study.pruners.pruners import check_pruner, pruner_text
+from paceline.study.samplers.samplers import strategy_of
+from paceline.study.storage.storage import StudyStorage
+from paceline.tuner.arguments.arguments import SearchArguments
+from paceline.tuner.arguments.config import TunerConfig
+
+if TYPE_CHECKING:
+    from paceline.study.objectives import Objectives
+
+#: Epochs of a trial from which stopping early saves something.
+LEAST_EPOCHS = 4
+
+
+def rule_of(given: Any) -> str:
+    """What decides the pruner, by the argument of ``Tuner``; see ``TunerConfig.pruner_rule``."""
+    if given is None:
+        return "by time"
+    return "auto" if isinstance(given, str) and given == "auto" else "given"
+
+
+def with_chosen_pruner(
+    config: TunerConfig,
+    arguments: SearchArguments,
+    objective: Objective | Objectives,
+    note: Callable[[str], None],
+) -> TunerConfig:
+    """The arguments of a tuner with the pruner that is meant; writes nothing."""
+    if config.pruner_rule == "given":
+        return config
+    stored = StudyStorage.of(config.storage, config.study, config.directory).load(config.study)
+    if stored is not None and len(stored.trials):
+        before, reason = stored.meta.get("pruner"), stored.meta.get("pruner_reason")
+        if reason is not None and (pruner := _again(before)) is not None:
+            note(f'pruner: "auto" goes on with {before}: {reason}')
+            return replace(config, pruner=pruner, pruner_reason=reason)
+        if config.pruner_rule == "by time":
+            return config  # its trials have none, and may go on from a checkpoint
+    if config.pruner_rule == "by time" and arguments.timeout is None:
+        return config
+    why_not, n_epochs = _why_not(config, arguments, objective)
+    if why_not is not None:
+        if config.pruner_rule == "auto":
+            note(f'pruner: "auto" chose none: {why_not}')
+        return config
+    reason = f"trials have {n_epochs} epochs"
+    if arguments.timeout is not None:
+        reason = f"time ends the search, and {reason}"
+    pruner = ASHA()
+    note(
+        f'pruner: "auto" chose {pruner_text(pruner)}: {reason} (pruner="none" trains all of them '
+        "to their end)"
+    )
+    return replace(config, pruner=pruner, pruner_reason=reason)
+
+
+def _again(text: Any) -> Any:
+    """The pruner that a study has stored; None where the text names none."""
+    try:
+        return check_pruner(text)
+    except UsageError:
+        return None
+
+
+def _why_not(
+    config: TunerConfig, arguments: SearchArguments, objective: Objective | Objectives
+) -> tuple[str | None, int]:
+    """Why trials are better trained to their end, and their epochs; None where they are not."""
+    if not isinstance(objective, Objective):
+        return "there are several objectives", 0
+    if not strategy_of(config.sampler).resumable:
+        return "a Searcher decides", 0
+    if arguments.n_members > 1:
+        return "trials have repeats or folds", 0
+    if callable(arguments.epochs) or callable(arguments.initial_epoch):
+        return "their epochs depend on hp", 0
+    n_epochs = int(arguments.epochs) - int(arguments.initial_epoch)
+    if n_epochs < LEAST_EPOCHS:
+        return f"trials have {n_epochs} epochs", n_epochs
+    if config.executor == "fit" or arguments.why_fit is not None:
+        return "trials train in Keras' fit, where they cannot be paused", n_epochs
+    if objective.name.startswith("val_") and arguments.validation_freq != 1:
+        return "some epochs are not validated", n_epochs
+    return None, n_epochs
