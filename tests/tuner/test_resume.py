@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -25,11 +26,11 @@ from paceline.errors import StorageError, StudyError
 from paceline.executor.base import EpochReport
 from paceline.executor.local import LocalExecutor
 from paceline.executor.training.rounds import PackRounds
-from paceline.pack.pack import Pack
 from paceline.tuner.checkpoint import files
 from paceline.tuner.checkpoint.best_models import BestModels
-from paceline.tuner.search.loop import SearchLoop
+from paceline.tuner.search import timeouts
 from paceline.tuner.search.progress import ProgressReporter
+from paceline.tuner.search.timeouts import SearchTimeout
 from stopping import all_of, by_epochs, hears_signals, same, stopped_after, times_out  # noqa: F401 - a fixture
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -465,28 +466,25 @@ def test_a_timeout_saves(make, monkeypatch) -> None:
 
 
 def test_time_is_left_for_the_last_round(make, monkeypatch) -> None:
-    """A round takes 0.3 s, and a search with 1 s to go does not begin one that would be late."""
-    run_epoch = Pack.run_epoch
-    ends: list[float] = []
+    """With 1 s in all, no round begins after 0.7 s where the last one took 0.3 s."""
+    now = 100.0
+    with monkeypatch.context() as patch:
+        patch.setattr(timeouts, "time", SimpleNamespace(perf_counter=lambda: now))
+        limit = SearchTimeout(1.0)
+        now = 100.9
+        assert not limit.over
+        limit.round_took(0.3)
+        assert limit.over
+        now = 100.69
+        assert not limit.over
+        assert not SearchTimeout(None).over
 
-    def slow(self: Pack) -> Any:
-        time.sleep(0.3)
-        found = run_epoch(self)
-        ends.append(time.perf_counter())
-        return found
-
-    monkeypatch.setattr(Pack, "run_epoch", slow)
-    began = SearchLoop.run
-
-    def timed(self: SearchLoop) -> None:
-        ends_at[0] = time.perf_counter()
-        began(self)
-
-    ends_at = [0.0]
-    monkeypatch.setattr(SearchLoop, "run", timed)
-    make().search(X, Y, timeout=1.0, **(CALL | {"n_trials": 400}))
-    assert len(ends) >= 1
-    assert len(ends) == 1 or ends[-1] - ends_at[0] < 1.0
+    told: list[float] = []
+    monkeypatch.setattr(SearchTimeout, "round_took", lambda self, seconds: told.append(seconds))
+    tuner = make()
+    tuner.search(X, Y, timeout=1000.0, **CALL)
+    assert len(told) >= 4
+    assert 0.0 < sum(told) < tuner.summary()["seconds"]["total"]
 
 
 # -- what a checkpoint is good for -----------------------------------------------------------------
