@@ -16,6 +16,7 @@ from paceline.pack.mesh import check_mesh
 from paceline.program.numbers import number_settings
 from paceline.study.objectives import Objective
 from paceline.study.samplers.samplers import strategy_of
+from paceline.study.trials.table import expected_by_time
 from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.arguments.config import TunerConfig
 from paceline.tuner.checkpoint.best_models import TrainedModels
@@ -59,6 +60,9 @@ def cluster_executor(
     """
     assert config.cluster is not None
     options, limit, in_order, outlook = how
+    if outlook.core_seconds:  # workers make families at once: only the search itself works ahead
+        first = expected_by_time(0)
+        outlook = SearchOutlook(min(outlook.trials or first, first))
     numbers = number_settings()
     job_factory = TrialJobFactory(
         config.builder, arguments, config.share_widths, outlook, config.precision, numbers
