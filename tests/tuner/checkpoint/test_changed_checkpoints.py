@@ -163,6 +163,32 @@ def test_a_trial_that_waits_twice_waits_once(fresh_folder, written):
     assert set(tuner.results()["state"]) <= {"complete", "pruned"}
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize(
+    ("name", "key", "value", "why"),
+    [
+        ("asha", "n_extra", 2**31, "n_extra is 2147483648, and there are fewer trials"),
+        ("asha", "pruner", [[1, [[0.5, "first"]], []]], "Expected `int`, got `str`"),
+    ],
+)
+def test_facts_that_would_lead_astray_are_refused(
+    name: str, key: str, value: Any, why: str, fresh_folder, written
+) -> None:
+    """Such a search would never end, or fail where nobody knows why."""
+
+    def astray(data: bytes, draw: random.Random) -> bytes:
+        header, arrays = parts(data)
+        held = json.loads(header["__metadata__"]["paceline"])
+        held["facts"][key] = value
+        header["__metadata__"]["paceline"] = json.dumps(held)
+        return whole(header, arrays)
+
+    Studies(written).put(name, astray, random.Random(0))
+    with pytest.raises(PacelineError, match=why):
+        interrupted_studies.search(name, interrupted_studies.tuner(name))
+
+
 def test_other_versions_of_libraries_are_told_of(fresh_folder, written) -> None:
     shutil.copytree(written("asha"), "runs/s")
     path, notes = Path("runs/s/journal.log"), list[str]()

@@ -20,6 +20,8 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from paceline.errors import UsageError
 from paceline.study.objectives import Direction
 from paceline.study.pruners.base import EndedTrial, Pruner, Verdict
@@ -115,6 +117,10 @@ class _Rung:
         return bisect_left(self.losses, (loss, number))
 
 
+#: What ``RungLadder.state`` returns: epoch, losses of trials, and losses by paused trials.
+_StoredRungs = list[tuple[int, list[tuple[float, int]], list[tuple[int, float]]]]
+
+
 class RungLadder:
     """The rungs of one study: judges trials that reach one, and promotes paused ones.
 
@@ -163,13 +169,8 @@ class RungLadder:
 
     def load_state(self, state: list[Any]) -> None:
         """Replace the rungs by those that ``state`` returned."""
-        self._rungs = {
-            epoch: _Rung(
-                [(loss, number) for loss, number in losses],
-                dict(paused),
-            )
-            for epoch, losses, paused in state
-        }
+        rungs = msgspec.convert(state, _StoredRungs)
+        self._rungs = {epoch: _Rung(losses, dict(paused)) for epoch, losses, paused in rungs}
 
     def promoted(self) -> list[int]:
         """Return the paused trials that continue now, those of the highest rungs first."""

@@ -244,6 +244,8 @@ class SearchCheckpointer:
         arrays.clear()
         facts.best, facts.trials = BestFacts(), {}
         self._trials.trial_epochs, self._trials.n_begun = facts.trial_epochs, facts.n_begun
+        if facts.n_extra > len(self._study.trials):
+            raise ValueError(f"n_extra is {facts.n_extra}, and there are fewer trials")
         self._trials.n_extra = facts.n_extra
 
     def _restore_packs(self, facts: SearchFacts, arrays: dict[str, np.ndarray]) -> list[int]:
