@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,17 @@ def in_process(case: str, timeout: float, seed: int) -> dict[str, Any]:
         return json.loads(result.read_text(encoding="utf-8"))
 
 
+def noting(bests: list[tuple[float, float]]) -> Callable[[Any], None]:
+    """Return an ``on_progress`` that adds each new best value to a list, with its second."""
+
+    def look(progress: Any) -> None:
+        value = progress.best_value
+        if value is not None and value > (bests[-1][1] if bests else -1.0):
+            bests.append((round(progress.seconds, 1), round(value, 4)))
+
+    return look
+
+
 def search(case: str, timeout: float, seed: int) -> dict[str, Any]:
     """Run a search here.
 
@@ -130,12 +142,6 @@ def search(case: str, timeout: float, seed: int) -> dict[str, Any]:
     (x, y), validation = data()
     device = machine.device()
     bests: list[tuple[float, float]] = []
-
-    def look(progress: Any) -> None:
-        value = progress.best_value
-        if value is not None and value > (bests[-1][1] if bests else -1.0):
-            bests.append((round(progress.seconds, 1), round(value, 4)))
-
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory:
         tuner = paceline.Tuner(
             build,
@@ -143,7 +149,7 @@ def search(case: str, timeout: float, seed: int) -> dict[str, Any]:
             study="s",
             seed=seed,
             directory=directory,
-            on_progress=look,
+            on_progress=noting(bests),
             on_note=lambda text: None,
             **of_tuner,
         )

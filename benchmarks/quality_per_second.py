@@ -41,6 +41,7 @@ from typing import Any
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import machine
+from open_ended import noting
 from quality_works import WORKS, QualityWork, Splits
 from sides import Suggest
 
@@ -140,7 +141,7 @@ class TimeIsOver(BaseException):
 
 def search(work: QualityWork, side: str, seed: int, seconds: list[int]) -> dict[str, Any]:
     """Run a search here; return the best values after so many seconds, and how they came."""
-    build, data = work.build, work.data()
+    data = work.data()
     if side in PACELINE:
         import paceline  # noqa: F401  where people import it: before anything has been computed
     import keras
@@ -149,15 +150,14 @@ def search(work: QualityWork, side: str, seed: int, seconds: list[int]) -> dict[
     device = machine.device()
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as directory:
         if side in PACELINE:
-            found = by_paceline(work, build, data, directory, seed, seconds[0], PACELINE[side])
+            found = by_paceline(work, data, directory, seed, seconds[0], PACELINE[side])
         else:
-            found = by_peer(side, work, build, data, directory, seed, seconds)
+            found = by_peer(side, work, data, directory, seed, seconds)
     return {"device": device, "load": round(os.getloadavg()[0], 1), **found}
 
 
 def by_paceline(
     work: QualityWork,
-    build: Callable[[Any], Any],
     data: Splits,
     directory: str,
     seed: int,
@@ -169,19 +169,13 @@ def by_paceline(
 
     (x, y), validation, test = data
     bests: list[tuple[float, float]] = []
-
-    def look(progress: Any) -> None:
-        value = progress.best_value
-        if value is not None and value > (bests[-1][1] if bests else -1.0):
-            bests.append((round(progress.seconds, 1), round(value, 4)))
-
     tuner = paceline.Tuner(
-        build,
+        work.build,
         objective="max:val_accuracy",
         study="s",
         seed=seed,
         directory=directory,
-        on_progress=look,
+        on_progress=noting(bests),
         on_note=lambda text: None,
         **options,
     )
@@ -216,7 +210,6 @@ def by_paceline(
 def by_peer(
     side: str,
     work: QualityWork,
-    build: Callable[[Any], Any],
     data: Splits,
     directory: str,
     seed: int,
@@ -258,7 +251,7 @@ def by_peer(
     fit = {"epochs": work.epochs, "batch_size": work.batch_size, "verbose": 0}
     fit |= {"validation_data": validation}
     run = _optuna if side.startswith("optuna") else _keras_tuner
-    prepared = run(side, build, work, (x, y), fit, directory, seed, Watch())
+    prepared = run(side, work, (x, y), fit, directory, seed, Watch())
     began = time.perf_counter()
     try:
         prepared()
@@ -279,7 +272,6 @@ def by_peer(
 
 def _keras_tuner(
     side: str,
-    build: Callable[[Any], Any],
     work: QualityWork,
     pairs: Any,
     fit: dict[str, Any],
@@ -295,19 +287,23 @@ def _keras_tuner(
     callbacks = [watch]
     if side == "hyperband":
         tuner: Any = keras_tuner.Hyperband(
-            build, objective, max_epochs=work.epochs, factor=3, hyperband_iterations=1000, **common
+            work.build,
+            objective,
+            max_epochs=work.epochs,
+            factor=3,
+            hyperband_iterations=1000,
+            **common,
         )
         # As in the guide of Keras that most people begin with.
         callbacks.append(keras.callbacks.EarlyStopping(monitor="val_loss", patience=5))
         fit = {name: value for name, value in fit.items() if name != "epochs"}
     else:
-        tuner = keras_tuner.BayesianOptimization(build, objective, max_trials=MANY, **common)
+        tuner = keras_tuner.BayesianOptimization(work.build, objective, max_trials=MANY, **common)
     return lambda: tuner.search(*pairs, callbacks=callbacks, **fit)
 
 
 def _optuna(
     side: str,
-    build: Callable[[Any], Any],
     work: QualityWork,
     pairs: Any,
     fit: dict[str, Any],
@@ -339,7 +335,7 @@ def _optuna(
 
     def objective(trial: optuna.Trial) -> float:
         keras.backend.clear_session()
-        model = build(Suggest(trial))
+        model = work.build(Suggest(trial))
         history = model.fit(*pairs, callbacks=[watch, Prune(trial)], **fit).history
         return max(history["val_accuracy"])
 

@@ -50,9 +50,9 @@ from paceline.program.variants.step import Variants, elementwise_work
 #: Floating-point operations in matrix products that take as long as tracing and compiling one more
 #: structure. On a CPU: 2.3 s of a core, 60 GFLOP/s (docs/decisions/0035); elsewhere an estimate.
 _STRUCTURE = {"cpu": 1.4e11}
+_STRUCTURE_ELSEWHERE = 1e13
 #: Seconds of a core for the same on a CPU.
 _STRUCTURE_SECONDS = 2.3
-_STRUCTURE_ELSEWHERE = 1e13
 #: Combinations of choices in one program.
 _MOST_VARIANTS = 8
 #: Operations in products that take as long as an operation on one element: 4e9 of these a second.

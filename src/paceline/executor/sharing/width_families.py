@@ -12,7 +12,7 @@ the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from paceline.executor.model_builder import Tails, TracedModel
 from paceline.executor.process import random_state_kept
 from paceline.executor.sharing.costs import Bands, tops_of
 from paceline.executor.sharing.family import Family, TrialInFamily, operations_of
-from paceline.executor.sharing.family_builder import FamilyBuilder
+from paceline.executor.sharing.family_builder import FamilyBuilder, InSteps
 from paceline.executor.state.facts import SharingFacts
 from paceline.program.formulas.model_structure import ModelStructure
 from paceline.program.formulas.width_formulas import WidthFormulas
@@ -39,7 +39,7 @@ class FamilyFounding:
     widths: SiblingModelBuilder
     place: tuple[Any, ...]  # kind, bounds of its widths, and the band of the trial if there is one
     builder: FamilyBuilder
-    steps: Generator[None, None, Family | None]  # of ``builder``
+    steps: InSteps[Family | None]  # of ``builder``
 
 
 class WidthFamilies:

@@ -91,6 +91,7 @@ class ToldTrials:
         self.shown = False  # whether the study in memory shows these in place of its own
         self.learnt: Sequence[EarlierStudy] = ()
         self._open: dict[int, int] = {}  # number -> id in the storage of the study in memory
+        self._paused: set[int] = set()  # numbers of the shown trials that may go on
         self._ended: list[SeenTrial] = []  # by number
         self._ranked: list[SeenTrial] = []  # the best first
         self._best_kept: list[SeenTrial] = []  # when so many trials had ended
@@ -113,6 +114,7 @@ class ToldTrials:
         """Note that a trial under way is paused."""
         if self.shows_paused:
             self._forget(trial.number)
+            self._paused.add(trial.number)
             self._see(SeenTrial.of(trial, OptunaState.PRUNED))
 
     def resume(self, number: int, trial_id: int) -> None:
@@ -123,7 +125,9 @@ class ToldTrials:
 
     def _forget(self, number: int) -> None:
         """Drop what is known of a trial that was open or paused."""
-        if self._open.pop(number, None) is None:
+        self._open.pop(number, None)
+        if number in self._paused:  # else it is not among the ended: there may be thousands
+            self._paused.discard(number)
             self._ended = [seen for seen in self._ended if seen.number != number]
             self._ranked = [seen for seen in self._ranked if seen.number != number]
 
