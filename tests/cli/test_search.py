@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.benchmark import budget
 from paceline.cli import output
 from paceline.cli.user_file import file_digest
 from paceline.errors import ObjectiveError
@@ -306,79 +305,31 @@ def test_anything_else_is_a_failure_with_its_traceback(paceline, tuner, model):
     assert done.err.endswith("paceline: failed: RuntimeError: odd\n")
 
 
-@pytest.fixture
-def planned(monkeypatch):
-    """What ``--budget`` asks for a plan; it gets 5 trials of 2 epochs."""
-    asked = []
-
-    def plan_for_budget(*data, **given):
-        asked.append(given)
-        return budget.BudgetPlan(5, 2, "the budget holds 5 trials of 2 epochs")
-
-    monkeypatch.setattr(budget, "plan_for_budget", plan_for_budget)
-    return asked
-
-
-def test_a_budget_is_planned_as_the_search_will_train(paceline, tuner, model, planned):
-    words = ("--parallel-trials", "3", "--plan", "looped", "--share-widths", "no", "--mesh", "2")
-    done = paceline("search", "model.py", "--budget", "2m", *words, "--executor", "packed")
-    assert done.code == 0
-    (asked,) = planned
-    how = {
-        "parallel_trials": 3,
-        "plan": "looped",
-        "share_widths": False,
-        "mesh": "2",
-        "executor": "packed",
-    }
-    assert asked | how == asked
-    assert (tuner.made[0].call["n_trials"], tuner.made[0].call["epochs"]) == (5, 2)
+def test_a_budget_is_a_timeout_for_any_number_of_trials(paceline, tuner, model):
+    tuner.result["n_trials"] = {"complete": 3, "running": 2}
+    done = paceline("search", "model.py", "--budget", "2m")
+    call = tuner.made[0].call
+    assert (call["n_trials"], call["timeout"], call["epochs"]) == (None, 120.0, 10)
+    assert tuner.made[0].arguments["pruner"] is None  # the default by time
+    assert "paceline resume model --timeout 120s" in done.out
+    assert paceline("search", "model.py", "--budget", "2m").code == 0  # a study goes on with it
 
 
 @pytest.mark.parametrize(
-    ("counts", "offered"),
+    ("words", "said"),
     [
-        ({"complete": 4, "running": 1}, "go on to 5 trials"),
-        ({"complete": 5, "running": 0}, "32 more trials"),
+        (("--trials", "3"), "leave out --trials"),
+        (("--timeout", "9s"), "leave out --timeout"),
+        (("--deadline", "17:30"), "leave out --deadline"),
+        (("--pruner", "pbt:2"), "those of --pruner pbt:2 are a population of fixed size"),
     ],
 )
-def test_after_a_budget_going_on_means_the_planned_trials(
-    paceline, tuner, model, planned, counts, offered
-):
-    tuner.result["n_trials"] = counts
-    assert offered in paceline("search", "model.py", "--budget", "2m").out
-
-
-def test_a_budget_is_planned_under_the_constraints(paceline, tuner, model, planned):
-    model.write_text(model.read_text() + "\nconstraints = {'params': ('<=', 5)}\n")
-    assert paceline("search", "model.py", "--budget", "2m").code == 0
-    words = ("--constraint", "params<=50", "--study", "other")
-    assert paceline("search", "model.py", "--budget", "2m", *words).code == 0
-    found = [asked["constraints"] for asked in planned]
-    assert found == [{"params": ("<=", 5)}, {"params": [("<=", 50)]}]
-    assert [made.arguments["constraints"] for made in tuner.made] == found
-
-
-def test_a_budget_cannot_be_planned_for_a_cluster(paceline, tuner, model, planned):
-    done = paceline("search", "model.py", "--budget", "2m", "--executor", "ray")
+def test_what_contradicts_a_budget_is_refused(paceline, tuner, model, words, said):
+    done = paceline("search", "model.py", "--budget", "8s", *words)
     assert done.code == 2
-    assert "--budget 2m: it is measured on this machine alone" in done.err
-    assert not planned
-
-
-@pytest.mark.parametrize("storage", ["sqlite:///a.db", "journal:kept.log"])
-def test_a_budget_is_for_a_new_study_wherever_it_is_stored(
-    paceline, tuner, model, planned, storage
-):
-    words = ("search", "model.py", "--budget", "2m", "--storage", storage)
-    assert paceline(*words).code == 0
-    study = Study("model", storage=storage, direction="maximize", seed=0)
-    study.persist({"objective": "val_accuracy", "direction": "maximize", "seed": 0})
-    study.close()
-    done = paceline(*words)
-    assert done.code == 2
-    assert "study 'model' is there already" in done.err
-    assert len(planned) == 1
+    assert "--budget 8s: " in done.err
+    assert said in done.err
+    assert not tuner.made
 
 
 WEIGHTED = """\
@@ -389,12 +340,12 @@ def build(hp): ...
 """
 
 
-def test_weights_of_examples_reach_the_search_and_its_budget(paceline, tuner, planned):
+def test_weights_of_examples_reach_the_search(paceline, tuner):
     Path("model.py").write_text(WEIGHTED, encoding="utf-8")
-    assert paceline("search", "model.py", "--budget", "2m").code == 0
-    for given in (tuner.made[0].call, planned[0]):
-        assert given["sample_weight"] == [0.5, 1.0]
-        assert given["validation_data"] == ([3], [1], [2.0])
+    assert paceline("search", "model.py").code == 0
+    given = tuner.made[0].call
+    assert given["sample_weight"] == [0.5, 1.0]
+    assert given["validation_data"] == ([3], [1], [2.0])
 
 
 def test_ctrl_c_says_how_to_go_on(paceline, tuner, model):

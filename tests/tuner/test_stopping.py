@@ -15,7 +15,6 @@ import pytest
 import paceline
 import toys
 from commands import command
-from paceline.benchmark import budget
 from paceline.errors import UsageError
 from paceline.report.summary import search_summary
 from paceline.study.objectives import Objective
@@ -394,40 +393,15 @@ def test_the_command_stops_where_no_epochs_are_left(fresh_folder, capsys) -> Non
 
 
 @pytest.mark.slow
-def test_a_budget_chooses_the_trials(fresh_folder, capsys, monkeypatch) -> None:
-    """What is measured and chosen is in tests/benchmark/test_budget.py."""
-    asked: list[dict[str, Any]] = []
-
-    def plan_for_budget(build: Any, x: Any, y: Any, **given: Any) -> budget.BudgetPlan:
-        asked.append(given)
-        return budget.BudgetPlan(5, 2, "the budget holds 5 trials of 2 epochs")
-
-    monkeypatch.setattr(budget, "plan_for_budget", plan_for_budget)
+def test_a_budget_is_spent_on_any_number_of_trials(fresh_folder, capsys) -> None:
     Path("model.py").write_text(toys.MODEL_FILE)
-    options = ["--quiet", "--sampler", "random"]
-    code, out, err = run(capsys, "search", "model.py", "--budget", "2m", "--json", *options)
-    assert code == 0 and "the budget holds 5 trials of 2 epochs" in err
-    assert (asked[0]["seconds"], asked[0]["epochs"], asked[0]["batch_size"]) == (120.0, None, 32)
+    options = ["--quiet", "--json", "--epochs", "5"]
+    code, out, err = run(capsys, "search", "model.py", "--budget", "4s", *options)
+    assert code == 0, err
     summary = json.loads(out.splitlines()[-1])
-    assert summary["n_trials"]["complete"] == 5 and summary["best"]["epochs"] == 2
-    code, _, err = run(capsys, "search", "model.py", "--budget", "2m", *options)
-    assert code == 2 and "`paceline resume` goes on with it" in err
-    code, _, _ = run(
-        capsys, "search", "model.py", "--budget", "2m", "--epochs", "3", "--overwrite", *options
-    )
-    assert code == 0 and asked[-1]["epochs"] == 3
-    several = ["--objective", "val_accuracy", "--objective", "params", "--study", "several"]
-    code, out, _ = run(capsys, "search", "model.py", "--budget", "2m", "--json", *options, *several)
-    assert code == 0 and asked[-1]["objective"] == ["val_accuracy", "params"]
-    assert json.loads(out.splitlines()[-1])["n_trials"]["complete"] == 5
-    for more in (
-        ["--trials", "3"],
-        ["--timeout", "9s"],
-        ["--repeats", "2"],
-        ["--deadline", "17:30"],
-    ):
-        code, _, err = run(capsys, "search", "model.py", "--budget", "8s", *more)
-        assert code == 2 and "--budget 8s: " in err
+    assert summary["ended"]["by"] == "timeout"
+    assert sum(summary["n_trials"].values()) > 32  # more than without a budget
+    assert 3.0 < summary["seconds"]["total"] < 6.0
 
 
 @pytest.mark.parametrize(
@@ -439,23 +413,17 @@ def test_a_budget_chooses_the_trials(fresh_folder, capsys, monkeypatch) -> None:
         ),
         (["--objective", "params", "--keep-best", "3"], "keep_best: 3 of one order"),
         (["--warm-start-from", "nosuch"], "warm_start_from: there is no study 'nosuch'"),
-        (["--pruner", "pbt:2", "--patience-trials", "3"], "patience_trials: it counts 3 trials"),
         (
             ["--patience-trials", "0"],
             "--patience-trials '0': give a whole number of at least 1, or none",
         ),
         (["--target-value", "nan"], "target_value: nan is no number"),
         (["--epochs", "4", "--max-total-epochs", "3"], "max_total_epochs: 3 is below epochs, 4"),
-        (["--max-total-epochs", "2"], "max_total_epochs: 2 is below epochs, 3"),
     ],
 )
 def test_what_a_search_refuses_takes_nothing_of_a_budget(
-    fresh_folder, capsys, monkeypatch, options: list[str], said: str
+    fresh_folder, capsys, options: list[str], said: str
 ) -> None:
-    def plan_for_budget(*_: Any, **__: Any) -> budget.BudgetPlan:
-        raise AssertionError("the beginning of the search was measured")
-
-    monkeypatch.setattr(budget, "plan_for_budget", plan_for_budget)
     Path("model.py").write_text(toys.MODEL_FILE)
     call = ["search", "model.py", "--budget", "2m", "--quiet", "--objective", "val_accuracy"]
     code, _, err = run(capsys, *call, *options)

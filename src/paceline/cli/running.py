@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from paceline.cli import arguments, datasets, output, restart, studies, user_file
-from paceline.cli.budget import planned_search
 from paceline.cli.restart import Restart
 from paceline.cli.search_command import OF_ORIGIN, SearchCommand
 from paceline.errors import DataError, PacelineError, TrialHangError, UsageError
@@ -125,11 +124,7 @@ def prepare(
     )
     if starts:
         tuner.enqueue(starts)
-    planned = {}
-    if command.budget is not None:  # after the tuner, which may refuse its arguments
-        planned = planned_search(command, user, data, constraints, view)
     goes_on, left = restart.inherited()
-    timeout = planned.pop("timeout", command.timeout)
     now = datetime.now().astimezone()
     return tuner, {
         "x": data.x,
@@ -137,9 +132,10 @@ def prepare(
         **({} if data.sample_weight is None else {"sample_weight": data.sample_weight}),
         **validation,
         **command.search,
-        **planned,
         # Worked out after loading, so that the time for loading counts towards a deadline.
-        "timeout": (left if goes_on else arguments.seconds_to_run(timeout, command.deadline, now)),
+        "timeout": (
+            left if goes_on else arguments.seconds_to_run(command.timeout, command.deadline, now)
+        ),
     }
 
 
@@ -189,8 +185,7 @@ def next_steps(
 ) -> summary.Steps:
     """Return commands that are of use after a search, and what each does.
 
-    ``call`` has the arguments of ``Tuner.search``, some chosen by a budget; ``result`` is the
-    summary.
+    ``call`` has the arguments of ``Tuner.search``; ``result`` is the summary.
     """
 
     def line(name: str, *more: str) -> str:
@@ -222,6 +217,9 @@ def next_steps(
     cut_off = under_way > 0 or call.get("timeout") is not None
     if short and cut_off:
         steps.append((line("resume"), f"go on to {total:,} trials"))
+        return steps
+    if total is None and cut_off:  # only time has ended it
+        steps.append((line("resume", "--timeout", f"{call['timeout']:.0f}s"), "as long again"))
         return steps
     if under_way:  # the study knows what "+8" came to
         steps.append((line("resume"), f"go on with {formats.count(under_way, 'trial')} under way"))

@@ -90,8 +90,7 @@ def search(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Measure the beginning, and choose as many trials (and without --epochs, epochs) "
-            "as end within this time: 40m.",
+            help="Spend this time, on as many trials as it allows: 40m.",
             show_default="none",
         ),
     ] = None,
@@ -189,14 +188,17 @@ def search(
 
     path, function = user_file.split_target(model)
     if budget is not None:
-        from paceline.cli.budget import check_budget
-
-        several = repeats != 1 or folds is not None
-        check_budget(budget, trials, timeout, deadline, executor=executor, several=several)
+        _check_budget(budget, {"--trials": trials, "--timeout": timeout, "--deadline": deadline})
+        timeout = arguments.timeout_seconds(budget, "--budget")
     if pruner is not None:
+        from paceline.study.pruners.pbt import PBT
         from paceline.study.pruners.pruners import check_pruner  # loads Optuna
 
-        check_pruner(pruner)
+        if isinstance(check_pruner(pruner), PBT) and budget is not None:
+            raise UsageError(
+                f"--budget {budget}: it begins any number of trials, and those of --pruner "
+                f"{pruner} are a population of fixed size; give --trials and --timeout instead"
+            )
     if constraint:
         from paceline.tuner.arguments.constraints import of_command
 
@@ -212,19 +214,17 @@ def search(
             storage=storage,
             tuner={
                 "objective": objective[0] if objective and len(objective) == 1 else objective,
-                # A budget's number of trials is planned for trials that train to their end.
-                "pruner": pruner if budget is None else pruner or "none",
+                "pruner": pruner,
                 **{name: options[name] for name in _OF_TUNER},
                 **_changed(options, _MORE_OF_TUNER),
             },
             search={
-                "epochs": epochs or (_EPOCHS if budget is None else None),
+                "epochs": epochs or _EPOCHS,
                 "batch_size": batch_size,
-                "n_trials": trials or _TRIALS,
+                "n_trials": trials or (_TRIALS if budget is None else None),
                 **_changed(options, _MORE_OF_SEARCH),
                 **arguments.stopping_rules(target_value, patience_trials, max_total_epochs),
             },
-            budget=None if budget is None else arguments.timeout_seconds(budget, "--budget"),
             enqueue=None if enqueue is None else Path(enqueue),
             timeout=timeout,
             deadline=deadline,
@@ -233,6 +233,16 @@ def search(
             quiet=quiet,
         )
     )
+
+
+def _check_budget(budget: str, others: dict[str, Any]) -> None:
+    """Refuse other options that would end the search."""
+    for option, value in others.items():
+        if value is not None:
+            raise UsageError(
+                f"--budget {budget}: it ends the search, whatever the number of trials; leave out "
+                f"{option}"
+            )
 
 
 def _changed(options: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:

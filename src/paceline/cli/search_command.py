@@ -27,7 +27,6 @@ class SearchCommand:
     tuner: dict[str, Any] = field(default_factory=dict)  # further arguments of Tuner
     search: dict[str, Any] = field(default_factory=dict)  # further arguments of Tuner.search
     enqueue: Path | None = None  # configurations to try first
-    budget: float | None = None  # seconds that choose trials and epochs; None: ``search`` has them
     timeout: float | None = None  # seconds
     deadline: datetime | None = None
     constraints: tuple[str, ...] = ()  # of --constraint; empty: the ``constraints`` of the file

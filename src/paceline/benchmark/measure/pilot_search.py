@@ -101,18 +101,14 @@ def run_pilot(
     left: Callable[[], float],
     executor: str = "auto",
     pruner: str | None = None,
-    objective: Any = None,
-    constraints: Any = None,
-    timeout: float | None = None,
     **training: Any,
 ) -> Costs | None:
     """Measures what a search costs; None if no epoch ended within the budget.
 
     ``n_trials`` are those of the whole search, ``left`` returns the seconds that are left of the
     budget. The pruner matters because trials that end early make room for others, which have to be
-    built; so does ``timeout``, by which a search decides how it plans. ``objective`` and
-    ``constraints`` are as ``Tuner`` takes them, and so is ``training``: what else the pace depends
-    on (slots, plan, widths, mesh).
+    built. ``training`` has what else the pace depends on, as ``Tuner`` takes it (slots, plan,
+    widths, mesh).
     """
     from paceline.tuner.tuner import Tuner  # loads Optuna
 
@@ -126,9 +122,7 @@ def run_pilot(
             study="rehearsal",
             sampler="random",
             executor=executor,
-            pruner=pruner or "none",  # also where a timeout is given
-            objective=objective,
-            constraints=constraints,
+            pruner=pruner or "none",
             directory=folder,
             seed=subject.seed,
             on_progress=pilot,
@@ -143,7 +137,6 @@ def run_pilot(
             batch_size=batch_size,
             epochs=epochs,
             n_trials=n_trials,
-            timeout=timeout,
         )
         seconds = time.perf_counter() - began
         found = tuner.summary()

@@ -355,8 +355,8 @@ def _check_together(values: Mapping[str, Any], given: Mapping[str, Any], needs_e
     ends = ("n_trials", "timeout", "patience_trials", "max_total_epochs", "continue_best")
     if needs_end and all(values[name] is None for name in ends):
         raise UsageError(
-            "n_trials: say how many trials the study shall have, or give timeout, stop_after or "
-            "max_total_epochs."
+            "n_trials: say how many trials the study shall have, or give timeout, "
+            "patience_trials or max_total_epochs."
         )
     epochs = values["epochs"]
     if values["max_total_epochs"] is not None:
