@@ -13,7 +13,6 @@ import pytest
 from paceline.cli import output
 from paceline.cli.user_file import file_digest
 from paceline.errors import ObjectiveError
-from paceline.study.study import Study
 
 
 def test_a_file_alone_is_enough(paceline, tuner, model):
