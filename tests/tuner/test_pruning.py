@@ -18,6 +18,7 @@ from paceline.executor import pack_executor
 from paceline.executor.state.paused import PausedStates
 from paceline.executor.training import planner
 from paceline.study.ask_tell import TrialUpdates
+from paceline.tuner.search.timeouts import SearchTimeout
 from stopping import times_out
 
 X, Y = toys.data()
@@ -286,3 +287,22 @@ def test_asha_refuses_rungs_that_are_not_validated(make) -> None:
     trained = make(study="trained", pruner="asha:3:3", objective="loss")
     trained.search(X, Y, n_trials=6, validation_freq=2, **CALL)
     assert (trained.results()["state"] == "pruned").any()
+
+
+def test_in_the_last_part_of_the_time_the_leaders_go_on_and_no_trial_begins(
+    make, full, monkeypatch
+) -> None:
+    monkeypatch.setattr(SearchTimeout, "closing", property(lambda self: len(epochs) >= 12))
+    epochs = observe_reports(monkeypatch)
+    times_out(monkeypatch, lambda: len(epochs) >= 60)
+    tuner = make(pruner="asha", parallel_trials=2)
+    tuner.search(X, Y, timeout=1000.0, **CALL)
+    results = tuner.results()
+    assert len(results) <= 12
+    # With the same rungs and no such end, one trial in nine is complete.
+    complete = results.query("state == 'complete'")["number"].tolist()
+    assert len(complete) >= 3
+    same_so_far(tuner, full)
+    # Of the trials that were there, those with the best first epochs have gone on.
+    began = sorted(results["number"], key=lambda n: -full.history(n)["val_accuracy"][0])
+    assert set(began[:2]) <= set(complete)

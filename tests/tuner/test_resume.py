@@ -487,6 +487,23 @@ def test_time_is_left_for_the_last_round(make, monkeypatch) -> None:
     assert 0.0 < sum(told) < tuner.summary()["seconds"]["total"]
 
 
+def test_a_search_closes_when_a_new_trial_would_have_no_epoch_in_time(monkeypatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(timeouts, "time", SimpleNamespace(perf_counter=lambda: now))
+    limit, without = SearchTimeout(60.0), SearchTimeout(None)
+    for number, begun, first in ((0, 0.0, 30.0), (1, 10.0, 14.0), (2, 20.0, 25.0)):
+        now = begun
+        limit.trial_begins(number)
+        now = first
+        limit.trial_has_epoch(number)
+        limit.trial_has_epoch(number)  # its later epochs count no more
+    now = 54.9
+    assert not limit.closing
+    now = 55.1  # the median is 5 s
+    assert limit.closing
+    assert not without.closing
+
+
 # -- what a checkpoint is good for -----------------------------------------------------------------
 
 

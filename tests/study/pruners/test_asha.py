@@ -90,6 +90,14 @@ def test_where_time_ends_the_search_the_best_trial_of_a_rung_goes_on_at_once() -
     assert ladder.promoted() == []
 
 
+def test_the_leader_is_the_best_paused_trial_of_any_rung() -> None:
+    ladder = RungLadder(ASHA(), None)
+    for number, epoch, loss in ((0, 1, 0.4), (1, 3, 0.3), (2, 1, 0.2), (3, 9, 0.5)):
+        assert ladder.reach(number, epoch, 27, loss) == "pause"
+    assert [ladder.leader() for _ in range(5)] == [2, 1, 0, 3, None]
+    assert ladder.last() == []  # none waits any more
+
+
 def test_of_twelve_epochs_a_trial_trains_a_fifth_on_average() -> None:
     # 1, then 2 of every third, then 6 of every ninth, then 3 of every 27th
     assert ASHA().share_trained(12) == pytest.approx((1 + 2 / 3 + 6 / 9 + 3 / 27) / 12)

@@ -312,7 +312,12 @@ class TrialDemand:
         have = sum(len(group.queue) + group.n_live for group in groups)
         if self.begins:
             return have < self.planner.packs_at_once
-        return have < self.planner.slots_now(groups) * self.further
+        return have < self.at_once * self.further
+
+    @property
+    def at_once(self) -> int:
+        """Trials that can train at once with the present programs."""
+        return self.planner.slots_now(self.grouper.groups)
 
     @property
     def further(self) -> int:
@@ -330,7 +335,7 @@ class TrialDemand:
         """Whether one more trial is worth tracing now, to be ready when a slot becomes free."""
         if self.stream is not None and not self.stream.ended():
             return self.stream.room
-        return self.grouper.waiting < FURTHER * self.planner.slots_now(self.grouper.groups)
+        return self.grouper.waiting < FURTHER * self.at_once
 
     @property
     def one_program(self) -> bool:

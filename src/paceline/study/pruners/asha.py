@@ -210,6 +210,15 @@ class RungLadder:
                     return [number]
         return []
 
+    def leader(self) -> int | None:
+        """Return the paused trial with the best value, to continue as time runs out."""
+        waiting = [(loss, n) for rung in self._rungs.values() for n, loss in rung.paused.items()]
+        if not waiting:
+            return None
+        _, number = min(waiting)
+        self.leave(number)
+        return number
+
     def restart(self, numbers: Set[int]) -> None:
         """Take trials out of all rungs: they reach them again."""
         for rung in self._rungs.values():

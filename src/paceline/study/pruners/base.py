@@ -69,3 +69,7 @@ class Pruner(ABC):
     def last(self) -> list[int]:
         """Return the paused trial to continue when no other is left and none is complete."""
         return []
+
+    def leader(self) -> int | None:
+        """Return the paused trial with the best value, to continue as time runs out."""
+        return None

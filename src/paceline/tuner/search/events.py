@@ -217,6 +217,14 @@ class PrunerVerdicts:
         self._resume(best)
         return bool(best)
 
+    def resume_leaders(self, n_at_once: int) -> None:
+        """Resumes the best paused trials, until so many train."""
+        while self._pruner is not None and len(self._trials.running) < n_at_once:
+            leader = self._pruner.leader()
+            if leader is None:
+                return
+            self._resume([leader])
+
     def give_up(self, numbers: Iterable[int]) -> None:
         """Ends paused trials as pruned."""
         for number in numbers:

@@ -289,6 +289,7 @@ class TrialLauncher:
         ``extra``: it continues another trial.
         """
         self._trials.begin(number, built.epochs, extra=extra)
+        self._context.timeout.trial_begins(number)
         self._submit(number, seed, hparams, built)
         return self._trials.running.get(number)
 
@@ -392,6 +393,8 @@ class TrialPrefetch:
         # Steps towards families that this round has still to make; see ``PackExecutor.work_ahead``.
         self.steps_due = 0
         self._training = False  # whether a round has begun and not ended
+        # Whether no trial begins any more, since none would end an epoch before the time is over.
+        self.closing = False
 
     def fill(self) -> None:
         """Between two rounds, asks for the trials that must be there before packs train."""
@@ -471,6 +474,8 @@ class TrialPrefetch:
         # While packs train the time is not looked at: a search that goes on from a checkpoint must
         # ask for the same trials in the same round.
         if self._failures.cause is not None or (not self._training and self._timeout.over):
+            return True
+        if self.closing:
             return True
         if (self._may_begin if self._training else self._launcher.n_may_begin) == 0:
             return True

@@ -143,6 +143,7 @@ class SearchLoop:
         if self._population is not None:
             self._population.exchange_if_due()
         self._verdicts.apply_late()
+        self._finish_leaders()
         stopping = self._context.stopping
         end = None if stopping is None else stopping.verdict
         if end is None:
@@ -170,6 +171,16 @@ class SearchLoop:
         if self._failures.of_all(self._trials.healthy):
             self._raise_cause()
         return True
+
+    def _finish_leaders(self) -> None:
+        """Goes on with the best trials once no other would end an epoch before time is over."""
+        pruner, packs = self._context.pruner, self._packs
+        closing = False
+        if pruner is not None and pruner.pauses and self._population is None and packs is not None:
+            closing = self._timeout.closing
+        if closing and packs is not None:
+            self._verdicts.resume_leaders(packs.demand.at_once)
+        self._prefetch.closing = closing and bool(self._trials.running)
 
     def _end_early(self, end: SearchEnd) -> None:
         """Ends the search although there may be trials left to train."""
@@ -374,6 +385,7 @@ class EpochReports:
         running.seconds += report.seconds
         running.wall += report.wall
         running.epoch = report.epoch
+        self._context.timeout.trial_has_epoch(report.number)
         running.plan, running.program = report.plan, report.program
         running.worker = report.worker
         trial = self._study.trials.by_number(report.number)

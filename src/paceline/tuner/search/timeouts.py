@@ -16,8 +16,10 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import statistics
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,12 +46,19 @@ def check_seconds(value: Any, name: str) -> float:
     return float(value)
 
 
+#: Trials whose time to the first epoch tells that of the next one.
+_LATEST = 8
+
+
 class SearchTimeout:
     """``timeout``: the limit of one search, which begins now; None for no limit."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds, self._began = seconds, time.perf_counter()
         self._round = 0.0
+        self._begun: dict[int, float] = {}  # trials without an epoch -> when they began
+        # Seconds that the latest trials took to their first epoch: to compile, and to wait.
+        self._to_first: deque[float] = deque(maxlen=_LATEST)
 
     @property
     def over(self) -> bool:
@@ -57,6 +66,23 @@ class SearchTimeout:
         if self._seconds is None:
             return False
         return time.perf_counter() - self._began + self._round > self._seconds
+
+    @property
+    def closing(self) -> bool:
+        """Whether a trial that begins now would probably not end an epoch in time."""
+        if self._seconds is None or not self._to_first:
+            return False
+        needed = statistics.median(self._to_first)
+        return time.perf_counter() - self._began + needed > self._seconds
+
+    def trial_begins(self, number: int) -> None:
+        """Says that a trial is built from now on, and then compiled."""
+        self._begun[number] = time.perf_counter()
+
+    def trial_has_epoch(self, number: int) -> None:
+        """Says that a trial has ended an epoch."""
+        if number in self._begun:
+            self._to_first.append(time.perf_counter() - self._begun.pop(number))
 
     def round_took(self, seconds: float) -> None:
         """Says how long the last round trained: time is up when another one would not end in it."""
