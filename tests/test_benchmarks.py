@@ -9,6 +9,7 @@ import sys
 import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from paceline.search_space import HyperParameters
@@ -371,3 +372,65 @@ def test_what_an_open_ended_search_promises(benchmark_module):
     assert missed[5:] == [
         "after 60 s 3 trials were complete with n_trials=24, and 0 with n_trials=100_000"
     ]
+
+
+def test_a_replay_trains_what_the_policy_says(benchmark_module):
+    policies = benchmark_module("policies")
+    best = np.array([[0.1, 0.2, 0.3], [0.5, 0.6, 0.9], [0.3, 0.4, 0.5]])
+    recorded = policies.Recorded([{"units": n} for n in range(3)], best, 1.0, 2.0)
+
+    class InOrder(policies.RandomOrder):
+        def __init__(self, recorded, seed):
+            self._order = iter(range(3))
+
+    def after(seconds, ladder=None, leaders=False):
+        replay = policies.Replay(recorded, InOrder(recorded, 0), ladder, leaders, 0.0, seconds)
+        return replay.run(), replay.epochs
+
+    begin = policies.BEGIN
+    assert after(begin + 1.5) == (0.5, {0: 1, 1: 1})  # two cores, an epoch a second
+    assert after(begin + 5.5) == (0.9, {0: 3, 1: 3, 2: 2})
+    # One in three goes on from epoch 1: trial 0 as the first one there, and 1, which is better.
+    rungs = policies.ASHA(min_epochs=1)
+    ladder = policies.RungLadder(rungs, None, by_time=True)
+    assert after(begin + 9.5, ladder) == (0.9, {0: 3, 1: 3, 2: 1})
+    # Trial 2 goes on where leaders do.
+    ladder = policies.RungLadder(rungs, None, by_time=True)
+    assert after(begin + 9.5, ladder, leaders=True)[1] == {0: 3, 1: 3, 2: 1}
+    policies.CLOSING = 0.6
+    ladder = policies.RungLadder(rungs, None, by_time=True)
+    assert after(begin + 9.5, ladder, leaders=True)[1] == {0: 3, 1: 3, 2: 3}
+
+
+def test_what_the_replays_promise(benchmark_module):
+    policies = benchmark_module("policies")
+
+    def row(scheduler, programs, *medians):
+        return {"work": "w", "policy": ["random", scheduler, programs], "medians": medians}
+
+    ours = row(*policies.DEFAULTS, 0.8, 0.85, 0.9)
+    level = row("to the end", "own", 0.8, 0.854, 0.9)
+    assert policies.missed_claims([ours, level]) == []
+    ahead = row("asha 1:2, leaders", "own", 0.8, 0.8, 0.91)
+    assert policies.missed_claims([ours, level, ahead]) == [
+        "w, 40 s: random, asha 1:2, leaders, own is 0.0100 ahead"
+    ]
+
+
+def test_recorded_curves_are_whole(benchmark_module):
+    policies = benchmark_module("policies")
+    for work, n_epochs in (("digits", 20), ("table", 12)):
+        recorded = policies.Recorded.of(work)
+        assert recorded.best.shape == (300, n_epochs)
+        assert np.all(np.diff(recorded.best, axis=1) >= 0)
+        assert 0.5 < recorded.best.max() <= 1.0
+        space = policies.space_of(recorded.hparams)
+        assert space["lr"].log
+        assert len(set(_all(policies.NearestToTpe(recorded, 0), 12))) == 12
+
+
+def _all(sampler, n):
+    for _ in range(n):
+        trial = sampler.ask()
+        sampler.tell(trial, 1, 0.5, "paused")
+        yield trial
