@@ -34,6 +34,8 @@ from paceline.program.keras_backend import select_jax
 
 if TYPE_CHECKING:
     from paceline.benchmark.api import bench
+    from paceline.compat.functions.map import map
+    from paceline.compat.functions.pool import PackPoolExecutor
     from paceline.compat.keras_tuner.projects import from_keras_tuner
     from paceline.compat.talos.logs import from_talos_csv
     from paceline.executor.ray.cluster import Ray
@@ -57,6 +59,7 @@ __all__ = [
     "MissingExtraError",
     "ObjectiveError",
     "PacelineError",
+    "PackPoolExecutor",
     "Ray",
     "ReplaySchedule",
     "SamplerError",
@@ -72,12 +75,14 @@ __all__ = [
     "bench",
     "from_keras_tuner",
     "from_talos_csv",
+    "map",
 ]
 
 _LAZY = {
     "ASHA": "paceline.study.pruners.asha",
     "ReplaySchedule": "paceline.tuner.population.replay_schedule",
     "HyperParameters": "paceline.search_space",
+    "PackPoolExecutor": "paceline.compat.functions.pool",
     "PBT": "paceline.study.pruners.pbt",
     "Ray": "paceline.executor.ray.cluster",
     "Trial": "paceline.study.trials.trial",
@@ -85,6 +90,7 @@ _LAZY = {
     "bench": "paceline.benchmark.api",
     "from_keras_tuner": "paceline.compat.keras_tuner.projects",
     "from_talos_csv": "paceline.compat.talos.logs",
+    "map": "paceline.compat.functions.map",
 }
 
 

@@ -1,0 +1,39 @@
+"""The summary of a run of functions, for its user."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from paceline.compat.interception import CallOutcome
+from paceline.report import formats
+
+
+class FitSummary:
+    """Counts the fits of functions: how many trained in packs, and how many alone."""
+
+    def __init__(self) -> None:
+        self.n_ended = self.n_failed = 0  # functions
+        self._plans: Counter[str] = Counter()
+        self._programs: set[str] = set()
+
+    def add(self, outcome: CallOutcome) -> None:
+        """Counts a function that has ended."""
+        self.n_ended += 1
+        self.n_failed += outcome.error is not None
+        for fit in outcome.fits:
+            self._plans["fit" if fit.program is None else "pack"] += 1
+            if fit.program is not None:
+                self._programs.add(fit.program)
+
+    def text(self) -> str:
+        """Returns the counts in words."""
+        packed, alone = self._plans["pack"], self._plans["fit"]
+        parts = []
+        if packed:
+            programs = formats.count(len(self._programs), "program")
+            parts.append(f"{formats.count(packed, 'fit')} in packs ({programs})")
+        if alone:
+            parts.append(f"{formats.count(alone, 'fit')} alone")
+        if self.n_failed:
+            parts.append(f"{self.n_failed} failed")
+        return ", ".join(parts)
