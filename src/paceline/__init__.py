@@ -35,6 +35,7 @@ from paceline.program.keras_backend import select_jax
 if TYPE_CHECKING:
     from paceline.benchmark.api import bench
     from paceline.compat.functions.map import map
+    from paceline.compat.functions.optimize import optimize
     from paceline.compat.functions.pool import PackPoolExecutor
     from paceline.compat.keras_tuner.projects import from_keras_tuner
     from paceline.compat.talos.logs import from_talos_csv
@@ -76,6 +77,7 @@ __all__ = [
     "from_keras_tuner",
     "from_talos_csv",
     "map",
+    "optimize",
 ]
 
 _LAZY = {
@@ -91,6 +93,7 @@ _LAZY = {
     "from_keras_tuner": "paceline.compat.keras_tuner.projects",
     "from_talos_csv": "paceline.compat.talos.logs",
     "map": "paceline.compat.functions.map",
+    "optimize": "paceline.compat.functions.optimize",
 }
 
 
