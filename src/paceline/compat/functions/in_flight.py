@@ -38,7 +38,7 @@ class TrialsInFlight:
             return self._given
         if self._learns:
             on_cpu = jax.default_backend() == "cpu"
-            return allowed(n_ended, self._n_trials, on_cpu=on_cpu)
+            return allowed(n_ended, on_cpu=on_cpu)
         if self._waits_for_first and not n_ended:
             return 1
         return _UNKNOWN if self._n_trials is None else max(1, self._n_trials)
@@ -67,13 +67,11 @@ class TrialsInFlight:
         return len(taken) >= n_places
 
 
-def allowed(n_ended: int, n_trials: int | None, *, on_cpu: bool) -> int:
+def allowed(n_ended: int, *, on_cpu: bool) -> int:
     """Returns how many trials a sampler that learns may have in flight after ``n_ended`` ended.
 
     8 cost little: TPE and CMA-ES begin with so many random ones anyway. On a CPU more of them save
-    hardly any time. An accelerator trains more in the same time, so there it is an eighth of the
-    trials, as in a search of ``Tuner``. ``benchmarks/in_flight.py`` measures the quality.
+    hardly any time. An accelerator trains more in the same time, so there the number grows.
+    ``benchmarks/in_flight.py`` measures what that costs (docs/decisions/0057).
     """
-    if on_cpu:
-        return _LEAST
-    return max(_LEAST, (_LEAST * 8 + n_ended if n_trials is None else n_trials) // 8)
+    return _LEAST if on_cpu else _LEAST + n_ended // 8

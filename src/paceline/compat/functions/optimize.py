@@ -23,6 +23,7 @@ from paceline.compat.functions.summary import FitSummary
 from paceline.compat.interception import CallOutcome, Engine, FunctionCall, check_concurrent
 from paceline.compat.progress import say
 from paceline.errors import UsageError
+from paceline.report import formats
 from paceline.tuner.search.progress import unpacked_backend
 
 Objective = Callable[[optuna.Trial], float | Sequence[float]]
@@ -172,7 +173,8 @@ class StudyLoop:
                 raise
         if summary.text() and not self._log.is_quiet:
             seconds = time.monotonic() - self._began
-            self._log.say(f"{summary.n_ended} trials, {summary.text()}, {seconds:.1f} s")
+            trials = formats.count(summary.n_ended, "trial")
+            self._log.say(f"{trials}, {summary.text()}, {seconds:.1f} s")
         if self._error is not None:
             raise self._error
 
