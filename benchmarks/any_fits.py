@@ -1,4 +1,4 @@
-"""Code that fits for itself, as it is and with one line changed: whole processes, with empty caches.
+"""Code that fits for itself, with one line changed and as it was: whole processes, cold.
 
     make bench-any-fits
     make bench-any-fits ARGS="--works loop --quick"  # a quarter of the trials; no floor is checked

@@ -238,7 +238,7 @@ def test_a_model_made_outside_and_compiled_in_each_trial_runs_one_at_a_time(caps
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tensor", "dataset"])
 def test_data_of_tensorflow(kind, capsys):
-    tf = pytest.importorskip("tensorflow", reason="tests/requirements: .venv-tensorflow")
+    tf = pytest.importorskip("tensorflow", reason="TensorFlow is in an environment of its own")
 
     def objective(trial):
         model = network(0, optimizer=adam(trial))
@@ -250,4 +250,58 @@ def test_data_of_tensorflow(kind, capsys):
 
     study, notes = optimized(objective, capsys)
     assert ("in packs" if kind == "tensor" else "Keras' own fit") in notes
+    assert_as_one_after_the_other(study, objective)
+
+
+@pytest.mark.filterwarnings("ignore:.*optuna.integration:FutureWarning")  # since Optuna 4.9
+@pytest.mark.parametrize("name", ["KerasPruningCallback", "TFKerasPruningCallback"])
+def test_the_pruning_callbacks_of_optuna_integration(name, capsys):
+    pytest.importorskip("optuna_integration", reason="not among the locked packages")
+    if name.startswith("TF"):
+        pytest.importorskip("tensorflow", reason="TFKerasPruningCallback imports it")
+    from paceline.compat.optuna import integration
+
+    callback = getattr(integration, name)
+
+    def objective(trial):
+        model = network(0, optimizer=adam(trial))
+        history = model.fit(
+            X,
+            Y,
+            validation_data=(X_VAL, Y_VAL),
+            epochs=4,
+            callbacks=[callback(trial, "val_loss")],
+            verbose=0,
+        )
+        return history.history["val_loss"][-1]
+
+    study = optuna.create_study(
+        sampler=RandomSampler(seed=0),
+        pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2),
+    )
+    paceline.optimize(study, objective, n_trials=6)
+    assert {trial.state.name for trial in study.trials} == {"COMPLETE", "PRUNED"}
+    assert "alone" not in capsys.readouterr().err
+
+
+def test_an_object_that_has_any_attribute_may_be_reached(capsys):
+    class Names:
+        def __getattr__(self, name):
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return Names()
+
+        def __call__(self):
+            return Names()
+
+    # As sqlalchemy.func, an object of a library.
+    Names.__module__ = "sqlalchemy.sql.functions"
+    reached = Names()
+
+    def objective(trial):
+        assert reached is not None
+        return takes_its_data(trial, X, Y)
+
+    study, notes = optimized(objective, capsys)
+    assert "2 fits in packs" in notes
     assert_as_one_after_the_other(study, objective)

@@ -71,6 +71,11 @@ class PackPoolExecutor(Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Submits a function; returns a ``Future`` of what ``fn(*args, **kwargs)`` returns.
 
+        Args:
+            fn: Builds, compiles and fits a Keras model, and returns anything.
+            *args: Arguments of ``fn``.
+            **kwargs: Arguments of ``fn``.
+
         Raises:
             RuntimeError: The executor was shut down.
         """
