@@ -280,7 +280,7 @@ def test_the_pruning_callbacks_of_optuna_integration(name, capsys):
     paceline.optimize(study, objective, n_trials=2)
     assert [trial.state.name for trial in study.trials] == ["PRUNED"] * 2
     assert [list(trial.intermediate_values) for trial in study.trials] == [[0, 1]] * 2
-    assert "2 fits in packs" in capsys.readouterr().err
+    assert "2 trials, 2 fits in packs (1 program), 2 pruned, " in capsys.readouterr().err
 
 
 def test_an_object_that_has_any_attribute_may_be_reached(capsys):

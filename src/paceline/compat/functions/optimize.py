@@ -164,7 +164,8 @@ class StudyLoop:
                     n_calls = min(n_calls, self._n_trials)
                 with closing(engine.run(self._calls(), n_calls=n_calls)) as outcomes:
                     for outcome in outcomes:
-                        summary.add(outcome)
+                        pruned = isinstance(outcome.error, optuna.TrialPruned)
+                        summary.add(outcome, "pruned" if pruned else "failed")
                         self._take(outcome, catch, callbacks)
                         if collects:
                             gc.collect()

@@ -12,14 +12,16 @@ class FitSummary:
     """Counts the fits of functions: how many trained in packs, and how many alone."""
 
     def __init__(self) -> None:
-        self.n_ended = self.n_failed = 0  # functions
+        self.n_ended = 0  # functions
+        self._ends: Counter[str] = Counter()  # how functions ended that did not return
         self._plans: Counter[str] = Counter()
         self._programs: set[str] = set()
 
-    def add(self, outcome: CallOutcome) -> None:
-        """Counts a function that has ended."""
+    def add(self, outcome: CallOutcome, raised: str = "failed") -> None:
+        """Counts a function that has ended; ``raised`` is the word for one that has raised."""
         self.n_ended += 1
-        self.n_failed += outcome.error is not None
+        if outcome.error is not None:
+            self._ends[raised] += 1
         for fit in outcome.fits:
             self._plans["fit" if fit.program is None else "pack"] += 1
             if fit.program is not None:
@@ -34,6 +36,5 @@ class FitSummary:
             parts.append(f"{formats.count(packed, 'fit')} in packs ({programs})")
         if alone:
             parts.append(f"{formats.count(alone, 'fit')} alone")
-        if self.n_failed:
-            parts.append(f"{self.n_failed} failed")
+        parts += [f"{n} {word}" for word, n in sorted(self._ends.items())]
         return ", ".join(parts)
