@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import copy
 import functools
 import pickle  # noqa: TID251 - users pickle their studies
+import subprocess
+import sys
+import threading
 import time
 
 import keras
@@ -253,6 +257,50 @@ def test_ctrl_c_fails_the_trials_that_run():
     assert states(study) == ["FAIL"] * 3
     paceline.optimize(study, loss, n_trials=1)
     assert states(study)[3:] == ["COMPLETE"]
+
+
+@pytest.mark.slow
+def test_an_interrupt_while_packs_train_fails_the_trials_that_run():
+    class Interrupts(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 3:
+                threading.Timer(0.05, _thread.interrupt_main).start()
+
+    study = optuna.create_study(sampler=RandomSampler(seed=0))
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        paceline.optimize(
+            study, lambda t: loss(t, epochs=5000, callbacks=[Interrupts()]), n_trials=2
+        )
+    assert states(study) == ["FAIL"] * 2
+
+
+@pytest.mark.slow
+def test_a_killed_script_goes_on_with_its_study(tmp_path):
+    script = f"""
+import sys, os
+import paceline, keras, numpy as np
+from paceline.compat import optuna
+x = np.ones((64, 4), "float32")
+def objective(trial):
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(trial.suggest_float("lr", 1e-3, 1e-2)), "mse")
+    value = model.fit(x, x[:, :1], epochs=2, verbose=0).history["loss"][-1]
+    if sys.argv[1] == "die" and trial.number == 1:
+        os._exit(9)
+    return value
+study = optuna.create_study(
+    study_name="s", storage="sqlite:///{tmp_path}/study.db", load_if_exists=True
+)
+study.optimize(objective, n_trials=3)
+"""
+    for end, code in (("die", 9), ("live", 0)):
+        command = [sys.executable, "-c", script, end]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == code, done.stderr
+    study = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path}/study.db")
+    # As with Optuna: what ran when the process died stays as it was.
+    assert states(study)[1] == "RUNNING"
+    assert states(study)[3:] == ["COMPLETE"] * 3
 
 
 def test_an_objective_cannot_optimize_its_own_study():

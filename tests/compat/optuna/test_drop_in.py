@@ -87,6 +87,10 @@ def test_optuna_itself_is_left_as_it_is():
     assert "optimize" not in vars(study)
 
 
-def test_import_paceline_loads_no_optuna():
-    script = "import sys, paceline; sys.exit('optuna' in sys.modules)"
+@pytest.mark.parametrize(
+    ("statement", "module"),
+    [("import paceline", "optuna"), ("import paceline.compat.optuna", "jax")],
+)
+def test_an_import_loads_nothing_that_it_does_not_need(statement, module):
+    script = f"import sys; {statement}; sys.exit({module!r} in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import optuna as _optuna
 
 if TYPE_CHECKING:
-    from optuna import *  # noqa: F403
+    from optuna import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]
 
 #: Modules that are Paceline's; all others under this name are Optuna's.
 _OURS = frozenset({f"{__name__}.study"})
@@ -50,7 +50,7 @@ from paceline.compat.optuna import study as study  # noqa: E402 - after the find
 from paceline.compat.optuna.study import create_study as create_study  # noqa: E402
 from paceline.compat.optuna.study import load_study as load_study  # noqa: E402
 
-__all__ = _optuna.__all__
+__all__ = _optuna.__all__  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

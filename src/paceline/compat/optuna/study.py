@@ -9,12 +9,10 @@ import optuna
 from optuna import study as _study
 from optuna.trial import FrozenTrial, Trial
 
-from paceline.compat.functions.optimize import optimize
-
 if TYPE_CHECKING:
-    from optuna.study import *  # noqa: F403
+    from optuna.study import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]
 
-__all__ = _study.__all__
+__all__ = _study.__all__  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 class PackedStudy(optuna.Study):
@@ -32,6 +30,9 @@ class PackedStudy(optuna.Study):
         show_progress_bar: bool = False,
     ) -> None:
         """Optimizes ``func``; arguments as those of Optuna, and see ``paceline.optimize``."""
+        # Late: who only reads a study need not wait for JAX and Keras.
+        from paceline.compat.functions.optimize import optimize
+
         optimize(
             self,
             func,
