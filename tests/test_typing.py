@@ -92,9 +92,33 @@ x = paceline.datasets.load("digits")
 """
 
 
+FITS = """\
+from __future__ import annotations
+
+import paceline
+from paceline.compat import optuna
+
+
+def objective(trial: optuna.Trial) -> float:
+    return trial.suggest_float("x", 0, 1)
+
+
+def train(rate: float) -> float:
+    return rate
+
+
+study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
+study.optimize(objective, n_trials=1)
+paceline.optimize(study, objective, n_trials=1, catch=ValueError, in_flight=2)
+values: list[float] = list(paceline.map(train, [1.0, 2.0], seeds=0))
+with paceline.PackPoolExecutor(seed=0) as executor:
+    value: float = executor.submit(train, 1.0).result()
+"""
+
+
 @pytest.mark.skipif(find_spec("mypy") is None, reason="there is no mypy here")
 @pytest.mark.slow  # mypy reads all of NumPy and pandas: 20 seconds
-@pytest.mark.parametrize("script", [SCRIPT, COMPAT])
+@pytest.mark.parametrize("script", [SCRIPT, COMPAT, FITS])
 def test_a_users_script_passes_the_strict_checks(script):
     Path("script.py").write_text(script, encoding="utf-8")
     # Keras has no hints of its own. What Paceline has within is pyright's to check.

@@ -34,6 +34,9 @@ from paceline.program.keras_backend import select_jax
 
 if TYPE_CHECKING:
     from paceline.benchmark.api import bench
+    from paceline.compat.functions.map import map
+    from paceline.compat.functions.optimize import optimize
+    from paceline.compat.functions.pool import PackPoolExecutor
     from paceline.compat.keras_tuner.projects import from_keras_tuner
     from paceline.compat.talos.logs import from_talos_csv
     from paceline.executor.ray.cluster import Ray
@@ -57,6 +60,7 @@ __all__ = [
     "MissingExtraError",
     "ObjectiveError",
     "PacelineError",
+    "PackPoolExecutor",
     "Ray",
     "ReplaySchedule",
     "SamplerError",
@@ -72,12 +76,15 @@ __all__ = [
     "bench",
     "from_keras_tuner",
     "from_talos_csv",
+    "map",
+    "optimize",
 ]
 
 _LAZY = {
     "ASHA": "paceline.study.pruners.asha",
     "ReplaySchedule": "paceline.tuner.population.replay_schedule",
     "HyperParameters": "paceline.search_space",
+    "PackPoolExecutor": "paceline.compat.functions.pool",
     "PBT": "paceline.study.pruners.pbt",
     "Ray": "paceline.executor.ray.cluster",
     "Trial": "paceline.study.trials.trial",
@@ -85,6 +92,8 @@ _LAZY = {
     "bench": "paceline.benchmark.api",
     "from_keras_tuner": "paceline.compat.keras_tuner.projects",
     "from_talos_csv": "paceline.compat.talos.logs",
+    "map": "paceline.compat.functions.map",
+    "optimize": "paceline.compat.functions.optimize",
 }
 
 

@@ -33,8 +33,11 @@ CALLS: list[tuple[str, Callable[..., Any]]] = [
     ("bench", paceline.bench),
     ("from_keras_tuner", paceline.from_keras_tuner),
     ("from_talos_csv", paceline.from_talos_csv),
+    ("map", paceline.map),
+    ("optimize", paceline.optimize),
     ("datasets.load", paceline.datasets.load),
     ("datasets.from_function", paceline.datasets.from_function),
+    *public_methods(paceline.PackPoolExecutor),
     *public_methods(paceline.Tuner),
     *public_methods(paceline.HyperParameters),
 ]

@@ -16,6 +16,8 @@ class FunctionCall:
     # For ``keras.utils.set_random_seed``, before the function is called; None: drawn from Python's
     # ``random``.
     seed: int | None = None
+    # The user's function, for a look at its code, where ``function`` is one that calls it.
+    of_user: Any = None
 
 
 @dataclass(frozen=True)

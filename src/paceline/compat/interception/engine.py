@@ -54,6 +54,7 @@ class Engine:
         self._source: Iterator[FunctionCall | None] = iter(())
         self._more = False  # whether the source may have further calls
         self._held = False  # whether the source has none before another outcome is known
+        self._asks_again = False  # whether it is asked again after the next epoch all the same
         self._next_call: FunctionCall | None = (
             None  # taken from the source, to begin when none is under way
         )
@@ -89,7 +90,11 @@ class Engine:
         self._looks = False
 
     def run(
-        self, calls: Iterable[FunctionCall | None], *, n_calls: int | None = None
+        self,
+        calls: Iterable[FunctionCall | None],
+        *,
+        n_calls: int | None = None,
+        asks_again: bool = False,
     ) -> Generator[CallOutcome, None, None]:
         """Runs functions, and yields the outcome of each as soon as the function has ended.
 
@@ -101,12 +106,13 @@ class Engine:
         The engine takes the next call whenever there is room. None in place of a call means that
         there is none before another outcome is known; if no function is under way, it ends the run.
         ``n_calls`` is the number of calls at most, for an iterable whose length is unknown.
+        ``asks_again``: a None holds until the next epoch, because calls come from elsewhere too.
         """
         if self._threads:
             raise RuntimeError("engine: a run is under way; end or close it first.")
         n_calls = n_calls or operator.length_hint(calls) or None
         self._source, self._more, self._held, self._left = iter(calls), True, False, n_calls
-        self._joined = False
+        self._joined, self._asks_again = False, asks_again
         # Functions have their random state apart: ``ProcessState``.
         with search_process(random_state=False, also=[intercepted()]), ExitStack() as stack:
             stack.callback(self._cancel)
@@ -127,6 +133,8 @@ class Engine:
 
     def _round(self) -> bool:
         """Runs functions until they wait, then trains an epoch; False when all have ended."""
+        if self._asks_again:
+            self._held = False
         while self._step(self._hungry):
             if self._ended:
                 return True
@@ -154,7 +162,7 @@ class Engine:
         if call is None:
             return False
         if self._looks:
-            self._turns.look(call.function)
+            self._turns.look(call.function if call.of_user is None else call.of_user)
             if self._occupied():
                 self._next_call = call
                 return False

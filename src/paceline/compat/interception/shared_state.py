@@ -70,7 +70,8 @@ class SharedState:
         deeper = depth < _DEEPEST
         if isinstance(value, np.ndarray):
             return id(value), value.shape, value.dtype.str, self._digest(value)
-        if hasattr(value, "to_numpy") and hasattr(value, "shape"):  # of pandas
+        # Of pandas. Some objects of other libraries have any attribute that one asks them for.
+        if hasattr(type(value), "to_numpy") and hasattr(type(value), "shape"):
             digest = self._digest(value.to_numpy()) if self._arrays else None
             return id(value), value.shape, digest
         if isinstance(value, Mapping) and deeper:

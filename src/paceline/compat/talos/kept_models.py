@@ -18,7 +18,7 @@ import keras
 import numpy as np
 
 from paceline.compat.talos.errors import TalosModelError
-from paceline.compat.talos.progress import say
+from paceline.compat.talos.notes import say
 
 
 @dataclass(eq=False, repr=False)

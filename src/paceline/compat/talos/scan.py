@@ -15,6 +15,7 @@ import keras
 import pandas as pd
 
 from paceline.compat.interception import CallOutcome, Engine, FunctionCall, check_concurrent
+from paceline.compat.progress import ProgressBar
 from paceline.compat.talos import evaluate, reduction
 from paceline.compat.talos.errors import (
     TalosDataError,
@@ -25,7 +26,7 @@ from paceline.compat.talos.errors import (
 from paceline.compat.talos.evaluate import ScanResults, check_inputs, check_split, split
 from paceline.compat.talos.kept_models import KeptModels
 from paceline.compat.talos.logs import best_row, column
-from paceline.compat.talos.progress import ProgressBar, say
+from paceline.compat.talos.notes import say
 from paceline.compat.talos.rounds import Rounds, RunFolder, ScanRound, run_paths
 from paceline.compat.talos.settings import identity, read_options, scan_details
 from paceline.compat.talos.space import ParamSpace
@@ -223,7 +224,9 @@ class Scan:
         n_all = len(self.param_object) + len(self._rounds.again)
         started = time.time()
         with (
-            ProgressBar(n_all, show=not self.disable_progress_bar) as bar,
+            ProgressBar(
+                n_all, show=not self.disable_progress_bar, noun="permutations", speaker="talos"
+            ) as bar,
             Engine(notes=bar.say, noun="permutation", concurrent=self._concurrent) as engine,
         ):
             self._bar = bar

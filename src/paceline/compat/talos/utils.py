@@ -24,7 +24,7 @@ from paceline.compat.talos.logs import (
     trained_params,
 )
 from paceline.compat.talos.model import early_stopper, hidden_layers, lr_normalizer
-from paceline.compat.talos.progress import say
+from paceline.compat.talos.notes import say
 from paceline.compat.talos.space import ParamSpace
 from paceline.errors import UsageError
 

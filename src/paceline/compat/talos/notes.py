@@ -1,0 +1,10 @@
+"""Notes of a scan to its user."""
+
+from __future__ import annotations
+
+import functools
+
+from paceline.compat import progress
+
+#: Prints a note on stderr.
+say = functools.partial(progress.say, speaker="talos")
