@@ -185,6 +185,38 @@ def test_jobs_that_change_something_shared_run_one_at_a_time(capsys):
     assert "counting() changes 'MADE'" in capsys.readouterr().err
 
 
+class Estimator:
+    """Holds what it has trained, as scikit-learn's estimators do; a clone has its own."""
+
+    def __init__(self, rate=0.01):
+        self.rate = rate
+
+    def get_params(self, deep=True):
+        return {"rate": self.rate}
+
+    def fit(self, rate=None):
+        self.rate_ = self.rate if rate is None else rate
+        self.weights_, self.losses_ = train(self.rate_)
+        return self
+
+
+def test_an_estimator_that_jobs_share_is_found(capsys, one_by_one):
+    def shared(estimator, rate):
+        estimator.fit(rate)
+        return estimator.weights_, estimator.losses_, estimator.rate_
+
+    with joblib.parallel_config(backend="paceline"):
+        one, calls = Estimator(), joblib.delayed(shared)
+        found = joblib.Parallel()(calls(one, rate) for rate in RATES[:2])
+        assert "jobs run one at a time" in capsys.readouterr().err
+        assert [each[2] for each in found] == RATES[:2]
+        assert_equal([each[:2] for each in found], one_by_one[:2])
+        fit = joblib.delayed(Estimator.fit)
+        found = joblib.Parallel()(fit(Estimator(rate)) for rate in RATES[:2])
+    assert capsys.readouterr().err == ""
+    assert_equal([(each.weights_, each.losses_) for each in found], one_by_one[:2])
+
+
 def test_one_at_a_time_is_a_choice(capsys, outcomes):
     MADE.clear()
     parallel(counting, RATES[:2], {"concurrent": True})
