@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from paceline.compat.interception import shared_steps
+from paceline.compat.interception import Engine, FunctionCall, shared_steps
 from toys import CLASSES, FEATURES, data
 
 X, Y = data(21, seed=1)
@@ -183,3 +183,30 @@ def test_the_steps_that_are_kept_are_limited(monkeypatch):
         for by in (0.5, 1.5, 2.5):
             network(1, Scaled(by)).predict(X, verbose=0)
         assert len(shared_steps._steps) == 2
+
+
+def test_functions_of_an_engine_share_them():
+    expected, found = [], []
+
+    def function(i, where, **arguments):
+        keras.utils.set_random_seed(i)
+        model = network(i, keras.layers.Dense(4, "relu"))
+        model.fit(X, Y, epochs=1, verbose=0, **arguments)
+        where.append((i, model.evaluate(X, Y, verbose=0), model.predict(X, verbose=0)))
+        return len(shared_steps._steps)
+
+    for i in range(3):
+        function(i, expected)
+    with Engine(concurrent=True) as engine:
+        calls = [FunctionCall(i, functools.partial(function, i, found), i) for i in range(3)]
+        counts = [outcome.value for outcome in engine.run(calls)]
+    assert counts == [2, 2, 2]
+    with Engine(concurrent=True) as engine:
+        own = functools.partial(function, where=[], steps_per_epoch=1)  # trains in Keras' own fit
+        calls = [FunctionCall(i, functools.partial(own, i), i) for i in range(3)]
+        outcomes = list(engine.run(calls))
+    assert [fit.plan for outcome in outcomes for fit in outcome.fits] == ["fit"] * 3
+    assert [outcome.value for outcome in outcomes] == [3, 3, 3]
+    for (_, *values), (_, *there) in zip(sorted(found, key=lambda f: f[0]), expected, strict=True):
+        for one, other in zip(jax.tree.leaves(values), jax.tree.leaves(there), strict=True):
+            np.testing.assert_allclose(one, other, 1e-4, 1e-5)
