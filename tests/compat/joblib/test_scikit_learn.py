@@ -260,3 +260,31 @@ def test_keras_own_classes_with_arguments_of_fit(plans):
     expected = one_by_one(fitted)
     assert_same(packed(fitted), expected)
     assert plans == ["vectorized"] * 4
+
+
+def test_a_callback_for_all_fits_is_one_for_each(plans, capfd):
+    def fitted():
+        stop = keras.callbacks.EarlyStopping("loss", patience=1, min_delta=0.2)
+        searched = GridSearchCV(Classifier(make), {"model_kwargs": RATES}, cv=2, refit=False)
+        searched.fit(X, Y, epochs=6, callbacks=[stop])
+        return searched.cv_results_["mean_test_score"], stop.stopped_epoch, stop.best
+
+    expected = one_by_one(fitted)
+    assert_same(packed(fitted), expected)
+    assert expected[1] > 0  # the last fit was stopped
+    assert plans == ["vectorized"] * 4
+    assert "one at a time" not in capfd.readouterr().err
+
+
+def test_a_callback_that_remembers_makes_fits_run_one_at_a_time(plans, capfd, tmp_path):
+    def fitted():
+        keep = keras.callbacks.ModelCheckpoint(
+            tmp_path / "best.keras", monitor="loss", save_best_only=True
+        )
+        searched = GridSearchCV(Classifier(make), {"model_kwargs": RATES}, cv=2, refit=False)
+        searched.fit(X, Y, callbacks=[keep])
+        return searched.cv_results_["mean_test_score"], keep.best
+
+    expected = one_by_one(fitted)
+    assert_same(packed(fitted), expected)
+    assert "ModelCheckpoint" in capfd.readouterr().err

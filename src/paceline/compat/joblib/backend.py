@@ -16,6 +16,7 @@ from joblib.parallel import ParallelBackendBase, SequentialBackend  # noqa: TID2
 
 from paceline.compat.interception import CallOutcome, Engine, FunctionCall
 from paceline.compat.interception.fit_patch import is_intercepted
+from paceline.compat.joblib.own_callbacks import give_own_callbacks
 from paceline.compat.joblib.shared_objects import array_bytes, shared_objects
 from paceline.executor.process import host_bytes
 from paceline.tuner.search.progress import to_stderr
@@ -125,6 +126,7 @@ class _Job:
     function: Callable[[], Any]
     callback: Callable[[Any], Any] | None  # submits the next job, if there is one
     seed: int
+    callbacks: list[tuple[Any, Any]]  # those that it was given, and its own copies
     outcome: CallOutcome | None = None  # None while it waits or is under way
 
     def get(self, timeout: float | None = None) -> Any:
@@ -146,6 +148,7 @@ class _JobRun:
         self._waiting: deque[_Job] = deque()
         self._under_way: dict[int, _Job] = {}
         self._before: _Job | None = None  # the job that began last
+        self._last = -1  # the greatest number of a job that has ended
         self._closed = False
         self._exhausted = False  # whether a job has ended and none has come in its place
 
@@ -158,7 +161,7 @@ class _JobRun:
         """Adds a job."""
         # In the order of the jobs, from the state that the user's seed has set.
         seed = random.getrandbits(32) ^ int(np.random.randint(2**32, dtype=np.uint32))
-        job = _Job(self, function, callback, seed)
+        job = _Job(self, function, callback, seed, give_own_callbacks(function))
         self._waiting.append(job)
         return job
 
@@ -179,6 +182,10 @@ class _JobRun:
                 continue
             ended = self._under_way.pop(outcome.number)
             ended.outcome = outcome
+            if outcome.number > self._last:  # as if the jobs had run one after the other
+                self._last = outcome.number
+                for given, own in ended.callbacks:
+                    vars(given).update(vars(own))
             self._tell(ended)
         return job.outcome
 
