@@ -227,6 +227,8 @@ def test_one_at_a_time_is_a_choice(capsys, outcomes):
     assert one.ended <= other.began
     with pytest.raises(UsageError, match="concurrent: 'no' is not True, False or None"):
         parallel(train, RATES, {"concurrent": "no"})
+    with pytest.raises(UsageError, match="jobs must be an option of the backend 'paceline', got 3"):
+        parallel(train, RATES, {"jobs": 3})
 
 
 def test_a_timeout_is_not_kept_and_joblib_says_so():

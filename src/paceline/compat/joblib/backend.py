@@ -14,10 +14,11 @@ import numpy as np
 # The names that joblib publishes for backends of others; nothing here reads or writes its files.
 from joblib.parallel import ParallelBackendBase, SequentialBackend  # noqa: TID251
 
-from paceline.compat.interception import CallOutcome, Engine, FunctionCall
+from paceline.compat.interception import CallOutcome, Engine, FunctionCall, check_concurrent
 from paceline.compat.interception.fit_patch import is_intercepted
 from paceline.compat.joblib.own_callbacks import give_own_callbacks
 from paceline.compat.joblib.shared_objects import array_bytes, shared_objects
+from paceline.errors import UsageError
 from paceline.executor.process import host_bytes
 from paceline.tuner.search.progress import to_stderr
 
@@ -25,14 +26,15 @@ from paceline.tuner.search.progress import to_stderr
 _MOST = 512
 #: Share of the free memory that the arrays of the jobs under way may take.
 _SHARE = 0.25
+#: What ``parallel_config`` may be given beside the backend: arguments of ``Engine``.
+_OPTIONS = ("concurrent", "slots", "plan")
 
 
 class PacelineBackend(ParallelBackendBase):
     """Runs the jobs of ``joblib.Parallel`` so that the fits of Keras models in them train in packs.
 
     Its name is "paceline": ``joblib.parallel_config(backend="paceline")``. Jobs run in this
-    process, in threads of which one runs at a time. ``options`` are ``concurrent``, ``slots`` and
-    ``plan`` of ``Engine``.
+    process, in threads of which one runs at a time. ``options`` are those of ``_OPTIONS``.
     """
 
     default_n_jobs = -1
@@ -48,6 +50,12 @@ class PacelineBackend(ParallelBackendBase):
         **options: Any,
     ) -> None:
         super().__init__(nesting_level, inner_max_num_threads)
+        for name in options.keys() - _OPTIONS:
+            raise UsageError(
+                f"{name} must be an option of the backend 'paceline', got {options[name]!r}. Use "
+                f"{', '.join(_OPTIONS)}."
+            )
+        check_concurrent(options.get("concurrent"))
         self._options = options
         self._n_jobs = _MOST
         self._run: _JobRun | None = None  # of the call of ``Parallel`` that submits jobs now
