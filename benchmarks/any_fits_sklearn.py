@@ -65,8 +65,9 @@ def scored(work: str, side: str, n: int) -> dict[str, Any]:
 
     x, y = load_digits(return_X_y=True)
     x = (x / 16).astype("float32")
-    packs = joblib.parallel_config(backend="paceline")
-    with packs if side == "paceline" else contextlib.nullcontext():
+    with contextlib.ExitStack() as stack:
+        if side == "paceline":
+            stack.enter_context(joblib.parallel_config(backend="paceline"))
         if work == "grid":
             rates = [{"rate": float(rate)} for rate in np.geomspace(1e-4, 1e-2, n)]
             grid = GridSearchCV(Classifier(make), {"model_kwargs": rates}, cv=5, refit=False)
