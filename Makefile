@@ -70,8 +70,9 @@ test-newest: $(VENV_NEWEST)/.installed ## run the tests on the newest releases t
 test-wheel: build ## install the wheel in a fresh environment for each Python, and search with it
 	.venv-release/bin/python tools/fresh_install.py $(ARGS)
 
-test-compat: $(VENV_COMPAT)/.installed ## run the same user code on Paceline and on the installed Talos, with TensorFlow
+test-compat: $(VENV_COMPAT)/.installed ## run the same user code on Paceline and on the installed Talos, with TensorFlow; and SciKeras
 	$(VENV_COMPAT)/bin/python -m pytest tests/installed $(ARGS)
+	$(VENV_COMPAT)/bin/python -m pytest tests/compat/joblib/test_scikeras.py $(ARGS)
 
 test-ui: .venv-ui/.installed ## look at the site, reports, notebooks and the dashboard in Chromium (ARGS)
 	@tools/install_chromium.sh

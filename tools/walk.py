@@ -60,6 +60,8 @@ class Walk:
         # A class body is no function; what a module body calls belongs to the import.
         if not code.co_flags & inspect.CO_OPTIMIZED or self._imported(frame):
             return
+        if code.co_name == "find_spec":  # every import asks it whether it is joblib's
+            return
         self._seen.add(code)
         self.files[code.co_filename.removeprefix(self._prefix)] = None
 

@@ -2,7 +2,8 @@
 
 This module holds names only. JAX and Keras load when ``Tuner`` is first used, so that reports and
 ``--help`` are quick. It has Keras run on JAX, unless the user has chosen another backend, and XLA
-compile faster for a CPU, unless the user has chosen its options.
+compile faster for a CPU, unless the user has chosen its options. joblib learns of the backend
+"paceline".
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from paceline.compat.joblib.registration import register
 from paceline.errors import (
     BuildError,
     ClusterError,
@@ -117,6 +119,7 @@ def _leave_loops() -> None:
 
 select_jax()
 _leave_loops()
+register()
 
 
 def _installed_version() -> str:

@@ -156,6 +156,7 @@ LONG = {
     "docs/guides/populations.md",
     "docs/guides/ray_tune.md",
     "docs/guides/resuming.md",
+    "docs/guides/scikit_learn.md",
     "docs/guides/searching.md",
     "docs/guides/several_objectives.md",
     "docs/guides/taking_away.md",

@@ -16,6 +16,7 @@ from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import intercepted
 from paceline.compat.interception.function_thread import FunctionThread
 from paceline.compat.interception.packed_fit import FitHandler, PackedFit
+from paceline.compat.interception.shared_steps import steps_shared
 from paceline.compat.interception.turns import ConcurrencyPolicy
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions
 from paceline.executor.local import LocalExecutor
@@ -114,7 +115,8 @@ class Engine:
         self._source, self._more, self._held, self._left = iter(calls), True, False, n_calls
         self._joined, self._asks_again = False, asks_again
         # Functions have their random state apart: ``ProcessState``.
-        with search_process(random_state=False, also=[intercepted()]), ExitStack() as stack:
+        changes = [intercepted(), steps_shared()]
+        with search_process(random_state=False, also=changes), ExitStack() as stack:
             stack.callback(self._cancel)
             while self._round():
                 while self._ended:

@@ -41,6 +41,11 @@ def handled_by(handler: FitInterceptor) -> Iterator[None]:
         _here.handler = None
 
 
+def is_intercepted() -> bool:
+    """Whether this thread runs a function of an engine, whose fits go to a handler."""
+    return getattr(_here, "handler", None) is not None
+
+
 _before: Fit | None = None
 _ours: Fit | None = None
 

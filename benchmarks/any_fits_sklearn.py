@@ -1,0 +1,124 @@
+"""scikit-learn's searches of Keras models, with one line around them and as they were: cold.
+
+    python benchmarks/any_fits_sklearn.py
+    python benchmarks/any_fits_sklearn.py --works grid --quick  # a few fits; no floor is checked
+
+Works
+    grid: ``GridSearchCV`` over 12 configurations x 5 folds of digits, 10 epochs.
+    bag: ``BaggingClassifier`` of 16 networks.
+
+Each side runs in a process of its own, whose time counts from its start to its end: imports, data,
+compiling, training, scores. ``paceline`` has the line, ``original`` has not; both are on JAX.
+``WORKS`` and ``scored`` have the form of ``any_fits.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+import machine
+
+#: Work -> configurations or members, and how many times as fast as the original Paceline has to be.
+WORKS = {"grid": (12, 8.0), "bag": (16, 4.0)}
+SIDES = ("paceline", "original")
+FIT = {"epochs": 10, "batch_size": 32, "verbose": 0}
+
+
+def make(X: Any, y: Any, rate: float = 1e-3) -> Any:  # noqa: N803 - Keras' names
+    """Returns a network of the digits, whose seed is its own."""
+    import keras
+
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [
+            keras.Input((X.shape[1],)),
+            keras.layers.Dense(32, activation="relu"),
+            keras.layers.Dropout(0.2),
+            keras.layers.Dense(y.shape[1], activation="softmax"),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(rate), "categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def scored(work: str, side: str, n: int) -> dict[str, Any]:
+    """Runs a work; returns the mean score of each configuration, or the bag's score."""
+    import paceline  # noqa: F401, I001, RUF100 - the first import: Keras on JAX
+    import joblib  # noqa: TID251 - its parallel_config only
+    import numpy as np
+    from keras.wrappers import SKLearnClassifier
+    from sklearn.datasets import load_digits
+    from sklearn.ensemble import BaggingClassifier
+    from sklearn.model_selection import GridSearchCV
+
+    class Classifier(SKLearnClassifier):
+        def fit(self, X: Any, y: Any) -> Any:  # noqa: N803 - scikit-learn's names
+            return super().fit(X, y, **FIT)
+
+    x, y = load_digits(return_X_y=True)
+    x = (x / 16).astype("float32")
+    with contextlib.ExitStack() as stack:
+        if side == "paceline":
+            stack.enter_context(joblib.parallel_config(backend="paceline"))
+        if work == "grid":
+            rates = [{"rate": float(rate)} for rate in np.geomspace(1e-4, 1e-2, n)]
+            grid = GridSearchCV(Classifier(make), {"model_kwargs": rates}, cv=5, refit=False)
+            grid.fit(x, y)
+            return {"scores": grid.cv_results_["mean_test_score"].round(6).tolist()}
+        bag = BaggingClassifier(Classifier(make), n_estimators=n, random_state=0)
+        return {"scores": [round(float(bag.fit(x, y).score(x, y)), 6)]}
+
+
+def run(work: str, side: str, n: int) -> dict[str, Any]:
+    """Runs a side in a process of its own, with empty caches; returns its seconds and results."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "XDG_CACHE_HOME": folder, "KERAS_BACKEND": "jax"}
+        began = time.perf_counter()
+        outcome = subprocess.run(
+            [sys.executable, __file__, "--side", side, "--works", work, "--n", str(n)],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        seconds = time.perf_counter() - began
+    return {"seconds": round(seconds, 1), **json.loads(outcome.stdout.splitlines()[-1])}
+
+
+def main() -> None:
+    """Measures the works, and fails where one is slower than promised or scores differ."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS))
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--n", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.side:
+        print(json.dumps(scored(given.works[0], given.side, given.n)))
+        return
+    print(json.dumps(machine.facts()))
+    missed = []
+    for work in given.works:
+        n, floor = WORKS[work]
+        sides = {side: run(work, side, 2 if given.quick else n) for side in SIDES}
+        ratio = sides["original"]["seconds"] / sides["paceline"]["seconds"]
+        pairs = zip(sides["paceline"]["scores"], sides["original"]["scores"], strict=True)
+        apart = max(abs(one - there) for one, there in pairs)
+        print(json.dumps({"work": work, "ratio": round(ratio, 2), "apart": apart, **sides}))
+        # Rounding may turn one of a fold's 360 predictions.
+        if apart > 0.005 or (ratio < floor and not given.quick):
+            missed.append(work)
+    if missed:
+        sys.exit(f"slower than promised, or other scores: {', '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()

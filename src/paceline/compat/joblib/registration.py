@@ -1,0 +1,70 @@
+"""Makes joblib know the backend "paceline", without importing joblib.
+
+joblib reads backends from a table in its own module, which does not exist before somebody imports
+it; to import it takes as long as ``import paceline``. So an import of joblib is waited for.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+_NAME = "joblib"
+
+
+def register() -> None:
+    """Registers the backend: now if joblib is imported, else at the end of its import."""
+    if hasattr(sys.modules.get(_NAME), "register_parallel_backend"):
+        _add_to(sys.modules[_NAME])
+    if not any(isinstance(finder, _JoblibFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _JoblibFinder())
+
+
+def _add_to(joblib: ModuleType) -> None:
+    joblib.register_parallel_backend("paceline", _backend)
+
+
+def _backend(**options: Any) -> Any:
+    from paceline.compat.joblib.backend import PacelineBackend
+
+    return PacelineBackend(**options)
+
+
+class _JoblibFinder(importlib.abc.MetaPathFinder):
+    """Finds joblib where the other finders do, and has its loader register the backend."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if fullname != _NAME:
+            return None
+        for finder in sys.meta_path:
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec = None if find is None else find(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _RegisteringLoader(spec.loader)
+                return spec
+        return None
+
+
+class _RegisteringLoader(importlib.abc.Loader):
+    """The loader of joblib, which registers the backend at the end of the import."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        # From here on the module has its own loader, which tools ask for sources and resources.
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        _add_to(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
