@@ -194,6 +194,13 @@ class Tuner(StudyResults):
         if on_note is not None:
             self._notes = on_note
 
+    def __getstate__(self) -> dict[str, Any]:
+        """As for results; a view that shows a search meanwhile is not copied."""
+        state = super().__getstate__()
+        if self._notes_given is None and self._notes is not to_stderr:
+            state |= {"_progress": None, "_notes": to_stderr}
+        return state
+
     def search(
         self,
         x: Any = None,
