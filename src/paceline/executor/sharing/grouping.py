@@ -428,7 +428,8 @@ class TrialGrouper(Generic[G]):
                 starts[name] = start
         kind, in_family = kind_of(work, setting), None
         tails = cache(partial(self._smaller.tails, model, traced, work, table, kind))
-        if widths is not None:
+        # A family's validation step has no place for variables of the optimizer.
+        if widths is not None and not (traced.test and traced.test.reads_optimizer):
             self.families = self.families or WidthFamilies(self.notes, self.sharing)
             widths = with_variables(widths, work, table)
             sizes = partial(traced_sizes, work=work, table=table)

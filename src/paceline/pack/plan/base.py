@@ -368,6 +368,11 @@ def shapes(state: State, n_slots: int | None = None) -> list[Arrays]:
     ]
 
 
+def validated(state: Sequence[Any], test: StepTemplate) -> list[Any]:
+    """The variables that a validation step takes and does not change, of the four lists."""
+    return [*state[0], *state[2]] if test.full.reads_optimizer else list(state[0])
+
+
 def lifted_shapes(role: StepTemplate, n_slots: int | None = None) -> Arrays:
     """Shapes and dtypes of the lifted constants of a step; [n_slots, ...] unless it is None."""
     lead = () if n_slots is None else (n_slots,)
