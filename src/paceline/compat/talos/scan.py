@@ -24,7 +24,7 @@ from paceline.compat.talos.errors import (
 )
 from paceline.compat.talos.evaluate import ScanResults, check_inputs, check_split, split
 from paceline.compat.talos.kept_models import KeptModels
-from paceline.compat.talos.logs import best_row, column
+from paceline.compat.talos.logs import best_row, column, write_beside
 from paceline.compat.talos.progress import ProgressBar, say
 from paceline.compat.talos.rounds import Rounds, RunFolder, ScanRound, run_paths
 from paceline.compat.talos.settings import identity, read_options, scan_details
@@ -50,7 +50,8 @@ class Scan:
         experiment_name: Folder for the log and the models; None: ``talos_scans``.
         x_val: Validation features [V, ...]; None: the share ``val_split`` of x.
         y_val: Validation targets [V, ...]; None: the share ``val_split`` of y.
-        val_split: Share of the examples to validate on.
+        val_split: Share of the examples to validate on; 0: none, where the function gives ``fit`` a
+            ``validation_split``.
         multi_input: Whether x is a list of arrays, for a model with several inputs.
         random_method: How permutations are drawn if a limit leaves some out.
         seed: Decides the split, the permutations, the weights and the order of examples.
@@ -160,6 +161,7 @@ class Scan:
         self._concurrent = check_concurrent(more["concurrent"])
         direction = "min" if self.minimize_loss else "max"
         self.objective = more["objective"] or {"metric": reduction_metric, "direction": direction}
+        self._beside = bool(more["beside"])
         self._target = check_target(performance_target)
         check_inputs(self.x, self.multi_input)
         if (x_val is None) != (y_val is None):
@@ -330,6 +332,8 @@ class Scan:
         rounds = self._rounds
         rounds.write()
         self.data = rounds.table()
+        if self._beside:
+            write_beside(self.data, self.folder, self._bar.say)
         self.round_history = [found.history for found in rounds.done]
         self.round_times = self.data[["start", "end", "duration"]]
         self.learning_entropy = rounds.entropies()
@@ -361,6 +365,11 @@ class Scan:
             "objective": self.objective,
             "details": {"status": self.status} if details is None else details,
         }
+
+    @property
+    def peak_epochs_df(self) -> pd.DataFrame:
+        """What ``peak_epochs`` was called before version 1."""
+        return self.peak_epochs
 
     @property
     def parameter_columns(self) -> dict[str, str]:
