@@ -29,7 +29,7 @@ from paceline.compat.talos.progress import ProgressBar, say
 from paceline.compat.talos.rounds import Rounds, RunFolder, ScanRound, run_paths
 from paceline.compat.talos.settings import identity, read_options, scan_details
 from paceline.compat.talos.space import ParamSpace
-from paceline.errors import BuildError
+from paceline.errors import BuildError, keras_3_change, with_keras_3
 
 #: A scan gives up after this many failed permutations if none has worked.
 _FAILURES = 5
@@ -306,7 +306,8 @@ class Scan:
             found.error = error
             self._rounds.failed.append(found)
             kind = "" if isinstance(error, BuildError) else f"{type(error).__name__}: "
-            self._bar.say(f"permutation {number} failed, with {params}: {kind}{error}")
+            text = with_keras_3(f"{kind}{error}")
+            self._bar.say(f"permutation {number} failed, with {params}: {text}")
             if len(self._rounds.failed) >= _FAILURES and not self._rounds.done:
                 self._give_up(f"{_FAILURES} permutations failed, and none worked")
             return
@@ -324,6 +325,9 @@ class Scan:
         """Raises the error of the first permutation, as Talos does, with a note."""
         failure = min(self._rounds.failed, key=lambda each: each.round_index)
         failure.error.add_note(f"model: {what}; the first, with {failure.params}, raised this")
+        change = keras_3_change(f"{type(failure.error).__name__}: {failure.error}")
+        if change is not None:
+            failure.error.add_note(change)
         raise failure.error
 
     # -- results -----------------------------------------------------------------------------------

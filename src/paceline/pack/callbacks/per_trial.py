@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from paceline.errors import UsageError
+from paceline.errors import UsageError, with_keras_3
 from paceline.pack.callbacks.model_variables import copied
 from paceline.pack.callbacks.packable import check_packages, why_not_packed
 from paceline.pack.callbacks.process_wide import in_turns, why_not_in_turns
@@ -197,8 +197,10 @@ class CallbackFactory:
             for watched in _watched(callback):
                 if watched not in known:
                     raise UsageError(
-                        f"callbacks: {type(callback).__name__} watches {watched!r}, which is no "
-                        f"log of this model; an epoch has: {', '.join(names)}."
+                        with_keras_3(
+                            f"callbacks: {type(callback).__name__} watches {watched!r}, which is "
+                            f"no log of this model; an epoch has: {', '.join(names)}."
+                        )
                     )
 
     def of(self, trial: str, hp: Any, model: Any) -> list[Any]:

@@ -23,7 +23,7 @@ from paceline.data.inputs import (
     is_function,
 )
 from paceline.data.labels import weights_by_class
-from paceline.errors import UsageError
+from paceline.errors import UsageError, with_keras_3
 from paceline.executor.base import PACKS_ONLY, SearchData
 from paceline.pack.callbacks.per_trial import CallbackFactory, StudyPaths
 from paceline.program.trace import refusal
@@ -337,8 +337,10 @@ def check_each(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in ARGUMENTS and name not in _OF_DATA:
             raise UsageError(
-                f"search: unknown argument {name!r}; it takes what model.fit takes, n_trials "
-                "(KerasTuner's max_trials), and what help(paceline.Tuner.search) lists."
+                with_keras_3(
+                    f"search: unknown argument {name!r}; it takes what model.fit takes, n_trials "
+                    "(KerasTuner's max_trials), and what help(paceline.Tuner.search) lists."
+                )
             )
     values = {}
     for each in fields(SearchArguments):

@@ -7,7 +7,13 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from paceline.errors import ClusterError, ObjectiveError, SpaceError, TrialTimeoutError
+from paceline.errors import (
+    ClusterError,
+    ObjectiveError,
+    SpaceError,
+    TrialTimeoutError,
+    with_keras_3,
+)
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackTimeout
 from paceline.executor.pack_executor import PackExecutor
 from paceline.executor.process import StopSignal
@@ -408,8 +414,10 @@ class EpochReports:
         value = logs.get(self._objective.name)
         if value is None and not self._context.arguments.fit.get("validation_freq"):
             raise ObjectiveError(
-                f'objective "{self._objective.name}" is no metric of this model; an epoch has: '
-                f"{', '.join(logs)}."
+                with_keras_3(
+                    f'objective "{self._objective.name}" is no metric of this model; an epoch has: '
+                    f"{', '.join(logs)}."
+                )
             )
         return value
 
