@@ -42,6 +42,8 @@ class SearchData:
     shuffle: bool | str = True
     # How many examples a job's folds train on and validate on; None where jobs have no folds.
     fold: tuple[int, int] | None = None
+    # Whether callbacks of some job may act between training batches.
+    by_batch: bool = False
 
     def inputs(self, batch_size: int) -> TrialInputs:
         """The inputs of jobs that have none of their own."""

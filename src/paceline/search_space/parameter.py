@@ -132,9 +132,14 @@ class Parameter:
     def from_json(cls, data: Mapping[str, Any]) -> Parameter:
         """Return the parameter that ``to_json`` described."""
         distribution = cast(Distribution, json_to_distribution(json.dumps(data["distribution"])))
-        fields = (data[name] for name in ("default", "mirrored"))
-        typed = data.get("typed", False)
-        return cls(data["name"], data["storage_name"], distribution, *fields, typed)
+        return cls(
+            data["name"],
+            data["storage_name"],
+            distribution,
+            data["default"],
+            data["mirrored"],
+            data.get("typed", False),
+        )
 
     def same_values(self, other: Parameter) -> bool:
         """Return whether the distributions are equal, types included: 0, 1 is not False, True."""

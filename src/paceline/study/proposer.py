@@ -284,8 +284,9 @@ class Proposer:
                 parameter = parameters.get(name)
                 # A mirrored value comes back with a rounding error. The value chosen is stored, so
                 # that a sampler sees the same one after a restart.
-                same = parameter and parameter.from_storage(stored) == hparams[parameter.name]
-                if same and not parameter.typed:
+                if parameter is None or parameter.typed:
+                    continue  # of typed choices, equal ones are several
+                if parameter.from_storage(stored) == hparams[parameter.name]:
                     values[name] = stored
             self.sampled.study.set_params(
                 proposal.sampled_number,

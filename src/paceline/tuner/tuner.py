@@ -284,7 +284,7 @@ class Tuner(StudyResults):
             verbose: 0 shows notes only; "auto", 1 and 2 show how the search goes.
             **fit_arguments: ``callbacks`` of ``model.fit``, or a function of hp that returns them:
                 each trial has copies of its own, and trials stay in packs unless callbacks act
-                within an epoch.
+                within a batch or within validation.
 
         Raises:
             UsageError, DataError: An argument cannot work, or the data; nothing has been trained.

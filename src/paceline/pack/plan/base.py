@@ -73,6 +73,7 @@ class Workload:
     # least; None: all training data lie on the device.
     chunk_bytes: float | None = None
     steps_per_epoch: int | None = None  # batches of an epoch; None: all batches of the data
+    by_batch: bool = False  # whether the logs of each batch are asked for
 
     @property
     def epochs(self) -> EpochBatches:
@@ -210,7 +211,7 @@ class CompiledPlan(Protocol):
         *,
         steps: int | None = None,
     ) -> tuple[list[Arrays], Any]:
-        """Trains one epoch: the new trainable, non-trainable and optimizer variables, and logs.
+        """Trains one epoch, or a part of one: the four lists after it, and logs.
 
         Args:
             state: The four lists; the memory of all but the metrics may be donated.

@@ -149,7 +149,7 @@ class SequentialProgram:
                 *new, logs = full.result().call(*new, lifted, chunk.data, index, n)
             else:
                 *new, logs = tail[0][0].result().call(*new, lifted, chunk.data, index)
-        return new[:3], logs
+        return new, logs
 
     def validate(
         self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray | None = None

@@ -98,7 +98,7 @@ class VectorizedProgram:
                 extra = [(order, index_shape(), index_shape())]
             else:
                 # The smaller batch has a program of its own, so that both compile at one time.
-                n_logs = 0 if work.ends_small else n_logs
+                n_logs = 0 if work.ends_small and not work.by_batch else n_logs
                 functions = [
                     _batches(full, n_logs, axis),
                     *(_last_batch(step, axis) for step in tail),
@@ -250,7 +250,7 @@ class VectorizedProgram:
                 *new, logs = full(*new, lifted, chunk.data, chunk.order, np.int32(chunk.steps))
             if chunk.rest:
                 *new, logs = tail[0](*new, lifted, chunk.data, chunk.order)
-        return new[:3], logs
+        return new, logs
 
     def validate(
         self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray | None = None

@@ -211,6 +211,7 @@ class SearchArguments:
             validation_freq=self.validation_freq,
             shuffle=self.shuffle,
             fold=self.fold,
+            by_batch=self.callbacks is not None and self.callbacks.may_act_by_batch,
         )
 
     def inputs_for(self, hp: HyperParameters, model: Any = None) -> TrialInputs:
@@ -447,7 +448,7 @@ def _why_fit(executor: str, callbacks: CallbackFactory | None) -> str | None:
         return "executor='fit'"
     why = refusal()
     if why is None and callbacks is not None:
-        why = callbacks.why_not_packed
+        why = callbacks.why_not_packed(by_batch=executor != "ray")
     if why is not None and executor in PACKS_ONLY:
         raise UsageError(f"executor: {executor!r} cannot run this: {why}; use 'auto'.")
     return why
