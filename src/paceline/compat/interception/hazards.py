@@ -44,7 +44,7 @@ _DRAWN_FROM = (
 )
 #: What a tuner and an oracle tell of other trials.
 _RESULTS = frozenset("get_best_trials get_best_models get_best_hyperparameters".split())
-_READERS = frozenset("open read_csv read_text loadtxt genfromtxt".split())
+_READERS = frozenset("open read_csv read_text loadtxt genfromtxt load_model load_weights".split())
 _DECLARES = frozenset("Int Float Choice Boolean Fixed".split())
 _TRAINS = frozenset("fit run_trial _build_and_fit_model".split())
 
@@ -143,7 +143,7 @@ def is_named_by_clock(path: str) -> bool:
 
 
 def reads_files(found: ReachableObjects) -> bool:
-    """Whether functions may read what a log of theirs holds, as far as names show it."""
+    """Whether functions may read what a callback of theirs wrote, as far as names show it."""
     names = {name for user in found.functions for name in user.outer_names()}
     return not _READERS.isdisjoint(found.attributes | names)
 

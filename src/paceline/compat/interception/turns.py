@@ -168,9 +168,10 @@ class ConcurrencyPolicy:
             )
 
     def _logs(self, callbacks: list[Any]) -> list[Any]:
-        """Those of the callbacks whose paths the clock names, and whose files nobody reads here."""
+        """Those of the callbacks whose paths the clock names, and whose files nobody reads."""
         reads = hazards.reads_files(self._found)
-        kinds = (keras.callbacks.TensorBoard, *([] if reads else [keras.callbacks.CSVLogger]))
+        written = keras.callbacks.CSVLogger, keras.callbacks.ModelCheckpoint
+        kinds = (keras.callbacks.TensorBoard, *(() if reads else written))
         found = [each for each in callbacks if isinstance(each, kinds)]
         return [each for each in found if any(map(hazards.is_named_by_clock, paths([each])))]
 
