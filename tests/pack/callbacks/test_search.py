@@ -249,16 +249,48 @@ def test_a_model_that_has_left_its_slot_says_so(make) -> None:
         kept[0].get_weights()
 
 
-def test_variables_that_are_replaced_fail_the_trial(make) -> None:
-    class Freezes(callbacks.Callback):
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            if self.model.optimizer.learning_rate > 0.01:
-                self.model.layers[0].trainable = False
+class Freezes(callbacks.Callback):
+    """Freezes a layer at the end of the first epoch."""
 
-    tuner = make(sampler="grid", build=lambda hp: toys.softmax_at(hp.Choice("lr", [0.01, 0.1])))
-    tuner.search(X, Y, **CALL, callbacks=[Freezes()])
-    assert columns(tuner, "state") == [["complete", "failed"]]
-    assert "changed layer.trainable while the model trains, and Keras'" in str(tuner.trial(1).error)
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 0:
+            self.model.layers[0].trainable = False
+
+
+class FreezesFirst(callbacks.Callback):
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.model.layers[0].trainable = False
+
+
+class Recompiles(callbacks.Callback):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.model.compile("sgd", "sparse_categorical_crossentropy")
+
+
+def test_freezing_while_the_model_trains_has_no_effect_as_in_tensorflow(make, notes) -> None:
+    frozen = make(build=lambda hp: toys.softmax_at(hp.Float("lr", 1e-3, 1e-1)))
+    frozen.search(X, Y, **CALL, callbacks=[Freezes()])
+    plain = make(build=lambda hp: toys.softmax_at(hp.Float("lr", 1e-3, 1e-1)), study="plain")
+    plain.search(X, Y, **CALL, callbacks=[callbacks.Callback()])
+    for one, other in zip(
+        frozen._require_study().trials, plain._require_study().trials, strict=True
+    ):
+        assert (one.state, one.plan) == ("complete", "vectorized")
+        assert one.history == other.history
+    assert sum("no effect until the model is compiled again" in note for note in notes) == 1
+
+
+@pytest.mark.parametrize("callback", [FreezesFirst, Recompiles])
+def test_variables_that_are_replaced_fail_the_trial(make, callback: Any) -> None:
+    tuner = make(build=lambda hp: toys.softmax())
+    with pytest.raises(paceline.BuildError, match="layer.trainable while the model trains, and"):
+        tuner.search(X, Y, **CALL, callbacks=[callback()])
+
+
+def test_in_fit_the_error_says_that_the_model_was_compiled(make) -> None:
+    tuner = make(build=lambda hp: toys.softmax(), executor="fit")
+    with pytest.raises(paceline.BuildError, match="compiled the model while fit trains it"):
+        tuner.search(X, Y, **(CALL | {"n_trials": 1}), callbacks=[Recompiles()])
 
 
 # -- batches ---------------------------------------------------------------------------------------

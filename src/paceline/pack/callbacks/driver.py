@@ -89,6 +89,11 @@ class CallbackDriver:
         """Whether a callback has asked for the end of training."""
         return self._model is not None and bool(self._model.model.stop_training)
 
+    @property
+    def froze(self) -> bool:
+        """Whether a callback has changed ``layer.trainable`` while the model trains."""
+        return self._model is not None and self._model.froze
+
     def seconds(self) -> float:
         """Seconds spent in callbacks since this was last asked."""
         seconds, self._seconds = self._seconds, 0.0
@@ -123,6 +128,7 @@ class CallbackDriver:
             if self._built_with is not None:  # fit traces a step after this
                 check_attributes(self._built_with, self._model.model)
                 self._built_with = None
+        self._model.trains = True
         self._model.forget()
         self._seconds += time.perf_counter() - began
 

@@ -51,6 +51,8 @@ class SlotModel:
         self._flags = self._trained()
         self._touched: set[_SlotArrayHolder] = set()
         self._slot: Slot | None = None
+        self.trains = False  # whether the model has begun to train
+        self.froze = False  # whether ``layer.trainable`` was changed since
         shared = {id(variable) for variable in shared_variables(model)}
         self._shared: list[tuple[Any, _SlotArrayHolder]] = []
         for part, variables in enumerate(self._lists):
@@ -100,11 +102,15 @@ class SlotModel:
         """Checks that the model has the variables that the compiled program trains.
 
         Raises RuntimeError where the model or its optimizer has other variables than before. Keras'
-        own ``fit`` on JAX fails there, too, so that no trial is sent to it.
+        own ``fit`` on JAX fails there, too, so that no trial is sent to it. Once the model trains,
+        ``layer.trainable`` has no effect, as in TensorFlow before the model is compiled again.
         """
         same = self.model.optimizer is self._optimizer
         same = same and len(self._optimizer.variables) == len(self._lists[2])
-        if not same or self._trained() != self._flags:
+        flags = self._trained()
+        if same and flags != self._flags and self.trains:
+            self.froze, self._flags = True, flags
+        if not same or flags != self._flags:
             raise RuntimeError(
                 "a callback compiled the model or changed layer.trainable while the model trains, "
                 "and Keras' own fit on JAX fails at that too: freeze layers in build(hp), and "
