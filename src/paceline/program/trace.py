@@ -15,7 +15,7 @@ import math
 import random
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -61,7 +61,7 @@ class Step:
     canonical: Canonical  # its fingerprint and constants
     log_names: tuple[str, ...]  # of the L logs, in the order in which the model reports them
     # Whether the optimizer's variables follow the trainable ones in a validation step's state.
-    reads_optimizer: bool = False
+    reads_optimizer: bool = field(default=False, kw_only=True)
 
     @property
     def always_lifted(self) -> tuple[int, ...]:
