@@ -127,7 +127,7 @@ class TracedStep:
         def train(laid: Any, epochs: int) -> None:
             (*state, metrics), lifted = laid
             for _ in range(epochs):
-                state, logs = program.train([*state, metrics], lifted, data, order)
+                (*state, _), logs = program.train([*state, metrics], lifted, data, order)
                 jax.block_until_ready((state, logs))
 
         def together(epochs: int) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class PacelineError(Exception):
     """Base class of all errors that Paceline raises on purpose; the command then exits with 2."""
@@ -103,3 +105,109 @@ def missing(error: ImportError) -> MissingExtraError | None:
         f"KERAS_BACKEND: Keras is to run on {extra}, which is not installed; "
         f'pip install "paceline[{extra}]", or set KERAS_BACKEND=jax.'
     )
+
+
+#: What Keras 3 changed: how the error of a script for Keras 2 reads -> the change, as a sentence.
+#: docs/guides/keras_2.md has the same table.
+_KERAS_3: tuple[tuple[str, str], ...] = (
+    (r"not recognized: .*'lr'|has no attribute 'lr'", "calls `lr` of optimizers `learning_rate`"),
+    (
+        r"optimizers\.legacy|'LegacyOptimizerWarning'|LegacyOptimizerWarning",
+        "has no `keras.optimizers.legacy`: import the optimizer from `keras.optimizers`",
+    ),
+    (
+        r"keras\.wrappers",
+        "has `keras.wrappers.SKLearnClassifier` and `SKLearnRegressor` in place of "
+        "`keras.wrappers.scikit_learn`",
+    ),
+    (
+        r"'(use_multiprocessing|workers|max_queue_size)'",
+        "takes `workers`, `use_multiprocessing` and `max_queue_size` in `keras.utils.PyDataset`, "
+        "and not in `fit`; for arrays leave them out",
+    ),
+    (
+        r"'(predict_classes|predict_proba)'",
+        "has `model.predict` alone: `predict(x)` are the probabilities, "
+        "`predict(x).argmax(-1)` the classes, and `predict(x) > 0.5` those of a sigmoid",
+    ),
+    (
+        r"'(fit|evaluate|predict)_generator'",
+        "has `fit`, `evaluate` and `predict` for generators, too",
+    ),
+    (
+        r"np_utils|generic_utils",
+        "has `keras.utils.to_categorical` and the like in `keras.utils` itself",
+    ),
+    (
+        r"No module named '(tensorflow\.)?keras\.(layers|engine|topology)\b",
+        "imports every layer from `keras.layers` itself, and `Model` from `keras`",
+    ),
+    (
+        r"layers' has no attribute 'experimental'|layers\.experimental",
+        "has the layers of `keras.layers.experimental.preprocessing` in `keras.layers`",
+    ),
+    (r"CuDNN(LSTM|GRU)", "has `LSTM` and `GRU`, which use cuDNN by themselves"),
+    (
+        r"ImageDataGenerator",
+        "has `keras.utils.image_dataset_from_directory`, and layers such as `RandomFlip`, in place "
+        "of `ImageDataGenerator`",
+    ),
+    (
+        r"preprocessing\.text|'Tokenizer'",
+        "has the layer `TextVectorization` in place of `Tokenizer`",
+    ),
+    (r"multi_gpu_model", "has `keras.distribution`; Paceline spreads trials over all devices"),
+    (
+        r"keras\.backend' has no attribute|keras\.backend\.tensorflow_backend|'get_session'",
+        "has `keras.ops` in place of the functions of `keras.backend`; a variable is read by "
+        "`float(v)` and set by `v.assign(value)`",
+    ),
+    (r"'nb_epoch'", "calls `nb_epoch` `epochs`"),
+    (
+        r"passed to \w+: \{.*'(init|border_mode|W_regularizer|b_regularizer|subsample|"
+        r"nb_filter|nb_row|nb_col|bias)'",
+        "has other names for it: `init` is `kernel_initializer`, `border_mode` is `padding`, "
+        "`W_regularizer` is `kernel_regularizer`, `subsample` is `strides`",
+    ),
+    (r"missing 1 required positional argument: 'units'", "calls `output_dim` of `Dense` `units`"),
+    (r"passed to Model: \{.*'(input|output)'", "calls them `inputs` and `outputs`"),
+    (r"argument 'period'", "calls `period` of `ModelCheckpoint` `save_freq`, in batches"),
+    (r"argument '(write_grads|batch_size)'", "has no `write_grads` and no `batch_size` there"),
+    (r"sample_weight_mode", "finds out `sample_weight_mode` from the shape of the weights"),
+    (
+        r"must end in `\.(keras|weights\.h5)`|Invalid filepath extension",
+        "saves models as `.keras` and weights as `.weights.h5`",
+    ),
+    (r"argument `reduction`.*auto", "has `sum_over_batch_size` in place of `auto`"),
+    (
+        r"keras\.(losses|metrics)' has no attribute '(mse|mae|mape|msle)'",
+        "has full names, such as `keras.losses.mean_squared_error`",
+    ),
+    (
+        r"'Callback' object has no attribute 'validation_data'|has no attribute 'validation_data'",
+        "gives callbacks no `validation_data`: pass it to the callback's constructor",
+    ),
+    (
+        r"['\"](val_)?acc['\"]",
+        "names a metric as `compile` was told: `metrics=['accuracy']` is `accuracy` and "
+        "`val_accuracy`, `metrics=['acc']` is `acc` and `val_acc`",
+    ),
+)
+
+
+#: How the error reads of any other name that is gone.
+_GONE = r"(module|No module named|from) '(tensorflow\.)?keras\.?[\w.]*'"
+
+
+def keras_3_change(text: str) -> str | None:
+    """Returns what Keras 3 changed, as a sentence, if the text of an error shows it; else None."""
+    change = next((change for pattern, change in _KERAS_3 if re.search(pattern, text)), None)
+    if change is None and re.search(_GONE, text):
+        change = "has no such name; the guide From Keras 2 lists what has moved"
+    return None if change is None else f"Keras 3 {change}."
+
+
+def with_keras_3(text: str) -> str:
+    """Returns the text of an error, with what Keras 3 changed where that seems to be the reason."""
+    change = keras_3_change(text)
+    return text if change is None else f"{text.rstrip('.')}. {change}"

@@ -29,7 +29,12 @@ def pack(run_epoch: Callable[[], Any], *numbers: int, free: int = 0, began: floa
     """A pack of those trials, each after its second epoch."""
     riders = [SimpleNamespace(number=number, epoch=2) for number in numbers]
     return SimpleNamespace(
-        run_epoch=run_epoch, slots=riders, live=riders, free=[None] * free, began=began
+        run_epoch=run_epoch,
+        slots=riders,
+        live=riders,
+        free=[None] * free,
+        began=began,
+        by_batch=False,
     )
 
 

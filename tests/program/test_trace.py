@@ -152,16 +152,16 @@ def test_steps_that_no_pack_can_hold_are_refused(kind: type, why: str) -> None:
         trace.trace_train(made, state, BATCH)
 
 
-class ReadsRate(keras.Sequential):
+class ReadsWeights(keras.Sequential):
     """Its step reads a variable that it is not given."""
 
     def train_step(self, state: Any, data: Any) -> Any:
         logs, state = super().train_step(state, data)
-        return {**logs, "lr": self.optimizer.learning_rate * 1.0}, state
+        return {**logs, "first": self.weights[0][0, 0] * 1.0}, state
 
 
 def test_a_step_that_reads_a_variable_fails_as_in_fit_and_leaves_the_values() -> None:
-    made = ReadsRate([layers.Input((2,)), layers.Dense(1)])
+    made = ReadsWeights([layers.Input((2,)), layers.Dense(1)])
     made.compile("sgd", "mse")
     state = trace.build_state(made, BATCH)
     with pytest.raises(TypeError, match="the step reads a variable that it is not given"):

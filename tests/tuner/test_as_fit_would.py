@@ -124,7 +124,7 @@ def metric_of_rate(hp: Any) -> Any:
     return model
 
 
-@pytest.mark.parametrize("build", [logs_rate, penalised, counting, metric_of_rate])
+@pytest.mark.parametrize("build", [penalised, counting])
 def test_a_variable_that_no_step_is_given_is_read_as_in_fit(make, build: Callable) -> None:
     """Either both raise the same, or both have the same history."""
     hp = HyperParameters()
@@ -147,7 +147,7 @@ def test_a_variable_that_no_step_is_given_is_read_as_in_fit(make, build: Callabl
 
 def test_without_an_objective_the_error_of_the_step_is_told(make) -> None:
     with pytest.raises(ObjectiveError, match="shows no metrics: TypeError: .* it is not given"):
-        make(logs_rate).search(X, Y, **CALL, n_trials=1)
+        make(penalised).search(X, Y, **CALL, n_trials=1)
 
 
 class TestsRate(keras.Sequential):
@@ -158,17 +158,20 @@ class TestsRate(keras.Sequential):
         return {**logs, "lr": self.optimizer.learning_rate}, state
 
 
-@pytest.mark.slow
-def test_a_validation_that_reads_the_optimizer_trains_in_fit(make) -> None:
-    def build(hp: Any) -> Any:
-        model = network(TestsRate)
-        model.compile(scheduled(hp), "sparse_categorical_crossentropy")
-        return model
+def validated_rate(hp: Any) -> Any:
+    model = network(TestsRate)
+    model.compile(scheduled(hp), "sparse_categorical_crossentropy")
+    return model
 
-    data = {"validation_data": (XV, YV)}
-    tuner = search(make, build, X, Y, **data, n_trials=1)
-    assert_as_fit(tuner, build, X, Y, **data, packed=False)
-    assert "reads variables of the optimizer" in tuner.trial(0).fallback_reason
+
+@pytest.mark.parametrize("build", [logs_rate, metric_of_rate, validated_rate])
+def test_rates_are_read_as_in_tensorflow_where_fit_on_jax_fails(make, build: Callable) -> None:
+    """There is the rate after each update; tests/tuner/test_rate_metric.py has the values."""
+    tuner = search(make, build, X, Y, validation_data=(XV, YV), n_trials=1)
+    trial = tuner.trial(0)
+    assert trial.plan != "fit"
+    rates = trial.history["lr" if build is logs_rate else "val_lr"]
+    assert all(after < before for before, after in zip(rates, rates[1:], strict=False))
 
 
 # -- x alone ---------------------------------------------------------------------------------------

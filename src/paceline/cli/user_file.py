@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from paceline.errors import UsageError, missing
+from paceline.errors import UsageError, missing, with_keras_3
 
 DEFAULT_FUNCTION = "build"
 #: What a user's file defines beside a build.
@@ -184,4 +184,4 @@ def describe(error: BaseException, path: Path) -> str:
         lines.append(error.lineno)
     where = f" (line {lines[-1]})" if lines else ""
     message = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}: {message}{where}"
+    return with_keras_3(f"{type(error).__name__}: {message}{where}")

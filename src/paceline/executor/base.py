@@ -42,6 +42,8 @@ class SearchData:
     shuffle: bool | str = True
     # How many examples a job's folds train on and validate on; None where jobs have no folds.
     fold: tuple[int, int] | None = None
+    # Whether callbacks of some job may act between training batches.
+    by_batch: bool = False
 
     def inputs(self, batch_size: int) -> TrialInputs:
         """The inputs of jobs that have none of their own."""
@@ -147,7 +149,8 @@ class SiblingModelBuilder:
         for parameter in self.parameters:
             own = hparams.get(parameter.name)
             if isinstance(own, float) and own:
-                others = [value for value in parameter.values() if value and value != own]
+                values = [value for value in parameter.values() if type(value) in (int, float)]
+                others = [value for value in values if value and value != own]
                 if others:
                     found[parameter.name] = float(others[-1])
         return found
@@ -165,7 +168,8 @@ class SiblingModelBuilder:
                 continue
             values = list(parameter.values(every=True))
             if isinstance(value, float):
-                values = [0.0, next(filter(None, values))] if 0.0 in values and any(values) else []
+                two = 0.0 in values and any(values) and {*map(type, values)} == {float}
+                values = [0.0, next(filter(None, values))] if two else []
             if len(values) > 1:
                 found[parameter.name] = values
         return found

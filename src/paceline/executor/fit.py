@@ -157,8 +157,13 @@ class FitExecutor:
         try:
             with values_kept(model), checked(model):
                 model.fit(**arguments, epochs=epochs, callbacks=callbacks, verbose=0)
-        except BaseException:
+        except BaseException as error:
             release(callbacks)  # their ``on_train_end`` was not called
+            if isinstance(error, TypeError) and model.train_function is None:
+                raise RuntimeError(
+                    "a callback compiled the model while fit trains it, which ends fit of Keras 3; "
+                    "compile in build(hp), and train the best model further after the search"
+                ) from error
             raise
 
     def _fold(self, job: Job, arguments: Mapping[str, Any]) -> dict[str, Any]:

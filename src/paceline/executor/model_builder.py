@@ -262,12 +262,16 @@ class TracedModel:
 
 
 def workload_of(
-    setting: TrialInputs, fold: tuple[int, int] | None, chunk_bytes: float | None
+    setting: TrialInputs,
+    fold: tuple[int, int] | None,
+    chunk_bytes: float | None,
+    *,
+    by_batch: bool = False,
 ) -> Workload:
     """The data, batch sizes and lengths of a trial's epochs.
 
-    ``fold`` is as of ``SearchData``, ``chunk_bytes`` as of ``Workload``. Raises Unpackable if the
-    data are no arrays.
+    ``fold`` and ``by_batch`` are as of ``SearchData``, ``chunk_bytes`` as of ``Workload``. Raises
+    Unpackable if the data are no arrays.
     """
     if setting.data is None:
         raise Unpackable(setting.why_fit or "its data are no arrays")
@@ -279,6 +283,7 @@ def workload_of(
         fold,
         chunk_bytes,
         setting.steps_per_epoch,
+        by_batch,
     )
     if setting.validation is None:
         return work

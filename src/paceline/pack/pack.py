@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from paceline.data.chunks import EpochData, GivenOrder
+from paceline.data.chunks import EpochData, GivenOrder, ResidentArrays
 from paceline.data.folds import Fold
 from paceline.pack.callbacks.driver import CallbackDriver
 from paceline.pack.plan import Arrays, CompiledPlan
@@ -103,6 +103,7 @@ class Pack:
         self._data, self._shuffle = data, shuffle
         self._validation, self._n_own = validation, n_own
         self._freq = validation_freq
+        self._n_logs = len(log_names)
         self._names = [*log_names, *(f"val_{name}" for name in val_log_names)]
         self._state: list[Arrays] | None = None
         self._metrics: Arrays = []
@@ -370,9 +371,12 @@ class Pack:
         # A free slot computes too; any order will do, since nobody reads its results.
         some = next(order for order in orders if order is not None)
         order = np.stack([some if order is None else order for order in orders])
-        state, logs = self.program.train(
-            [*self._state, self._metrics], self._constants[0], self._data, order
-        )
+        if self.by_batch:
+            state, logs = self._train_by_batch(self._constants[0], order)
+        else:
+            (*state, _), logs = self.program.train(
+                [*self._state, self._metrics], self._constants[0], self._data, order
+            )
         logs = [np.asarray(logs)]
         trained = time.perf_counter()
         if self._validation is not None and self._validates(leader):
@@ -394,6 +398,54 @@ class Pack:
                 trial.epoch += 1
                 results[trial.number] = dict(zip(self._names, values[slot].tolist(), strict=False))
         return results, EpochTimes(trained - began, time.perf_counter() - trained)
+
+    @property
+    def by_batch(self) -> bool:
+        """Whether a trial's callbacks are called between batches, by the thread that trains."""
+        return any(t.driver is not None and t.driver.in_batches for t in self.live)
+
+    def _train_by_batch(self, lifted: Arrays, order: np.ndarray) -> tuple[list[Arrays], np.ndarray]:
+        """Trains an epoch with a call of the program for each batch, and callbacks in between.
+
+        A slot computes on when a callback has stopped its trial. So its variables are put aside
+        then, and put back after the epoch's last batch.
+        """
+        assert self._state is not None and isinstance(self._data, ResidentArrays)
+        first, size = self._metrics, self._data.batch_size
+        drivers = {i: t.driver for i, t in enumerate(self.slots) if t is not None and t.driver}
+        acting = {slot: driver for slot, driver in drivers.items() if driver.in_batches}
+        others = len(self.live) - len(acting)  # trials that no callback ends within an epoch
+        stopped: dict[int, State] = {}
+        found = np.zeros((len(self.slots), self._n_logs))
+        try:
+            for step, start in enumerate(range(0, order.shape[1], size)):
+                for driver in acting.values():
+                    driver.begin_batch(step)
+                self._flush()
+                part = order[:, start : start + size]
+                state = [*self._state, self._metrics]
+                (*self._state, self._metrics), logs = self.program.train(
+                    state, lifted, self._data, part
+                )
+                values = np.asarray(logs)
+                running = [slot for slot in range(len(self.slots)) if slot not in stopped]
+                found[running] = values[running]
+                for slot, driver in acting.items():
+                    names = self._names[: self._n_logs]
+                    driver.end_batch(step, dict(zip(names, values[slot].tolist(), strict=True)))
+                self._flush()
+                for slot in [slot for slot, driver in acting.items() if not driver.in_batches]:
+                    del acting[slot]
+                    parts = (*self._state, self._metrics)
+                    stopped[slot] = State(*(self.program.row(part, slot) for part in parts))
+                if not acting and not others:
+                    break
+            if stopped:
+                lists = [*self._state, self._metrics]
+                *self._state, self._metrics = self.program.put(lists, stopped)
+        finally:
+            self._metrics = first  # every epoch begins with them
+        return list(self._state), found
 
     def _validates(self, trial: SlotTrial) -> bool:
         epoch = trial.first_epoch + trial.epoch + 1

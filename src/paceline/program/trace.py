@@ -15,7 +15,7 @@ import math
 import random
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -60,6 +60,8 @@ class Step:
     closed: Any
     canonical: Canonical  # its fingerprint and constants
     log_names: tuple[str, ...]  # of the L logs, in the order in which the model reports them
+    # Whether the optimizer's variables follow the trainable ones in a validation step's state.
+    reads_optimizer: bool = field(default=False, kw_only=True)
 
     @property
     def always_lifted(self) -> tuple[int, ...]:
@@ -230,6 +232,7 @@ def trace_train(
 
     As in ``fit``, the model's variables are empty meanwhile: the step is given their values. If it
     reads a variable itself, Keras raises, and its value now must not become a constant of the step.
+    Those of the optimizer can be read, as in TensorFlow, where metrics report a learning rate.
 
     ``state`` are its variables, or their shapes and dtypes; ``batch`` has the shapes and dtypes of
     a batch, as ``fit`` hands it to the step. ``class_weight``, float[classes], becomes a constant
@@ -243,8 +246,9 @@ def trace_train(
     def step(trainable: Any, non_trainable: Any, optimizer: Any, metrics: Any, data: Any) -> Any:
         if class_weight is not None:
             data = (*data, _weights(data[1], jnp.asarray(class_weight)))
-        logs, new = model.train_step((trainable, non_trainable, optimizer, metrics), data)
-        return _results(model, logs, _variables(model), new, own), new
+        with _readable(model.optimizer, optimizer):
+            logs, new = model.train_step((trainable, non_trainable, optimizer, metrics), data)
+            return _results(model, logs, _variables(model), new, own), new
 
     variables = [v for part in _variables(model) for v in part]
     with _compilable(model), _emptied(variables):
@@ -252,24 +256,37 @@ def trace_train(
 
 
 def trace_test(model: Any, state: State, batch: Any) -> Step:
-    """Traces ``model.test_step`` as ``trace_train`` does; the optimizer's variables are not inputs.
+    """Traces ``model.test_step`` as ``trace_train`` does.
 
-    Raises Unpackable as ``trace_train`` does.
+    The optimizer's variables are inputs only if the step reads them. Raises Unpackable as
+    ``trace_train`` does.
     """
+    place = _Unreadable()
+    try:
+        with keras_private.bound([(variable, place) for variable in model.optimizer.variables]):
+            return _trace_test(model, state, batch, reads_optimizer=False)
+    except Exception:
+        if not place.read:
+            raise
+    return _trace_test(model, state, batch, reads_optimizer=True)
+
+
+def _trace_test(model: Any, state: State, batch: Any, *, reads_optimizer: bool) -> Step:
     own = type(model).test_step is not keras.Model.test_step
+    more = state.optimizer if reads_optimizer else []
 
-    def step(trainable: Any, non_trainable: Any, metrics: Any, data: Any) -> Any:
-        logs, new = model.test_step((trainable, non_trainable, metrics), data)
-        return _results(model, logs, given, new, own), new
+    def step(fixed: Any, non_trainable: Any, metrics: Any, data: Any) -> Any:
+        trainable, optimizer = fixed[: len(state.trainable)], fixed[len(state.trainable) :]
+        with _readable(model.optimizer, optimizer) if more else contextlib.nullcontext():
+            logs, new = model.test_step((trainable, non_trainable, metrics), data)
+            results = _results(model, logs, given, new, own)
+        return results, ([*new[0], *optimizer], *new[1:])
 
-    *given, optimizer, metrics = _variables(model)
+    *given, _, metrics = _variables(model)
     given = [*given, metrics]
-    with (
-        _compilable(model),
-        _emptied([v for part in given for v in part]),
-        keras_private.bound([(variable, _Unreadable()) for variable in optimizer]),
-    ):
-        return _trace(step, (state.trainable, state.non_trainable, state.metrics), batch)
+    with _compilable(model), _emptied([v for part in given for v in part]):
+        inputs = [*state.trainable, *more], state.non_trainable, state.metrics
+        return replace(_trace(step, inputs, batch), reads_optimizer=reads_optimizer)
 
 
 @contextlib.contextmanager
@@ -288,14 +305,53 @@ def _emptied(variables: Sequence[Any]) -> Iterator[None]:
 
 
 class _Unreadable:
-    """The place of a variable that a validation step is not given."""
+    """The place of a variable that a validation step is not given; notes that it was read."""
+
+    read = False
 
     def get(self) -> Any:
-        # In ``fit`` this works: its value at the first validation is that of all later ones.
+        self.read = True
         raise Unpackable("its test_step() reads variables of the optimizer")
 
     def set(self, value: Any) -> None:
         raise Unpackable("its test_step() changes variables of the optimizer")
+
+
+class _ValueInStep:
+    """The place of a variable of the optimizer: its value at that point of the step."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def get(self) -> Any:
+        return self.value
+
+    def set(self, value: Any) -> None:
+        raise Unpackable("its step changes variables of the optimizer beside the optimizer")
+
+
+@contextlib.contextmanager
+def _readable(optimizer: Any, values: Sequence[Any]) -> Iterator[None]:
+    """A block of a step in which the optimizer's variables can be read.
+
+    They have these values, and after an update of the optimizer's those that it returned.
+    """
+    places = [_ValueInStep(value) for value in values]
+    apply = optimizer.stateless_apply
+
+    def applied(*args: Any, **kwargs: Any) -> Any:
+        trainable, new = apply(*args, **kwargs)
+        for place, value in zip(places, new, strict=True):
+            place.value = value
+        return trainable, new
+
+    # Past Keras' own __setattr__, which tracks what an optimizer has.
+    object.__setattr__(optimizer, "stateless_apply", applied)
+    try:
+        with keras_private.bound(list(zip(optimizer.variables, places, strict=True))):
+            yield
+    finally:
+        object.__delattr__(optimizer, "stateless_apply")
 
 
 def flat_logs(logs: dict[str, Any]) -> dict[str, Any]:

@@ -161,9 +161,10 @@ def results_frame(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> pd
     fixed = columns(trials, objectives)
     hparams = hparam_columns(trials, objectives)
     dtypes = {**_DTYPES, **dict.fromkeys(objectives, "float64")}
+    own = {column: _dtype(name, trials) for name, column in hparams.items()}
     frame = pd.DataFrame(
         {
-            name: pd.Series(values, dtype=dtypes.get(name) if name in fixed else _dtype(values))
+            name: pd.Series(values, dtype=dtypes.get(name) if name in fixed else own.get(name))
             for name, values in values_by_column(trials, objectives).items()
         }
     )
@@ -174,23 +175,30 @@ def results_frame(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> pd
     return frame
 
 
-def _dtype(values: Sequence[Any]) -> str | None:
-    """The dtype in which integers and booleans stay what they are if some values are missing."""
-    there = [value for value in values if value is not None]
-    kinds = {type(value) for value in there}
-    whole = len(there) == len(values)
+def _dtype(hparam: str, trials: Sequence[Trial]) -> str | None:
+    """The dtype in which each value stays what it is, also if some trials have none."""
+    kinds = {type(trial.hparams[hparam]) for trial in trials if hparam in trial.hparams}
+    whole = all(hparam in trial.hparams for trial in trials)
     if kinds == {bool}:
         return "bool" if whole else "boolean"
     if kinds == {int}:
         return "int64" if whole else "Int64"
-    if kinds <= {int, float} and kinds:
+    if kinds == {float}:
         return "float64"
-    return None  # pandas infers the dtype of text
+    # pandas infers the dtype of text; of several types each value stays what it is.
+    return None if len(kinds) < 2 else "object"
 
 
 def to_csv(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> str:
-    """Return CSV with the columns of ``Tuner.results()``; a value that a trial lacks is empty."""
+    """Return CSV with the columns of ``Tuner.results()``; a value that a trial lacks is empty.
+
+    A hyperparameter that is None is the word None.
+    """
     found = values_by_column(trials, objectives)
+    for name, column in hparam_columns(trials, objectives).items():
+        nones = (name in trial.hparams and trial.hparams[name] is None for trial in trials)
+        pairs = zip(found[column], nones, strict=True)
+        found[column] = [str(value) if none else value for value, none in pairs]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(found)

@@ -15,8 +15,11 @@ from typing import Any, Literal
 
 from paceline.errors import SpaceError
 from paceline.search_space.distribution import (
+    NO_VALUE,
     Distribution,
     Scalar,
+    are_alike,
+    distinct,
     distribution_of,
     find_choice,
     grid_values,
@@ -42,7 +45,7 @@ class Condition:
     """Active while the hyperparameter ``name`` has one of ``values``."""
 
     name: str
-    values: tuple[Scalar, ...]
+    values: tuple[Scalar | None, ...]
 
     @classmethod
     def of(cls, name: str, values: Any) -> Condition:
@@ -57,16 +60,27 @@ class Condition:
         """
         listed = list(values) if isinstance(values, list | tuple) else [values]
         listed = [plain(value) for value in listed]
-        if not listed or not all(isinstance(value, bool | int | float | str) for value in listed):
+        kinds = (bool, int, float, str, type(None))
+        fine = values is not None and all(isinstance(value, kinds) for value in listed)
+        if not listed or not fine:
             raise SpaceError(
                 f"condition on {name!r}: parent_values is {values!r}; "
-                "pass a list of int, float, str or bool values of the parent."
+                "pass a list of int, float, str, bool or None values of the parent."
             )
         return cls(name, tuple(listed))
 
-    def is_active(self, values: Mapping[str, Any]) -> bool:
-        """Return whether ``values`` (plain name -> value) hold a fitting value of the parent."""
-        return self.name in values and values[self.name] in self.values
+    def is_active(self, values: Mapping[str, Any], *, typed: bool = False) -> bool:
+        """Return whether ``values`` (plain name -> value) hold a fitting value of the parent.
+
+        Args:
+            values: Plain name -> value.
+            typed: Whether 1, 1.0 and True are different values of the parent.
+        """
+        if self.name not in values:
+            return False
+        value = values[self.name]
+        alike = [each for each in self.values if each == value]
+        return any(type(each) is type(value) for each in alike) if typed else bool(alike)
 
     def __str__(self) -> str:
         return f"{_escape(self.name)}={'|'.join(_escape(str(value)) for value in self.values)}"
@@ -89,7 +103,7 @@ class HyperParameter:
         min_value, max_value: Bounds of Int and Float, both included.
         step: Distance between values; their ratio where sampling is not linear; None: no grid.
         sampling: Scale on which Int and Float are spread.
-        choices: Values of Choice and Boolean, of one type.
+        choices: Values of Choice and Boolean.
         ordered: Whether Choice's values have an order.
 
     Raises:
@@ -98,13 +112,13 @@ class HyperParameter:
 
     kind: Kind
     name: str
-    default: Scalar
+    default: Any
     conditions: tuple[Condition, ...] = ()
     min_value: int | float | None = None
     max_value: int | float | None = None
     step: int | float | None = None
     sampling: Sampling | None = None
-    choices: tuple[Scalar, ...] | None = None
+    choices: tuple[Any, ...] | None = None
     ordered: bool | None = None
 
     def __post_init__(self) -> None:
@@ -126,6 +140,8 @@ class HyperParameter:
             return (self.default,)
         if self.kind == "Boolean":
             return (True, False)
+        if self.choices is not None:
+            return list(distinct(self.choices))
         return grid_values(self.distribution, mirrored=self.mirrored)
 
     def random_sample(self, seed: int | None = None) -> Scalar:
@@ -177,6 +193,11 @@ class HyperParameter:
         return self.sampling == "reverse_log" and self.step is None
 
     @property
+    def typed(self) -> bool:
+        """Whether choices are equal but for their types, so that the storage holds texts."""
+        return self.choices is not None and are_alike(distinct(self.choices))
+
+    @property
     def bounds(self) -> str:
         """The declaration without its default: equal texts declare equal sets of values."""
         if self.kind == "Fixed":
@@ -212,13 +233,16 @@ class HyperParameter:
         return config
 
     @classmethod
-    def from_config(cls, kind: str, config: Mapping[str, Any]) -> HyperParameter:
+    def from_config(
+        cls, kind: str, config: Mapping[str, Any], *, mixed: bool = True
+    ) -> HyperParameter:
         """Return the hyperparameter that a config of ``get_config``, ours or KerasTuner's,
         describes.
 
         Args:
             kind: KerasTuner's class name: Int, Float, Choice, Boolean or Fixed.
             config: As ``get_config`` returns it.
+            mixed: As for ``choice``.
 
         Raises:
             SpaceError: An unknown kind, or arguments that its method would refuse.
@@ -240,6 +264,8 @@ class HyperParameter:
             for entry in config.get("conditions") or ()
         )
         arguments = {key: value for key, value in config.items() if key != "conditions"}
+        if kind == "Choice":
+            arguments["mixed"] = mixed
         return declare(**arguments, conditions=conditions)
 
 
@@ -324,8 +350,13 @@ def choice(
     ordered: bool | None = None,
     default: Any = None,
     conditions: tuple[Condition, ...] = (),
+    *,
+    mixed: bool = False,
 ) -> HyperParameter:
-    """Return a Choice; see ``HyperParameters.Choice``."""
+    """Return a Choice; see ``HyperParameters.Choice``.
+
+    ``mixed``: whether None, and values of several types, may be among the choices.
+    """
     where = f'hp.Choice("{name}")'
     if isinstance(values, set | frozenset) or not isinstance(values, Iterable):
         raise SpaceError(
@@ -336,10 +367,11 @@ def choice(
     if not choices:
         raise SpaceError(f"{where}: `values` must be provided, it is empty; give at least one.")
     kinds = sorted({type(value).__name__ for value in choices})
-    if not set(kinds) <= {"bool", "int", "float", "str"}:
+    if not set(kinds) <= {"bool", "int", "float", "str", *(["NoneType"] if mixed else [])}:
+        none = ", `bool` or None" if mixed else " or `bool`"
         raise ChoiceTypeError(
             f"{where}: values {list(choices)!r} hold {', '.join(kinds)}; a Choice can contain only "
-            "`int`, `float`, `str` or `bool`, for instance names: look the object up in build."
+            f"`int`, `float`, `str`{none}, for instance names: look the object up in build."
         )
     _check_storable(where, choices)
     if any(value != value for value in choices):
@@ -347,7 +379,7 @@ def choice(
             f"{where}: values {list(choices)!r} hold NaN, which equals no value, not even itself; "
             "choose among numbers, or among names that build looks up."
         )
-    if len(kinds) > 1:
+    if len(kinds) > 1 and not mixed:
         raise ChoiceTypeError(
             f"{where}: values {list(choices)!r} mix {' and '.join(kinds)}, and a Choice can "
             "contain only one type; write all of them in one."
@@ -358,11 +390,13 @@ def choice(
             "`False`; leave ordered out."
         )
     start = choices[0] if default is None else find_choice(default, choices)
-    if start is None:
+    if start is NO_VALUE:
         raise SpaceError(
             f"{where}: the default value should be one of {list(choices)!r}, it is {default!r}."
         )
-    ordered = kinds != ["str"] if ordered is None else bool(ordered)
+    if ordered is None:
+        ordered = kinds != ["str"] if len(kinds) == 1 else set(kinds) == {"int", "float"}
+    ordered = bool(ordered)
     return HyperParameter("Choice", name, start, conditions, choices=choices, ordered=ordered)
 
 

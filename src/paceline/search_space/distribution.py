@@ -7,8 +7,9 @@ accepted, and a bool is never taken for an int.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from paceline.errors import SpaceError
 
-Scalar = bool | int | float | str
+Scalar = bool | int | float | str  # None is a value too, but only of a Choice
 Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
 
 # A grid takes this many values of a range that has no grid of its own, as KerasTuner does.
@@ -28,6 +29,8 @@ MAX_CHOICES = 100_000
 # float sum comes back to its choice, and neighbouring choices are further apart than this in any
 # real space.
 SAME_FLOAT = 1e-9
+#: What stands for no value, where None may be one.
+NO_VALUE: Any = object()
 
 
 def distribution_of(
@@ -48,7 +51,8 @@ def distribution_of(
     step so small that its values cannot be told apart or listed.
     """
     if choices is not None:
-        return CategoricalDistribution(tuple(dict.fromkeys(choices)))
+        found = distinct(choices)
+        return CategoricalDistribution(tuple(map(coded, found)) if are_alike(found) else found)
     if low is None or high is None:
         raise TypeError(f"{where} has nothing to choose")
     log = sampling != "linear"
@@ -218,20 +222,46 @@ def same(value: Any, other: Scalar) -> bool:
     return isinstance(value, bool) == isinstance(other, bool) and value == other
 
 
-def find_choice(value: Any, choices: Sequence[Scalar]) -> Scalar | None:
-    """Return the choice that ``value`` means, in the type of the choices; None when there is none.
+def distinct(choices: Iterable[Any]) -> tuple[Any, ...]:
+    """Return each choice once; 1, 1.0 and True are three."""
+    return tuple({(type(choice), choice): choice for choice in choices}.values())
 
-    ``1`` finds ``1.0`` and the other way round; a bool finds only a bool, a str only a str. The
-    choices are of one type.
+
+def are_alike(choices: Sequence[Any]) -> bool:
+    """Return whether Optuna would take two of the distinct choices for one, as 1 and 1.0."""
+    return len(set(choices)) < len(choices)
+
+
+def coded(choice: Any) -> str:
+    """Return the text that stands for a choice in a storage where some of them are alike."""
+    return json.dumps(choice)
+
+
+def find_choice(value: Any, choices: Sequence[Any]) -> Any:
+    """Return the choice that ``value`` means, NO_VALUE when there is none.
+
+    A choice of the value's own type comes first; then ``1`` finds ``1.0`` and the other way round.
+    A bool finds only a bool, a str only a str: among choices of several types also the one that is
+    written so, since a table or a command line holds texts.
     """
     value = plain(value)
-    if not isinstance(value, Scalar):
-        return None
-    if value in choices:
-        choice = choices[choices.index(value)]
-        return choice if same(value, choice) else None
+    if value is not None and not isinstance(value, Scalar):
+        return NO_VALUE
+    if value in choices and type(found := choices[choices.index(value)]) is type(value):
+        return found  # in one go: a grid may have many values
+    for choice in choices:
+        if type(choice) is type(value) and choice == value:
+            return choice
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        for choice in choices:
+            if type(choice) in (int, float) and choice == value:
+                return choice
     if isinstance(value, float):
         for choice in choices:
             if isinstance(choice, float) and math.isclose(value, choice, rel_tol=SAME_FLOAT):
                 return choice
-    return None
+    if isinstance(value, str) and len({type(choice) for choice in choices}) > 1:
+        for choice in choices:
+            if value in (str(choice), coded(choice)):
+                return choice
+    return NO_VALUE

@@ -70,6 +70,7 @@ class HyperParameters(html.ShownValues):
         # Plain name -> the declaration that gave the name its value; in the order met.
         self._holders: dict[str, HyperParameter] = {}
         self._parameters: dict[str, Parameter] = {}
+        self._typed: set[str] = set()  # names of choices that are equal but for their types
 
     # Declaring
 
@@ -148,7 +149,7 @@ class HyperParameters(html.ShownValues):
     def Choice(  # noqa: N802 - KerasTuner's name
         self,
         name: str,
-        values: Iterable[Scalar],
+        values: Iterable[Scalar | None],
         ordered: bool | None = None,
         default: Scalar | None = None,
         parent_name: str | None = None,
@@ -158,7 +159,8 @@ class HyperParameters(html.ShownValues):
 
         Args:
             name: Name, unique within its conditions.
-            values: The choices, all int, all float, all str or all bool.
+            values: The choices: int, float, str, bool or None, also several of these. Each comes
+                back with the type that it has here: 1, 1.0 and True are three choices.
             ordered: Whether they have an order; kept for KerasTuner's users, no sampler uses it.
             default: Value where nobody chooses; the first choice when None.
             parent_name: Name of a hyperparameter on which this one depends.
@@ -168,11 +170,14 @@ class HyperParameters(html.ShownValues):
             One of ``values``; None while inactive.
 
         Raises:
-            SpaceError: No choices, mixed types, a default that is none of them, or other choices.
+            SpaceError: No choices, one of another type, a default that is none of them, or other
+                choices than those of an earlier call.
         """
         with self._under(parent_name, parent_values) as conditions:
             return self._declare(
-                declaration.choice(self._full(name), values, ordered, default, conditions)
+                declaration.choice(
+                    self._full(name), values, ordered, default, conditions, mixed=not self._trusting
+                )
             )
 
     def Boolean(  # noqa: N802 - KerasTuner's name
@@ -249,7 +254,7 @@ class HyperParameters(html.ShownValues):
             )
         self._conditions.append(Condition.of(parent, parent_values))
         # Of the last condition alone, as in KerasTuner: the outer ones are scopes themselves.
-        holds = self._conditions[-1].is_active(self.values)
+        holds = self._holds(self._conditions[-1:])
         (self.active_scopes if holds else self.inactive_scopes).append(tuple(self._conditions))
         try:
             yield
@@ -353,7 +358,9 @@ class HyperParameters(html.ShownValues):
         """
         hps = cls(config["values"], trusting=trusting)
         for entry in config["space"]:
-            hp = HyperParameter.from_config(entry["class_name"], entry["config"])
+            kind, own = entry["class_name"], entry["config"]
+            hp = HyperParameter.from_config(kind, own, mixed=not trusting)
+            hps._typed |= {hp.name} if hp.typed else set()
             hps._declared[hp.name, hp.conditions] = hp
             if hp.name in hps.values and hps._holds(hp.conditions):
                 hps._value(hp)
@@ -396,7 +403,8 @@ class HyperParameters(html.ShownValues):
         return "/".join([*self._name_scopes, str(name)])
 
     def _holds(self, conditions: Iterable[Condition]) -> bool:
-        return all(condition.is_active(self.values) for condition in conditions)
+        values, typed = self.values, self._typed
+        return all(each.is_active(values, typed=each.name in typed) for each in conditions)
 
     @contextlib.contextmanager
     def _under(
@@ -420,6 +428,7 @@ class HyperParameters(html.ShownValues):
                     "rename one of them."
                 )
             known = self._declared[key] = hp
+            self._typed |= {hp.name} if hp.typed else set()
         elif known.bounds != hp.bounds and not self._trusting:
             raise SpaceError(
                 f'hp.{hp.kind}("{hp.name}"): declared before under the same condition '
@@ -460,7 +469,7 @@ class HyperParameters(html.ShownValues):
 
     def _accept(self, hp: HyperParameter, parameter: Parameter | None, value: Any) -> Any:
         """Return a value that was not chosen for this hyperparameter, if it can have it."""
-        if same(plain(value), hp.default):
+        if hp.choices is None and same(plain(value), hp.default):
             return hp.default  # which may lie off the grid, as in KerasTuner
         if self._trusting:
             return self._trusted(hp, parameter, value)

@@ -9,8 +9,10 @@ A ``Space`` is the union of the parameters that builds have declared so far.
 | Int, Float: log or reverse_log with step | categorical | the value |
 | Int, Float: reverse_log without step | int, float on a log scale | ``low + high - value`` |
 | Choice, Boolean | categorical | the value |
+| Choice of 1, 1.0 or True, or 0, 0.0 or False | categorical | the value as a JSON text |
 
-The fourth row is called ``[reversed]``: Optuna has no scale that is dense near the upper bound.
+The fourth row is called ``[reversed]``: Optuna has no scale that is dense near the upper bound. The
+last one is called ``[typed]``: to Optuna, values that are equal are one, whatever their types.
 """
 
 from __future__ import annotations
@@ -30,9 +32,11 @@ from optuna.distributions import (
 from paceline.errors import SpaceError
 from paceline.search_space.declaration import HyperParameter
 from paceline.search_space.distribution import (
+    NO_VALUE,
     Distribution,
     Scalar,
     cardinality,
+    coded,
     find_choice,
     grid_point,
     grid_values,
@@ -53,6 +57,7 @@ class Parameter:
     distribution: Distribution  # what Optuna sees; its values are stored values
     default: Scalar  # real value where nobody chooses
     mirrored: bool = False  # whether a stored value is ``low + high`` minus the real one
+    typed: bool = False  # whether a stored value is a JSON text
 
     @classmethod
     def of(cls, hp: HyperParameter) -> Parameter:
@@ -60,8 +65,9 @@ class Parameter:
 
         Raises SpaceError as ``HyperParameter.distribution`` does.
         """
-        name = f"{hp.storage_name}[reversed]" if hp.mirrored else hp.storage_name
-        return cls(hp.name, name, hp.distribution, hp.default, hp.mirrored)
+        suffix = "[reversed]" if hp.mirrored else "[typed]" if hp.typed else ""
+        name = f"{hp.storage_name}{suffix}"
+        return cls(hp.name, name, hp.distribution, hp.default, hp.mirrored, hp.typed)
 
     @property
     def is_finite(self) -> bool:
@@ -80,7 +86,7 @@ class Parameter:
         another type, outside the bounds or between the steps.
         """
         found = self._find(plain(value))
-        if found is None:
+        if found is NO_VALUE:
             raise SpaceError(
                 f'hyperparameter "{self.name}": the value {value!r} is not {self._described()}; '
                 "give one that is, or change the bounds in build."
@@ -90,6 +96,8 @@ class Parameter:
     def to_storage(self, real: Any) -> Scalar:
         """Return what Optuna stores for a real value; raise SpaceError if ``check`` refuses it."""
         value = self.check(real)
+        if self.typed:
+            return coded(value)
         return mirror(self.distribution, value) if self.mirrored else value
 
     def from_storage(self, stored: Any) -> Scalar:
@@ -99,12 +107,15 @@ class Parameter:
         in anything that is not a mirrored float; another mirrored float comes back within a
         rounding error of ``low + high``.
         """
+        if self.typed and stored in cast(CategoricalDistribution, self.distribution).choices:
+            return json.loads(cast(str, stored))
         value = self.check(stored)  # a mirrored parameter has the same bounds on both sides
         return mirror(self.distribution, value) if self.mirrored else value
 
     def values(self, *, every: bool = False) -> Sequence[Scalar]:
         """Return the real values that a grid walks, as ``grid_values`` does."""
-        return grid_values(self.distribution, mirrored=self.mirrored, every=every)
+        found = grid_values(self.distribution, mirrored=self.mirrored, every=every)
+        return [json.loads(cast(str, text)) for text in found] if self.typed else found
 
     def to_json(self) -> dict[str, Any]:
         """Return this parameter as JSON values; ``from_json`` is the way back."""
@@ -114,6 +125,7 @@ class Parameter:
             "distribution": json.loads(distribution_to_json(self.distribution)),
             "default": self.default,
             "mirrored": self.mirrored,
+            **({"typed": True} if self.typed else {}),
         }
 
     @classmethod
@@ -121,7 +133,12 @@ class Parameter:
         """Return the parameter that ``to_json`` described."""
         distribution = cast(Distribution, json_to_distribution(json.dumps(data["distribution"])))
         return cls(
-            data["name"], data["storage_name"], distribution, data["default"], data["mirrored"]
+            data["name"],
+            data["storage_name"],
+            distribution,
+            data["default"],
+            data["mirrored"],
+            data.get("typed", False),
         )
 
     def same_values(self, other: Parameter) -> bool:
@@ -129,27 +146,27 @@ class Parameter:
         mine, theirs = self.distribution, other.distribution
         return distribution_to_json(mine) == distribution_to_json(theirs)
 
-    def _find(self, value: Any) -> Scalar | None:
-        """Return the value of the distribution that is meant, None when there is none."""
+    def _find(self, value: Any) -> Any:
+        """Return the value of the distribution that is meant, NO_VALUE when there is none."""
         known = self.distribution
         if isinstance(known, CategoricalDistribution):
-            return find_choice(value, cast(tuple[Scalar, ...], known.choices))
+            return find_choice(value, self.values())
         if isinstance(value, bool) or not isinstance(value, int | float):
-            return None
+            return NO_VALUE
         if not known.low <= value <= known.high:  # false for NaN
-            return None
+            return NO_VALUE
         if isinstance(known, IntDistribution):
-            return int(value) if (value - known.low) % known.step == 0 else None
+            return int(value) if (value - known.low) % known.step == 0 else NO_VALUE
         if known.step is None:
             return float(value)
         # A sampler returns low + k * step with its rounding error: the grid point is meant.
         point = grid_point(known.low, known.step, round((value - known.low) / known.step))
-        return point if abs(value - point) <= 1e-8 * known.step else None  # Optuna's tolerance
+        return point if abs(value - point) <= 1e-8 * known.step else NO_VALUE  # as in Optuna
 
     def _described(self) -> str:
         known = self.distribution
         if isinstance(known, CategoricalDistribution):
-            shown = ", ".join(repr(choice) for choice in known.choices[:20])
+            shown = ", ".join(repr(choice) for choice in self.values()[:20])
             return f"one of {shown}{', ...' if len(known.choices) > 20 else ''}"
         kind = "a whole number" if isinstance(known, IntDistribution) else "a number"
         steps = "" if known.step in (None, 1) else f" in steps of {known.step}"
@@ -167,7 +184,8 @@ def one_value_apart(
     for parameter in parameters:
         values, n = parameter.values(), parameter.cardinality
         for value in values if n is not None and n <= _FEW else (values[0], values[-1]):
-            if value != hparams[parameter.name]:
+            known = hparams[parameter.name]
+            if value != known or type(value) is not type(known):
                 yield {**hparams, parameter.name: value}
 
 

@@ -34,7 +34,8 @@ def probability_of(hp: Any, value: Any) -> float:
     if hp.kind == "Boolean":
         return 0.75 if value else 0.25
     if hp.choices is not None:
-        return (hp.choices.index(value) + 0.5) / len(hp.choices)
+        exact = [i for i, c in enumerate(hp.choices) if type(c) is type(value) and c == value]
+        return ((exact or [hp.choices.index(value)])[0] + 0.5) / len(hp.choices)
     low, high, step = hp.min_value, hp.max_value, hp.step
     if step is not None:
         if hp.sampling == "linear":

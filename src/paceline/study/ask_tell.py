@@ -157,10 +157,10 @@ class TrialAsker:
         """
         values = {name: trial_codec.plain(value) for name, value in dict(hparams).items()}
         for name, value in values.items():
-            if not isinstance(name, str) or not isinstance(value, bool | int | float | str):
+            if not isinstance(name, str) or not isinstance(value, bool | int | float | str | None):
                 raise SpaceError(
                     f"enqueue: {name!r} is {value!r}; give names of hyperparameters with int, "
-                    "float, str or bool values."
+                    "float, str, bool or None values."
                 )
         if not values:
             raise SpaceError("enqueue: no hyperparameter is named; give at least one value.")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from paceline.errors import ObjectiveError, StudyError
+from paceline.errors import ObjectiveError, StudyError, with_keras_3
 
 Direction = Literal["maximize", "minimize"]
 
@@ -178,7 +178,7 @@ def _missing(name: str, metric_names: Sequence[str]) -> str:
             f'objective "{name}": there is no validation data; pass validation_data= or '
             f'validation_split=, or objective="{trained}".'
         )
-    return f'objective "{name}" is no metric of this model; it has: {there}.'
+    return with_keras_3(f'objective "{name}" is no metric of this model; it has: {there}.')
 
 
 # -- several objectives ----------------------------------------------------------------------------

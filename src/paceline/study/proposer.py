@@ -284,7 +284,9 @@ class Proposer:
                 parameter = parameters.get(name)
                 # A mirrored value comes back with a rounding error. The value chosen is stored, so
                 # that a sampler sees the same one after a restart.
-                if parameter and parameter.from_storage(stored) == hparams[parameter.name]:
+                if parameter is None or parameter.typed:
+                    continue  # of typed choices, equal ones are several
+                if parameter.from_storage(stored) == hparams[parameter.name]:
                     values[name] = stored
             self.sampled.study.set_params(
                 proposal.sampled_number,
@@ -635,7 +637,7 @@ class TriedConfigurations:
         path: tuple[Any, ...] = ()
         for parameter, value in choices:
             self._next[path] = parameter
-            path += (value,)
+            path += ((type(value), value),)
         self._next[path] = None
 
     def leads_to_known(self, choose: Chooser) -> bool:
@@ -645,7 +647,8 @@ class TriedConfigurations:
             parameter = self._next[path]
             if parameter is None:
                 return True
-            path += (choose(parameter),)
+            value = choose(parameter)
+            path += ((type(value), value),)
         return False
 
 

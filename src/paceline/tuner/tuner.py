@@ -194,6 +194,13 @@ class Tuner(StudyResults):
         if on_note is not None:
             self._notes = on_note
 
+    def __getstate__(self) -> dict[str, Any]:
+        """As for results; a view that shows a search meanwhile is not copied."""
+        state = super().__getstate__()
+        if self._notes_given is None and self._notes is not to_stderr:
+            state |= {"_progress": None, "_notes": to_stderr}
+        return state
+
     def search(
         self,
         x: Any = None,
@@ -277,7 +284,7 @@ class Tuner(StudyResults):
             verbose: 0 shows notes only; "auto", 1 and 2 show how the search goes.
             **fit_arguments: ``callbacks`` of ``model.fit``, or a function of hp that returns them:
                 each trial has copies of its own, and trials stay in packs unless callbacks act
-                within an epoch.
+                within a batch or within validation.
 
         Raises:
             UsageError, DataError: An argument cannot work, or the data; nothing has been trained.

@@ -299,6 +299,26 @@ def test_files_that_the_clock_names_are_one_path():
     assert "which the clock names, so that functions that begin together" in notes[1]
 
 
+def test_logs_that_the_clock_names_are_apart_and_fits_together():
+    """In order, the clock would have named one for each; nothing here reads them."""
+
+    def function(i):
+        name = f"log-{datetime.now():%Y%m%d-%H%M}"
+        log = keras.callbacks.CSVLogger(f"{name}.csv", append=True)
+        fit(network(i), epochs=2, callbacks=[log])
+        return name
+
+    found, notes = together(lambda: function)
+    (first, *_) = found
+    logs = sorted(Path().glob("log-*.csv"))
+    assert [each.name for each in logs] == sorted(
+        f"{first}{number}.csv" for number in ("", "-1", "-2")[:N]
+    )
+    assert all(len(each.read_text().splitlines()) == 3 for each in logs)
+    assert not any("run one at a time" in note for note in notes)
+    assert any("CSVLogger of the later ones writes to that path with -1" in n for n in notes)
+
+
 # -- the switch ------------------------------------------------------------------------------------
 
 

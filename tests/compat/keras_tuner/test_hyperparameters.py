@@ -41,6 +41,20 @@ def test_a_config_comes_back(kt):
     assert repr(kinds(kt).deserialize(config)) == repr(hp.space[0])
 
 
+@pytest.mark.parametrize("values", [[1, "b"], [1, 2.0], [None, 0.2], [None], [True, "auto"]])
+def test_choices_are_of_one_type_and_none_is_no_choice(kt, values):
+    made = kinds(kt).Choice("a", ["x"]).get_config() | {"values": values, "default": None}
+    for declare in (
+        lambda: kt.HyperParameters().Choice("a", values),
+        lambda: kinds(kt).Choice("a", values),
+        lambda: kt.HyperParameters.from_config(
+            {"space": [{"class_name": "Choice", "config": made}], "values": {}}
+        ),
+    ):
+        with pytest.raises(TypeError, match=r"only one type|can contain only|Unsupported"):
+            declare()
+
+
 @pytest.mark.parametrize(
     "declare",
     [

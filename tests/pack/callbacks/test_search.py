@@ -26,6 +26,7 @@ from paceline.pack.callbacks.per_trial import CallbackFactory, StudyPaths
 from paceline.pack.callbacks.state import CallbackState, attributes_of, callback_state, resumed
 from paceline.tuner.checkpoint.files import CheckpointManager
 from stopping import by_epochs
+from streams import alone
 
 callbacks = keras.callbacks
 X, Y = toys.data()
@@ -248,16 +249,48 @@ def test_a_model_that_has_left_its_slot_says_so(make) -> None:
         kept[0].get_weights()
 
 
-def test_variables_that_are_replaced_fail_the_trial(make) -> None:
-    class Freezes(callbacks.Callback):
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            if self.model.optimizer.learning_rate > 0.01:
-                self.model.layers[0].trainable = False
+class Freezes(callbacks.Callback):
+    """Freezes a layer at the end of the first epoch."""
 
-    tuner = make(sampler="grid", build=lambda hp: toys.softmax_at(hp.Choice("lr", [0.01, 0.1])))
-    tuner.search(X, Y, **CALL, callbacks=[Freezes()])
-    assert columns(tuner, "state") == [["complete", "failed"]]
-    assert "changed which variables the model" in str(tuner.trial(1).error)
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 0:
+            self.model.layers[0].trainable = False
+
+
+class FreezesFirst(callbacks.Callback):
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.model.layers[0].trainable = False
+
+
+class Recompiles(callbacks.Callback):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.model.compile("sgd", "sparse_categorical_crossentropy")
+
+
+def test_freezing_while_the_model_trains_has_no_effect_as_in_tensorflow(make, notes) -> None:
+    frozen = make(build=lambda hp: toys.softmax_at(hp.Float("lr", 1e-3, 1e-1)))
+    frozen.search(X, Y, **CALL, callbacks=[Freezes()])
+    plain = make(build=lambda hp: toys.softmax_at(hp.Float("lr", 1e-3, 1e-1)), study="plain")
+    plain.search(X, Y, **CALL, callbacks=[callbacks.Callback()])
+    for one, other in zip(
+        frozen._require_study().trials, plain._require_study().trials, strict=True
+    ):
+        assert (one.state, one.plan) == ("complete", "vectorized")
+        assert one.history == other.history
+    assert sum("no effect until the model is compiled again" in note for note in notes) == 1
+
+
+@pytest.mark.parametrize("callback", [FreezesFirst, Recompiles])
+def test_variables_that_are_replaced_fail_the_trial(make, callback: Any) -> None:
+    tuner = make(build=lambda hp: toys.softmax())
+    with pytest.raises(paceline.BuildError, match="layer.trainable while the model trains, and"):
+        tuner.search(X, Y, **CALL, callbacks=[callback()])
+
+
+def test_in_fit_the_error_says_that_the_model_was_compiled(make) -> None:
+    tuner = make(build=lambda hp: toys.softmax(), executor="fit")
+    with pytest.raises(paceline.BuildError, match="compiled the model while fit trains it"):
+        tuner.search(X, Y, **(CALL | {"n_trials": 1}), callbacks=[Recompiles()])
 
 
 # -- batches ---------------------------------------------------------------------------------------
@@ -309,6 +342,8 @@ def test_what_acts_within_an_epoch_is_not_packed(callback, why) -> None:
     found = why_not_packed([StopsAt(1), callback()])
     assert found is not None and why in found
     assert "between epochs only" in found
+    alike = why_not_packed([callback()], by_batch=True)
+    assert (alike is None) == (isinstance(callback(), OnBatches | callbacks.LambdaCallback))
 
 
 @pytest.mark.parametrize(
@@ -326,14 +361,13 @@ def test_what_acts_between_epochs_is_packed(callback) -> None:
     assert why_not_packed([callback()]) is None
 
 
-def test_trials_whose_callbacks_act_on_batches_go_to_fit_and_it_is_said(make, notes) -> None:
+def test_trials_whose_callbacks_act_on_batches_share_packs_with_others(make) -> None:
     def made(hp: Any) -> Any:
         return [OnBatches() if hp.Boolean("batches") else StopsAt(1)]
 
     tuner = make(sampler="grid", build=lambda hp: toys.softmax())
     tuner.search(X, Y, **(CALL | {"n_trials": None, "epochs": 2}), callbacks=made)
-    assert columns(tuner, "batches", "plan") == [[False, True], ["vectorized", "fit"]]
-    assert any("in Keras' own fit, one at a time: callbacks: OnBatches" in note for note in notes)
+    assert columns(tuner, "batches", "plan") == [[False, True], ["vectorized", "vectorized"]]
 
 
 def test_who_stops_before_an_epoch_trains_one_batch_of_it_as_in_keras(make) -> None:
@@ -348,19 +382,30 @@ def test_who_stops_before_an_epoch_trains_one_batch_of_it_as_in_keras(make) -> N
     np.testing.assert_allclose(tuner.history(0)["val_loss"], alone["val_loss"], atol=1e-6)
 
 
-def test_who_stops_before_an_epoch_without_showing_it_fails(make) -> None:
+def test_who_stops_before_the_first_epoch_without_showing_it_trains_in_fit(make, notes) -> None:
     class Hidden(callbacks.Callback):
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             setattr(self.model, "stop_" + "training", True)
 
     tuner = make(build=lambda hp: toys.softmax())
+    tuner.search(X, Y, **CALL, callbacks=[Hidden()])
+    assert {(t.state, t.plan, t.epochs) for t in tuner._require_study().trials} == {
+        ("complete", "fit", 1)
+    }
+    assert any("own fit, one at a time: a callback set stop_training" in note for note in notes)
+
+
+def test_who_stops_before_a_later_epoch_without_showing_it_fails(make) -> None:
+    class Hidden(callbacks.Callback):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            setattr(self.model, "stop_" + "training", epoch == 1)
+
+    tuner = make(build=lambda hp: toys.softmax())
     with pytest.raises(paceline.BuildError, match="one batch.*set it in on_epoch_end, or use exec"):
-        tuner.search(X, Y, **CALL, callbacks=Hidden())
+        tuner.search(X, Y, **CALL, callbacks=[Hidden()])
     tuner = make(build=lambda hp: toys.softmax(), study="t")
     tuner.search(X, Y, **(CALL | {"batch_size": len(X), "n_trials": 1}), callbacks=Hidden())
-    assert columns(tuner, "epochs", "plan") == [[1], ["vectorized"]], (
-        "one batch is all of the epoch"
-    )
+    assert columns(tuner, "epochs", "plan") == [[2], ["vectorized"]], "one batch is a whole epoch"
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -779,6 +824,14 @@ def test_numbers_that_callbacks_set_before_the_first_step_are_not_lost(
         model.compile(sgd, "sparse_categorical_crossentropy")
         return model
 
-    tuner = paceline.Tuner(build, "loss", "s", on_note=lambda text: None)
-    with pytest.raises(paceline.BuildError, match=f"a callback set {what}.*use executor='fit'"):
-        tuner.search(*toys.data(), epochs=2, n_trials=2, callbacks=lambda hp: [setter()])
+    notes: list[str] = []
+    tuner = paceline.Tuner(build, "loss", "s", on_note=notes.append)
+    call: dict[str, Any] = {"epochs": 2, "shuffle": False}
+    tuner.search(*toys.data(), n_trials=2, callbacks=lambda hp: [setter()], **call)
+    assert [why.split(" and its like")[0] for why in notes if f"callback set {what}" in why] == [
+        "trial 0"
+    ]
+    for trial in tuner._require_study().trials:
+        assert (trial.state, trial.plan) == ("complete", "fit")
+        history = alone(trial, build, *toys.data(), callbacks=[setter()], **call)
+        np.testing.assert_allclose(trial.history["loss"], history["loss"], rtol=1e-5)

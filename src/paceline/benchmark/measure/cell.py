@@ -205,7 +205,7 @@ class _TimedPacks:
             [*state, metrics], self._constants, self._data, order, steps=steps
         )
         jax.block_until_ready((new, logs))
-        self._states[pack] = [*new, metrics]
+        self._states[pack] = [*new[:3], metrics]
 
 
 def describe(error: BaseException) -> str:

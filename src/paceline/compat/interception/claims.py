@@ -47,6 +47,11 @@ class ObjectClaims:
                 return other, f"they share {what}"
         return None
 
+    def is_free(self, path: str, holder: FunctionThread) -> bool:
+        """Returns whether no other function under way writes to a path."""
+        other = self._paths.get(os.path.abspath(path))
+        return other is None or other is holder or other.ended
+
     def take(self, holder: FunctionThread, model: Any, callbacks: list[Any]) -> None:
         """Notes that a function holds what its fit needs, until the function ends."""
         self._paths.update((path, holder) for path in paths(callbacks))

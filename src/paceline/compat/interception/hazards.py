@@ -44,6 +44,7 @@ _DRAWN_FROM = (
 )
 #: What a tuner and an oracle tell of other trials.
 _RESULTS = frozenset("get_best_trials get_best_models get_best_hyperparameters".split())
+_READERS = frozenset("open read_csv read_text loadtxt genfromtxt load_model load_weights".split())
 _DECLARES = frozenset("Int Float Choice Boolean Fixed".split())
 _TRAINS = frozenset("fit run_trial _build_and_fit_model".split())
 
@@ -139,6 +140,12 @@ def is_named_by_clock(path: str) -> bool:
     stamps = [time.strftime(f"%H{sign}%M", clock) for sign in ("", *"-_:.") for clock in clocks]
     stamps += [str(int(each))[:8] for each in times]
     return any(stamp in os.path.relpath(path) for stamp in stamps)
+
+
+def reads_files(found: ReachableObjects) -> bool:
+    """Whether functions may read what a callback of theirs wrote, as far as names show it."""
+    names = {name for user in found.functions for name in user.outer_names()}
+    return not _READERS.isdisjoint(found.attributes | names)
 
 
 def constant_paths(found: ReachableObjects) -> set[str]:

@@ -17,8 +17,10 @@ From the first sign on, functions run one at a time, and a note says why.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -28,6 +30,7 @@ from paceline.compat.interception.claims import ObjectClaims, paths
 from paceline.compat.interception.function_thread import FunctionThread
 from paceline.compat.interception.shared_state import SharedState
 from paceline.errors import UsageError
+from paceline.pack.callbacks.per_trial import place_of
 from paceline.pack.callbacks.reachable import ReachableObjects, reached
 
 
@@ -97,6 +100,7 @@ class ConcurrencyPolicy:
             return None
         if n_under_way == 1 and self._watches and not self.alone:
             self._look_at_paths(callbacks)
+        self._part_logs(thread, callbacks)
         held = self._claims.other_holder(thread, model, callbacks)
         if held is None:
             self._claims.take(thread, model, callbacks)
@@ -157,11 +161,36 @@ class ConcurrencyPolicy:
             )
         if hazards.clock_reader(self._found) is None:
             return
-        for path in filter(hazards.is_named_by_clock, mine):
+        for path in filter(hazards.is_named_by_clock, mine.keys() - paths(self._logs(callbacks))):
             self._one_at_a_time(
                 f"{mine[path]} writes to {os.path.relpath(path)!r}, which the clock names, so that "
                 f"{self._noun}s that begin together would write to one path"
             )
+
+    def _logs(self, callbacks: list[Any]) -> list[Any]:
+        """Those of the callbacks whose paths the clock names, and whose files nobody reads."""
+        reads = hazards.reads_files(self._found)
+        written = keras.callbacks.CSVLogger, keras.callbacks.ModelCheckpoint
+        kinds = (keras.callbacks.TensorBoard, *(() if reads else written))
+        found = [each for each in callbacks if isinstance(each, kinds)]
+        return [each for each in found if any(map(hazards.is_named_by_clock, paths([each])))]
+
+    def _part_logs(self, thread: FunctionThread, callbacks: list[Any]) -> None:
+        """Gives a fit a path of its own for a log that the clock has named as another one's."""
+        for callback in self._logs(callbacks):
+            name, is_file = place_of(callback) or ("", False)
+            first = path = Path(getattr(callback, name))
+            stem, suffix = (first.stem, first.suffix) if is_file else (first.name, "")
+            numbers = itertools.count(1)
+            while not self._claims.is_free(str(path), thread):
+                path = first.with_name(f"{stem}-{next(numbers)}{suffix}")
+            if path != first:
+                setattr(callback, name, str(path))
+                self._say(
+                    f"{self._noun}s begin together, so that the clock names one path for several: "
+                    f"{type(callback).__name__} of the later ones writes to that path with -1, -2 "
+                    "and so on at its end"
+                )
 
     def _one_at_a_time(self, why: str) -> None:
         if not self._watches:

@@ -8,6 +8,9 @@ The package ``keras_tuner`` need not be installed. ``docs/guides/keras_tuner.md`
 from __future__ import annotations
 
 import sys
+from types import ModuleType
+
+import keras
 
 from paceline.compat.keras_tuner import (
     applications,
@@ -56,6 +59,16 @@ _PATHS = {
 for _path, _module in _PATHS.items():
     sys.modules[f"{__name__}.{_path}"] = _module
     setattr(_module, _path.rpartition(".")[2], _module)
+
+_BACKEND = ModuleType("backend", "Keras and its parts, by the names of ``keras_tuner.backend``.")
+vars(_BACKEND).update(keras=keras, ops=keras.ops, random=keras.random, config=keras.config)
+backend = sys.modules[f"{__name__}.backend"] = _BACKEND
+# Many scripts name the place of KerasTuner's own files, ``keras_tuner.src.engine.tuner``.
+src = sys.modules[__name__]
+for _path, _module in list(sys.modules.items()):
+    if _path.startswith(f"{__name__}."):
+        sys.modules[_path.replace(__name__, f"{__name__}.src", 1)] = _module
+sys.modules[f"{__name__}.src"] = src
 
 #: The release of KerasTuner whose names and files this package has.
 __version__ = "1.4.8"

@@ -57,8 +57,8 @@ class Evaluate:
         self,
         x: Any,
         y: Any,
-        task: str,
-        metric: str | None,
+        task: str | int | None = None,
+        metric: str | None = "val_acc",
         model_id: int | None = None,
         folds: int = 5,
         shuffle: bool = True,
@@ -70,13 +70,16 @@ class Evaluate:
         average: str | None = None,
         model_factory: Any = None,
         seed: int | None = None,
+        *,
+        mode: str | None = None,
     ) -> list[float]:
         """Scores a model on each of ``folds`` parts of the data.
 
         Args:
             x: Features [N, ...].
             y: Targets [N, ...].
-            task: "binary", "multi_class", "multi_label" or "continuous".
+            task: "binary", "multi_class", "multi_label" or "continuous"; None: "multi_label", as
+                before version 1. (There a ``model_id`` stood in this place.)
             metric: The model is the one that is best in this column of the scan's ``data``.
             model_id: Number of a row of ``data``: its model is scored instead.
             folds: Number of parts.
@@ -89,11 +92,15 @@ class Evaluate:
             average: How F1 is averaged over classes; None: binary or macro.
             model_factory: Has no effect: Keras models need none.
             seed: Decides how examples are shuffled.
+            mode: What ``task`` was called before version 1; "regression" is "continuous".
 
         Returns:
             A score for each part: the mean absolute error for "continuous", else F1.
         """
-        scoring = Scoring(x, y, task, multi_input, folds, shuffle, average, seed)
+        if isinstance(task, int):
+            task, model_id = None, task
+        what = task or mode or "multi_label"
+        scoring = Scoring(x, y, what, multi_input, folds, shuffle, average, seed)
         scan = self.scan_object
         row = scan.best_row(metric, asc) if model_id is None else model_id
         found = scoring.scores(scan.activate(row, saved, custom_objects))
@@ -154,10 +161,13 @@ class Predict:
 
     Args:
         scan_object: A ``Scan`` or a ``Restore``.
+        task: What ``predict_classes`` predicts if it is not told; before version 1 it was said
+            here.
     """
 
-    def __init__(self, scan_object: ScanResults) -> None:
-        self.scan_object = scan_object
+    def __init__(self, scan_object: ScanResults, task: str = "multi_class") -> None:
+        _check_task(task)
+        self.scan_object, self._task = scan_object, task
         self.data = scan_object.data
 
     def predict(
@@ -192,7 +202,7 @@ class Predict:
         x: Any,
         metric: str | None = "val_acc",
         asc: bool = False,
-        task: str = "multi_class",
+        task: str | None = None,
         model_id: int | None = None,
         saved: bool = False,
         custom_objects: dict[str, Any] | None = None,
@@ -204,13 +214,14 @@ class Predict:
             x: Features [N, ...].
             metric: As for ``predict``.
             asc: As for ``predict``.
-            task: "binary", "multi_class" or "multi_label".
+            task: "binary", "multi_class" or "multi_label"; None: that of ``Predict``.
             model_id: As for ``predict``.
             saved: As for ``predict``.
             custom_objects: As for ``predict``.
             model_factory: As for ``predict``.
         """
-        return classes(self.predict(x, metric, asc, model_id, saved, custom_objects), task)
+        found = self.predict(x, metric, asc, model_id, saved, custom_objects)
+        return classes(found, self._task if task is None else task)
 
 
 # -- how a model is scored ------------------------------------------------------------------------
@@ -367,7 +378,7 @@ def check_inputs(x: Any, multi_input: bool) -> None:
 
 def check_split(x: Any, y: Any, fraction: float) -> int:
     """Returns the number of training examples, if ``fraction`` of the examples validate."""
-    if not isinstance(fraction, (int, float)) or not 0 < fraction < 1:
+    if not isinstance(fraction, (int, float)) or not 0 <= fraction < 1:
         raise TalosDataError(f"val_split: {fraction!r} is not between 0 and 1.")
     n = length(y)
     if length(x) != n:
@@ -375,7 +386,7 @@ def check_split(x: Any, y: Any, fraction: float) -> int:
             f"x, y: x has {length(x)} examples and y has {n}; they must have as many."
         )
     at = int(n * (1 - fraction))
-    if at in (0, n):
+    if at in (0, n) and fraction:  # of 0, the function validates by itself
         raise TalosDataError(
             f"val_split: {fraction} of {n} examples leaves one part empty; give more data or "
             "another fraction."

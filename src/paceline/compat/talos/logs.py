@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,6 +17,7 @@ import pandas as pd
 from paceline.compat.talos import portable
 from paceline.compat.talos.errors import TalosDataError, TalosParamsError
 from paceline.errors import StudyError
+from paceline.program.files import written_atomically
 from paceline.search_space import HyperParameters
 from paceline.study.objectives import Direction, infer_direction, named_objective
 from paceline.study.study import Study
@@ -209,6 +210,16 @@ def _item(value: Any) -> Any:
 def read_table(file: Path | str | TextIO) -> pd.DataFrame:
     """Returns the table of a scan's log, one row for each permutation."""
     return pd.read_csv(file, dtype=dict.fromkeys(_DIGESTS, str))
+
+
+def write_beside(table: pd.DataFrame, folder: Path, note: Callable[[str], None]) -> None:
+    """Writes a scan's table beside its folder, as Talos did before version 0.6."""
+    path = folder.with_name(f"{folder.name}.csv")
+    if path.exists() and "round_epochs" not in path.read_text("utf-8", "replace")[:2000]:
+        note(f"{path} is no log of a scan, and stays as it is; the scan's own is in {folder}")
+        return
+    with written_atomically(path) as made:
+        table.to_csv(made, index=False)
 
 
 def column(name: str, columns: Iterable[str], what: str = "metric") -> str:

@@ -25,12 +25,12 @@ from paceline.compat.talos.errors import (
 )
 from paceline.compat.talos.evaluate import ScanResults, check_inputs, check_split, split
 from paceline.compat.talos.kept_models import KeptModels
-from paceline.compat.talos.logs import best_row, column
+from paceline.compat.talos.logs import best_row, column, write_beside
 from paceline.compat.talos.notes import say
 from paceline.compat.talos.rounds import Rounds, RunFolder, ScanRound, run_paths
 from paceline.compat.talos.settings import identity, read_options, scan_details
 from paceline.compat.talos.space import ParamSpace
-from paceline.errors import BuildError
+from paceline.errors import BuildError, keras_3_change, with_keras_3
 
 #: A scan gives up after this many failed permutations if none has worked.
 _FAILURES = 5
@@ -51,7 +51,8 @@ class Scan:
         experiment_name: Folder for the log and the models; None: ``talos_scans``.
         x_val: Validation features [V, ...]; None: the share ``val_split`` of x.
         y_val: Validation targets [V, ...]; None: the share ``val_split`` of y.
-        val_split: Share of the examples to validate on.
+        val_split: Share of the examples to validate on; 0: none, where the function gives ``fit`` a
+            ``validation_split``.
         multi_input: Whether x is a list of arrays, for a model with several inputs.
         random_method: How permutations are drawn if a limit leaves some out.
         seed: Decides the split, the permutations, the weights and the order of examples.
@@ -161,6 +162,7 @@ class Scan:
         self._concurrent = check_concurrent(more["concurrent"])
         direction = "min" if self.minimize_loss else "max"
         self.objective = more["objective"] or {"metric": reduction_metric, "direction": direction}
+        self._beside = bool(more["beside"])
         self._target = check_target(performance_target)
         check_inputs(self.x, self.multi_input)
         if (x_val is None) != (y_val is None):
@@ -307,7 +309,8 @@ class Scan:
             found.error = error
             self._rounds.failed.append(found)
             kind = "" if isinstance(error, BuildError) else f"{type(error).__name__}: "
-            self._bar.say(f"permutation {number} failed, with {params}: {kind}{error}")
+            text = with_keras_3(f"{kind}{error}")
+            self._bar.say(f"permutation {number} failed, with {params}: {text}")
             if len(self._rounds.failed) >= _FAILURES and not self._rounds.done:
                 self._give_up(f"{_FAILURES} permutations failed, and none worked")
             return
@@ -325,6 +328,9 @@ class Scan:
         """Raises the error of the first permutation, as Talos does, with a note."""
         failure = min(self._rounds.failed, key=lambda each: each.round_index)
         failure.error.add_note(f"model: {what}; the first, with {failure.params}, raised this")
+        change = keras_3_change(f"{type(failure.error).__name__}: {failure.error}")
+        if change is not None:
+            failure.error.add_note(change)
         raise failure.error
 
     # -- results -----------------------------------------------------------------------------------
@@ -333,6 +339,8 @@ class Scan:
         rounds = self._rounds
         rounds.write()
         self.data = rounds.table()
+        if self._beside:
+            write_beside(self.data, self.folder, self._bar.say)
         self.round_history = [found.history for found in rounds.done]
         self.round_times = self.data[["start", "end", "duration"]]
         self.learning_entropy = rounds.entropies()
@@ -364,6 +372,11 @@ class Scan:
             "objective": self.objective,
             "details": {"status": self.status} if details is None else details,
         }
+
+    @property
+    def peak_epochs_df(self) -> pd.DataFrame:
+        """What ``peak_epochs`` was called before version 1."""
+        return self.peak_epochs
 
     @property
     def parameter_columns(self) -> dict[str, str]:

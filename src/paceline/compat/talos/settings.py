@@ -97,8 +97,9 @@ def read_options(
     """
     options = dict(options)
     unnamed = not given["experiment_name"] and "experiment_dir" not in options
+    beside = "dataset_name" in options or "experiment_no" in options
     of_2018 = unnamed or not _OF_2018.isdisjoint(options)
-    if "dataset_name" in options or "experiment_no" in options:
+    if beside:
         parts = [options.pop("dataset_name", None), options.pop("experiment_no", None)]
         named = "_".join(str(part) for part in parts if part not in (None, ""))
         given["experiment_name"] = given["experiment_name"] or named
@@ -137,6 +138,7 @@ def read_options(
         if found["experiment_dir"] is None:
             note(f"experiment_name: none was given; the log goes to {_FOLDER}/")
     _check_own(found)
+    found["beside"] = beside  # whether the table is also written beside the folder, as it was then
     # As ParamSpace has it: a scan that goes on compares it with what it was.
     if isinstance(given["fraction_limit"], int) and not isinstance(given["fraction_limit"], bool):
         given["fraction_limit"] = float(given["fraction_limit"])

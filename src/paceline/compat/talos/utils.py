@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from paceline.compat.talos import metrics
+from paceline.compat.talos.callbacks import TrainingPlot
 from paceline.compat.talos.errors import TalosDataError
 from paceline.compat.talos.evaluate import check_inputs, kfold, measure, outputs, score, split
 from paceline.compat.talos.logs import (
@@ -36,6 +37,7 @@ __all__ = [
     "generator",
     "gpu_utils",
     "hidden_layers",
+    "live",
     "lr_normalizer",
     "metrics",
     "power_draw_append",
@@ -124,6 +126,15 @@ def val_split(
     """
     check_inputs(x, multi_input)
     return split(x, y, split_share, shuffle=shuffled, seed=seed)
+
+
+def live(**options: Any) -> TrainingPlot:
+    """Returns a ``TrainingPlot``, which version 0.5 called so.
+
+    Args:
+        **options: Have no effect.
+    """
+    return TrainingPlot(**options)
 
 
 def rescale_meanzero(x: Any) -> np.ndarray:

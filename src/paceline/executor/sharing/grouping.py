@@ -245,7 +245,9 @@ class TrialGrouper(Generic[G]):
         trace.check_packable(job.model, preprocessed=setting.preprocessed)
         if job.callbacks is not None:
             made = job.make_callbacks()[0]
-            if why := why_not_packed(made) or why_not_beside(made, job.model, away=self.kind.away):
+            away, resident = self.kind.away, self.chunk_bytes is None
+            why = why_not_packed(made, by_batch=self.data.by_batch and resident and not away)
+            if why := why or why_not_beside(made, job.model, away=away):
                 raise Unpackable(why)
         structure = stock_structure(job.model, setting, self.data.fold)
         known = None if structure is None or self._is_alone(job) else (job, setting, structure)
@@ -286,6 +288,10 @@ class TrialGrouper(Generic[G]):
         self._by_key[key].add_constants(*steps)
         return self._by_key[key]
 
+    def _work(self, setting: TrialInputs) -> Workload:
+        data = self.data
+        return workload_of(setting, data.fold, self.chunk_bytes, by_batch=data.by_batch)
+
     def _is_alone(self, job: Job) -> bool:
         """Whether a job came before its family was made."""
         return job.widths is not None and job.widths.job in self.sharing.alone
@@ -315,7 +321,7 @@ class TrialGrouper(Generic[G]):
         """Queues a trial that follows from others of its family; None: it must be traced."""
         if self.families is None or job.widths is None:
             return None
-        work = workload_of(setting, self.data.fold, self.chunk_bytes)
+        work = self._work(setting)
         model, kind = job.model, kind_of(work, setting)
 
         def own(metrics: list[Any]) -> State:
@@ -419,7 +425,7 @@ class TrialGrouper(Generic[G]):
         model's training step and, with validation data, of its validation step; its state; and how
         it is trained in its group's program, if not as it was traced.
         """
-        work, table = workload_of(setting, self.data.fold, self.chunk_bytes), setting.class_weight
+        work, table = self._work(setting), setting.class_weight
         traced, start = traced_model(model, work, table, structure)
         if structure is not None:
             starts, name = self._optimizer_starts, structure.structure
@@ -428,7 +434,8 @@ class TrialGrouper(Generic[G]):
                 starts[name] = start
         kind, in_family = kind_of(work, setting), None
         tails = cache(partial(self._smaller.tails, model, traced, work, table, kind))
-        if widths is not None:
+        # A family's validation step has no place for variables of the optimizer.
+        if widths is not None and not (traced.test and traced.test.reads_optimizer):
             self.families = self.families or WidthFamilies(self.notes, self.sharing)
             widths = with_variables(widths, work, table)
             sizes = partial(traced_sizes, work=work, table=table)

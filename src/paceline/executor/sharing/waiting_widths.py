@@ -40,7 +40,8 @@ class WaitingTrialMerger:
         """
         kinds: dict[Any, list[Key]] = {}
         for key, group in groups.items():
-            if group.queue and group.program is None and key not in self._hosts:
+            reads = group.test is not None and group.test.full.reads_optimizer
+            if group.queue and group.program is None and key not in self._hosts and not reads:
                 kinds.setdefault(_kind(key, group), []).append(key)
         for kind, keys in kinds.items():
             left = sorted(keys, key=lambda key: -groups[key].nbytes)

@@ -97,6 +97,11 @@ class EpochReporter:
                     results[trial.number] = trial.driver.end_epoch(results[trial.number])
                     if trial.driver.stopped:
                         trial.epochs = trial.epoch
+                    if trial.driver.froze:
+                        self._notes.tell_once(
+                            "a callback changes layer.trainable while the model trains: as in "
+                            "TensorFlow, that has no effect until the model is compiled again"
+                        )
                     if trial.epoch >= trial.epochs:
                         trial.driver.end()
                 except Exception as error:  # a callback is the user's code

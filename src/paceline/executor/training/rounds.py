@@ -40,8 +40,10 @@ class EpochRound:
         self._disturbed = False
         # ``wall``: seconds on the clock that the round took; 0.0 until it has ended.
         self._began, self.wall = time.perf_counter(), 0.0
+        # Callbacks between batches run in this thread, as all callbacks do.
+        epochs = {id(p): threads.submit(p.run_epoch) for p in self.packs if not p.by_batch}
         self._epochs: list[Future[PackEpoch]] = [
-            threads.submit(pack.run_epoch) for pack in self.packs
+            epochs.get(id(pack)) or _ended(pack.run_epoch) for pack in self.packs
         ]
 
     def run(self, meanwhile: Callable[[], bool], limit: float | None, *, lockstep: bool) -> None:
@@ -89,6 +91,16 @@ class EpochRound:
         full = len(self.packs) == packs_at_once and not any(pack.free for pack in self.packs)
         # Building and tracing models during the round took a share of the round's seconds.
         return sum(len(pack.slots) for pack in self.packs) if full and not self._disturbed else 0
+
+
+def _ended(run: Callable[[], PackEpoch]) -> Future[PackEpoch]:
+    """An epoch that was trained at once, or its error."""
+    epoch: Future[PackEpoch] = Future()
+    try:
+        epoch.set_result(run())
+    except BaseException as error:
+        epoch.set_exception(error)
+    return epoch
 
 
 @dataclass(eq=False, repr=False)

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from paceline.pack.callbacks.packable import acts_by_batch
 from paceline.pack.callbacks.per_trial import numbers
 from paceline.pack.callbacks.random_states import OwnRandomStates, RandomStates
 from paceline.pack.callbacks.remote_files import UserFolders
@@ -27,6 +28,7 @@ from paceline.pack.callbacks.state import (
     resumed,
 )
 from paceline.program import keras_private
+from paceline.program.canonical import Unpackable
 
 #: Callbacks of Keras' that draw no random numbers; a trial's own states take a moment to change to.
 _DRAW_NOTHING = (
@@ -42,7 +44,8 @@ _DRAW_NOTHING = (
 class CallbackDriver:
     """The callbacks of one trial (or of one fold or repetition of it), and the model they see.
 
-    ``begin_epoch``, ``end_epoch`` and ``end`` raise whatever a callback raises.
+    ``begin_epoch``, ``end_epoch`` and ``end`` raise whatever a callback raises; the first call of
+    ``begin_epoch`` raises Unpackable where ``fit`` can do what no pack can.
 
     Args:
         callbacks: The trial's own copies.
@@ -64,6 +67,8 @@ class CallbackDriver:
         self._given, self._make, self._batch = list(callbacks), make, batch
         self._params = {"verbose": 0, **params}
         self._draws = any(type(each) not in _DRAW_NOTHING for each in callbacks)
+        self._by_batch = any(map(acts_by_batch, callbacks))
+        self._error: Exception | None = None  # what a callback has raised between two batches
         self._random = OwnRandomStates(seed)
         self._random_before: RandomStates | None = None  # from the checkpoint
         self._logs_seen = _CaptureLogs()
@@ -83,6 +88,11 @@ class CallbackDriver:
     def stopped(self) -> bool:
         """Whether a callback has asked for the end of training."""
         return self._model is not None and bool(self._model.model.stop_training)
+
+    @property
+    def froze(self) -> bool:
+        """Whether a callback has changed ``layer.trainable`` while the model trains."""
+        return self._model is not None and self._model.froze
 
     def seconds(self) -> float:
         """Seconds spent in callbacks since this was last asked."""
@@ -110,15 +120,44 @@ class CallbackDriver:
                 self._list.on_epoch_begin(epoch)
                 self._model.flush()
             if self.stopped and self._params["steps"] != 1:
-                raise RuntimeError(
+                kind = RuntimeError if self._logs else Unpackable  # it may still go to fit at first
+                raise kind(
                     "a callback set stop_training before an epoch, of which fit trains one batch, "
                     "and a pack trains whole epochs; set it in on_epoch_end, or use executor='fit'"
                 )
             if self._built_with is not None:  # fit traces a step after this
                 check_attributes(self._built_with, self._model.model)
                 self._built_with = None
+        self._model.trains = True
         self._model.forget()
         self._seconds += time.perf_counter() - began
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether callbacks are to be called around the next training batch."""
+        return self._by_batch and not self.stopped and self._error is None
+
+    def begin_batch(self, step: int) -> None:
+        """Calls ``on_train_batch_begin``; ``step`` counts from 0.
+
+        What a callback raises here or in ``end_batch`` is raised by ``end_epoch``: the other trials
+        of the pack are in the middle of their epoch.
+        """
+        self._in_batch(lambda: self._list.on_train_batch_begin(step))
+
+    def end_batch(self, step: int, logs: Mapping[str, float]) -> None:
+        """Calls ``on_train_batch_end``; ``logs`` are those of the epoch so far."""
+        self._in_batch(lambda: self._list.on_train_batch_end(step, dict(logs)))
+
+    def _in_batch(self, call: Callable[[], None]) -> None:
+        assert self._model is not None
+        try:
+            with self._calling():
+                call()
+                self._model.flush()
+        except Exception as error:  # a callback is the user's code
+            self._error = error
+        self._model.forget()
 
     def end_epoch(self, logs: Mapping[str, float]) -> dict[str, float]:
         """Calls the validation's hooks and ``on_epoch_end``; returns the logs that callbacks leave.
@@ -128,6 +167,8 @@ class CallbackDriver:
         """
         began = time.perf_counter()
         assert self._model is not None
+        if self._error is not None:
+            raise self._error
         validated = {n.removeprefix("val_"): v for n, v in logs.items() if n.startswith("val_")}
         self._logs = dict(logs)
         with self._calling():

@@ -1,4 +1,4 @@
-"""Which callbacks a pack can serve: those that act between epochs."""
+"""Which callbacks a pack can serve: those that act between epochs, or between training batches."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from paceline.errors import MissingExtraError
 from paceline.pack.callbacks.reachable import reached
 from paceline.program import keras_private
 
-#: Hooks that ``fit`` calls within an epoch, which a pack trains in one piece.
+#: Hooks around a training batch: a pack may train its epochs batch by batch to call them.
+_BATCH = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+#: Attributes of models that show a callback's batch more than a pack keeps of it.
+_OF_BATCH = frozenset(
+    "metrics metrics_variables metrics_names get_metrics_result reset_metrics fit evaluate predict "
+    "train_on_batch test_on_batch predict_on_batch".split()
+)
+#: Further hooks that ``fit`` calls within an epoch, which a pack trains in one piece.
 _WITHIN = (
-    "on_batch_begin",
-    "on_batch_end",
-    "on_train_batch_begin",
-    "on_train_batch_end",
     "on_test_begin",
     "on_test_batch_begin",
     "on_test_batch_end",
@@ -37,13 +40,21 @@ _HARMLESS = (
 )
 
 
-def why_not_packed(callbacks: Iterable[Any]) -> str | None:
-    """Why trials with these callbacks cannot be packed, a text for the user; None: they can."""
+def why_not_packed(callbacks: Iterable[Any], *, by_batch: bool = False) -> str | None:
+    """Why trials with these callbacks cannot be packed, a text for the user; None: they can.
+
+    ``by_batch``: whether the pack may train its epochs batch by batch.
+    """
     for callback in callbacks:
-        name, why = type(callback).__name__, _why(callback)
+        name, why = type(callback).__name__, _why(callback, by_batch)
         if why is not None:
             return f"callbacks: {name} {why}, and packs call callbacks between epochs only"
     return None
+
+
+def acts_by_batch(callback: Any) -> bool:
+    """Whether a callback has hooks around training batches of its own."""
+    return any(_own(callback, hook) for hook in _BATCH)
 
 
 def check_packages(callbacks: Iterable[Any]) -> None:
@@ -63,7 +74,14 @@ def check_packages(callbacks: Iterable[Any]) -> None:
             )
 
 
-def _why(callback: Any) -> str | None:
+def _own(callback: Any, hook: str) -> bool:
+    """Whether a callback has a hook of its own that a pack must call."""
+    method = getattr(callback, hook, None)
+    function = getattr(method, "__func__", method)
+    return function is not None and all(function is not getattr(c, hook) for c in _HARMLESS)
+
+
+def _why(callback: Any, by_batch: bool) -> str | None:
     if isinstance(callback, keras.callbacks.ModelCheckpoint) and callback.save_freq != "epoch":
         return f"saves after batches (save_freq={callback.save_freq})"
     if isinstance(callback, keras.callbacks.TensorBoard):
@@ -71,14 +89,23 @@ def _why(callback: Any) -> str | None:
             return f"writes after batches (update_freq={callback.update_freq!r})"
         if getattr(callback, keras_private.PROFILES, False):
             return "profiles batches (profile_batch)"
-    for hook in _WITHIN:
-        method = getattr(callback, hook, None)
-        function = getattr(method, "__func__", method)
-        if function is not None and all(function is not getattr(c, hook) for c in _HARMLESS):
+    by_batch = by_batch and not _needs_fit(callback)
+    for hook in (*(() if by_batch else _BATCH), *_WITHIN):
+        if _own(callback, hook):
             return f"has its own {hook}()"
     if _stops_before(callback):
         return "sets stop_training before an epoch, and fit then trains one batch of that epoch"
     return None
+
+
+def _needs_fit(callback: Any) -> bool:
+    """Whether hooks around batches are Keras' own, or use what a pack does not keep of a batch."""
+    keras_s = type(callback).__module__.startswith(keras_private.OWN)
+    if keras_s and type(callback) is not keras.callbacks.LambdaCallback:
+        return True
+    roots = {hook: part for hook in _BATCH if (part := vars(callback).get(hook)) is not None}
+    used = reached({"callback": callback, **roots}, _BATCH).attributes
+    return not _OF_BATCH.isdisjoint(used)
 
 
 def _stops_before(callback: Any) -> bool:

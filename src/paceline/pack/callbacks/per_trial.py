@@ -17,9 +17,9 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from paceline.errors import UsageError
+from paceline.errors import UsageError, with_keras_3
 from paceline.pack.callbacks.model_variables import copied
-from paceline.pack.callbacks.packable import check_packages, why_not_packed
+from paceline.pack.callbacks.packable import acts_by_batch, check_packages, why_not_packed
 from paceline.pack.callbacks.process_wide import in_turns, why_not_in_turns
 from paceline.pack.callbacks.state import PATHS_OF_TRIAL
 from paceline.program.files import as_shown
@@ -147,12 +147,19 @@ class CallbackFactory:
         return [type(each).__name__ for each in self._given]
 
     @property
-    def why_not_packed(self) -> str | None:
-        """Why no trial of the search can be packed; None: some can, or a function of hp decides."""
+    def may_act_by_batch(self) -> bool:
+        """Whether callbacks may have hooks around training batches."""
+        return self._function is not None or any(map(acts_by_batch, self._given))
+
+    def why_not_packed(self, *, by_batch: bool) -> str | None:
+        """Why no trial of the search can be packed; None: some can, or a function of hp decides.
+
+        ``by_batch`` is as of the function of that name.
+        """
         if self._uncopied is not None:
             return f"{self._uncopied} is not copied by copy.deepcopy, so trials would share it"
         given = _without_backups(self._given)
-        return why_not_packed(given) or why_not_in_turns(given, self._function)
+        return why_not_packed(given, by_batch=by_batch) or why_not_in_turns(given, self._function)
 
     def note_turns(self) -> None:
         """Says what the callbacks of packed trials write to in turns, where that shows."""
@@ -197,8 +204,10 @@ class CallbackFactory:
             for watched in _watched(callback):
                 if watched not in known:
                     raise UsageError(
-                        f"callbacks: {type(callback).__name__} watches {watched!r}, which is no "
-                        f"log of this model; an epoch has: {', '.join(names)}."
+                        with_keras_3(
+                            f"callbacks: {type(callback).__name__} watches {watched!r}, which is "
+                            f"no log of this model; an epoch has: {', '.join(names)}."
+                        )
                     )
 
     def of(self, trial: str, hp: Any, model: Any) -> list[Any]:

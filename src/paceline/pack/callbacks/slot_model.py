@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from paceline.program import keras_private
+from paceline.program.canonical import Unpackable
 from paceline.program.initial_weights import TrainableFlags, shared_variables
 
 #: Attributes that Keras itself sets while a model trains.
@@ -50,6 +51,8 @@ class SlotModel:
         self._flags = self._trained()
         self._touched: set[_SlotArrayHolder] = set()
         self._slot: Slot | None = None
+        self.trains = False  # whether the model has begun to train
+        self.froze = False  # whether ``layer.trainable`` was changed since
         shared = {id(variable) for variable in shared_variables(model)}
         self._shared: list[tuple[Any, _SlotArrayHolder]] = []
         for part, variables in enumerate(self._lists):
@@ -98,14 +101,20 @@ class SlotModel:
     def check(self) -> None:
         """Checks that the model has the variables that the compiled program trains.
 
-        Raises RuntimeError where the model or its optimizer has other variables than before.
+        Raises RuntimeError where the model or its optimizer has other variables than before. Keras'
+        own ``fit`` on JAX fails there, too, so that no trial is sent to it. Once the model trains,
+        ``layer.trainable`` has no effect, as in TensorFlow before the model is compiled again.
         """
         same = self.model.optimizer is self._optimizer
         same = same and len(self._optimizer.variables) == len(self._lists[2])
-        if not same or self._trained() != self._flags:
+        flags = self._trained()
+        if same and flags != self._flags and self.trains:
+            self.froze, self._flags = True, flags
+        if not same or flags != self._flags:
             raise RuntimeError(
-                "a callback changed which variables the model or its optimizer has, and the "
-                "compiled program of a pack has those of before; use executor='fit' for this"
+                "a callback compiled the model or changed layer.trainable while the model trains, "
+                "and Keras' own fit on JAX fails at that too: freeze layers in build(hp), and "
+                "train the best model further with other layers after the search"
             )
 
     def fetch(self, cell: _SlotArrayHolder) -> np.ndarray:
@@ -170,14 +179,14 @@ def plain_attributes(model: Any) -> dict[tuple[str, str], Any]:
 def check_attributes(before: dict[tuple[str, str], Any], model: Any) -> None:
     """Checks that the compiled program has the values that callbacks have left when training began.
 
-    ``before`` is of ``plain_attributes``, as the model was built. Raises RuntimeError where a
-    callback has changed a value, which a step that is traced now would show.
+    ``before`` is of ``plain_attributes``, as the model was built. Raises Unpackable where a
+    callback has changed a value, which a step that is traced now would show, as that of ``fit``.
     """
     for (part, name), value in plain_attributes(model).items():
         if before.get((part, name), value) != value:
-            raise RuntimeError(
+            raise Unpackable(
                 f"a callback set {name} of {part} when training began, and the compiled program of "
-                "a pack has the value of before; use executor='fit' for this"
+                "a pack has the value of before"
             )
 
 

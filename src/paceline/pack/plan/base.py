@@ -73,6 +73,7 @@ class Workload:
     # least; None: all training data lie on the device.
     chunk_bytes: float | None = None
     steps_per_epoch: int | None = None  # batches of an epoch; None: all batches of the data
+    by_batch: bool = False  # whether the logs of each batch are asked for
 
     @property
     def epochs(self) -> EpochBatches:
@@ -210,7 +211,7 @@ class CompiledPlan(Protocol):
         *,
         steps: int | None = None,
     ) -> tuple[list[Arrays], Any]:
-        """Trains one epoch: the new trainable, non-trainable and optimizer variables, and logs.
+        """Trains one epoch, or a part of one: the four lists after it, and logs.
 
         Args:
             state: The four lists; the memory of all but the metrics may be donated.
@@ -366,6 +367,11 @@ def shapes(state: State, n_slots: int | None = None) -> list[Arrays]:
     return [
         [jax.ShapeDtypeStruct((*lead, *a.shape), a.dtype) for a in part] for part in state.lists()
     ]
+
+
+def validated(state: Sequence[Any], test: StepTemplate) -> list[Any]:
+    """The variables that a validation step takes and does not change, of the four lists."""
+    return [*state[0], *state[2]] if test.full.reads_optimizer else list(state[0])
 
 
 def lifted_shapes(role: StepTemplate, n_slots: int | None = None) -> Arrays:

@@ -27,6 +27,7 @@ from paceline.pack.plan.base import (
     shapes,
     slice_examples,
     step_sizes,
+    validated,
 )
 from paceline.pack.slot_rows import on_device
 from paceline.program.compile import CompileEffort, Executable, compile_in_background, program_key
@@ -54,7 +55,7 @@ class SequentialProgram:
         before: SequentialProgram | None = None,
     ) -> None:
         self.lifted, self.effort = (train.lifted, test.lifted if test else ()), effort
-        self._work = work
+        self._work, self._test_template = work, test
         one = shapes(state)
         # Programs, each with its step.
         self._train: list[tuple[Future[Executable], SizedStep]] = []
@@ -80,7 +81,7 @@ class SequentialProgram:
                 self._test = before._test
                 return
             data = data_shapes(work.validation)
-            arguments = (one[0], one[1], one[3], lifted_shapes(test), data)
+            arguments = (validated(one, test), one[1], one[3], lifted_shapes(test), data)
             sizes = (work.validation_batch_size, work.validation_rest)
             for step in step_sizes(test, *sizes, merge=effort > CompileEffort.WELL):
                 which = index_shape() if work.fold is None else index_shape(step.size)
@@ -148,20 +149,21 @@ class SequentialProgram:
                 *new, logs = full.result().call(*new, lifted, chunk.data, index, n)
             else:
                 *new, logs = tail[0][0].result().call(*new, lifted, chunk.data, index)
-        return new[:3], logs
+        return new, logs
 
     def validate(
         self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray | None = None
     ) -> tuple[Arrays, Any]:
         """All validation batches; ``order`` is i32[1, V] or None. See ``CompiledPlan.validate``."""
-        trainable, non_trainable, _, metrics = state
+        assert self._test_template is not None
+        fixed, non_trainable, metrics = validated(state, self._test_template), state[1], state[3]
         logs = None
         for call, start, size, counted in _pass(self._test, self._work.n_validation):
             where: Any = np.int32(start)
             if order is not None:
                 where = np.resize(order[0, start : start + size], size)
             non_trainable, metrics, logs = call(
-                trainable, non_trainable, metrics, lifted, data, where, *counted
+                fixed, non_trainable, metrics, lifted, data, where, *counted
             )
         return non_trainable, logs
 

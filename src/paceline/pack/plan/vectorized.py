@@ -30,6 +30,7 @@ from paceline.pack.plan.base import (
     shapes,
     slice_examples,
     step_sizes,
+    validated,
 )
 from paceline.pack.slot_rows import RowWriter, move_rows, on_host
 from paceline.program.compile import CompileEffort, Executable, compile_in_background, program_key
@@ -70,7 +71,7 @@ class VectorizedProgram:
         self.n_slots, self.layout, self.effort = n_slots, layout, effort
         axis = SlotAxis(layout, looped=self.plan == "looped")
         self.lifted = (train.lifted, test.lifted if test else ())
-        self._size = work.batch_size
+        self._size, self._test_template = work.batch_size, test
         many = shapes(state, n_slots)
         self._small = 0  # examples of the smaller batch, where the first program takes it too
         self._train: list[Future[Executable]] = []
@@ -97,7 +98,7 @@ class VectorizedProgram:
                 extra = [(order, index_shape(), index_shape())]
             else:
                 # The smaller batch has a program of its own, so that both compile at one time.
-                n_logs = 0 if work.ends_small else n_logs
+                n_logs = 0 if work.ends_small and not work.by_batch else n_logs
                 functions = [
                     _batches(full, n_logs, axis),
                     *(_last_batch(step, axis) for step in tail),
@@ -128,7 +129,7 @@ class VectorizedProgram:
                 n_logs = len(test.full.log_names)
                 function = _validation_pass(parts, work.n_validation, n_logs, axis)
                 arguments: tuple[Any, ...] = (
-                    *(many[0], many[1], many[3]),
+                    *(validated(many, test), many[1], many[3]),
                     lifted_shapes(test, n_slots),
                     data_shapes(work.validation),
                 )
@@ -249,15 +250,15 @@ class VectorizedProgram:
                 *new, logs = full(*new, lifted, chunk.data, chunk.order, np.int32(chunk.steps))
             if chunk.rest:
                 *new, logs = tail[0](*new, lifted, chunk.data, chunk.order)
-        return new[:3], logs
+        return new, logs
 
     def validate(
         self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray | None = None
     ) -> tuple[Arrays, Any]:
         """All validation batches of every slot; see ``CompiledPlan.validate``."""
-        trainable, non_trainable, _, metrics = state
-        own = () if order is None else (order,)
-        return self._test[0].result().call(trainable, non_trainable, metrics, lifted, data, *own)
+        assert self._test_template is not None
+        fixed, own = validated(state, self._test_template), () if order is None else (order,)
+        return self._test[0].result().call(fixed, state[1], state[3], lifted, data, *own)
 
 
 class LoopedProgram(VectorizedProgram):

@@ -57,7 +57,7 @@ def explored(parameter: Parameter, value: Any, settings: PBT, seed: int, *stream
 
 def _neighbour(choices: Sequence[Any], value: Any, upwards: bool) -> Any:
     """The next larger or smaller one of several numbers; what is no number stays."""
-    if any(isinstance(each, bool | str) for each in choices):
+    if any(isinstance(each, bool | str | None) for each in choices):
         return value
     ordered = sorted(choices)
     at = ordered.index(value) + (1 if upwards else -1)

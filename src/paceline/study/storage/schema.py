@@ -158,6 +158,7 @@ class StoredParameter(Struct):
     distribution: dict[str, Any]
     default: Scalar
     mirrored: bool
+    typed: bool = False
 
 
 class StoredSearch(Struct):

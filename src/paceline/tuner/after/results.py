@@ -48,6 +48,10 @@ class StudyResults:
         self._folds: tuple[Fold, ...] = ()
         self._validation: ArrayData | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy has, or a pickle: the arguments; the copy opens the study anew."""
+        return {**vars(self), "_study": None, "_models": None}
+
     def __repr__(self) -> str:
         # A repr opens no storage, which may be far away.
         return tuner_text(self.name, None if self._study is None else self._study.trials)

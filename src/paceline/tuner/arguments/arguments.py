@@ -23,7 +23,7 @@ from paceline.data.inputs import (
     is_function,
 )
 from paceline.data.labels import weights_by_class
-from paceline.errors import UsageError
+from paceline.errors import UsageError, with_keras_3
 from paceline.executor.base import PACKS_ONLY, SearchData
 from paceline.pack.callbacks.per_trial import CallbackFactory, StudyPaths
 from paceline.program.trace import refusal
@@ -211,6 +211,7 @@ class SearchArguments:
             validation_freq=self.validation_freq,
             shuffle=self.shuffle,
             fold=self.fold,
+            by_batch=self.callbacks is not None and self.callbacks.may_act_by_batch,
         )
 
     def inputs_for(self, hp: HyperParameters, model: Any = None) -> TrialInputs:
@@ -337,8 +338,10 @@ def check_each(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in ARGUMENTS and name not in _OF_DATA:
             raise UsageError(
-                f"search: unknown argument {name!r}; it takes what model.fit takes, n_trials "
-                "(KerasTuner's max_trials), and what help(paceline.Tuner.search) lists."
+                with_keras_3(
+                    f"search: unknown argument {name!r}; it takes what model.fit takes, n_trials "
+                    "(KerasTuner's max_trials), and what help(paceline.Tuner.search) lists."
+                )
             )
     values = {}
     for each in fields(SearchArguments):
@@ -445,7 +448,7 @@ def _why_fit(executor: str, callbacks: CallbackFactory | None) -> str | None:
         return "executor='fit'"
     why = refusal()
     if why is None and callbacks is not None:
-        why = callbacks.why_not_packed
+        why = callbacks.why_not_packed(by_batch=executor != "ray")
     if why is not None and executor in PACKS_ONLY:
         raise UsageError(f"executor: {executor!r} cannot run this: {why}; use 'auto'.")
     return why

@@ -34,6 +34,7 @@ from paceline.errors import (
     ObjectiveError,
     PacelineError,
     TrialRejected,
+    with_keras_3,
 )
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.pack_executor import PackExecutor
@@ -131,7 +132,8 @@ def first_preprocessing(
             raise BuildError(f"build(hp) rejects what it is given: {error}") from error
         raise
     except Exception as error:  # the user's code may raise anything
-        raise BuildError(f"build(hp) failed: {type(error).__name__}: {error}") from error
+        text = f"build(hp) failed: {type(error).__name__}: {error}"
+        raise BuildError(with_keras_3(text)) from error
 
 
 def probe(
@@ -332,7 +334,8 @@ def _first_model(
                 break  # it failed before its first hyperparameter: other values change nothing
     if error is None:
         raise ConstraintError(rejections_text([*map(str, rejected)], over=False)) from rejected[-1]
-    raise BuildError(f"build(hp) failed: {type(error).__name__}: {error}") from error
+    text = f"build(hp) failed: {type(error).__name__}: {error}"
+    raise BuildError(with_keras_3(text)) from error
 
 
 def _random_chooser(rng: np.random.Generator) -> Callable[[Any], Any]:

@@ -177,6 +177,18 @@ class TrialLauncher:
             return
         self._submit(number, trial.seed, trial.hparams, built._replace(epochs=epochs))
 
+    def move_to_fit(self, number: int, why: str) -> None:
+        """Has ``fit`` train a running trial from its start, since a callback needs it to."""
+        trial = self._study.trials.by_number(number)
+        try:
+            built = self._build_again(trial)
+        except Exception as error:
+            self._events.build_failed(number, error)
+            return
+        rebuild = partial(self._build_at, number, trial.hparams)
+        jobs = jobs_of(number, trial.seed, built, self._arguments, rebuild, trial.hparams)
+        self._send_to_fit(number, jobs, why)
+
     def example(self, job: int) -> tuple[Any, TrialInputs, SiblingModelBuilder | None] | None:
         """What shows the program of a trial that has ended; see ``restored.Example``."""
         try:
@@ -345,10 +357,13 @@ class TrialLauncher:
             if jobs[0].program is not None:
                 self._study.updates.learn_program(number, jobs[0].program)
         except Unpackable as why:
-            text = f"trial {number} and its like run in Keras' own fit, one at a time: {why}"
-            self._say_once(text, key=str(why))
             self._members.withdraw(number)
-            self._submit_to_fit(number, jobs, str(why))
+            self._send_to_fit(number, jobs, str(why))
+
+    def _send_to_fit(self, number: int, jobs: list[Job], why: str) -> None:
+        text = f"trial {number} and its like run in Keras' own fit, one at a time: {why}"
+        self._say_once(text, key=why)
+        self._submit_to_fit(number, jobs, why)
 
     def _submit_to_fit(self, number: int, jobs: list[Job], why: str) -> None:
         self._trials.running[number].fallback_reason = why

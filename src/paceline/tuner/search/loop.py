@@ -7,10 +7,17 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from paceline.errors import ClusterError, ObjectiveError, SpaceError, TrialTimeoutError
+from paceline.errors import (
+    ClusterError,
+    ObjectiveError,
+    SpaceError,
+    TrialTimeoutError,
+    with_keras_3,
+)
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackTimeout
 from paceline.executor.pack_executor import PackExecutor
 from paceline.executor.process import StopSignal
+from paceline.program.canonical import Unpackable
 from paceline.report.progress import Progress
 from paceline.search_space import HyperParameters
 from paceline.study.pruners.pbt import PopulationPruner
@@ -56,7 +63,13 @@ class SearchLoop:
         self._stop, self.trackers = context.stop, context.trackers
         self.live = LiveWriter(context)
         self._reports = EpochReports(
-            context, self._events, self._verdicts, self._progress, self._stop, self._peers
+            context,
+            self._events,
+            self._verdicts,
+            self._progress,
+            self._stop,
+            self._peers,
+            self._launcher,
         )
         self.checkpointer = SearchCheckpointer(
             context, self._failures, self._launcher, self._prefetch, self._progress
@@ -339,8 +352,10 @@ class EpochReports:
         progress: ProgressReporter,
         stop: StopSignal,
         peers: PeerWatcher,
+        launcher: TrialLauncher,
     ) -> None:
         self._context, self._events, self._verdicts = context, events, verdicts
+        self._launcher = launcher
         self._study, self._objective = context.study, context.objective
         self._trials, self._members = context.trials, context.members
         self._progress, self._stop = progress, stop
@@ -373,8 +388,14 @@ class EpochReports:
         return answer
 
     def failed(self, job: int, error: BaseException) -> None:
-        """Fails the trial of a job that has failed."""
-        self._events.training_failed(self._members.trial_of(job), error)
+        """Fails the trial of a job that has failed, unless ``fit`` can train it from its start."""
+        number = self._members.trial_of(job)
+        running = self._trials.running.get(number)
+        if isinstance(error, Unpackable) and running is not None and self._members.size == 1:
+            if running.epoch == 0:
+                self._launcher.move_to_fit(number, str(error))
+                return
+        self._events.training_failed(number, error)
 
     def of_trial(self, report: EpochReport) -> Answer:
         """Handles an epoch of a trial, whose logs are means over its members."""
@@ -420,8 +441,10 @@ class EpochReports:
         value = logs.get(self._objective.name)
         if value is None and not self._context.arguments.fit.get("validation_freq"):
             raise ObjectiveError(
-                f'objective "{self._objective.name}" is no metric of this model; an epoch has: '
-                f"{', '.join(logs)}."
+                with_keras_3(
+                    f'objective "{self._objective.name}" is no metric of this model; an epoch has: '
+                    f"{', '.join(logs)}."
+                )
             )
         return value
 

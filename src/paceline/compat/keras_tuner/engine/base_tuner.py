@@ -20,6 +20,7 @@ from paceline.compat.keras_tuner.engine.tuner_utils import (
 )
 from paceline.compat.keras_tuner.errors import FailedTrialError, FatalError, is_a
 from paceline.compat.keras_tuner.utils import load_json, save_json, say
+from paceline.errors import keras_3_change
 from paceline.search_space import HyperParameters
 
 
@@ -115,7 +116,13 @@ class BaseTuner:
             hp.ensure_active_values()
 
     def _look_at_build(self, hp: HyperParameters) -> None:
-        self.hypermodel.build(hp)
+        try:
+            self.hypermodel.build(hp)
+        except Exception as error:
+            change = keras_3_change(f"{type(error).__name__}: {error}")
+            if change is not None:
+                error.add_note(change)
+            raise
 
     # -- searching ---------------------------------------------------------------------------------
 
@@ -164,6 +171,9 @@ class BaseTuner:
             raise error
         failed = is_a(error, FailedTrialError)
         trial.status = TrialStatus.FAILED if failed else TrialStatus.INVALID
+        change = keras_3_change(f"{type(error).__name__}: {error}")
+        if change is not None:
+            error.add_note(change)
         trial.message = "".join(traceback.format_exception(error))
         # At any verbosity, as in KerasTuner: the status of the trial does not say why it failed.
         sys.stderr.write(f"Trial {trial.trial_id} failed:\n{trial.message}")

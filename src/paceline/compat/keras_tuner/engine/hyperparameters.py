@@ -104,7 +104,7 @@ class _Kind(type):
 
     def from_config(cls, config: Mapping[str, Any]) -> HyperParameter:
         """Return the hyperparameter of a config from ``get_config``."""
-        return HyperParameter.from_config(cls.__name__, config)
+        return HyperParameter.from_config(cls.__name__, config, mixed=False)
 
 
 class Int(metaclass=_Kind):
@@ -148,7 +148,7 @@ def deserialize(config: Mapping[str, Any]) -> HyperParameter | HyperParameters:
     """Return the hyperparameter, or the ``HyperParameters``, of a config from ``serialize``."""
     if config["class_name"] == "HyperParameters":
         return HyperParameters.from_config(config["config"])
-    return HyperParameter.from_config(config["class_name"], config["config"])
+    return HyperParameter.from_config(config["class_name"], config["config"], mixed=False)
 
 
 # -- what tuners do with one hyperparameter -------------------------------------------------------

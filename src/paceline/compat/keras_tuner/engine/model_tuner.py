@@ -46,6 +46,8 @@ HANDS_ON = (
     "on_epoch_end",
     "on_batch_begin",
     "on_batch_end",
+    "_configure_tensorboard_dir",
+    "_get_tensorboard_dir",
 )
 #: The package whose methods are not the user's.
 _OURS = __name__.rpartition(".engine.")[0]
@@ -167,7 +169,9 @@ class ModelTuner(BaseTuner):
         results = []
         for execution in range(self.executions_per_trial):
             own = self._deepcopy_callbacks(given)
-            self._callback_files.give_to(own, trial.trial_id, execution)
+            self._configure_tensorboard_dir(own, trial, execution)
+            others = [each for each in own if not isinstance(each, keras.callbacks.TensorBoard)]
+            self._callback_files.give_to(others, trial.trial_id, execution)
             callbacks, before = [*own, *self._hooks(trial), saver], saver.best_value
             results.append(
                 self._build_and_fit_model(trial, *args, **{**kwargs, "callbacks": callbacks})
@@ -207,6 +211,19 @@ class ModelTuner(BaseTuner):
                 "All callbacks used during a search should be deep-copyable (since they are reused "
                 f"across trials). It is not possible to do `copy.deepcopy({callbacks})`: {error}"
             ) from error
+
+    # Private names of KerasTuner that public scripts override.
+
+    def _configure_tensorboard_dir(
+        self, callbacks: list[Any], trial: Trial, execution: int = 0
+    ) -> None:
+        for callback in callbacks:
+            if isinstance(callback, keras.callbacks.TensorBoard):
+                folder = self._get_tensorboard_dir(callback.log_dir, trial.trial_id, execution)
+                callback.log_dir = str(folder)
+
+    def _get_tensorboard_dir(self, logdir: Any, trial_id: str, execution: int) -> str:
+        return os.path.join(str(logdir), str(trial_id), f"execution{execution}")
 
     # -- hooks -------------------------------------------------------------------------------------
 
