@@ -16,7 +16,7 @@ import jax
 import keras
 import numpy as np
 
-from paceline.data.arrays import ArrayData, find_wide
+from paceline.data.arrays import ArrayData, find_wide, in_native_order
 from paceline.data.batched import BatchedDataset, size_of
 from paceline.data.wide_integers import as_floats, error_of
 from paceline.program import keras_private, trace
@@ -89,6 +89,7 @@ def _first_that_is_not_cast(
 def checked(model: Any) -> Iterator[None]:
     """A block in which ``fit`` of a model sees integers beyond 32 bits as floats.
 
+    Arrays of the other byte order than this machine's, which JAX refuses, are put into its own.
     ``fit`` raises a DataError where the model does not cast these at once.
     """
     if keras.backend.backend() != "jax":
@@ -97,6 +98,7 @@ def checked(model: Any) -> Iterator[None]:
     known: set[Any] = set()
 
     def seen(batch: Any) -> Any:
+        batch = in_native_order(batch)
         parts = tuple(batch) if type(batch) in (tuple, list) else (batch,)
         wide = find_wide(parts)
         if not wide or not keras_private.is_built(model):  # else ``fit`` looks at shapes alone

@@ -38,6 +38,7 @@ from paceline.errors import (
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.pack_executor import PackExecutor
 from paceline.executor.process import search_process
+from paceline.executor.tokens import TokenChecks
 from paceline.executor.wide_integers import check_casts
 from paceline.program import keras_private, trace
 from paceline.search_space import HyperParameters, Parameter
@@ -171,6 +172,9 @@ def probe(
         n = min(n, validation.n)
         _check_validation(model, batch, validation.batch_shapes(n), wrapped=validation.wrapped)
         check_labels(model, validation, "validation data", outputs)
+    tokens = TokenChecks()
+    tokens.check(model, inputs.data or data, "training data")
+    tokens.check(model, validation, "validation data")
     if data.wide or getattr(validation, "wide", None):
         check_casts(model, inputs.data or data, size, validation, n, inputs.class_weight)
     results = trace.flat_logs(model.get_metrics_result())
@@ -355,6 +359,7 @@ def _log_names(
         keras_private.symbolic_build(model, batch)
         results = model.get_metrics_result()
     except Exception as error:
+        _check_weights(model, batch)
         raise BuildError(
             "the model that build(hp) returned does not take the data: "
             f"x has {_per_example(batch[:1])} per example; {_said(error)}"
@@ -381,6 +386,29 @@ def _log_names(
     except Exception as error:  # such trials run in fit, whose logs show the names, or fail
         return None, f"{type(error).__name__}: {error}"
     return ([*train, *(f"val_{name}" for name in test)] if validated else train), None
+
+
+def _check_weights(model: Any, batch: Any) -> None:
+    """Refuses sample weights by output that the outputs of a model do not take."""
+    weights = batch[2] if len(batch) > 2 else None
+    names = [str(name) for name in getattr(model, "output_names", None) or []]
+    if not isinstance(weights, Mapping) or not names:
+        return
+    got = f"got a dict of {', '.join(map(repr, weights))}"
+    if not isinstance(getattr(model, "output", None), Mapping):
+        each = ", ".join(f"sample_weight[{name!r}]" for name in names)
+        form, how = "a list", f"Pass [{each}]."
+        if len(names) == 1:
+            form, how = "one array", "Pass the array itself."
+        raise DataError(
+            f"sample_weight must be {form}, as the outputs of the model are, {got}. {how}"
+        )
+    missing = [name for name in names if name not in weights]
+    if missing:
+        raise DataError(
+            f"sample_weight must have an array for each output, {got}. Add ones for "
+            f"{', '.join(map(repr, missing))}."
+        )
 
 
 def _as_compiled(model: Any, names: list[str]) -> list[str]:
