@@ -42,7 +42,7 @@ from paceline.executor.tokens import TokenChecks
 from paceline.executor.wide_integers import check_casts
 from paceline.program import keras_private, trace
 from paceline.search_space import HyperParameters, Parameter
-from paceline.study.objectives import Objective, resolve_objective
+from paceline.study.objectives import Objective, metrics_beside_loss, resolve_objective
 from paceline.study.samplers.values import value_at
 from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.arguments.constraints import REJECTED_IN_A_ROW, Constraints, rejections_text
@@ -70,9 +70,21 @@ class FirstBuild:
     # Name of a metric that is an array -> how many numbers it has.
     arrays: Mapping[str, int] = field(default_factory=dict)
     untraced: str | None = None  # why the user's steps cannot be traced, nor names be known
+    compiled: frozenset[str] = frozenset()  # names of logs that ``compile`` was given metrics for
 
-    def note_on(self, objective: Objective) -> str | None:
-        """A sentence for the user where the objective is an array; else None."""
+    def note_on(self, objective: Objective, given: Any) -> str | None:
+        """A sentence for the user where the objective is an array, or no metric but the loss.
+
+        ``given`` is the argument of ``Tuner``. None: there is nothing to say.
+        """
+        others = metrics_beside_loss(self.names or ())
+        if given is None and objective.name == "val_loss" and (others or self.names is None):
+            made = f" ({', '.join(others[:3])})" if others else ""
+            return (
+                f"objective: val_loss, because the model makes its other metrics{made} in its own "
+                'call() or train_step(); to search for one of them, pass objective="min:NAME" or '
+                '"max:NAME"'
+            )
         name = objective.name.removeprefix("val_")
         if name not in self.arrays:
             return None
@@ -94,7 +106,9 @@ class FirstBuild:
 
             return resolve_objectives(given, direction, self.names, callbacks=callbacks)
         try:
-            return resolve_objective(given, direction, self.names)
+            if given is None and self.names is None and self.untraced == _no_trace():
+                return resolve_objective("val_loss", direction, None)
+            return resolve_objective(given, direction, self.names, self.compiled)
         except ObjectiveError:
             if given is None and self.untraced is not None:
                 raise ObjectiveError(
@@ -110,6 +124,11 @@ class FirstBuild:
                     f"objective {given!r} is no metric of the model; if a callback adds it to the "
                     'logs, say which way is better: "max:NAME" or "min:NAME".'
                 ) from None
+
+
+def _no_trace() -> str:
+    """Why a user's own steps cannot be traced on this backend."""
+    return f"Keras runs on {keras.backend.backend()}"
 
 
 def first_preprocessing(
@@ -180,7 +199,14 @@ def probe(
     results = trace.flat_logs(model.get_metrics_result())
     sizes = {name: math.prod(np.shape(value)) for name, value in results.items()}
     arrays = {name: size for name, size in sizes.items() if size > 1}
-    return FirstBuild(hp, names, batch, arrays, untraced)
+    return FirstBuild(hp, names, batch, arrays, untraced, _compiled(model))
+
+
+def _compiled(model: Any) -> frozenset[str]:
+    """Names of logs that follow from the metrics which ``compile`` was given."""
+    given = [metric for metric in model.metrics if hasattr(metric, "metrics")]
+    results = [result for metric in given if isinstance(result := metric.result(), dict)]
+    return frozenset(name for result in results for name in trace.flat_logs(result))
 
 
 def _try_constraints(constraints: Constraints | None, hp: HyperParameters, model: Any) -> None:
@@ -376,7 +402,7 @@ def _log_names(
             for name in ("train_step", "test_step")
         )
         if own:
-            return None, f"Keras runs on {keras.backend.backend()}"
+            return None, _no_trace()
         return ([*names, *(f"val_{name}" for name in names)] if validated else names), None
     try:
         if type(model).train_step is not keras.Model.train_step:
