@@ -70,6 +70,11 @@ def planned_search(
             f"--budget: study {command.study!r} is there already; `paceline resume` goes on with "
             "it, another --study begins a new one"
         )
+    if data.batched:
+        raise UsageError(
+            "--budget: it is measured on arrays, and data() returns data sets in batches; give "
+            "--trials and --timeout instead"
+        )
     _check_search(command)
     view.status("measuring the beginning of the search, for the budget")
     began = time.perf_counter()

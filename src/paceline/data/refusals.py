@@ -71,6 +71,19 @@ def is_text(array: np.ndarray) -> bool:
     return bool(seen) and all(isinstance(value, (str, bytes)) for value in seen)
 
 
+def is_category(values: Any) -> bool:
+    """Whether a column holds text, or a data frame's categories, that are no numbers or dates."""
+    seen = _seen(values)
+    return (
+        bool(seen)
+        and all(isinstance(value, (str, bool, np.bool_)) for value in seen)
+        and not any(
+            all(isinstance(value, str) and form.fullmatch(value) for value in seen)
+            for form in (_DATE, _CLOCK, _NUMBER)
+        )
+    )
+
+
 def trains_text() -> bool:
     """Whether Keras' backend may train on text, by a layer that makes numbers of it."""
     return keras.backend.backend() != "jax"
