@@ -16,7 +16,8 @@ COMMANDS = {
         "model --data --target --validation-split --trials --epochs --batch-size --objective "
         "--sampler --pruner --repeats --folds --seed --timeout --deadline --budget "
         "--trial-timeout --target-value --patience-trials --max-total-epochs --enqueue "
-        "--enqueue-defaults --warm-start-from --study --overwrite --storage --parallel-trials --plan --share-widths --executor "
+        "--enqueue-defaults --warm-start-from --study --overwrite --storage --parallel-trials "
+        "--plan --share-widths --executor "
         "--mesh --precision --tracker --keep-best --constraint --json --quiet",
     ),
     "resume": (
@@ -46,7 +47,8 @@ COMMANDS = {
         "b55d5c55",
         "files --data --target --validation-split --batch-sizes --devices --keras-backends "
         "--mesh --parallel-trials --measure-for --hparams --precision --epochs --objective "
-        "--scale-lr --target-value --predict-trials --predict-epochs --predict-batch-size --predict-pruner --workers "
+        "--scale-lr --target-value --predict-trials --predict-epochs --predict-batch-size "
+        "--predict-pruner --workers "
         "--quota --merge --executor --fit --seed --output --json --quiet",
     ),
     "devices": ("e7d189c3", "--json"),

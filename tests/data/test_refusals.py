@@ -103,6 +103,13 @@ def test_two_inputs_of_different_lengths_are_still_two_inputs() -> None:
         prepare([X, X[:9]], Y)
 
 
+def test_targets_one_by_one_are_joined() -> None:
+    with pytest.raises(
+        DataError, match=r"y must be one array .* list of 10 arrays of length 1, .*"
+    ):
+        prepare(X, [np.array([n]) for n in Y])
+
+
 def test_of_many_columns_one_is_described() -> None:
     frame = pd.DataFrame({f"column {i}": ["a"] * 3 for i in range(500)})
     with pytest.raises(DataError, match=r"column 'column 0' of x must .* 499 other columns hold"):

@@ -453,12 +453,12 @@ def _check_list_of_examples(
     parts: Mapping[str, Any], lengths: Mapping[str, Mapping[str, int]], what: str
 ) -> None:
     """Refuses a list whose arrays are examples: Keras takes them for inputs of the model."""
-    targets = set(lengths.get("y", {}).values())
-    for name in ("x", "y"):
+    for name, other in (("x", "y"), ("y", "x")):
         part, each = parts.get(name), set(lengths.get(name, {}).values())
         n = len(part) if isinstance(part, (list, tuple)) else 0
-        # As many arrays as there are targets, or more than a model has inputs.
-        if n < 2 or (targets != {n} and (n <= _NAMED or len(each) < 2)):
+        # As many arrays as there are examples in the other part, or more than a model has inputs.
+        as_many = set(lengths.get(other, {}).values()) == {n}
+        if n < 2 or not (as_many or (n > _NAMED and len(each) > 1)):
             continue
         if len(each) > 1:
             how = f"Make them equally long: keras.utils.pad_sequences({name}, padding='post')."
