@@ -13,7 +13,7 @@ class PacelineError(Exception):
     """
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(_shortened(arg) if isinstance(arg, str) else arg for arg in args))
+        super().__init__(*(shortened(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class UsageError(PacelineError):
@@ -99,7 +99,8 @@ class MissingExtraError(PacelineError):
     """Raised if an optional package is missing; the message holds the ``pip install`` line."""
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """A message without its middle where it is too long."""
     if len(text) <= _LONGEST:
         return text
     mark = " [...] "

@@ -11,7 +11,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from paceline.errors import BuildError, ConstraintError, PacelineError, TrialRejected
+from paceline.errors import (
+    BuildError,
+    ConstraintError,
+    PacelineError,
+    TrialRejected,
+    shortened,
+)
 from paceline.executor.base import Answer, EpochReport, Weights
 from paceline.study.storage.schema import Count
 from paceline.study.trials.trial import INTERRUPTED, UNDER_WAY, Trial, TrialState
@@ -242,4 +248,4 @@ class FailureLimit:
 def describe(error: BaseException) -> str:
     """An error as one sentence; errors of Paceline need no class name before their text."""
     clear = isinstance(error, (PacelineError, FloatingPointError))
-    return str(error) if clear else f"{type(error).__name__}: {error}"
+    return shortened(str(error) if clear else f"{type(error).__name__}: {error}")
