@@ -174,3 +174,17 @@ def test_a_check_changes_no_number_of_a_trial_that_its_data_build(
     found = search("checked")
     monkeypatch.setattr(TokenChecks, "check", lambda *_: False)
     assert found == search("unchecked")
+
+
+@pytest.mark.parametrize("where", ["training", "validation"])
+def test_batches_that_only_fit_reads(where: str) -> None:
+    sets = {"training": Batches(0), "validation": Batches(0)}
+    sets[where] = Batches(ROWS)
+
+    def build(hp: Any) -> Any:
+        hp.Float("unused", 0.0, 1.0)
+        return model()
+
+    tuner = paceline.Tuner(build, sampler="random", executor="fit")
+    with pytest.raises(paceline.PacelineError, match=r"a batch of the data: .* got 10\. Set input"):
+        tuner.search(sets["training"], validation_data=sets["validation"], epochs=1, n_trials=1)

@@ -22,6 +22,7 @@ class TokenChecks:
 
     def __init__(self) -> None:
         self._right: dict[Any, Any] = {}  # what was looked at -> the data, whose ``id`` is in it
+        self._of_batch: dict[Any, list[Lookup]] = {}  # what batches are like -> lookups of them
 
     def check(
         self,
@@ -53,6 +54,17 @@ class TokenChecks:
         self._right[key] = data
         return not built
 
+    def check_batch(self, model: Any, batch: tuple[Any, ...]) -> None:
+        """Checks a batch of one built model, ``(x,)``, ``(x, y)`` or with weights, as ``check``."""
+        leaves = jax.tree.leaves(batch)
+        data = ArrayData(batch, leaves[0].shape[0])
+        key = jax.tree.structure(batch), *((a.shape[1:], str(a.dtype)) for a in leaves)
+        if key not in self._of_batch:
+            of_model = lookups(model, data.batch_shapes(2)[0]) if embeddings(model) else []
+            self._of_batch[key] = of_model
+        for lookup in self._of_batch[key]:
+            _check(lookup, data, "a batch of the data")
+
 
 def _check(lookup: Lookup, data: ArrayData | BatchedDataset, what: str) -> None:
     """Checks one call of an Embedding against the smallest and largest numbers of each place."""
@@ -63,6 +75,8 @@ def _check(lookup: Lookup, data: ArrayData | BatchedDataset, what: str) -> None:
     stops = np.cumsum([math.prod(shape.shape) for shape in shapes])
     of_leaf = np.searchsorted(stops, places, side="right")
     used = set(np.unique(of_leaf).tolist())
+    if used & set(data.wide):
+        return  # ``executor/wide_integers.py`` refuses them, and names the column
     leaves = [
         data.ends(i) if i in used else np.zeros(shape.shape, shape.dtype)
         for i, shape in enumerate(shapes)

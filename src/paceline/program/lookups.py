@@ -33,6 +33,7 @@ class Lookup:
     _jaxpr: Any
     _consts: Sequence[Any]
     _number: int  # which of the jaxpr's results
+    _n_leaves: int  # of its inputs, the first ones; the others are variables
 
     def numbers(self, leaves: Sequence[np.ndarray]) -> np.ndarray | None:
         """What is looked up for a batch, arrays in the order of the leaves of x.
@@ -44,7 +45,7 @@ class Lookup:
 
     def places(self) -> np.ndarray | None:
         """Where each number comes from: its place among all elements of the leaves, in order."""
-        shapes = [v.aval.shape for v in self._jaxpr.invars]
+        shapes = [v.aval.shape for v in self._jaxpr.invars[: self._n_leaves]]
         ends = np.cumsum([math.prod(shape) for shape in shapes])
         places = [
             np.arange(end - math.prod(shape), end).reshape(shape)
@@ -53,7 +54,8 @@ class Lookup:
         return self._found(places, _PLACES)
 
     def _found(self, leaves: Sequence[np.ndarray], rules: Any) -> np.ndarray | None:
-        given = [_Operand(leaf, True) for leaf in leaves]
+        variables = [None] * (len(self._jaxpr.invars) - self._n_leaves)
+        given = [*(_Operand(leaf, True) for leaf in leaves), *variables]
         found = _followed(self._jaxpr, self._consts, given, rules)[self._number]
         return found.array if found is not None and found.of_data else None
 
@@ -70,19 +72,23 @@ def lookups(model: Any, x: Any) -> list[Lookup]:
     """
     calls: list[tuple[Any, Any]] = []
 
-    def indices(x: Any) -> list[Any]:
+    def indices(x: Any, values: Sequence[Any]) -> list[Any]:
         del calls[:]  # JAX may trace more than once
-        with _recording(calls), keras.StatelessScope():
+        state = list(zip(model.variables, values, strict=True))
+        with _recording(calls), keras.StatelessScope(state_mapping=state):
             model(x, training=False)
         return [keras.ops.convert_to_tensor(numbers) for _, numbers in calls]
 
     try:
-        closed = jax.make_jaxpr(indices)(x)
+        # Their values are gone while ``fit`` trains.
+        values = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in model.variables]
+        closed = jax.make_jaxpr(indices)(x, values)
     except Exception:  # the user's layers may raise anything, and need not take x alone
         return []
+    n = len(jax.tree.leaves(x))
     return [
-        Lookup(layer.name, layer.input_dim, layer.mask_zero, closed.jaxpr, closed.consts, number)
-        for number, (layer, _) in enumerate(calls)
+        Lookup(each.name, each.input_dim, each.mask_zero, closed.jaxpr, closed.consts, number, n)
+        for number, (each, _) in enumerate(calls)
     ]
 
 
