@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import re
 
+#: Characters of a message, at most, and of its end, which says what to do.
+_LONGEST, _END = 600, 220
+
 
 class PacelineError(Exception):
-    """Base class of all errors that Paceline raises on purpose; the command then exits with 2."""
+    """Base class of all errors that Paceline raises on purpose; the command then exits with 2.
+
+    No message is longer than 600 characters, whatever the data hold: its middle is left out.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(shortened(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class UsageError(PacelineError):
@@ -90,6 +99,14 @@ class ClusterError(PacelineError):
 
 class MissingExtraError(PacelineError):
     """Raised if an optional package is missing; the message holds the ``pip install`` line."""
+
+
+def shortened(text: str) -> str:
+    """A message without its middle where it is too long."""
+    if len(text) <= _LONGEST:
+        return text
+    mark = " [...] "
+    return f"{text[: _LONGEST - _END - len(mark)]}{mark}{text[-_END:]}"
 
 
 #: Keras backend -> the extra that installs it. JAX is always installed.

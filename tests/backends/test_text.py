@@ -45,5 +45,5 @@ def test_text_packs_where_it_is_vectorized_before_the_search():
     keras.utils.set_random_seed(0)
     with pytest.raises(ValueError, match="Invalid dtype"):
         inside(paceline.HyperParameters()).fit(np.array(texts), y, verbose=0)
-    with pytest.raises(paceline.DataError, match="JAX has numbers only; .*TextVectorization"):
+    with pytest.raises(paceline.DataError, match="JAX trains on numbers only: .*TextVectorization"):
         search(np.array(texts), "inside", build=inside, y=y, executor="auto", n_trials=1)

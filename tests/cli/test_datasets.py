@@ -6,11 +6,13 @@ import sys
 import types
 from pathlib import Path
 
+import keras
 import numpy as np
+import pandas as pd
 import pytest
 
 from paceline.cli import datasets
-from paceline.errors import DataError
+from paceline.errors import DataError, UsageError
 
 X = np.arange(12, dtype=np.float32).reshape(6, 2)
 Y = np.array([0, 1, 0, 1, 0, 1])
@@ -123,9 +125,9 @@ def test_a_pickle_in_an_archive_is_never_opened(tmp_path):
         datasets.load(path)
 
 
-@pytest.mark.parametrize("spec", ["mnist", "a.csv", "", "Digits"])
+@pytest.mark.parametrize("spec", ["mnist", "a.xlsx", "", "Digits"])
 def test_an_unknown_form_lists_the_known(spec):
-    with pytest.raises(DataError, match=r"give FILE\.npz, digits or keras:NAME"):
+    with pytest.raises(DataError, match=r"give FILE\.npz, FILE\.csv or .*digits or keras:NAME"):
         datasets.load(spec)
 
 
@@ -154,6 +156,7 @@ def test_the_real_keras_has_the_names_the_examples_use():
 
 def test_a_path_becomes_absolute_and_a_name_stays():
     assert datasets.portable_spec("a.npz") == str(Path.cwd() / "a.npz")
+    assert datasets.portable_spec("a.csv") == str(Path.cwd() / "a.csv")
     assert datasets.portable_spec("digits") == "digits"
     assert datasets.portable_spec("keras:mnist") == "keras:mnist"
 
@@ -191,3 +194,166 @@ def test_a_function_may_return_the_weights_of_examples_as_third():
 def test_a_function_that_returns_something_else_is_told(returned, found):
     with pytest.raises(DataError, match=rf"m\.py: data\(\) returned {found}.*\(x, y\), \(x_val"):
         datasets.from_function(lambda: returned, "m.py")
+
+
+# -- data without a validation part ----------------------------------------------------------------
+
+MANY = np.arange(200, dtype=np.float32).reshape(100, 2)
+CLASSES = np.arange(100) % 4
+
+
+@pytest.mark.parametrize(
+    "names", [("x", "y"), ("features", "labels"), ("X", "Y"), ("x_train", "y_train")]
+)
+def test_a_part_of_an_archive_is_held_out_and_it_is_said(tmp_path, names):
+    more = {"feature_names": np.array(["a", "b"])}
+    path = save(tmp_path / "b.npz", **dict(zip(names, (MANY, CLASSES), strict=True)), **more)
+    data = datasets.load(path)
+    assert (len(data.x), len(data.x_val)) == (80, 20)
+    assert np.bincount(data.y_val).tolist() == [5, 5, 5, 5]  # each class has its share
+    for x, y in ((data.x, data.y), (data.x_val, data.y_val)):
+        np.testing.assert_array_equal(x[:, 0] / 2 % 4, y)  # examples keep their labels
+    assert sorted([*data.x[:, 0], *data.x_val[:, 0]]) == MANY[:, 0].tolist()
+    assert "b.npz has no validation part: 20 of its 100 examples are held out" in str(data.note)
+    again = datasets.load(path, validation_split=None)
+    assert np.array_equal(data.x_val, again.x_val)
+    assert len(datasets.load(path, validation_split=0.5).x_val) == 50
+
+
+def test_numbers_and_rare_classes_are_held_out_at_random(tmp_path):
+    for y in (np.linspace(0, 1, 100), np.arange(100)):
+        data = datasets.load(save(tmp_path / "b.npz", x=MANY, y=y))
+        assert len(data.x_val) == 20
+        assert "at random;" in str(data.note)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "share", "error", "message"),
+    [
+        ({"x": X, "features": X, "y": Y}, None, DataError, "holds features, x, y; it needs"),
+        ({"x": X, "y": Y[:3]}, None, DataError, "x has 6 examples and y has 3"),
+        ({"x": X, "y": Y}, 0.01, DataError, r"--validation-split 0\.01: of 6 .* one part empty"),
+        (
+            {"x_train": X, "y_train": Y, "x_val": X, "y_val": Y},
+            0.2,
+            UsageError,
+            r"--validation-split 0\.2: --data .*b\.npz has a validation part",
+        ),
+    ],
+)
+def test_an_archive_that_cannot_be_split(tmp_path, arrays, share, error, message):
+    with pytest.raises(error, match=message):
+        datasets.load(save(tmp_path / "b.npz", **arrays), validation_split=share)
+
+
+@pytest.mark.parametrize("part", ["val", "valid", "validation"])
+def test_names_of_a_validation_part(tmp_path, part):
+    arrays = {"X_train": X, "Y_train": Y, f"X_{part}": X[:2], f"Y_{part}": Y[:2]}
+    data = datasets.load(save(tmp_path / "b.npz", **arrays))
+    assert (len(data.x_val), data.note) == (2, None)
+
+
+def test_a_pair_of_a_function_is_split_where_that_is_asked():
+    data = datasets.from_function(lambda: (MANY, CLASSES), "m.py", validation_split=0.25)
+    assert len(data.x_val) == 25
+    with pytest.raises(DataError, match="or use --validation-split"):
+        datasets.from_function(lambda: (MANY, CLASSES), "m.py")
+    with pytest.raises(UsageError, match=r"data\(\) of m\.py has a validation part"):
+        datasets.from_function(lambda: ((X, Y), (X, Y)), "m.py", validation_split=0.2)
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["csv", "parquet"])
+def table(request, tmp_path):
+    path = tmp_path / f"t.{request.param}"
+    frame = pd.DataFrame(
+        {"size": MANY[:, 0], "color": ["red", "green"] * 50, "kind": list("abcd") * 25}
+    )
+    if request.param == "parquet":
+        pytest.importorskip("pyarrow")
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path)  # with the numbers of rows, as most people write it
+    return path
+
+
+def test_a_table_becomes_numbers(table):
+    data = datasets.load(str(table), target="kind")
+    assert data.x.shape == (80, 3)
+    assert np.bincount(data.y_val).tolist() == [5, 5, 5, 5]
+    np.testing.assert_array_equal(data.x[:, 0] / 2 % 4, data.y)
+    np.testing.assert_array_equal(data.x[:, 2], (data.x[:, 0] / 2) % 2 == 0)
+    note = str(data.note)
+    assert "100 rows; x has 3 columns (size, color=green, color=red); y is 'kind', 4 cl" in note
+    assert ("left out, as they number the rows: Unnamed: 0" in note) == (table.suffix == ".csv")
+    assert data.encoding is not None
+    assert data.encoding["target"] == {"name": "kind", "categories": ("a", "b", "c", "d")}
+    assert datasets.load(str(table), target="size", validation_split=0.1).y_val.shape == (10,)
+    with pytest.raises(UsageError, match="--target 'size' or 'color' or 'kind'"):
+        datasets.load(str(table))
+    with pytest.raises(DataError, match="--target must be a column of t"):
+        datasets.load(str(table), target="no")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "cannot be read as a table"),
+        ("a,b\n1,2\n1,2,3\n", "cannot be read as a table"),
+        ("a,b\n1,2\n,3\n", r"column 'a' of t\.csv must have a value in each row, .* row 2"),
+        ("a,b\n1,2\nNA,3\n", r"column 'a' .* none in row 2 .*empty, NA and NaN are none"),
+        ('a,b\n"1,000",2\n"2,000",3\n', r"column 'a' of x must hold numbers, .*pd\.to_numeric"),
+        ("b\n1\n", "must have other columns than its target"),
+    ],
+)
+def test_a_table_that_is_none(tmp_path, text, message):
+    (tmp_path / "t.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        datasets.load(str(tmp_path / "t.csv"), target="b")
+
+
+def test_bytes_that_are_no_table(tmp_path):
+    (tmp_path / "t.csv").write_bytes(bytes(range(256)) * 4)
+    with pytest.raises(DataError, match="cannot be read as a table"):
+        datasets.load(str(tmp_path / "t.csv"), target="b")
+    with pytest.raises(DataError, match="no such file"):
+        datasets.load(str(tmp_path / "none.csv"), target="b")
+    with pytest.raises(UsageError, match="--target 'b' is of a table, and --data digits is none"):
+        datasets.load("digits", target="b")
+
+
+def test_without_pyarrow_its_name_is_said(tmp_path, monkeypatch):
+    def missing(*_, **__):
+        raise ImportError("Unable to find a usable engine")
+
+    (tmp_path / "t.parquet").write_bytes(b"PAR1")
+    monkeypatch.setattr(pd, "read_parquet", missing)
+    with pytest.raises(DataError, match="Parquet files need pyarrow; pip install pyarrow"):
+        datasets.load(str(tmp_path / "t.parquet"), target="b")
+
+
+# -- data sets in batches --------------------------------------------------------------------------
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int):
+        return X, Y
+
+
+def test_a_function_may_return_two_data_sets():
+    train, validation = Batches(), Batches()
+    data = datasets.from_function(lambda: (train, validation), "m.py")
+    assert (data.x, data.y, data.validation_data) == (train, None, validation)
+    assert data.batched
+    data = datasets.from_function(lambda: (train, (X, Y)), "m.py")
+    assert data.batched and data.validation_data == (X, Y)
+    data = datasets.from_function(lambda: ((X, Y), validation), "m.py")
+    assert not data.batched and data.validation_data is validation
+    for returned in (train, (train,), (train, validation, validation), (train, X)):
+        with pytest.raises(DataError, match="return training_set, validation_set"):
+            datasets.from_function(lambda returned=returned: returned, "m.py")

@@ -12,11 +12,12 @@ from paceline.cli.app import app
 #: Command -> a digest of its help texts, and the names of its arguments and options.
 COMMANDS = {
     "search": (
-        "b6b63717",
-        "model --data --trials --epochs --batch-size --objective --sampler --pruner --repeats "
-        "--folds --seed --timeout --deadline --budget --trial-timeout --target-value "
-        "--patience-trials --max-total-epochs --enqueue --enqueue-defaults --warm-start-from "
-        "--study --overwrite --storage --parallel-trials --plan --share-widths --executor "
+        "12c0fd2c",
+        "model --data --target --validation-split --trials --epochs --batch-size --objective "
+        "--sampler --pruner --repeats --folds --seed --timeout --deadline --budget "
+        "--trial-timeout --target-value --patience-trials --max-total-epochs --enqueue "
+        "--enqueue-defaults --warm-start-from --study --overwrite --storage --parallel-trials "
+        "--plan --share-widths --executor "
         "--mesh --precision --tracker --keep-best --constraint --json --quiet",
     ),
     "resume": (
@@ -43,10 +44,11 @@ COMMANDS = {
     "unpause": ("e0529949", "study --storage"),
     "repair": ("e89cdfe4", "study --storage --json"),
     "bench": (
-        "daaf0c6c",
-        "files --data --batch-sizes --devices --keras-backends --mesh --parallel-trials "
-        "--measure-for --hparams --precision --epochs --objective --scale-lr --target-value "
-        "--predict-trials --predict-epochs --predict-batch-size --predict-pruner --workers "
+        "b55d5c55",
+        "files --data --target --validation-split --batch-sizes --devices --keras-backends "
+        "--mesh --parallel-trials --measure-for --hparams --precision --epochs --objective "
+        "--scale-lr --target-value --predict-trials --predict-epochs --predict-batch-size "
+        "--predict-pruner --workers "
         "--quota --merge --executor --fit --seed --output --json --quiet",
     ),
     "devices": ("e7d189c3", "--json"),

@@ -57,6 +57,24 @@ def test_a_study_goes_on_as_it_began(paceline, tuner, model):
     assert "has changed" not in done.err
 
 
+def test_a_study_of_a_table_goes_on_with_it(paceline, tuner, model):
+    Path("t.csv").write_text("size,kind\n" + "1,a\n2,b\n" * 10, encoding="utf-8")
+    path = str(Path("t.csv").resolve())
+    store("s", origin_of(model, data=path, target="kind", validation_split=0.5))
+    assert paceline("resume", "s").code == 0
+    (made,) = tuner.made
+    assert made.call["x"].shape == (10, 1)
+    origin = made.arguments["_origin"]
+    assert (origin["target"], origin["validation_split"]) == ("kind", 0.5)
+
+
+@pytest.mark.parametrize("more", [{"target": 3}, {"validation_split": "x"}])
+def test_a_damaged_origin_of_data_is_none(paceline, tuner, model, more):
+    store("s", origin_of(model, **more))
+    done = paceline("resume", "s")
+    assert done.code != 0 and "was not made by `paceline search`" in done.err
+
+
 @pytest.mark.parametrize("given", [(), ("--executor", "auto")])
 def test_a_study_of_a_cluster_may_go_on_on_one_machine(
     paceline, tuner, model, given: tuple[str, ...]

@@ -85,6 +85,35 @@ def test_every_option_reaches_the_tuner(paceline, tuner, model):
     assert rest == {"epochs": 3, "batch_size": 64, "n_trials": "+8", "timeout": 1800}
 
 
+def test_a_table_reaches_the_tuner_and_the_study_keeps_how(paceline, tuner, model):
+    Path("t.csv").write_text("size,color,kind\n" + "1,red,a\n2,blue,b\n" * 10, encoding="utf-8")
+    words = "search model.py --data t.csv --target kind --validation-split 0.25"
+    done = paceline(*words.split())
+    assert done.code == 0, done.err
+    (made,) = tuner.made
+    assert made.call["x"].shape == (15, 3) and len(made.call["validation_data"][0]) == 5
+    assert made.call["batch_size"] == 32
+    origin = made.arguments["_origin"]
+    assert (origin["target"], origin["validation_split"]) == ("kind", 0.25)
+    assert origin["data"] == str(Path("t.csv").resolve())
+    assert origin["encoding"]["target"] == {"name": "kind", "categories": ("a", "b")}
+    assert "5 of its 20 examples are held out" in " ".join(done.err.split())
+
+
+@pytest.mark.parametrize("given", [[], ["--batch-size", "8"]])
+def test_data_sets_come_in_batches_of_their_own(paceline, tuner, given):
+    Path("model.py").write_text(
+        "import keras\n\nclass Batches(keras.utils.PyDataset):\n    pass\n\n"
+        "def data():\n    return Batches(), Batches()\n\ndef build(hp): ...\n",
+        encoding="utf-8",
+    )
+    assert paceline("search", "model.py", *given).code == 0
+    call = tuner.made[0].call
+    assert type(call["x"]).__name__ == type(call["validation_data"]).__name__ == "Batches"
+    assert call["y"] is None
+    assert call.get("batch_size") == (8 if given else None)  # which the search refuses
+
+
 def test_a_deadline_becomes_a_timeout(paceline, tuner, model):
     assert paceline("search", "model.py", "--deadline", "2999-01-01 00:00").code == 0
     assert tuner.made[0].call["timeout"] > 1e9
@@ -239,6 +268,11 @@ WRONG = [
     ("model.py --deadline never", "--deadline 'never'"),
     ("model.py --pruner medain", "pruner: 'medain' is not known"),
     ("model.py --data nowhere.npz", "nowhere.npz: no such file"),
+    ("model.py --target y", "--target 'y': it is of a table; give --data FILE.csv too"),
+    ("model.py --validation-split 2", "--validation-split 2.0: give a share between 0 and 1"),
+    ("model.py --validation-split 0.2", "data() of model.py has a validation part"),
+    ("model.py --data digits --target y", "--target 'y' is of a table, and --data digits is none"),
+    ("model.py --data nowhere.csv --target y", "nowhere.csv: no such file"),
     ("model.py --data mnist", "--data 'mnist' is not known"),
     ("model.py:other", "has no 'other'"),
     ("nowhere.py", "nowhere.py: no such file"),
@@ -270,7 +304,7 @@ def test_without_data_the_ways_to_give_it_are_named(paceline, tuner):
     done = paceline("search", "bare.py")
     assert done.code == 2
     assert "bare.py has no data(), and --data is not given" in done.err
-    assert "FILE.npz, digits or keras:NAME" in done.err
+    assert "digits or keras:NAME" in done.err
 
 
 @pytest.mark.parametrize(

@@ -291,3 +291,4 @@ def test_a_model_too_large_for_the_host_fails_its_trial_before_it_is_made(monkey
     for error in errors:
         assert "variables of the model take 0.96 GB more" in error
         assert "and 1 GB are free; make the model smaller" in error
+        assert "Its largest hyperparameters: units=40,000,000" in error

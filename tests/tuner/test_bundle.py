@@ -10,7 +10,9 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
@@ -260,3 +262,57 @@ def test_a_bundle_has_the_values_of_all_objectives(fresh_folder: Path) -> None:
         manifest = json.loads(bundle.read("manifest.json"))
     assert header.startswith("val_loss,params,")
     assert set(manifest["trial"]["values"]) == {"val_loss", "params"}
+
+
+TABLE = """\
+import keras
+
+
+def build(hp):
+    layers = [keras.layers.Dense(4), keras.layers.Dense(2, activation="softmax")]
+    model = keras.Sequential(layers)
+    model.compile(keras.optimizers.Adam(hp.Float("lr", 1e-3, 1e-1)),
+                  "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
+def test_a_model_of_a_table_takes_tables_wherever_it_is(fresh_folder: Path, capsys) -> None:
+    Path("m.py").write_text(TABLE)
+    rows = [f"{i % 7},{'red' if i % 3 else 'blue'},{i % 2 == 0},{'ab'[i % 2]}" for i in range(40)]
+    Path("t.csv").write_text("\n".join(["size,color,member,kind", *rows]))
+    run_main("search m.py --data t.csv --target kind --trials 1 --epochs 1 --quiet")
+    capsys.readouterr()
+    run_main("export m -o best.keras --bundle best.zip")
+    assert "best.encoding.json: the columns and categories" in capsys.readouterr().out
+    with zipfile.ZipFile("best.zip") as file:
+        file.extractall("best")
+    beside = json.loads(Path("best.encoding.json").read_text())
+    assert beside == json.loads(Path("best/encoding.json").read_text())
+    assert beside["features"][1] == {"name": "color", "categories": ["blue", "red"]}
+
+    new = ["color,size,member", "blue,3,true", "green,4,False"]
+    Path("new.csv").write_text("\n".join(new))
+    done = subprocess.run(
+        [sys.executable, "best/predict.py", "new.csv"],
+        capture_output=True, text=True, check=True, timeout=300,
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+    )  # fmt: skip
+    assert "column 'color': 'green' is a new category" in done.stderr
+    model: Any = keras.models.load_model("best/model.keras")
+    x = np.array([[3, 1, 0, 0, 1], [4, 0, 0, 1, 0]], "float32")
+    expected = model.predict(x, verbose=0)
+    np.testing.assert_allclose(np.load("predictions.npy"), expected, rtol=1e-5, atol=1e-6)
+    for text, why in (("size\n1\n", "holds no column 'color'"), ("size,color\n,red\n", "row 1")):
+        Path("bad.csv").write_text(text)
+        failed = subprocess.run(
+            [sys.executable, "best/predict.py", "bad.csv"],
+            capture_output=True, text=True, check=False, timeout=300,
+            env={**os.environ, "KERAS_BACKEND": "jax"},
+        )  # fmt: skip
+        assert failed.returncode == 1 and why in failed.stderr
+
+
+def run_main(words: str) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(words.split())

@@ -13,20 +13,24 @@ from paceline.errors import PacelineError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import random_state_kept
 from paceline.program import keras_private
-from paceline.study.objectives import resolve_objective
+from paceline.study.objectives import Objective, resolve_objective
 from paceline.tuner.arguments.arguments import read_arguments
-from paceline.tuner.search.first_build import probe
+from paceline.tuner.search.first_build import FirstBuild, probe
 
 X, Y = toys.data()
 
 
 def look(build: Any, y: Any = Y, **arguments: Any) -> list[str] | None:
+    return first(build, y, **arguments).names
+
+
+def first(build: Any, y: Any = Y, **arguments: Any) -> FirstBuild:
     given = {"x": X, "y": y, "validation_split": 0.2, "epochs": 1, "n_trials": 1, **arguments}
     with random_state_kept():
         read = read_arguments(
             given, executor="auto", needs_end=True, folder=Path("trials"), note=lambda text: None
         )
-        return probe(ModelBuilder(build), read, 0, 5).names
+        return probe(ModelBuilder(build), read, 0, 5)
 
 
 def single(metrics: list[Any], weighted: Any = None) -> Any:
@@ -159,3 +163,74 @@ def test_what_is_supported_is_what_is_tested():
     requirements = Path(__file__).parents[2] / "requirements"
     for lock, (major, minor) in zip(("oldest", "dev"), keras_private.SUPPORTED, strict=True):
         assert f"\nkeras=={major}.{minor}." in (requirements / f"{lock}.lock").read_text()
+
+
+# -- the default objective -------------------------------------------------------------------------
+
+
+class InCall(keras.Model):
+    """Its ``call`` makes a metric, with which Keras trains on TensorFlow."""
+
+    def __init__(self, name: str = "spread") -> None:
+        super().__init__()
+        self.out, self.metric = keras.layers.Dense(1), keras.metrics.Mean(name=name)
+
+    def call(self, x: Any) -> Any:
+        y = self.out(x)
+        self.metric.update_state(keras.ops.mean(y))
+        return y
+
+
+class InStep(keras.Model):
+    """Its ``train_step`` adds a log that validation does not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = keras.layers.Dense(1)
+
+    def call(self, x: Any) -> Any:
+        return self.out(x)
+
+    def train_step(self, state: Any, data: Any) -> Any:
+        logs, state = super().train_step(state, data)
+        return {**logs, "extra": logs["loss"] * 2}, state
+
+
+@pytest.mark.parametrize(
+    ("model", "metrics", "expected", "noted"),
+    [
+        (InCall, [], "val_loss", "spread"),
+        (InStep, [], "val_loss", "extra"),
+        (InStep, ["mae"], "val_mae", None),
+        (InCall, ["mae"], "val_mae", None),
+        (lambda: InCall("accuracy"), [], "val_accuracy", None),
+        (InStep, None, "val_loss", "extra"),
+    ],
+)
+def test_a_metric_of_the_models_own_is_no_default_objective(
+    model: Any, metrics: list[str] | None, expected: str, noted: str | None
+) -> None:
+    def build(hp: Any) -> Any:
+        made = model()
+        made.compile("sgd", "mse", metrics=metrics)
+        return made
+
+    found = first(build)
+    objective = found.objective(None, None, callbacks=False)
+    assert isinstance(objective, Objective)
+    assert objective.name == expected
+    note = found.note_on(objective, None)
+    assert (note is not None) == (noted is not None)
+    if note is not None:
+        assert note.startswith("objective: val_loss, because") and f"({noted})" in note
+    assert found.note_on(objective, expected) is None  # it was asked for
+
+
+def test_who_gives_a_direction_means_the_metric_of_the_models_own() -> None:
+    def build(hp: Any) -> Any:
+        made = InCall()
+        made.compile("sgd", "mse")
+        return made
+
+    found = first(build).objective(None, "maximize", callbacks=False)
+    assert found == Objective("val_spread", "maximize")

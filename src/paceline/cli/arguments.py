@@ -70,6 +70,13 @@ def positive(option: str, value: int | None) -> int | None:
     return value
 
 
+def share(value: float | None) -> float | None:
+    """Check the value of ``--validation-split``; None stays None."""
+    if value is not None and not 0 < value < 1:
+        raise UsageError(f"--validation-split {value}: give a share between 0 and 1, such as 0.2")
+    return value
+
+
 def slot_count(text: str) -> int | str:
     """Read ``--parallel-trials``: a whole number of at least 1, or ``auto``."""
     if text == "auto":

@@ -11,11 +11,30 @@ import typer
 from paceline.cli import arguments, restart
 from paceline.cli import output as terminal
 from paceline.cli.arguments import timeout_seconds
-from paceline.cli.options import Data, Json, Models, Precision, count_option
+from paceline.cli.options import (
+    Data,
+    Json,
+    Models,
+    Precision,
+    TargetColumn,
+    ValidationSplit,
+    count_option,
+)
 from paceline.errors import UsageError
 
 #: Options that are no arguments of ``paceline.bench``.
-_OF_COMMAND = ("files", "merge", "data", "devices", "keras_backends", "output", "as_json", "quiet")
+_OF_COMMAND = (
+    "files",
+    "merge",
+    "data",
+    "target",
+    "validation_split",
+    "devices",
+    "keras_backends",
+    "output",
+    "as_json",
+    "quiet",
+)
 #: Options that ``--merge`` takes.
 _BESIDE_MERGE = ("files", "merge", "output", "as_json", "quiet")
 
@@ -25,6 +44,8 @@ def bench(
     context: typer.Context,
     files: Models,
     data: Data = None,
+    target: TargetColumn = None,
+    validation_split: ValidationSplit = None,
     batch_sizes: Annotated[
         Any,
         typer.Option(
@@ -180,7 +201,9 @@ def bench(
         choose_devices(terminal.say)
     from paceline.cli.running import load_data
 
-    loaded = load_data(data, user)
+    loaded = load_data(data, user, target=target, validation_split=validation_split)
+    if loaded.batched:
+        raise UsageError("data() must return arrays for bench, got data sets in batches")
     from paceline.benchmark.api import bench as measure
 
     result = measure(

@@ -11,16 +11,26 @@ import pkgutil
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from paceline.errors import DataError
+from paceline.errors import DataError, UsageError
 
-FORMS = "FILE.npz, digits or keras:NAME"
+FORMS = "FILE.npz, FILE.csv or FILE.parquet with --target, digits or keras:NAME"
+#: Endings of files; those of tables.
+_TABLES = (".csv", ".parquet")
+_FILES = (".npz", *_TABLES)
+#: Names of arrays in an NPZ file without a validation part, in lower case.
+_X_NAMES = ("x", "features", "data", "inputs", "images")
+_Y_NAMES = ("y", "labels", "label", "targets", "target", "classes")
+#: Endings of the names of a part that trials are compared by; the last one is no validation part.
+_PARTS = ("val", "valid", "validation", "test")
+#: The share that is held out for validation where nobody says.
+_HELD_OUT = 0.2
 
 Pairs = tuple[tuple[Any, Any], tuple[Any, Any]]
 
@@ -35,6 +45,8 @@ class Dataset:
         note: A sentence about the data that the user should see; None without one.
         sample_weight: Factors of the examples' losses [N]; None without.
         sample_weight_val: The same of the validation data [V]; None without.
+        batched: Whether ``x`` is a data set that comes in batches, as ``x_val`` then may be.
+        encoding: How a table became x and y, as JSON values; None for other data.
     """
 
     x: Any
@@ -44,20 +56,27 @@ class Dataset:
     note: str | None = None
     sample_weight: Any = None
     sample_weight_val: Any = None
+    batched: bool = False
+    encoding: dict[str, Any] | None = None
 
     @property
-    def validation_data(self) -> tuple[Any, ...]:
+    def validation_data(self) -> Any:
         """The validation data as ``Tuner.search`` takes them."""
+        if self.y_val is None:
+            return self.x_val
         pair = (self.x_val, self.y_val)
         return pair if self.sample_weight_val is None else (*pair, self.sample_weight_val)
 
 
-def load(spec: str) -> Dataset:
+def load(spec: str, *, target: str | None = None, validation_split: float | None = None) -> Dataset:
     """Load what ``--data`` names.
 
     Args:
-        spec: ``digits``, ``keras:NAME``, or the path of an NPZ file with x_train, y_train and
-            x_val, y_val (or else x_test, y_test).
+        spec: ``digits``, ``keras:NAME``, or the path of a file: NPZ with x_train, y_train and
+            x_val, y_val (or else x_test, y_test), or with x and y; a table, CSV or Parquet.
+        target: The column of a table that is y.
+        validation_split: The share that is held out for validation, where the data have no such
+            part; None: a fifth.
 
     Returns:
         The data.
@@ -66,18 +85,24 @@ def load(spec: str) -> Dataset:
         DataError: Nothing has that name, the file cannot be read or lacks arrays, or a download
             failed.
     """
-    if spec == "digits":
-        return _dataset(digits())
-    if spec.startswith("keras:"):
-        return _from_keras(spec.removeprefix("keras:"))
-    if Path(spec).suffix == ".npz":
-        return _from_npz(Path(spec))
+    path = Path(spec)
+    if target is not None and path.suffix not in _TABLES:
+        raise UsageError(
+            f"--target {target!r} is of a table, and --data {spec} is none; leave it out"
+        )
+    if path.suffix in _TABLES:
+        return _from_table(path, target, validation_split)
+    if path.suffix == ".npz":
+        return _from_npz(path, validation_split)
+    if spec == "digits" or spec.startswith("keras:"):
+        _check_no_split(validation_split, f"--data {spec}")
+        return _dataset(digits()) if spec == "digits" else _from_keras(spec.removeprefix("keras:"))
     raise DataError(f"--data {spec!r} is not known; give {FORMS}")
 
 
 def portable_spec(spec: str) -> str:
     """Return ``spec`` as it works from any folder: a file's path becomes absolute."""
-    return str(Path(spec).resolve()) if Path(spec).suffix == ".npz" else spec
+    return str(Path(spec).resolve()) if Path(spec).suffix in _FILES else spec
 
 
 def digits() -> Pairs:
@@ -101,28 +126,56 @@ def digits() -> Pairs:
     return (x, y), (x_val, y_val)
 
 
-def from_function(data: Callable[[], Any], where: str) -> Dataset:
+def from_function(
+    data: Callable[[], Any], where: str, *, validation_split: float | None = None
+) -> Dataset:
     """Call the user's ``data()`` and check the form of what it returns.
 
     Args:
         data: The function. Its errors reach the caller. Each of its two parts is ``(x, y)`` or
-            ``(x, y, sample_weight)``.
+            ``(x, y, sample_weight)``, or a data set that comes in batches.
         where: Name of the user's file, for messages.
+        validation_split: The share of ``(x, y)`` that is held out, where that is all it returns.
 
     Raises:
         DataError: The function returned something other than two such parts.
     """
     returned = data()
+    if validation_split is not None and _is_pair(returned):
+        x, y = returned
+        return _split(x, y, validation_split, where)
     try:
+        if not isinstance(returned, (tuple, list)):
+            raise TypeError  # a data set could be unpacked too, into its batches
         train, validation = returned
         x, y, weight = _examples(train)
         x_val, y_val, weight_val = _examples(validation)
     except (TypeError, ValueError):
+        more = ", or use --validation-split" if _is_pair(returned) else ""
         raise DataError(
             f"{where}: data() returned {_outline(returned)}; it must return (x, y), (x_val, y_val)"
-            "; weights of the examples come third, (x, y, sample_weight)"
+            f"; weights of the examples come third, (x, y, sample_weight){more}. Data sets in "
+            "batches: return training_set, validation_set."
         ) from None
-    return Dataset(x, y, x_val, y_val, sample_weight=weight, sample_weight_val=weight_val)
+    _check_no_split(validation_split, f"data() of {where}")
+    return Dataset(
+        x, y, x_val, y_val, sample_weight=weight, sample_weight_val=weight_val, batched=y is None
+    )
+
+
+def _is_pair(returned: Any) -> bool:
+    """Whether ``data()`` returned arrays x and y alone."""
+    pair = isinstance(returned, (tuple, list)) and len(returned) == 2
+    shapes: list[Any] = [getattr(part, "shape", ()) for part in returned] if pair else []
+    return bool(shapes) and all(shapes) and len({shape[0] for shape in shapes}) == 1
+
+
+def _check_no_split(validation_split: float | None, where: str) -> None:
+    if validation_split is not None:
+        raise UsageError(
+            f"--validation-split {validation_split}: {where} has a validation part; leave the "
+            "option out"
+        )
 
 
 def _examples(part: Any) -> tuple[Any, Any, Any]:
@@ -133,7 +186,11 @@ def _examples(part: Any) -> tuple[Any, Any, Any]:
         ValueError: It does not have two or three items.
     """
     if not isinstance(part, (tuple, list)):
-        raise TypeError
+        from paceline.data.adapters import is_data_set  # loads JAX and Keras
+
+        if not is_data_set(part):
+            raise TypeError
+        return part, None, None
     x, y, weight = part if len(part) == 3 else (*part, None)
     return x, y, weight
 
@@ -150,29 +207,123 @@ def _test_note(name: str) -> str:
     )
 
 
-def _from_npz(path: Path) -> Dataset:
+def _from_npz(path: Path, validation_split: float | None) -> Dataset:
     try:
         with path.open("rb") as file:
             # Pickles are refused, because an NPZ file from a stranger must not run code.
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise DataError(f"--data {path} holds one bare array; write it with numpy.savez")
-            names = set(archive.files)
-            part = next((p for p in ("val", "test") if {f"x_{p}", f"y_{p}"} <= names), None)
-            if part is None or not {"x_train", "y_train"} <= names:
-                raise DataError(
-                    f"--data {path} holds {', '.join(sorted(names)) or 'nothing'}; it needs "
-                    "x_train, y_train and x_val, y_val (or x_test, y_test)"
-                )
-            wanted = ("x_train", "y_train", f"x_{part}", f"y_{part}")
-            x, y, x_val, y_val = (archive[name] for name in wanted)
+            names, part = _names_in(archive.files, path)
+            arrays = [archive[name] for name in names]
     except FileNotFoundError:
         raise DataError(f"--data {path}: no such file") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
             f"--data {path} cannot be read ({error}); write plain numeric arrays with numpy.savez"
         ) from error
+    x, y, *held_out = arrays
+    if part is None:
+        return _split(x, y, validation_split, path.name)
+    _check_no_split(validation_split, f"--data {path}")
+    x_val, y_val = held_out
     return Dataset(x, y, x_val, y_val, _test_note(path.name) if part == "test" else None)
+
+
+def _names_in(names: Sequence[str], path: Path) -> tuple[list[str], str | None]:
+    """Return the names of x, y and perhaps x_val, y_val in an NPZ file; its validation part."""
+    known = {name.lower(): name for name in names}
+    if {"x_train", "y_train"} <= set(known):
+        part = next((p for p in _PARTS if {f"x_{p}", f"y_{p}"} <= set(known)), None)
+        more = [] if part is None else [f"x_{part}", f"y_{part}"]
+        return [known[name] for name in ["x_train", "y_train", *more]], part
+    xs, ys = ([known[n] for n in wanted if n in known] for wanted in (_X_NAMES, _Y_NAMES))
+    if len(xs) != 1 or len(ys) != 1:
+        raise DataError(
+            f"--data {path} holds {', '.join(sorted(names)) or 'nothing'}; it needs "
+            "x_train, y_train and x_val, y_val (or x_test, y_test), or x and y (or features and "
+            "labels), of which a part is held out"
+        )
+    return [*xs, *ys], None
+
+
+def _from_table(path: Path, target: str | None, validation_split: float | None) -> Dataset:
+    import pandas as pd
+
+    from paceline.data.table_encoding import TableEncoding
+
+    try:
+        with path.open("rb") as file:
+            frame = pd.read_csv(file) if path.suffix == ".csv" else pd.read_parquet(file)
+    except FileNotFoundError:
+        raise DataError(f"--data {path}: no such file") from None
+    except ImportError:
+        raise DataError(f"--data {path}: Parquet files need pyarrow; pip install pyarrow") from None
+    except (OSError, ValueError) as error:  # of pandas and pyarrow, for what is no such table
+        raise DataError(f"--data {path} cannot be read as a table: {error}") from error
+    frame.columns = [str(name) for name in frame.columns]
+    if not frame.columns.is_unique:
+        raise DataError(f"--data {path} must have columns of different names; rename some")
+    if target is None:
+        raise UsageError(
+            f"--data {path} is a table; say which column is to be predicted: --target "
+            f"{' or '.join(map(repr, frame.columns[-3:]))}"
+        )
+    index = [name for name in frame.columns if name.startswith("Unnamed: ") and name != target]
+    frame = frame.drop(columns=index)
+    encoding = TableEncoding.of(frame, target, path.name)
+    found = _split(encoding.x(frame), encoding.y(frame), validation_split, path.name)
+    classes = encoding.target.categories
+    notes = [
+        f"{path.name}: {len(frame):,} rows; x has {_count(encoding.names)}; y is {target!r}"
+        + ("" if classes is None else f", {len(classes)} classes: {', '.join(classes[:10])}")
+    ]
+    if index:
+        notes.append(f"columns without a name are left out, as they number the rows: {index[0]}")
+    if rounded := encoding.rounded(frame):
+        notes.append(
+            f"float32 rounds the integers of {', '.join(rounded[:3])}; remove such a column if its "
+            "numbers are names"
+        )
+    return replace(found, note=". ".join([*notes, found.note or ""]), encoding=encoding.to_json())
+
+
+def _count(names: Sequence[str]) -> str:
+    more = ", ..." if len(names) > 8 else ""
+    return f"{len(names)} column{'s' * (len(names) != 1)} ({', '.join(names[:8])}{more})"
+
+
+def _split(x: Any, y: Any, fraction: float | None, where: str) -> Dataset:
+    """Hold out validation data, always the same, of each class its share; say so."""
+    from sklearn.model_selection import train_test_split
+
+    n, share = len(x), _HELD_OUT if fraction is None else fraction
+    held = round(n * share)
+    if len(y) != n:
+        raise DataError(
+            f"{where}: x has {n} examples and y has {len(y)}; both need the same number"
+        )
+    if not 0 < held < n:
+        raise DataError(
+            f"--validation-split {share}: of {n} examples it leaves one part empty; give another "
+            "share, or more data"
+        )
+    y_flat = np.asarray(y)
+    flat = y_flat.ndim == 1 or (y_flat.ndim == 2 and y_flat.shape[1] == 1)
+    classes = y_flat.ravel() if flat and y_flat.dtype.kind in "iubSU" else None
+    if classes is not None:
+        counts = np.unique(classes, return_counts=True)[1]
+        if counts.min() < 2 or len(counts) > min(held, n - held):
+            classes = None  # some class has one example, or there are too many
+    train, validation = map(
+        np.sort, train_test_split(np.arange(n), test_size=held, random_state=0, stratify=classes)
+    )
+    how = "at random" if classes is None else "at random, of each class its share"
+    note = (
+        f"{where} has no validation part: {held:,} of its {n:,} examples are held out for "
+        f"validation, {how}; --validation-split changes how many"
+    )
+    return Dataset(x[train], y[train], x[validation], y[validation], note)
 
 
 def _from_keras(name: str) -> Dataset:

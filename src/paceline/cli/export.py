@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -71,6 +72,7 @@ def export(
     if model:
         write_model(model, partial(shutil.copyfile, saved))
         lines += model_lines(model, f"the model of {what}", view.meta)
+        lines += _write_encoding(model, view.meta)
     if zipped:
         lines += [f"{zipped}: {what}", *_write_bundle(zipped, view, best, saved)]
     terminal.print_result("\n".join(lines))
@@ -109,11 +111,30 @@ def ensemble(
         )
     with live_view(study, quiet=quiet) as view:
         tuner, call = prepare(command, view)
+        if not isinstance(call["validation_data"], tuple):
+            raise UsageError(
+                "an ensemble is selected on arrays, and data() returns a data set in batches: give "
+                "arrays to tuner.ensemble(validation_data=...) in Python"
+            )
         view.status("putting models together")
         model = tuner.ensemble(models, validation_data=call["validation_data"])
         write_model(target, model.save)
     lines = model_lines(target, "the ensemble", studies.study_meta(study, storage))
     terminal.print_result("\n".join(lines))
+
+
+def _write_encoding(model: Path, meta: Mapping[str, Any]) -> list[str]:
+    """Write how a table became the model's numbers beside the model; return a line that says so."""
+    from paceline.program.files import written_atomically
+    from paceline.tuner.after.bundle import encoding_of
+
+    encoding = encoding_of(meta)
+    if encoding is None:
+        return []
+    target = model.with_suffix(".encoding.json")
+    with written_atomically(target) as part:
+        part.write_text(json.dumps(encoding, indent=2) + "\n", encoding="utf-8")
+    return [f"{target}: the columns and categories of its table, in the order of its inputs"]
 
 
 def _write_bundle(target: Path, study: StudyView, best: Trial, saved: Path) -> list[str]:

@@ -50,7 +50,29 @@ StudyName = Annotated[
 ]
 Data = Annotated[
     str | None,
-    typer.Option(metavar="DATA", help="FILE.npz, digits or keras:NAME instead of data()."),
+    typer.Option(
+        metavar="DATA",
+        help="FILE.npz, FILE.csv or FILE.parquet, digits or keras:NAME instead of data().",
+    ),
+]
+TargetColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="COLUMN",
+        help="The column of a table that the model predicts.",
+        show_default="none",
+    ),
+]
+ValidationSplit = Annotated[
+    float | None,
+    typer.Option(
+        "--validation-split",
+        metavar="SHARE",
+        callback=arguments.share,
+        help="Share of the examples to hold out, if the data have no validation part.",
+        show_default="0.2",
+    ),
 ]
 Precision = Annotated[
     str | None,

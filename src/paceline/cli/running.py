@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -14,6 +15,11 @@ from paceline.cli.search_command import OF_ORIGIN, SearchCommand
 from paceline.errors import DataError, PacelineError, TrialHangError, UsageError
 from paceline.report import formats, summary
 from paceline.report.live import LiveView, live_view
+
+#: Examples in a step, where nobody says and the data do not come in batches.
+_BATCH_SIZE = 32
+#: What a study remembers of its data, with where it came from.
+_OF_DATA = ("target", "validation_split")
 
 
 def run(command: SearchCommand) -> None:
@@ -91,7 +97,14 @@ def prepare(
     _find_devices(view)
     StopSignal.of_process().check()  # a signal may have been dropped while JAX was loaded
     view.status("loading the data")
-    data = load_data(command.data, user)
+    data = load_data(
+        command.data, user, target=command.target, validation_split=command.validation_split
+    )
+    search = dict(command.search)
+    if search.get("batch_size") is None:  # data sets have their own
+        search.pop("batch_size", None)
+        search |= {} if data.batched else {"batch_size": _BATCH_SIZE}
+    command = replace(command, search=search)
     validation: dict[str, Any] = {"validation_data": data.validation_data}
     if command.search.get("folds"):
         view.note("folds are made of the training data; the validation data is not used")
@@ -116,6 +129,8 @@ def prepare(
             "function": user.function,
             "digest": user.digest,
             "data": None if command.data is None else datasets.portable_spec(command.data),
+            **{name: value for name in _OF_DATA if (value := getattr(command, name)) is not None},
+            **({} if data.encoding is None else {"encoding": data.encoding}),
             **({"constraints": list(command.constraints)} if command.constraints else {}),
             **{name: command.tuner[name] for name in OF_ORIGIN if name in command.tuner},
         },
@@ -149,17 +164,25 @@ def _find_devices(view: LiveView) -> None:
     choose_devices(view.note)
 
 
-def load_data(spec: str | None, user: user_file.UserFile) -> datasets.Dataset:
+def load_data(
+    spec: str | None,
+    user: user_file.UserFile,
+    *,
+    target: str | None = None,
+    validation_split: float | None = None,
+) -> datasets.Dataset:
     """Load what ``--data`` names, or else call ``data()`` of the user's file."""
     if spec is not None:
-        return datasets.load(spec)
+        return datasets.load(spec, target=target, validation_split=validation_split)
+    if target is not None:
+        raise UsageError(f"--target {target!r}: it is of a table; give --data FILE.csv too")
     if user.data is None:
         raise UsageError(
             f"{user.path.name} has no data(), and --data is not given; write `def data()` that "
             f"returns (x, y), (x_val, y_val), or give --data {datasets.FORMS}"
         )
     try:
-        return datasets.from_function(user.data, user.path.name)
+        return datasets.from_function(user.data, user.path.name, validation_split=validation_split)
     except PacelineError:
         raise
     except Exception as error:

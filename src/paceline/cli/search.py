@@ -24,9 +24,11 @@ from paceline.cli.options import (
     Storage,
     StudyName,
     Target,
+    TargetColumn,
     Timeout,
     Track,
     TrialTimeout,
+    ValidationSplit,
     count_option,
     trials_option,
 )
@@ -45,11 +47,15 @@ _MORE_OF_SEARCH = ("repeats", "folds", "trial_timeout", "enqueue_defaults")
 def search(
     model: Model,
     data: Data = None,
+    target: TargetColumn = None,
+    validation_split: ValidationSplit = None,
     trials: Annotated[Any, trials_option(show_default="32")] = None,
     epochs: Annotated[
         int | None, count_option(help="Epochs of each trial.", show_default="10")
     ] = None,
-    batch_size: Annotated[int, count_option(help="Examples in a step.")] = 32,
+    batch_size: Annotated[
+        int | None, count_option(help="Examples in a step.", show_default="32")
+    ] = None,
     objective: Annotated[
         list[str] | None,
         typer.Option(
@@ -210,6 +216,8 @@ def search(
             path=user_file.find(path),
             function=function,
             data=data,
+            target=target,
+            validation_split=validation_split,
             study=study or path.stem,
             storage=storage,
             tuner={

@@ -30,6 +30,8 @@ class SearchCommand:
     timeout: float | None = None  # seconds
     deadline: datetime | None = None
     constraints: tuple[str, ...] = ()  # of --constraint; empty: the ``constraints`` of the file
+    target: str | None = None  # the column of a table that is y
+    validation_split: float | None = None  # share to hold out of data without a validation part
     digest: str | None = None  # of the file when the study began; None for a new study
     as_json: bool = False
     quiet: bool = False
@@ -69,6 +71,8 @@ def command_of(
             **{name: origin[name] for name in OF_ORIGIN if name in origin},
         },
         search=_search_arguments(meta),
+        target=origin.get("target"),
+        validation_split=origin.get("validation_split"),
         digest=origin["digest"],
         constraints=tuple(origin.get("constraints", ())),
         as_json=as_json,
@@ -85,6 +89,8 @@ def _origin(meta: Mapping[str, Any]) -> Mapping[str, Any] | None:
     given = found.get("constraints", [])
     texts += given if isinstance(given, list) else [None]
     ours = "data" in found and all(isinstance(text, str) for text in texts)
+    ours = ours and isinstance(found.get("target"), str | None)
+    ours = ours and isinstance(found.get("validation_split"), float | None)
     return found if ours and isinstance(found["data"], str | None) else None
 
 

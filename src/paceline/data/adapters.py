@@ -19,13 +19,13 @@ import jax
 import keras
 import numpy as np
 
-from paceline.data.arrays import (
-    NotArrays,
-    beyond,
-    class_weights,
-    device_dtype,
+from paceline.data.arrays import NotArrays, beyond, class_weights, device_dtype, native_dtype
+from paceline.data.refusals import (
+    holds_numbers,
+    is_text,
     refuse_masked,
-    refuse_text,
+    refuse_values,
+    trains_text,
 )
 from paceline.errors import DataError
 
@@ -152,8 +152,8 @@ def _arrays(value: Any, kind: str, what: str) -> Any:
     if isinstance(value, np.ma.MaskedArray):
         refuse_masked(f"{what}: a batch of the {kind}")
     array = np.asarray(value)
-    if array.dtype.kind in "OSU":
-        refuse_text(f"{what}: a batch of the {kind}", array.dtype)
+    if not holds_numbers(array.dtype) and not (trains_text() and is_text(array)):
+        refuse_values(array, f"a batch of the {kind}", what)
     if array.dtype.kind not in "biufV" or array.dtype.names is not None:
         raise NotArrays(f"a batch of {what} holds {array.dtype} values")
     if not array.ndim:
@@ -161,7 +161,7 @@ def _arrays(value: Any, kind: str, what: str) -> Any:
             f"{what}: the {kind} yields single numbers; its elements must be batches, with the "
             "examples along the first axis."
         )
-    dtype = device_dtype(array) if beyond(array) is None else array.dtype
+    dtype = device_dtype(array) if beyond(array) is None else native_dtype(array)
     return np.array(array, dtype)  # a copy: the data set may fill its arrays anew
 
 

@@ -13,12 +13,21 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import jax
 import keras
 import numpy as np
 
+from paceline.data.refusals import (
+    holds_numbers,
+    is_text,
+    refuse_columns,
+    refuse_masked,
+    refuse_path,
+    refuse_values,
+    trains_text,
+)
 from paceline.errors import DataError, UsageError
 
 
@@ -36,6 +45,8 @@ FLOAT = np.dtype(np.float32)
 Wide = tuple[str, int]
 #: Bytes of an array that is made of a sparse matrix, at most.
 _MOST_DENSE = 2**30
+#: Arrays that are named one by one in a message, at most.
+_NAMED = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +62,7 @@ class ArrayData:
     wrapped: bool = False
     # The arrays, by leaf number, that are floats on the device: their integers have over 32 bits.
     wide: Mapping[int, Wide] = field(default_factory=dict)
+    _ends: dict[int, np.ndarray] = field(default_factory=dict, init=False)
 
     def batch_shapes(self, size: int) -> Any:
         """Shapes and dtypes of a batch of ``size`` examples, a nest of [size, ...]."""
@@ -111,6 +123,12 @@ class ArrayData:
             found.update(np.ascontiguousarray(array[rows]).tobytes())
         return found.hexdigest()[:16]
 
+    def ends(self, leaf: int) -> np.ndarray:
+        """The smallest and the largest numbers in each place of an array, by leaf: [2, ...]."""
+        if leaf not in self._ends:
+            self._ends[leaf] = ends_of(jax.tree.leaves(self.inputs)[leaf])
+        return self._ends[leaf]
+
     def slice(self, start: int, stop: int) -> ArrayData:
         """Examples from ``start`` up to ``stop``, as views of these arrays [stop - start, ...]."""
         parts = jax.tree.map(lambda a: a[start:stop], self.inputs)
@@ -157,7 +175,13 @@ def prepare(
                 f"{what}: sample_weight was given without y, and weights count for targets; pass "
                 "y, or leave sample_weight out."
             )
-        sample_weight = _arrays(sample_weight, "sample_weight", what)
+        try:
+            sample_weight = _arrays(sample_weight, "sample_weight", what)
+        except NotArrays as reason:
+            raise DataError(
+                f"{what}: sample_weight must be an array [examples], or one for each output, but "
+                f"{reason}. Pass a weight of each class as class_weight."
+            ) from None
         if not isinstance(sample_weight, (list, tuple, dict)) and isinstance(
             y, (list, tuple, dict)
         ):
@@ -191,8 +215,26 @@ def split(data: ArrayData, fraction: float) -> tuple[ArrayData, ArrayData]:
 
 
 def device_dtype(array: np.ndarray) -> np.dtype:
-    """The dtype of an array on the device, where JAX makes 32 bits of 64 unless told otherwise."""
-    return jax.dtypes.canonicalize_dtype(array.dtype)
+    """The dtype of an array on the device: in its byte order, and with 32 bits in place of 64.
+
+    JAX keeps 64 bits only if it is told to.
+    """
+    return jax.dtypes.canonicalize_dtype(native_dtype(array))
+
+
+def native_dtype(array: np.ndarray) -> np.dtype:
+    """The dtype of an array in this machine's byte order: files may have the other one."""
+    return array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
+
+
+def in_native_order(batch: Any) -> Any:
+    """A nest whose arrays have this machine's byte order; others are copied."""
+
+    def native(array: Any) -> Any:
+        other = isinstance(array, np.ndarray) and not array.dtype.isnative
+        return array.astype(native_dtype(array)) if other else array
+
+    return jax.tree.map(native, batch)
 
 
 def beyond(array: Any) -> int | None:
@@ -200,10 +242,17 @@ def beyond(array: Any) -> int | None:
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "iu" or not array.size:
         return None
     kept = device_dtype(array)
-    if kept == array.dtype or keras.backend.backend() != "jax":
+    if kept.itemsize == array.dtype.itemsize or keras.backend.backend() != "jax":
         return None
     ends, limits = (int(array.min()), int(array.max())), np.iinfo(kept)
     return None if limits.min <= ends[0] and ends[1] <= limits.max else max(ends, key=abs)
+
+
+def ends_of(array: np.ndarray) -> np.ndarray:
+    """The smallest and the largest numbers over all examples [N, ...], NaN apart: [2, ...]."""
+    low, high = (np.fmin, np.fmax) if array.dtype.kind in "fV" else (np.minimum, np.maximum)
+    with np.errstate(invalid="ignore"):
+        return np.stack([low.reduce(array, axis=0), high.reduce(array, axis=0)])
 
 
 def find_wide(parts: tuple[Any, ...], given: tuple[Any, ...] = ()) -> dict[int, Wide]:
@@ -264,16 +313,17 @@ def epoch_order(seed: int, epoch: int, n: int, shuffle: bool) -> np.ndarray:
 
 def _arrays(value: Any, name: str, what: str) -> Any:
     if isinstance(value, (list, tuple)) and not any(map(_is_array, jax.tree.leaves(value))):
-        numbers = _table(value)
-        if numbers is not None:
-            return _leaf(numbers, name, what)
-        if any(isinstance(leaf, (str, bytes)) for leaf in jax.tree.leaves(value)):
-            refuse_text(f"{what}: {name}", "str", labels=name == "y")
+        array = _table(value)
+        if array is not None and array.dtype.kind in "biuf":
+            return _leaf(array, name, what)
+        leaves = jax.tree.leaves(value, is_leaf=lambda leaf: leaf is None)
+        if not all(isinstance(leaf, (int, float)) for leaf in leaves):
+            _check_values(np.array(value, dtype=object), name, what)
     if isinstance(value, (list, tuple)):
-        parts = [_arrays(v, name, what) for v in value]
+        parts = [_arrays(v, f"{name}[{i}]", what) for i, v in enumerate(value)]
         return parts if isinstance(value, list) else tuple(parts)
     if isinstance(value, Mapping):
-        return {k: _arrays(v, name, what) for k, v in value.items()}
+        return {k: _arrays(v, f"{name}[{k!r}]", what) for k, v in value.items()}
     return _leaf(value, name, what)
 
 
@@ -282,16 +332,16 @@ def _is_array(value: Any) -> bool:
 
 
 def _table(value: Any) -> np.ndarray | None:
-    """Python numbers, nested or not, as one array; None for anything else."""
+    """Python values, nested or not, as one array; None for rows of different lengths."""
     try:
-        array = np.asarray(value)
-    except ValueError:  # rows of different lengths
+        return np.asarray(value)
+    except ValueError:
         return None
-    return array if array.dtype.kind in "biuf" else None
 
 
 def _leaf(value: Any, name: str, what: str) -> np.ndarray:
     if not _is_array(value):
+        refuse_path(value, f"{what}: {name}")
         raise NotArrays(f"{name} is a {type(value).__name__}")
     if isinstance(value, np.memmap) and value.filename is not None:  # None: computed from one
         return _mapped(value, name)
@@ -300,16 +350,25 @@ def _leaf(value: Any, name: str, what: str) -> np.ndarray:
     if isinstance(value, np.ma.MaskedArray):
         refuse_masked(f"{what}: {name}")
     array = _values(value) if hasattr(value, "to_numpy") else np.asarray(value)
+    if not holds_numbers(array.dtype):
+        _check_values(value if hasattr(value, "to_numpy") else array, name, what)
+        raise NotArrays(f"{name} holds {array.dtype} values")
     if array.ndim == 1 and hasattr(value, "to_frame"):
         array = array[:, None]  # a pandas Series is a column to Keras
-    if array.dtype.kind in "OSU":
-        refuse_text(f"{what}: {name}{_columns(value)}", array.dtype, labels=name == "y")
-        raise NotArrays(f"{name} holds {array.dtype} values")
     if array.ndim == 0:
         raise DataError(f"{what}: {name} is a single number; its first axis must be the examples.")
-    if array.dtype.kind == "f" and array.dtype != np.dtype(keras.config.floatx()):
-        array = array.astype(keras.config.floatx())
-    return array
+    floatx = keras.config.floatx()
+    return array.astype(floatx if array.dtype.kind == "f" else native_dtype(array), copy=False)
+
+
+def _check_values(values: Any, name: str, what: str) -> None:
+    """Refuses values that are no numbers, unless they are text that Keras' backend may train on."""
+    trains = trains_text() and not name.startswith("y")
+    if hasattr(values, "columns"):
+        if not (trains and is_text(values.to_numpy())):
+            refuse_columns(values, name, what)
+    elif not (trains and is_text(values)):
+        refuse_values(values, name, what)
 
 
 def is_sparse(value: Any) -> bool:
@@ -351,14 +410,6 @@ def _mapped(array: np.memmap, name: str) -> np.memmap:
     return array
 
 
-def _columns(value: Any) -> str:
-    """Text that names the columns of a data frame that hold no numbers."""
-    if not hasattr(value, "columns"):
-        return ""
-    named = [repr(name) for name in value.columns if value[name].to_numpy().dtype.kind in "OSU"]
-    return f", column {', '.join(named)}," if named else ""
-
-
 def _pack(x: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
     if y is None:
         return (x,)
@@ -368,49 +419,56 @@ def _pack(x: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
 
 
 def _common_length(inputs: tuple[Any, ...], what: str) -> int:
-    lengths: dict[str, int] = {}
-    for name, part in zip(("x", "y", "sample_weight"), inputs, strict=False):
-        for path, leaf in jax.tree_util.tree_leaves_with_path(part):
-            lengths[name + jax.tree_util.keystr(path)] = leaf.shape[0]
-    if not lengths:
+    parts: dict[str, Any] = dict(zip(("x", "y", "sample_weight"), inputs, strict=False))
+    lengths: dict[str, dict[str, int]] = {}  # name of a part -> name of an array -> its examples
+    for name, part in parts.items():
+        paths = jax.tree_util.tree_leaves_with_path(part)
+        lengths[name] = {name + jax.tree_util.keystr(at): leaf.shape[0] for at, leaf in paths}
+    all_lengths = {n for each in lengths.values() for n in each.values()}
+    if not all_lengths:
         raise DataError(f"{what}: there are no arrays in it.")
-    if len(set(lengths.values())) > 1:
-        text = ", ".join(f"{name} has {n}" for name, n in lengths.items())
+    if len(all_lengths) > 1:
+        _check_list_of_examples(parts, lengths, what)
+        text = ", ".join(_lengths_text(name, each) for name, each in lengths.items())
         raise DataError(f"{what}: all arrays must have the same number of examples, but {text}.")
-    n = next(iter(lengths.values()))
+    (n,) = all_lengths
     if n == 0:
         raise DataError(f"{what}: it holds no examples.")
     return n
 
 
-def refuse_text(where: str, dtype: Any, *, labels: bool = False) -> None:
-    """Refuses text and objects where nothing can train on them: as labels, and under JAX.
-
-    Under JAX, where ``fit`` would fail in every trial, it always raises DataError; elsewhere for
-    labels, which must be numbers on every backend. ``where``: name of the data in the message.
-    """
-    if labels:
-        raise DataError(
-            f"{where} holds text or objects ({dtype}); number the classes from 0, for instance "
-            "with np.unique(y, return_inverse=True)[1]."
-        )
-    if keras.backend.backend() == "jax":
-        raise DataError(
-            f"{where} holds text or objects ({dtype}), and JAX has numbers only; make numbers of "
-            "them before the search, by scikit-learn's TfidfVectorizer (docs/guides/data.md) or, "
-            "with TensorFlow, Keras' TextVectorization, or set KERAS_BACKEND=tensorflow."
-        )
-
-
-def refuse_masked(where: str) -> NoReturn:
-    """Refuses an array of ``np.ma`` with places left out: what lies there would be trained on.
-
-    ``where``: name of the data in the message.
-    """
-    raise DataError(
-        f"{where} is a masked array, and Keras knows no masks of data; fill it (x.filled(0)), or "
-        "drop those rows."
+def _lengths_text(name: str, lengths: Mapping[str, int]) -> str:
+    if len(lengths) <= _NAMED:
+        return ", ".join(f"{each} has {n}" for each, n in lengths.items())
+    low, high = (end(lengths, key=lambda each: lengths[each]) for end in (min, max))
+    span = (
+        f"{lengths[low]:,}"
+        if lengths[low] == lengths[high]
+        else (f"{lengths[low]:,} ({low}) to {lengths[high]:,} ({high})")
     )
+    return f"the {len(lengths):,} arrays of {name} have {span}"
+
+
+def _check_list_of_examples(
+    parts: Mapping[str, Any], lengths: Mapping[str, Mapping[str, int]], what: str
+) -> None:
+    """Refuses a list whose arrays are examples: Keras takes them for inputs of the model."""
+    for name, other in (("x", "y"), ("y", "x")):
+        part, each = parts.get(name), set(lengths.get(name, {}).values())
+        n = len(part) if isinstance(part, (list, tuple)) else 0
+        # As many arrays as there are examples in the other part, or more than a model has inputs.
+        as_many = set(lengths.get(other, {}).values()) == {n}
+        if n < 2 or not (as_many or (n > _NAMED and len(each) > 1)):
+            continue
+        if len(each) > 1:
+            how = f"Make them equally long: keras.utils.pad_sequences({name}, padding='post')."
+            sizes = f"{min(each):,} to {max(each):,}"
+        else:
+            how, sizes = f"Join them: np.stack({name}).", f"{min(each):,}"
+        raise DataError(
+            f"{what}: {name} must be one array [examples, ...], got a list of {n:,} arrays of "
+            f"length {sizes}, each of which Keras takes for an input. {how}"
+        )
 
 
 def _check_finite(name: str, part: Any, what: str) -> None:

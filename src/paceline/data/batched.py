@@ -36,7 +36,15 @@ from paceline.data.adapters import (
     length_of,
     of_one_size,
 )
-from paceline.data.arrays import ArrayData, NotArrays, Wide, device_dtype, find_wide, step_form
+from paceline.data.arrays import (
+    ArrayData,
+    NotArrays,
+    Wide,
+    device_dtype,
+    ends_of,
+    find_wide,
+    step_form,
+)
 from paceline.data.wide_integers import as_floats, widest
 from paceline.errors import DataError, UsageError
 
@@ -60,6 +68,7 @@ class BatchedDataset:
     # Two examples with the smallest and the largest targets met, for checks; None where batches
     # are not ``(x, y)``.
     labels: ArrayData | None
+    _ends: list[np.ndarray]  # of each array of x, as ``ArrayData.ends``
     _open: Callable[[Any], Iterator[Any]]
     _x: Any  # the data set that is read
     _given: Any  # the same as before the first epoch
@@ -90,6 +99,10 @@ class BatchedDataset:
             math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in jax.tree.leaves(self.shapes)
         )
         return self.n * each
+
+    def ends(self, leaf: int) -> np.ndarray:
+        """As ``ArrayData.ends``, of the arrays of x in the batches that were read."""
+        return self._ends[leaf]
 
     def batch_shapes(self, size: int) -> Any:
         """Shapes and dtypes of a batch, as ``ArrayData.batch_shapes``."""
@@ -222,6 +235,7 @@ def inspect_dataset(
         wrapped=is_wrapped(x),
         counted=length is None,
         labels=stats.labels(),
+        _ends=stats.ends,
         _open=(lambda _: itertools.chain(held, batches)) if once else opened,
         _x=x,
         _given=given,
@@ -268,6 +282,7 @@ class _BatchStats:
         self._last = 0
         self._labels: tuple[Any, Any] | None = None
         self.wide: dict[int, Wide] = {}
+        self.ends: list[np.ndarray] = []  # of each array of x
         self.n_batches = self.bytes = 0
 
     def add(self, batch: Any) -> None:
@@ -280,6 +295,10 @@ class _BatchStats:
             if why is not None:
                 raise NotArrays(f"batch {self.n_batches} of {self._what} {why}")
         self.wide = widest(self.wide, find_wide(batch))
+        # No Embedding looks up images and videos: of these one example will do.
+        both = [ends_of(a if a.ndim < 4 else a[:1]) for a in jax.tree.leaves(batch[0])]
+        pairs = zip(self.ends, both, strict=False)
+        self.ends = [ends_of(np.concatenate(pair)) for pair in pairs] or both
         self._last = size_of(batch)
         self._counts[self._last] = self._counts.get(self._last, 0) + 1
         if not self._allow_nan:

@@ -7,6 +7,7 @@ that functions of hp ask for (``RecordingHP`` notes these), ``LoadedData`` are w
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,11 +17,12 @@ import jax
 import keras
 import numpy as np
 
-from paceline.data.adapters import is_data_set, is_read_once
+from paceline.data.adapters import family, is_data_set, is_read_once
 from paceline.data.arrays import ArrayData, NotArrays, beyond, is_sparse, prepare, split
 from paceline.data.batched import BatchedDataset, as_fit_reads, inspect_dataset, read_all
 from paceline.data.folds import Fold, make_folds
 from paceline.data.labels import check_class_weight
+from paceline.data.refusals import refuse_path
 from paceline.data.wide_integers import error_of
 from paceline.errors import DataError, UsageError
 
@@ -125,6 +127,8 @@ class DataReader:
     def __init__(self, given: DataArguments) -> None:
         self._given = given
         self._functions = [n for n in OF_DATA if is_function(getattr(given, n))]
+        for name in self._functions:
+            _check_function(getattr(given, name), name)
         self._known: dict[str, LoadedData] = {}
         self._returned = ReturnedArrays()
 
@@ -230,7 +234,8 @@ class ReturnedArrays:
         Raises DataError where they return memory that they returned before with other contents:
         earlier trials would train on the later data.
         """
-        new = [leaf for leaf in jax.tree.leaves(values) if isinstance(leaf, np.ndarray)]
+        leaves = jax.tree.leaves(values, is_leaf=is_data_set)
+        new = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
         for array, before in self._known:
             shared = any(np.may_share_memory(array, leaf) for leaf in new)
             if shared and _sample(array) != before:
@@ -253,6 +258,38 @@ def _sample(array: np.ndarray) -> bytes:
 def is_function(value: Any) -> bool:
     """Whether an argument is a function of hp, rather than data that happen to be callable."""
     return callable(value) and not hasattr(value, "shape") and not is_data_set(value)
+
+
+def _check_function(function: Any, name: str) -> None:
+    """Refuses what was meant to be called by the user, rather than with hp."""
+    if isinstance(function, type):
+        raise UsageError(
+            f"{name} must be data or a function of hp, got the class {function.__name__}. Pass an "
+            f"object of it: {function.__name__}(...)."
+        )
+    own = getattr(function, "__name__", type(function).__name__)
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a function that is written in C
+        return
+    try:
+        signature.bind(None)
+        takes_hp = True
+    except TypeError:
+        takes_hp = False
+    shown = f"{own}({', '.join(signature.parameters)})"
+    if inspect.isgeneratorfunction(inspect.unwrap(function)):
+        if not takes_hp or next(iter(signature.parameters)) != "hp":
+            call = "" if not signature.parameters else "..."
+            raise UsageError(
+                f"{name} must be a generator, got the function {shown}. Call it: "
+                f"{name}={own}({call}). A function of hp has one parameter, which is named hp."
+            )
+    elif not takes_hp:
+        raise UsageError(
+            f"{name} must be data or a function of hp, got the function {shown}. Pass what "
+            "it returns, or give it the one parameter hp."
+        )
 
 
 def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedData:
@@ -433,14 +470,27 @@ def _fixed(class_weight: Any) -> Mapping[int, float] | None:
 
 def _check_data_set(x: Any, others: Mapping[str, Any]) -> None:
     """Refuses arguments whose values the data set itself holds, and data read once without end."""
-    for name in ("y", "sample_weight", "validation_split", "batch_size"):
+    kind = type(x).__name__
+    hints = {
+        "y": "Leave y out: the batches of x must be (x, y).",
+        "sample_weight": "Leave it out: the batches of x must be (x, y, sample_weight).",
+        "validation_split": _how_to_split(x),
+        "batch_size": "Leave it out: x comes in batches.",
+    }
+    for name, hint in hints.items():
         if others[name] is not None:
-            raise UsageError(f"{name}: x is a {type(x).__name__}, which holds this; leave it out.")
+            raise UsageError(f"{name} can only be used with arrays, but x is a {kind}. {hint}")
     if is_read_once(x) and others["steps_per_epoch"] is None:
         raise UsageError(
             f"x: a {type(x).__name__} can be read once, and every trial needs the data; pass "
             "steps_per_epoch if it never ends, or a keras.utils.PyDataset."
         )
+
+
+def _how_to_split(x: Any) -> str:
+    if family(x) == "tf":
+        return "Pass x=dataset.skip(n) and validation_data=dataset.take(n), for n batches."
+    return "Pass validation_data, a second data set with other examples."
 
 
 def _parts_of(validation: Any) -> Any:
@@ -449,6 +499,7 @@ def _parts_of(validation: Any) -> Any:
         return validation
     if isinstance(validation, Mapping) or hasattr(validation, "shape"):
         return (validation,)
+    refuse_path(validation, "validation_data")
     raise UsageError(
         f"validation_data: {str(validation)[:200]!r} is a {type(validation).__name__}; pass (x, y) "
         "or (x, y, sample_weight), arrays as for training, or a data set."

@@ -122,16 +122,31 @@ def check_class_weight(class_weight: Any) -> None:
     They must be a dict of class -> weight: whole numbers from 0, finite numbers.
     """
     if not isinstance(class_weight, Mapping):
+        hint = "Pass one such as {0: 1.0, 1: 5.0}."
+        if isinstance(class_weight, str):  # "balanced" is scikit-learn's
+            hint = (
+                "Compute the weights, as by sklearn.utils.class_weight.compute_class_weight, and "
+                "pass dict(enumerate(weights))."
+            )
+        elif isinstance(class_weight, (list, tuple, np.ndarray)):
+            hint = "Pass dict(enumerate(weights))."
         raise UsageError(
-            f"class_weight: {class_weight!r} is no dict of class -> weight; pass one, such as "
-            "{0: 1.0, 1: 5.0}."
+            "class_weight must be a dict of class -> weight, got "
+            f"{str(class_weight)[:60]!r}. {hint}"
+        )
+    by_output = [name for name, weight in class_weight.items() if isinstance(weight, Mapping)]
+    if by_output:
+        raise UsageError(
+            "class_weight must be a dict of class -> weight, got one for each output "
+            f"({str(by_output)[1:-1][:60]}). Keras takes class weights for a single output: pass "
+            "sample_weight, a dict or list of one array for each output."
         )
     for index, weight in class_weight.items():
         whole = isinstance(index, (int, float, np.integer, np.floating))
         if not whole or isinstance(index, bool) or index % 1 or index < 0:
             raise UsageError(
-                f"class_weight: {index!r} is no class; classes are numbers from 0 as in y, such as "
-                "{0: 1.0, 1: 5.0}."
+                "class_weight must be a dict of class -> weight, where classes are numbers from 0 "
+                f"as in y, got the class {index!r}. Pass one such as {{0: 1.0, 1: 5.0}}."
             )
         try:
             finite = not isinstance(weight, str) and math.isfinite(weight)

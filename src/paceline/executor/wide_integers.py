@@ -16,9 +16,10 @@ import jax
 import keras
 import numpy as np
 
-from paceline.data.arrays import ArrayData, find_wide
+from paceline.data.arrays import ArrayData, find_wide, in_native_order
 from paceline.data.batched import BatchedDataset, size_of
 from paceline.data.wide_integers import as_floats, error_of
+from paceline.executor.tokens import TokenChecks
 from paceline.program import keras_private, trace
 from paceline.program.integer_casts import casts_at_once
 from paceline.program.trace import State, Step
@@ -89,17 +90,24 @@ def _first_that_is_not_cast(
 def checked(model: Any) -> Iterator[None]:
     """A block in which ``fit`` of a model sees integers beyond 32 bits as floats.
 
-    ``fit`` raises a DataError where the model does not cast these at once.
+    Arrays of the other byte order than this machine's, which JAX refuses, are put into its own.
+    ``fit`` raises a DataError where the model does not cast these at once, and for numbers beyond
+    an Embedding.
     """
     if keras.backend.backend() != "jax":
         yield
         return
     known: set[Any] = set()
+    tokens = TokenChecks()
 
     def seen(batch: Any) -> Any:
+        batch = in_native_order(batch)
         parts = tuple(batch) if type(batch) in (tuple, list) else (batch,)
+        if not keras_private.is_built(model):  # ``fit`` looks at shapes alone
+            return batch
         wide = find_wide(parts)
-        if not wide or not keras_private.is_built(model):  # else ``fit`` looks at shapes alone
+        if not wide:
+            tokens.check_batch(model, parts)
             return batch
         key = jax.tree.structure(batch), *wide
         if key not in known:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -63,17 +63,22 @@ def is_better(value: float | None, than: float | None, direction: Direction) -> 
 
 
 def resolve_objective(
-    objective: Any, direction: str | None, metric_names: Sequence[str] | None
+    objective: Any,
+    direction: str | None,
+    metric_names: Sequence[str] | None,
+    compiled: Collection[str] | None = None,
 ) -> Objective:
     """Return the objective meant.
 
     Args:
         objective: A name in the logs, ``max:NAME``, ``min:NAME``, an object with ``name`` and
-            ``direction`` as KerasTuner's, or None: ``val_`` and the first metric that is no loss,
-            else ``val_loss``.
+            ``direction`` as KerasTuner's, or None: ``val_`` and the first metric that is no loss
+            and is validated, else ``val_loss``.
         direction: maximize or minimize (``max`` and ``min`` as well); None infers it.
         metric_names: Names of an epoch's logs, in the order of ``compile``; None when not known
             yet, then nothing is checked against them and ``objective`` must name a metric.
+        compiled: Those that ``compile`` was given; the default is none of the others, of which a
+            model's own ``call`` makes some, unless their direction is known. None: all are.
 
     Raises ObjectiveError: no such metric, an unknown direction, or two that contradict each other.
     """
@@ -88,7 +93,7 @@ def resolve_objective(
     if name is None:
         if metric_names is None:
             raise ObjectiveError("objective is None before the metrics are known; name a metric.")
-        name = _default(metric_names)
+        name = _default(metric_names, metric_names if wanted or compiled is None else compiled)
     if metric_names is not None and name not in metric_names:
         raise ObjectiveError(_missing(name, metric_names))
     if wanted is None:
@@ -159,11 +164,22 @@ def _direction(direction: Any) -> Direction:
     return found
 
 
-def _default(metric_names: Sequence[str]) -> str:
-    for name in metric_names:
-        if not name.startswith("val_") and name != "loss" and not name.endswith("_loss"):
+def _default(metric_names: Sequence[str], compiled: Collection[str]) -> str:
+    validated = any(name.startswith("val_") for name in metric_names)
+    for name in metrics_beside_loss(metric_names):
+        meant = name in compiled or infer_direction(f"val_{name}", metric_names) is not None
+        if meant and (f"val_{name}" in metric_names or not validated):
             return f"val_{name}"
     return "val_loss"
+
+
+def metrics_beside_loss(metric_names: Sequence[str]) -> list[str]:
+    """Return the metrics of training among names of logs, without losses."""
+    return [
+        name
+        for name in metric_names
+        if not name.startswith("val_") and name != "loss" and not name.endswith("_loss")
+    ]
 
 
 def _missing(name: str, metric_names: Sequence[str]) -> str:

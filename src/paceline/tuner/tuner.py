@@ -333,7 +333,7 @@ class Tuner(StudyResults):
             objective = found.objective(self._objective_given, self._direction, callbacks=called)
             if not isinstance(objective, Objective):
                 several.check_alone(objective, self.name, alone=folder == config.folder)
-            elif (text := found.note_on(objective)) is not None:
+            elif (text := found.note_on(objective, self._objective_given)) is not None:
                 self._tell(text)
             if arguments.validated and arguments.validation_freq != 1:
                 self._tell(_NAN_EPOCHS)

@@ -21,7 +21,7 @@ from paceline.study.trials.trial import Trial
 if TYPE_CHECKING:
     from paceline.study.view import StudyView
 
-MODEL = "model.keras"
+MODEL, ENCODING = "model.keras", "encoding.json"
 #: Packages whose classes Keras itself finds.
 _KERAS = {"keras", "keras_hub", "keras_cv", "keras_nlp", "builtins"}
 #: Keras' backend -> the packages that predict.py needs beside Keras and NumPy.
@@ -57,6 +57,8 @@ def write_bundle(
         folder, study.name, study.meta, study.trials, study.stored_trials
     )
     files["report.html"] = report_page(subject).encode()
+    if (encoding := encoding_of(study.meta)) is not None:
+        files[ENCODING] = _json(encoding)
     for name, text in _sources(study.meta, modules):
         files[name] = text
     manifest = _manifest(study, trial, modules)
@@ -67,6 +69,13 @@ def write_bundle(
         for name, data in files.items():
             file.writestr(zipfile.ZipInfo(name, _TIME), data, zipfile.ZIP_DEFLATED)
     return manifest
+
+
+def encoding_of(meta: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return how a table became the numbers that a study's models take; None: they had no table."""
+    origin = meta.get("origin")
+    found = origin.get("encoding") if isinstance(origin, Mapping) else None
+    return found if isinstance(found, dict) else None
 
 
 def custom_modules(model: Path) -> list[str]:

@@ -1,13 +1,15 @@
 """Predict with the model in this folder: python predict.py DATA.npy [-o predictions.npy].
 
 DATA.npy holds the examples, first axis examples; DATA.npz holds one array, or one called x, or one
-for each input of the model, under the input's name. It needs the packages in requirements.txt, and
-not Paceline.
+for each input of the model, under the input's name. A model that was searched on a table takes
+DATA.csv with the same columns, as encoding.json says. It needs the packages in requirements.txt,
+and not Paceline.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import importlib
 import json
 import os
@@ -23,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 def main() -> None:
     """Read the examples, predict, and write the predictions."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("data", type=Path, help="examples: a .npy or .npz file")
+    parser.add_argument("data", type=Path, help="examples: a .npy, .npz or .csv file")
     parser.add_argument("-o", "--output", type=Path, default=Path("predictions.npy"))
     parser.add_argument("--batch-size", type=int, default=32)
     options = parser.parse_args()
@@ -65,6 +67,8 @@ def examples(path: Path, inputs: list[str]) -> Any:
     """Read the examples from a file."""
     if path.suffix == ".npy":
         return np.load(path, allow_pickle=False)
+    if path.suffix == ".csv":
+        return encoded(path, json.loads((HERE / "encoding.json").read_text(encoding="utf-8")))
     with np.load(path, allow_pickle=False) as arrays:
         found = dict(arrays)
     if set(inputs) <= set(found):
@@ -72,6 +76,31 @@ def examples(path: Path, inputs: list[str]) -> Any:
     if "x" in found or len(found) == 1:
         return found["x"] if "x" in found else next(iter(found.values()))
     raise ValueError(f"holds {', '.join(found)}; call an array x, or each as an input: {inputs}")
+
+
+def encoded(path: Path, encoding: dict[str, Any]) -> Any:
+    """Read a table, and make numbers of its columns as before the search: f32[N, D]."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file))
+    columns: list[Any] = []
+    for name, categories in ((each["name"], each["categories"]) for each in encoding["features"]):
+        if not rows or name not in rows[0]:
+            raise ValueError(f"holds no column {name!r}" if rows else "holds no rows")
+        texts = [row[name] or "" for row in rows]
+        if "" in texts:
+            raise ValueError(f"column {name!r} has no value in row {texts.index('') + 1}")
+        if categories is None:
+            try:
+                columns.append(np.array(texts, dtype="float32"))
+            except ValueError as error:
+                raise ValueError(f"column {name!r} must hold numbers: {error}") from None
+            continue
+        if categories == ["False", "True"]:
+            texts = [text.capitalize() for text in texts]
+        for other in sorted(set(texts) - set(categories)):
+            sys.stderr.write(f"column {name!r}: {other!r} is a new category: it is left out\n")
+        columns += [np.array([text == each for text in texts]) for each in categories]
+    return np.stack(columns, axis=1).astype("float32")
 
 
 def check(x: Any, model: Any, path: Path) -> None:

@@ -19,6 +19,9 @@ from paceline.tuner.search.running_trials import IN_A_ROW, FailureLimit, describ
 if TYPE_CHECKING:
     from paceline.study.objectives import Objectives
 
+#: Integers from which on a hyperparameter is named where a trial is too large for the memory.
+_LARGE = 64
+
 
 class TrialEvents:
     """Tells everyone concerned what has happened to a trial of one search.
@@ -116,14 +119,33 @@ class TrialEvents:
 
     def build_failed(self, number: int, error: BaseException) -> None:
         """A trial could not be built, traced, or handed to an executor."""
+        error = self._named(number, error)
         self.failures.of_build(error)
         self._fail(number, error)
 
     def training_failed(self, number: int, error: BaseException) -> None:
         """A trial failed while it trained; nothing happens when it has ended already."""
         if number in self._trials.running:
+            error = self._named(number, error)
             self.failures.of_training(error)
             self._fail(number, error)
+
+    def _named(self, number: int, error: BaseException) -> BaseException:
+        """The error of a trial that is too large for the memory, with what may make it so large."""
+        inner: BaseException | None = error
+        while inner is not None and not isinstance(inner, MemoryError):
+            inner = inner.__cause__ or inner.__context__  # Keras raises its own where it builds
+        if inner is None:
+            return error
+        hparams = self._study.trials.by_number(number).hparams
+        sizes = {n: v for n, v in hparams.items() if isinstance(v, int) and abs(v) >= _LARGE}
+        if not sizes:
+            return error
+        largest = sorted(sizes, key=lambda name: -abs(sizes[name]))[:3]
+        named = ", ".join(f"{name}={sizes[name]:,}" for name in largest)
+        found = MemoryError(f"{inner}. Its largest hyperparameters: {named}")
+        found.__cause__ = error
+        return found
 
     def _fail(self, number: int, error: BaseException) -> None:
         text = describe(error)

@@ -39,10 +39,11 @@ from paceline.errors import (
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.pack_executor import PackExecutor
 from paceline.executor.process import search_process
+from paceline.executor.tokens import TokenChecks
 from paceline.executor.wide_integers import check_casts
 from paceline.program import keras_private, trace
 from paceline.search_space import HyperParameters, Parameter
-from paceline.study.objectives import Objective, resolve_objective
+from paceline.study.objectives import Objective, metrics_beside_loss, resolve_objective
 from paceline.study.samplers.values import value_at
 from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.arguments.constraints import REJECTED_IN_A_ROW, Constraints, rejections_text
@@ -70,9 +71,21 @@ class FirstBuild:
     # Name of a metric that is an array -> how many numbers it has.
     arrays: Mapping[str, int] = field(default_factory=dict)
     untraced: str | None = None  # why the user's steps cannot be traced, nor names be known
+    compiled: frozenset[str] = frozenset()  # names of logs that ``compile`` was given metrics for
 
-    def note_on(self, objective: Objective) -> str | None:
-        """A sentence for the user where the objective is an array; else None."""
+    def note_on(self, objective: Objective, given: Any) -> str | None:
+        """A sentence for the user where the objective is an array, or no metric but the loss.
+
+        ``given`` is the argument of ``Tuner``. None: there is nothing to say.
+        """
+        others = metrics_beside_loss(self.names or ())
+        if given is None and objective.name == "val_loss" and (others or self.names is None):
+            made = f" ({', '.join(others[:3])})" if others else ""
+            return (
+                f"objective: val_loss, because the model makes its other metrics{made} in its own "
+                'call() or train_step(); to search for one of them, pass objective="min:NAME" or '
+                '"max:NAME"'
+            )
         name = objective.name.removeprefix("val_")
         if name not in self.arrays:
             return None
@@ -94,7 +107,9 @@ class FirstBuild:
 
             return resolve_objectives(given, direction, self.names, callbacks=callbacks)
         try:
-            return resolve_objective(given, direction, self.names)
+            if given is None and self.names is None and self.untraced == _no_trace():
+                return resolve_objective("val_loss", direction, None)
+            return resolve_objective(given, direction, self.names, self.compiled)
         except ObjectiveError:
             if given is None and self.untraced is not None:
                 raise ObjectiveError(
@@ -110,6 +125,11 @@ class FirstBuild:
                     f"objective {given!r} is no metric of the model; if a callback adds it to the "
                     'logs, say which way is better: "max:NAME" or "min:NAME".'
                 ) from None
+
+
+def _no_trace() -> str:
+    """Why a user's own steps cannot be traced on this backend."""
+    return f"Keras runs on {keras.backend.backend()}"
 
 
 def first_preprocessing(
@@ -173,12 +193,22 @@ def probe(
         n = min(n, validation.n)
         _check_validation(model, batch, validation.batch_shapes(n), wrapped=validation.wrapped)
         check_labels(model, validation, "validation data", outputs)
+    tokens = TokenChecks()
+    tokens.check(model, inputs.data or data, "training data")
+    tokens.check(model, validation, "validation data")
     if data.wide or getattr(validation, "wide", None):
         check_casts(model, inputs.data or data, size, validation, n, inputs.class_weight)
     results = trace.flat_logs(model.get_metrics_result())
     sizes = {name: math.prod(np.shape(value)) for name, value in results.items()}
     arrays = {name: size for name, size in sizes.items() if size > 1}
-    return FirstBuild(hp, names, batch, arrays, untraced)
+    return FirstBuild(hp, names, batch, arrays, untraced, _compiled(model))
+
+
+def _compiled(model: Any) -> frozenset[str]:
+    """Names of logs that follow from the metrics which ``compile`` was given."""
+    given = [metric for metric in model.metrics if hasattr(metric, "metrics")]
+    results = [result for metric in given if isinstance(result := metric.result(), dict)]
+    return frozenset(name for result in results for name in trace.flat_logs(result))
 
 
 def _try_constraints(constraints: Constraints | None, hp: HyperParameters, model: Any) -> None:
@@ -358,6 +388,7 @@ def _log_names(
         keras_private.symbolic_build(model, batch)
         results = model.get_metrics_result()
     except Exception as error:
+        _check_weights(model, batch)
         raise BuildError(
             "the model that build(hp) returned does not take the data: "
             f"x has {_per_example(batch[:1])} per example; {_said(error)}"
@@ -374,7 +405,7 @@ def _log_names(
             for name in ("train_step", "test_step")
         )
         if own:
-            return None, f"Keras runs on {keras.backend.backend()}"
+            return None, _no_trace()
         return ([*names, *(f"val_{name}" for name in names)] if validated else names), None
     try:
         if type(model).train_step is not keras.Model.train_step:
@@ -384,6 +415,29 @@ def _log_names(
     except Exception as error:  # such trials run in fit, whose logs show the names, or fail
         return None, f"{type(error).__name__}: {error}"
     return ([*train, *(f"val_{name}" for name in test)] if validated else train), None
+
+
+def _check_weights(model: Any, batch: Any) -> None:
+    """Refuses sample weights by output that the outputs of a model do not take."""
+    weights = batch[2] if len(batch) > 2 else None
+    names = [str(name) for name in getattr(model, "output_names", None) or []]
+    if not isinstance(weights, Mapping) or not names:
+        return
+    got = f"got a dict of {', '.join(map(repr, weights))}"
+    if not isinstance(getattr(model, "output", None), Mapping):
+        each = ", ".join(f"sample_weight[{name!r}]" for name in names)
+        form, how = "a list", f"Pass [{each}]."
+        if len(names) == 1:
+            form, how = "one array", "Pass the array itself."
+        raise DataError(
+            f"sample_weight must be {form}, as the outputs of the model are, {got}. {how}"
+        )
+    missing = [name for name in names if name not in weights]
+    if missing:
+        raise DataError(
+            f"sample_weight must have an array for each output, {got}. Add ones for "
+            f"{', '.join(map(repr, missing))}."
+        )
 
 
 def _as_compiled(model: Any, names: list[str]) -> list[str]:

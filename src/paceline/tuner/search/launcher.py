@@ -18,6 +18,7 @@ from paceline.data.labels import check_labels
 from paceline.errors import TrialRejected
 from paceline.executor.base import Job, SiblingModelBuilder
 from paceline.executor.pack_executor import PackExecutor
+from paceline.executor.tokens import TokenChecks
 from paceline.program.canonical import Unpackable
 from paceline.program.trace import refusal
 from paceline.search_space import HyperParameters
@@ -46,6 +47,7 @@ class TrialLauncher:
         self._packs, self._fit = context.packs, context.fit
         self._trials, self._members = context.trials, context.members
         self._said: set[str | None] = {refusal()}  # of the backend, the search itself has told
+        self._tokens = TokenChecks()
         self.seconds = 0.0  # in the user's build, until now
         self.over = False  # whether every configuration of the space has been tried
         # Complete trials that this search is to train longer.
@@ -247,9 +249,12 @@ class TrialLauncher:
             model = self._allowed(constraints, model, hp, proposal, inputs)
         if isinstance(inputs.data, ArrayData):
             check_labels(model, inputs.data, "training data")
+        again = partial(self._build_at, proposal.number, hp.hparams, proposal.seed)
+        checked = self._tokens.check(model, inputs.data, "training data", again)
+        if self._tokens.check(model, inputs.validation, "validation data", again) or checked:
+            model = again()  # whose variables are yet to be drawn, as if nothing had been checked
         costs = {}
         if self._context.costs is not None:
-            again = partial(self._build_at, proposal.number, hp.hparams, proposal.seed)
             costs = self._context.costs.of_build(model, inputs, again)
         return BuiltTrial(model, epochs, inputs, tuple(hp.parameters.values()), costs)
 

@@ -16,6 +16,7 @@ from paceline.errors import (
     ConstraintError,
     PacelineError,
     TrialRejected,
+    shortened,
     with_keras_3,
 )
 from paceline.executor.base import Answer, EpochReport, Weights
@@ -248,4 +249,6 @@ class FailureLimit:
 def describe(error: BaseException) -> str:
     """An error as one sentence; errors of Paceline need no class name before their text."""
     clear = isinstance(error, (PacelineError, FloatingPointError))
-    return str(error) if clear else with_keras_3(f"{type(error).__name__}: {error}")
+    if clear:
+        return shortened(str(error))
+    return shortened(with_keras_3(f"{type(error).__name__}: {error}"))
