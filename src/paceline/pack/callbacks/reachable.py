@@ -287,8 +287,13 @@ def is_users_module(module: Any) -> bool:
     return not _in_library(str(file))
 
 
+def is_users_file(path: str) -> bool:
+    """Whether the code of a file, or of a notebook's cell, is the user's."""
+    return not _in_library(path) and not path.startswith("<frozen")
+
+
 def _is_users_code(code: types.CodeType) -> bool:
-    return not _in_library(code.co_filename) and not code.co_filename.startswith("<frozen")
+    return is_users_file(code.co_filename)
 
 
 def _in_library(path: str) -> bool:

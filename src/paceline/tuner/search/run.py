@@ -191,6 +191,8 @@ class SearchRun:
             search = SearchLoop(context)
             search.check(self._first_build.hp)
             context.stop.check()  # nothing has been written yet
+            if context.session is not None:
+                context.session.begin(self._arguments.n_trials)
             stack.enter_context(context.stop.deferred(self._note))
             before = study.metadata.meta if study.trials else {}
             if before:
@@ -294,6 +296,7 @@ class SearchRun:
             folder=self._config.folder,
             began=began,
             progress=self._listeners.progress,
+            session=self._listeners.session,
         )
 
     @property

@@ -1,0 +1,192 @@
+"""A search of a session whose Keras does not run on JAX, in a process of the session's own.
+
+The whole search runs there, on JAX: it asks, builds, trains and writes. The session shows it, calls
+the user's functions of the search, and reads the study when it is over. What cannot run there
+trains in the session, in Keras' ``fit``.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+
+from paceline.data.adapters import family, is_data_set, is_read_once
+from paceline.errors import TrialHangError
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import search_process
+from paceline.executor.session.messages import ProcessCall
+from paceline.executor.session.outside import OutsideState
+from paceline.executor.session.process import (
+    CannotSendError,
+    JaxProcess,
+    ProcessDiedError,
+    process_of_session,
+    why_none,
+)
+from paceline.executor.tf_replicas import has_replicas
+from paceline.search_space import HyperParameters
+from paceline.tuner.arguments.config import Listeners
+from paceline.tuner.search.session import search_in_process
+
+#: How often a process is started anew in one search, at most.
+_STARTS = 4
+#: Arguments of ``search`` that hold arrays.
+_DATA = ("x", "y", "sample_weight", "validation_data")
+
+
+def why_in_session(tuner: Mapping[str, Any], search: Mapping[str, Any]) -> str | None:
+    """Why a search cannot run in another process; None: it may. Arguments are the user's."""
+    if not isinstance(tuner["storage"], str | None):
+        return "storage: an object of this process was given; pass its URL"
+    if tuner["trackers"] is not None:
+        return "trackers: they log to what is set up in this process"
+    for name in ("x", "validation_data"):
+        value = search.get(name)
+        if is_data_set(value) and (family(value) is not None or is_read_once(value)):
+            return f"{name}: a {type(value).__name__} is read in this process"
+    if keras.backend.backend() == "tensorflow" and has_replicas():
+        return "TensorFlow has a strategy, or a TPU, which one process has for itself"
+    return why_none()
+
+
+@dataclass(eq=False, repr=False)
+class SearchInProcess:
+    """One search of a tuner, in the session's process."""
+
+    tuner: dict[str, Any]  # the arguments of ``Tuner``
+    search: dict[str, Any]  # the arguments of its ``search``
+    enqueued: list[dict[str, Any]]
+    listeners: Listeners
+    builder: ModelBuilder
+    began: bool = False  # whether the study is being searched: the arguments are as they go on
+    summary: dict[str, Any] = field(default_factory=dict)
+    fold_data: tuple[Any, Any] = ((), None)  # folds, and validation data
+    _hung: tuple[str, bool] | None = None
+    _waiting: list[Callable[[], None]] = field(default_factory=list)
+
+    def run(self) -> str | None:
+        """Searches; returns why the session must go on with the search, or None: it has ended.
+
+        Raises what the search raises.
+        """
+        why = why_in_session(self.tuner, self.search)
+        for start in range(_STARTS if why is None else 0):
+            process = process_of_session()
+            try:
+                why, self.summary = self._once(process)
+            except CannotSendError as error:
+                why = f"it cannot be sent to another process: {error}"
+            except TrialHangError:
+                # Its threads are lost. Another process goes on without what does not come back.
+                process.close()
+                if start + 1 == _STARTS:
+                    raise
+                continue
+            except ProcessDiedError as died:
+                why = self._died(died, start)
+                continue
+            break
+        if why is None:
+            self._flush()
+        return why
+
+    def _once(self, process: JaxProcess) -> tuple[str | None, dict[str, Any]]:
+        watched = self.listeners.progress is not None
+        roots = {name: self.tuner[name] for name in ("build", "constraints", "sampler", "pruner")}
+        roots |= {n: v for n, v in self.search.items() if n == "callbacks" or callable(v)}
+        arguments = {
+            "tuner": self.tuner,
+            "search": self.search | {name: _arrays(self.search.get(name)) for name in _DATA},
+            "enqueued": self.enqueued,
+            "watched": watched,
+        }
+        call = ProcessCall(search_in_process, arguments, OutsideState.of(roots))
+        functions = {
+            "begin": self._begin,
+            "builds": self._builds,
+            "hang": self._hang,
+            "note": lambda text: self._later(lambda: self.listeners.notes(text)),
+            "progress": self.listeners.progress or (lambda progress: None),
+            "searched": self._searched,
+        }
+        try:
+            return process.call(call, functions, self._say, self.listeners.stop)
+        except BaseException as error:
+            if not isinstance(error, CannotSendError | ProcessDiedError):
+                self._flush()
+            if self._hung is not None and isinstance(error, ProcessDiedError):
+                (text, again), self._hung = self._hung, None
+                if not again:
+                    raise TrialHangError(text) from None
+            raise
+
+    def _died(self, died: ProcessDiedError, start: int) -> str:
+        """Gets ready for another process; returns why the session trains where that one dies."""
+        self._flush()
+        why = f"{died}, {start + 1} times" if start else str(died)
+        if start + 1 < _STARTS:
+            fewer = ""
+            if died.code == -signal.SIGKILL and start:
+                self.tuner["parallel_trials"] = 1
+                fewer = ", with one trial at a time: the system may have ended it for its memory"
+            self.listeners.notes(f"{why}; another one goes on with the search{fewer}")
+        return why
+
+    # -- what the process tells and asks ---------------------------------------------------------
+
+    def _begin(self, n_trials: int | None) -> None:
+        self.began = True
+        self._flush()
+        # As whoever goes on with this search must have it.
+        self.tuner["overwrite"], self.enqueued = False, []
+        if isinstance(self.search.get("n_trials"), str):
+            self.search["n_trials"] = n_trials
+
+    def _builds(self, hparams: dict[str, Any], seed: int) -> bool:
+        """Whether the user's build works in this process for values for which it fails there."""
+        try:
+            with search_process(self.tuner["precision"], memory=False):
+                self.builder(HyperParameters(values=hparams), seed)
+        except Exception:  # the user's code may raise anything
+            return False
+        return True
+
+    def _hang(self, text: str, again: bool) -> None:
+        self._hung = text, again
+        self.listeners.stuck(text, again)
+        process_of_session().close()
+
+    def _searched(self, summary: dict[str, Any], fold_data: tuple[Any, Any]) -> None:
+        self.summary, self.fold_data = summary, fold_data
+
+    def _say(self, stream: str, text: str) -> None:
+        self._later(lambda: getattr(sys, stream).write(text))
+
+    def _later(self, action: Callable[[], Any]) -> None:
+        """Does something once it is sure that the search runs there: else it comes again here."""
+        if self.began:
+            action()
+        else:
+            self._waiting.append(action)
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            action()
+
+
+def _arrays(value: Any) -> Any:
+    """Tensors of other backends as arrays, which are shared with the other process."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_arrays, value)) if type(value) in (list, tuple) else value
+    if isinstance(value, Mapping):
+        return {key: _arrays(part) for key, part in value.items()}
+    package = type(value).__module__.partition(".")[0]
+    if package in ("tensorflow", "torch") and hasattr(value, "shape"):
+        return keras.ops.convert_to_numpy(value)
+    return value
