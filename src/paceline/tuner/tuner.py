@@ -40,6 +40,7 @@ from paceline.tuner.search.first_build import first_preprocessing, probe
 from paceline.tuner.search.progress import to_stderr, unpacked_backend
 from paceline.tuner.search.run import SearchRun, executor_of, one_of
 from paceline.tuner.search.running_trials import IN_A_ROW
+from paceline.tuner.search.session import SearchSession
 from paceline.tuner.search.timeouts import run_with_timeout
 from paceline.tuner.trackers.choice import make_trackers
 
@@ -49,7 +50,6 @@ SHARE_WIDTHS = ("auto", True, False)
 if TYPE_CHECKING:
     from paceline.data.arrays import ArrayData
     from paceline.data.folds import Fold
-    from paceline.tuner.search.session import SearchSession
 
 _NAN_EPOCHS = "validation_freq: the history has NaN in epochs without validation; Keras' has none"
 
@@ -148,9 +148,8 @@ class Tuner(StudyResults):
         on_note: Callable[[str], None] | None = None,
         _origin: Mapping[str, Any] | None = None,  # for ``paceline resume``
         on_hang: Callable[[str, bool], None] | None = None,
-        _session: SearchSession | None = None,  # for a search in its session's own process
     ) -> None:
-        self._given = _without(locals(), "self", "on_progress", "on_note", "on_hang", "_session")
+        self._given = _without(locals(), "self", "on_progress", "on_note", "on_hang")
         builder = ModelBuilder(build)
         executor, cluster = executor_of(executor, mesh, sampler)
         one_of("plan", plan, PLANS)
@@ -197,7 +196,7 @@ class Tuner(StudyResults):
         self._objective_given, self._direction = objective, direction
         self._progress = on_progress
         self._notes_given = on_note
-        self._when_stuck, self._session = on_hang, _session
+        self._when_stuck = on_hang
         if on_note is not None:
             self._notes = on_note
 
@@ -433,7 +432,7 @@ class Tuner(StudyResults):
         return self._folds, self._validation
 
     def _listeners(self, stop: StopSignal) -> Listeners:
-        return Listeners(self._progress, self._notes, self._when_stuck, stop, self._session)
+        return Listeners(self._progress, self._notes, self._when_stuck, stop, SearchSession.current)
 
     def _search_in_process(
         self, given: dict[str, Any], verbose: int | str, stop: StopSignal
@@ -468,7 +467,7 @@ class Tuner(StudyResults):
             finally:
                 self._folds, self._validation = search.fold_data
                 if search.began:
-                    self._overwrite, self._enqueued = False, []
+                    self._overwrite, self._enqueued = search.tuner["overwrite"], []
                 if why is None:
                     self._summary = search.summary or self._summary
         return None if why is None else search.search, why

@@ -10,6 +10,7 @@ whatever the receiver writes to them stays with the receiver.
 from __future__ import annotations
 
 import contextlib
+import io
 import mmap
 import os
 import pickle
@@ -63,10 +64,13 @@ class Frame:
 
 
 class Channel:
-    """One end of a connection; any thread may send, one thread receives."""
+    """One end of a connection; any thread may send, one thread receives.
 
-    def __init__(self, end: socket.socket) -> None:
-        self._socket, self._lock = end, threading.Lock()
+    ``pickler`` is the class that pickles what is sent.
+    """
+
+    def __init__(self, end: socket.socket, pickler: Any = cloudpickle.Pickler) -> None:
+        self._socket, self._pickler, self._lock = end, pickler, threading.Lock()
 
     def send(self, message: Any, kind: int = CALL) -> None:
         """Sends a message; raises OSError if the other end is gone, else what pickling raises."""
@@ -81,7 +85,9 @@ class Channel:
             large.append(buffer)
             return False
 
-        pickled = cloudpickle.dumps(message, protocol=5, buffer_callback=within)
+        written = io.BytesIO()
+        self._pickler(written, protocol=5, buffer_callback=within).dump(message)
+        pickled = written.getvalue()
         views = [buffer.raw() for buffer in large]
         body = pickle.dumps(([view.nbytes for view in views], pickled))
         memory, total = None, sum(_aligned(view.nbytes) for view in views)

@@ -80,7 +80,9 @@ class _SessionStream(io.TextIOBase):
 
 def main(descriptor: int) -> None:
     """Serves the session at the other end of a socket until it is gone."""
-    channel, parent = Channel(socket.socket(fileno=descriptor)), os.getppid()
+    from paceline.executor.session.user_modules import ReturningPickler  # loads Keras, as below
+
+    channel, parent = Channel(socket.socket(fileno=descriptor), ReturningPickler), os.getppid()
     link, calls = SessionLink(channel), queue.SimpleQueue[Frame]()
 
     def receive() -> None:
@@ -98,7 +100,7 @@ def main(descriptor: int) -> None:
 
     for target in (receive, look):
         threading.Thread(target=target, daemon=True).start()
-    from paceline.executor.session.messages import CallEnded, Said  # loads Keras, which takes long
+    from paceline.executor.session.messages import CallEnded, Said
 
     def say(stream: str, text: str) -> None:
         channel.send(Said(stream, text))

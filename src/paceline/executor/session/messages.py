@@ -61,6 +61,8 @@ class SessionSettings:
             # The expressions are compiled already, and ``filterwarnings`` takes their texts.
             warnings.filterwarnings("ignore", _text(text), category, _text(module), line)
         keras.saving.get_custom_objects().update(self.custom_objects)
+        # Else Keras takes the lines of the user's layers out of what they raise.
+        keras.config.disable_traceback_filtering()
 
 
 def _text(expression: Any) -> str:

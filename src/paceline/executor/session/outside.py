@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import hashlib
 import pickle
+import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -132,6 +133,10 @@ class _Merge:
     def __call__(self, old: Any, new: Any) -> Any:
         if id(new) in self._seen:
             return self._seen[id(new)]
+        if isinstance(old, _KERAS):
+            return old  # its variables are of this process' backend
+        if isinstance(old, types.FunctionType) and getattr(new, "__name__", 0) == old.__name__:
+            return old  # the other one has globals of its own
         if old is new or type(old) is not type(new) or isinstance(new, type):
             return new
         self._kept.append(new)

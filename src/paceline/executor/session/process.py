@@ -31,7 +31,11 @@ from paceline.executor.session.messages import (
     Said,
     SessionSettings,
 )
-from paceline.executor.session.user_modules import sent_by_value
+from paceline.executor.session.user_modules import (
+    send_classes_anew,
+    sent_by_value,
+    why_no_classes,
+)
 
 #: Run in the process: modules are found where the session finds them.
 _MAIN = (
@@ -66,7 +70,7 @@ def why_none() -> str | None:
         return "this system has no sockets that pass memory between processes"
     if not sys.executable:
         return "there is no Python interpreter to start (sys.executable is empty)"
-    return None
+    return why_no_classes()
 
 
 class JaxProcess:
@@ -110,6 +114,7 @@ class JaxProcess:
             CannotSendError: The call cannot be sent, or not be read there; it has not begun.
             ProcessDiedError: The process has ended.
         """
+        send_classes_anew()
         with sent_by_value():
             self._send(SessionSettings.of_session(), SETTINGS)
             self._send(call, CALL)

@@ -253,7 +253,11 @@ _PLAIN = (bool, int, float, complex, str, bytes, types.ModuleType, types.Builtin
 
 def is_of_user(cls: type) -> bool:
     """Whether a class is one that the user wrote."""
-    return cls.__module__ != "builtins" and is_users_module(sys.modules.get(cls.__module__))
+    if cls.__module__ == "builtins":
+        return False
+    module = sys.modules.get(cls.__module__)
+    # A class without its module came from another process, which sends the user's classes alone.
+    return module is None or is_users_module(module)
 
 
 def parts_of(instance: Any) -> dict[str, Any]:

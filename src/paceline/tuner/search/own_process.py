@@ -39,19 +39,51 @@ _STARTS = 4
 _DATA = ("x", "y", "sample_weight", "validation_data")
 
 
-def why_in_session(tuner: Mapping[str, Any], search: Mapping[str, Any]) -> str | None:
-    """Why a search cannot run in another process; None: it may. Arguments are the user's."""
-    if not isinstance(tuner["storage"], str | None):
-        return "storage: an object of this process was given; pass its URL"
-    if tuner["trackers"] is not None:
-        return "trackers: they log to what is set up in this process"
+def why_in_session(data: Mapping[str, Any]) -> str | None:
+    """Why a search on data, arguments of ``search`` by name, cannot run in another process."""
     for name in ("x", "validation_data"):
-        value = search.get(name)
+        value = data.get(name)
         if is_data_set(value) and (family(value) is not None or is_read_once(value)):
             return f"{name}: a {type(value).__name__} is read in this process"
     if keras.backend.backend() == "tensorflow" and has_replicas():
         return "TensorFlow has a strategy, or a TPU, which one process has for itself"
     return why_none()
+
+
+def _why_in_session(tuner: Mapping[str, Any]) -> str | None:
+    """The same by the arguments of ``Tuner``."""
+    if not isinstance(tuner["storage"], str | None):
+        return "storage: an object of this process was given; pass its URL"
+    if tuner["trackers"] is not None:
+        return "trackers: they log to what is set up in this process"
+    return None
+
+
+class HeldOutput:
+    """What a search prints and notes, held until it is sure that the search runs there.
+
+    Else all of it comes again, from the search in this process.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[Callable[[], Any]] | None = []  # None: nothing is held any more
+
+    def later(self, action: Callable[[], Any]) -> None:
+        """Does something once ``release`` was called."""
+        if self._held is None:
+            action()
+        else:
+            self._held.append(action)
+
+    def say(self, stream: str, text: str) -> None:
+        """Writes a text to a stream of ``sys``, later."""
+        self.later(lambda: getattr(sys, stream).write(text))
+
+    def release(self) -> None:
+        """Does what was held, and holds no more."""
+        held, self._held = self._held or [], None
+        for action in held:
+            action()
 
 
 @dataclass(eq=False, repr=False)
@@ -66,19 +98,20 @@ class SearchInProcess:
     began: bool = False  # whether the study is being searched: the arguments are as they go on
     summary: dict[str, Any] = field(default_factory=dict)
     fold_data: tuple[Any, Any] = ((), None)  # folds, and validation data
+    _overwrote: bool = False  # whether the study was begun anew
     _hung: tuple[str, bool] | None = None
-    _waiting: list[Callable[[], None]] = field(default_factory=list)
+    _output: HeldOutput = field(default_factory=HeldOutput)
 
     def run(self) -> str | None:
         """Searches; returns why the session must go on with the search, or None: it has ended.
 
         Raises what the search raises.
         """
-        why = why_in_session(self.tuner, self.search)
+        why = _why_in_session(self.tuner) or why_in_session(self.search)
         for start in range(_STARTS if why is None else 0):
             process = process_of_session()
             try:
-                why, self.summary = self._once(process)
+                why = self._once(process)
             except CannotSendError as error:
                 why = f"it cannot be sent to another process: {error}"
             except TrialHangError:
@@ -92,16 +125,20 @@ class SearchInProcess:
                 continue
             break
         if why is None:
-            self._flush()
+            self._output.release()
+        elif self._overwrote and not any(
+            self.summary.get("n_trials", {}).get(state) for state in ("complete", "pruned")
+        ):
+            self.tuner["overwrite"] = True  # the study of before has come back
         return why
 
-    def _once(self, process: JaxProcess) -> tuple[str | None, dict[str, Any]]:
+    def _once(self, process: JaxProcess) -> str | None:
         watched = self.listeners.progress is not None
         roots = {name: self.tuner[name] for name in ("build", "constraints", "sampler", "pruner")}
         roots |= {n: v for n, v in self.search.items() if n == "callbacks" or callable(v)}
         arguments = {
             "tuner": self.tuner,
-            "search": self.search | {name: _arrays(self.search.get(name)) for name in _DATA},
+            "search": self.search | {name: as_arrays(self.search.get(name)) for name in _DATA},
             "enqueued": self.enqueued,
             "watched": watched,
         }
@@ -110,15 +147,15 @@ class SearchInProcess:
             "begin": self._begin,
             "builds": self._builds,
             "hang": self._hang,
-            "note": lambda text: self._later(lambda: self.listeners.notes(text)),
+            "note": lambda text: self._output.later(lambda: self.listeners.notes(text)),
             "progress": self.listeners.progress or (lambda progress: None),
             "searched": self._searched,
         }
         try:
-            return process.call(call, functions, self._say, self.listeners.stop)
+            return process.call(call, functions, self._output.say, self.listeners.stop)
         except BaseException as error:
             if not isinstance(error, CannotSendError | ProcessDiedError):
-                self._flush()
+                self._output.release()
             if self._hung is not None and isinstance(error, ProcessDiedError):
                 (text, again), self._hung = self._hung, None
                 if not again:
@@ -127,7 +164,7 @@ class SearchInProcess:
 
     def _died(self, died: ProcessDiedError, start: int) -> str:
         """Gets ready for another process; returns why the session trains where that one dies."""
-        self._flush()
+        self._output.release()
         why = f"{died}, {start + 1} times" if start else str(died)
         if start + 1 < _STARTS:
             fewer = ""
@@ -141,8 +178,9 @@ class SearchInProcess:
 
     def _begin(self, n_trials: int | None) -> None:
         self.began = True
-        self._flush()
+        self._output.release()
         # As whoever goes on with this search must have it.
+        self._overwrote = self._overwrote or self.tuner["overwrite"]
         self.tuner["overwrite"], self.enqueued = False, []
         if isinstance(self.search.get("n_trials"), str):
             self.search["n_trials"] = n_trials
@@ -164,28 +202,13 @@ class SearchInProcess:
     def _searched(self, summary: dict[str, Any], fold_data: tuple[Any, Any]) -> None:
         self.summary, self.fold_data = summary, fold_data
 
-    def _say(self, stream: str, text: str) -> None:
-        self._later(lambda: getattr(sys, stream).write(text))
 
-    def _later(self, action: Callable[[], Any]) -> None:
-        """Does something once it is sure that the search runs there: else it comes again here."""
-        if self.began:
-            action()
-        else:
-            self._waiting.append(action)
-
-    def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for action in waiting:
-            action()
-
-
-def _arrays(value: Any) -> Any:
+def as_arrays(value: Any) -> Any:
     """Tensors of other backends as arrays, which are shared with the other process."""
     if isinstance(value, list | tuple):
-        return type(value)(map(_arrays, value)) if type(value) in (list, tuple) else value
+        return type(value)(map(as_arrays, value)) if type(value) in (list, tuple) else value
     if isinstance(value, Mapping):
-        return {key: _arrays(part) for key, part in value.items()}
+        return {key: as_arrays(part) for key, part in value.items()}
     package = type(value).__module__.partition(".")[0]
     if package in ("tensorflow", "torch") and hasattr(value, "shape"):
         return keras.ops.convert_to_numpy(value)

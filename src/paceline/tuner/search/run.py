@@ -192,7 +192,8 @@ class SearchRun:
             search.check(self._first_build.hp)
             context.stop.check()  # nothing has been written yet
             if context.session is not None:
-                context.session.begin(self._arguments.n_trials)
+                built = self._first_build.hp, config.seed
+                context.session.begin(self._arguments, config.builder, *built)
             stack.enter_context(context.stop.deferred(self._note))
             before = study.metadata.meta if study.trials else {}
             if before:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import linecache
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import keras
 
 from paceline.errors import PacelineError
+from paceline.executor.local import LocalExecutor
+from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.session.child import SessionLink
 from paceline.pack.callbacks.reachable import is_users_file
+from paceline.program.canonical import Unpackable
+from paceline.search_space import HyperParameters
+from paceline.tuner.arguments.arguments import SearchArguments
 
 
 class ReturnedToSession(BaseException):
@@ -27,14 +33,43 @@ class ReturnedToSession(BaseException):
 class SearchSession:
     """The session of a search that runs in the session's own process."""
 
+    #: The session of the search that this process runs; None in other processes.
+    current: SearchSession | None = None
+
     def __init__(self, link: SessionLink) -> None:
         self._link = link
         self.began = False  # whether the study is searched: before, nothing is written
 
-    def begin(self, n_trials: int | None) -> None:
-        """The search is checked, and will write; ``n_trials`` is the study's total."""
+    @classmethod
+    @contextmanager
+    def of(cls, link: SessionLink) -> Iterator[SearchSession]:
+        """A block in which searches of this process are of a session."""
+        cls.current = session = cls(link)
+        try:
+            yield session
+        finally:
+            cls.current = None
+
+    def begin(
+        self, arguments: SearchArguments, builder: ModelBuilder, hp: HyperParameters, seed: int
+    ) -> None:
+        """The search is checked, and will write, unless its first model cannot be packed.
+
+        ``hp`` are those of the first model.
+        """
+        if (data := arguments.pack_data) is None:
+            raise ReturnedToSession(arguments.why_fit or "the data are no arrays")
+        packs = LocalExecutor(data)
+        try:
+            hp = HyperParameters(values=hp.hparams)
+            model = builder(hp, seed)
+            packs.pretrace(model, arguments.inputs_for(hp, model))
+        except Exception as error:  # what the user's steps raise, among others
+            raise ReturnedToSession(what_stands_in_the_way(error)) from None
+        finally:
+            packs.close()
         self.began = True
-        self._link.tell("begin", n_trials)
+        self._link.tell("begin", arguments.n_trials)
 
     def refuse(self, number: int, why: BaseException | str) -> None:
         """Ends the search here, since a trial of it must train in the session."""
@@ -54,68 +89,77 @@ def search_in_process(
     enqueued: list[dict[str, Any]],
     *,
     watched: bool,
-) -> tuple[str | None, dict[str, Any]]:
-    """Searches in this process; returns why the session must train, or None, and the summary.
+) -> str | None:
+    """Searches in this process; returns why the session must go on with the search, or None.
 
     ``tuner`` are the arguments of ``Tuner``, ``search`` those of its ``search``. ``watched``: the
     session wants to see how the search goes.
     """
     from paceline.tuner.tuner import Tuner
 
-    session = SearchSession(link)
     ours = Tuner(
         **tuner,
         on_note=partial(link.tell, "note"),
         on_progress=partial(link.ask, "progress") if watched else None,
         on_hang=partial(link.tell, "hang"),
-        _session=session,
     )
     for hparams in enqueued:
         ours.enqueue(hparams)
     try:
-        ours.search(**search)
-    except ReturnedToSession as why:
-        return str(why), ours.summary
-    except Exception as error:
-        if session.began:
-            raise
-        # Nothing is written. The session raises the same error, or it has another backend's.
-        return what_stands_in_the_way(error), ours.summary
+        return why_returned(link, lambda: ours.search(**search))
     finally:
         link.tell("searched", ours.summary, ours.fold_data)
-    return None, ours.summary
+
+
+def why_returned(link: SessionLink, search: Callable[[], None]) -> str | None:
+    """Calls a function that searches; returns why the session must go on with it, or None.
+
+    Raises what the search raises once it has begun.
+    """
+    with SearchSession.of(link) as session:
+        try:
+            search()
+        except ReturnedToSession as why:
+            return str(why)
+        except Exception as error:
+            if session.began:
+                raise
+            # Nothing is written. The session raises the same error, unless the backend is why.
+            return what_stands_in_the_way(error)
+    return None
 
 
 #: A call of another backend's library, as people write it.
-_CALLED = re.compile(r"\b(?:tf|tensorflow|torch|K)\.(?:\w+\.)*(\w+)")
+_CALLED = re.compile(r"\b(?:tf|tensorflow|torch)\.(?:\w+\.)*(\w+)(?=\()")
+#: Characters of an error's text that a note holds at most.
+_MOST = 200
 
 
 def what_stands_in_the_way(error: BaseException) -> str:
     """Why code does not run on JAX, on which line, and what to write instead."""
+    # An error in Keras' handling of an error has the user's lines in its context alone.
     causes = [error]
-    while causes[-1].__cause__ is not None:
-        causes.append(causes[-1].__cause__)
+    while (before := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(before)
     first = causes[-1]
-    name = "" if isinstance(first, PacelineError) else f"{type(first).__name__}: "
-    said = str(first).partition("\n\nArguments received by")[0]
-    text = name + " ".join(re.sub(r"\x1b\[[0-9;]*m", "", said).split())
-    if len(text) > 300:
-        text = f"{text[:300]} ..."
-    for cause in reversed(causes):
-        frames = traceback.extract_tb(cause.__traceback__)
-        for frame in reversed(frames):
-            if is_users_file(frame.filename):
-                line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
-                where = f"line {frame.lineno} of {frame.filename}"
-                return f"{text} ({where}: {line}{_instead(line)})" if line else f"{text} ({where})"
-    return text
+    name = "" if isinstance(first, PacelineError | Unpackable) else f"{type(first).__name__}: "
+    said = re.sub(r"\x1b\[[0-9;]*m", "", str(first)).partition("\n\nArguments received by")[0]
+    text = name + " ".join(said.split())
+    text = f"{text[:_MOST]} ..." if len(text) > _MOST else text
+    frame = next(filter(None, map(_users_frame, reversed(causes))), None)
+    if frame is None:
+        return text
+    line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
+    where = f"line {frame.lineno} of {frame.filename}"
+    calls = {match[0]: match[1] for match in _CALLED.finditer(line)}
+    if not calls:
+        return f"{text} ({where}{f': {line}' if line else ''})"
+    instead = [f"keras.ops.{of}" for of in calls.values() if hasattr(keras.ops, of)]
+    hint = f". Write {', '.join(instead)} instead" if instead else ""
+    return f"{where} calls {', '.join(calls)}, which a program of JAX cannot hold{hint}"
 
 
-def _instead(line: str) -> str:
-    """What to write in place of another backend's functions; empty where that is not known."""
-    found = [
-        f"keras.ops.{match[1]} in place of {match[0]}"
-        for match in _CALLED.finditer(line)
-        if hasattr(keras.ops, match[1])
-    ]
-    return f"; write {', '.join(found)}" if found else ""
+def _users_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """The innermost frame of an error that is in the user's code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((each for each in reversed(frames) if is_users_file(each.filename)), None)
