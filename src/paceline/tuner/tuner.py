@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import keras
 
 from paceline.errors import BuildError, DataError, StudyError, UsageError
 from paceline.executor.model_builder import ModelBuilder
@@ -197,6 +200,9 @@ class Tuner(StudyResults):
         self._progress = on_progress
         self._notes_given = on_note
         self._when_stuck = on_hang
+        if keras.backend.backend() == "tensorflow":
+            # Else TensorFlow takes all of a GPU when it first touches it, and packs have none.
+            os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
         if on_note is not None:
             self._notes = on_note
 
