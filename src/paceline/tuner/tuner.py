@@ -314,7 +314,8 @@ class Tuner(StudyResults):
             if isinstance(self._objective_given, list):
                 several.check_search(arguments, self._objective_given)
             stop.check()
-            self._warn_of_backend(why)
+            if why is None:
+                self._warn_of_backend()
             loaded = arguments.loaded
             self._folds = loaded.folds
             self._validation = None if loaded.preprocessed or loaded.key else loaded.validation
@@ -356,6 +357,8 @@ class Tuner(StudyResults):
                 self._listeners(stop),
                 WorkerFolder(folder, worker, SavePolicy(checkpoints, key)),
             )
+            if why is not None:
+                self._warn_of_backend(why)
             run.open(self._enqueued)
             self._enqueued.clear()
             if self._study is not None:
@@ -483,7 +486,7 @@ class Tuner(StudyResults):
             self._tell(self._name_note)
             self._name_note = None
 
-    def _warn_of_backend(self, why: str | None) -> None:
+    def _warn_of_backend(self, why: str | None = None) -> None:
         """Says it if Keras' backend keeps trials out of packs; a searcher's own tool says it.
 
         ``why``: the reason why they do not train in the session's own process.

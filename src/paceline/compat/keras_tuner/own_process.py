@@ -21,7 +21,8 @@ from paceline.executor.session.process import (
     process_of_session,
 )
 from paceline.tuner.search.own_process import HeldOutput, as_arrays, why_in_session
-from paceline.tuner.search.session import why_returned
+from paceline.tuner.search.session import read_by, why_returned
+from paceline.tuner.search.session_data import DataOfSession
 
 _DATA = ("x", "y", "validation_data", "sample_weight")
 
@@ -31,7 +32,7 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
     Arguments as of ``oracle_search.search``, which says what is raised.
     """
-    fit = dict(zip(_DATA, args, strict=False)) | dict(kwargs)
+    fit = oracle_search.as_fit_reads(args, kwargs)
     why = why_in_session(fit)
     if why is None and tuner.distribution_strategy is not None:
         why = "distribution_strategy: TensorFlow trains in this process"
@@ -53,17 +54,20 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
             return False
         return True
 
-    arguments = {
-        "tuner": tuner,
-        "args": tuple(map(as_arrays, args)),
-        "kwargs": {n: as_arrays(of) if n in _DATA else of for n, of in kwargs.items()},
-    }
-    state = OutsideState.of({"tuner": tuner, "build": tuner.hypermodel.build, **kwargs})
+    data = DataOfSession(fit)
+    fit |= {name: as_arrays(fit[name]) for name in _DATA if name in fit}
+    arguments = {"tuner": tuner, "fit": fit | data.sent()}
+    state = OutsideState.of({"tuner": tuner, "build": tuner.hypermodel.build, **fit})
     state = OutsideState({**state.objects, "tuner": tuner}, state.names)
     try:
         with StopSignal.of_process() as stop:
             call = ProcessCall(_search_in_process, arguments, state)
-            functions = {"begin": begin, "builds": builds}
+            functions = {
+                "begin": begin,
+                "builds": builds,
+                "open_data": data.open,
+                "read_data": data.read,
+            }
             return process_of_session().call(call, functions, held.say, stop)
     except CannotSendError as error:
         return f"the tuner cannot be sent to another process: {error}"
@@ -77,7 +81,5 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         raise
 
 
-def _search_in_process(
-    link: SessionLink, tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> str | None:
-    return why_returned(link, lambda: oracle_search.search(tuner, *args, **kwargs))
+def _search_in_process(link: SessionLink, tuner: ModelTuner, fit: Mapping[str, Any]) -> str | None:
+    return why_returned(link, lambda: oracle_search.search(tuner, **read_by(link, fit)))

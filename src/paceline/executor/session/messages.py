@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from paceline.errors import PacelineError
 from paceline.executor.session.outside import OutsideChanges, OutsideState
 from paceline.pack.callbacks.reachable import is_users_module
 from paceline.program.numbers import number_settings, set_numbers
@@ -128,7 +129,7 @@ class RaisedError:
         """The error, to be raised."""
         if self.cause is not None:
             self.error.__cause__ = self.cause.again()
-        if self.trace:
+        if self.trace and not isinstance(self.error, PacelineError):  # whose text says all
             self.error.add_note(f"Raised in the process that trains on JAX:\n{self.trace}")
         return self.error
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import keras
 
-from paceline.data.adapters import family, is_data_set, is_read_once
+from paceline.data.adapters import is_data_set, is_read_once
 from paceline.errors import TrialHangError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import search_process
@@ -32,6 +32,7 @@ from paceline.executor.tf_replicas import has_replicas
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments.config import Listeners
 from paceline.tuner.search.session import search_in_process
+from paceline.tuner.search.session_data import DataOfSession
 
 #: How often a process is started anew in one search, at most.
 _STARTS = 4
@@ -43,7 +44,7 @@ def why_in_session(data: Mapping[str, Any]) -> str | None:
     """Why a search on data, arguments of ``search`` by name, cannot run in another process."""
     for name in ("x", "validation_data"):
         value = data.get(name)
-        if is_data_set(value) and (family(value) is not None or is_read_once(value)):
+        if is_data_set(value) and is_read_once(value):
             return f"{name}: a {type(value).__name__} is read in this process"
     if keras.backend.backend() == "tensorflow" and has_replicas():
         return "TensorFlow has a strategy, or a TPU, which one process has for itself"
@@ -136,9 +137,11 @@ class SearchInProcess:
         watched = self.listeners.progress is not None
         roots = {name: self.tuner[name] for name in ("build", "constraints", "sampler", "pruner")}
         roots |= {n: v for n, v in self.search.items() if n == "callbacks" or callable(v)}
+        data = DataOfSession(self.search)
+        arrays = {name: as_arrays(self.search.get(name)) for name in _DATA}
         arguments = {
             "tuner": self.tuner,
-            "search": self.search | {name: as_arrays(self.search.get(name)) for name in _DATA},
+            "search": self.search | arrays | data.sent(),
             "enqueued": self.enqueued,
             "watched": watched,
         }
@@ -147,6 +150,8 @@ class SearchInProcess:
             "begin": self._begin,
             "builds": self._builds,
             "hang": self._hang,
+            "open_data": data.open,
+            "read_data": data.read,
             "note": lambda text: self._output.later(lambda: self.listeners.notes(text)),
             "progress": self.listeners.progress or (lambda progress: None),
             "searched": self._searched,

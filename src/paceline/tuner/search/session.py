@@ -20,6 +20,7 @@ from paceline.pack.callbacks.reachable import is_users_file
 from paceline.program.canonical import Unpackable
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments.arguments import SearchArguments
+from paceline.tuner.search.session_data import SessionDataset
 
 
 class ReturnedToSession(BaseException):
@@ -106,7 +107,7 @@ def search_in_process(
     for hparams in enqueued:
         ours.enqueue(hparams)
     try:
-        return why_returned(link, lambda: ours.search(**search))
+        return why_returned(link, lambda: ours.search(**read_by(link, search)))
     finally:
         link.tell("searched", ours.summary, ours.fold_data)
 
@@ -127,6 +128,14 @@ def why_returned(link: SessionLink, search: Callable[[], None]) -> str | None:
             # Nothing is written. The session raises the same error, unless the backend is why.
             return what_stands_in_the_way(error)
     return None
+
+
+def read_by(link: SessionLink, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments with data sets in the places of those that stand for them."""
+    return {
+        name: value.read_by(link) if isinstance(value, SessionDataset) else value
+        for name, value in arguments.items()
+    }
 
 
 #: A call of another backend's library, as people write it.
