@@ -116,7 +116,7 @@ def histories(tuner):
 
 
 def searched(name, build, data=DATA, x=X, y=Y, **more):
-    tuner = paceline.Tuner(build, study=name, sampler="random", pruner="none", on_note=notes.append)
+    tuner = paceline.Tuner(build, "val_loss", name, sampler="random", on_note=notes.append)
     tuner.search(x, y, **data, n_trials=3, **more)
     found[name] = histories(tuner)
     return tuner
@@ -230,7 +230,7 @@ def test_trials_train_in_packs_with_the_numbers_of_a_session_on_jax(
 
 
 IN_SESSION = """
-import json
+import json, threading
 import numpy as np
 import tensorflow as tf
 

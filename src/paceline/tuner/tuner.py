@@ -43,7 +43,6 @@ from paceline.tuner.search.first_build import first_preprocessing, probe
 from paceline.tuner.search.progress import to_stderr, unpacked_backend
 from paceline.tuner.search.run import SearchRun, executor_of, one_of
 from paceline.tuner.search.running_trials import IN_A_ROW
-from paceline.tuner.search.session import SearchSession
 from paceline.tuner.search.timeouts import run_with_timeout
 from paceline.tuner.trackers.choice import make_trackers
 
@@ -430,18 +429,12 @@ class Tuner(StudyResults):
                 raise
             raise failed from failed.__cause__  # which may be why the data cannot be read
 
-    @property
-    def summary(self) -> dict[str, Any]:
-        """What came of the last search of this tuner, as JSON values; empty before it."""
-        return self._summary
-
-    @property
-    def fold_data(self) -> tuple[tuple[Fold, ...], ArrayData | None]:
-        """The folds of the last search, and its validation data if all trials share them."""
-        return self._folds, self._validation
+    def _last_search(self) -> tuple[dict[str, Any], tuple[tuple[Fold, ...], ArrayData | None]]:
+        """The summary of the last search, its folds, and validation data that all trials share."""
+        return self._summary, (self._folds, self._validation)
 
     def _listeners(self, stop: StopSignal) -> Listeners:
-        return Listeners(self._progress, self._notes, self._when_stuck, stop, SearchSession.current)
+        return Listeners(self._progress, self._notes, self._when_stuck, stop)
 
     def _search_in_process(
         self, given: dict[str, Any], verbose: int | str, stop: StopSignal
@@ -468,7 +461,7 @@ class Tuner(StudyResults):
         }
         with self._view(given["timeout"], given["n_trials"], verbose):
             search = SearchInProcess(
-                tuner, dict(given), list(self._enqueued), self._listeners(stop), config.builder
+                Tuner, tuner, dict(given), [*self._enqueued], self._listeners(stop), config.builder
             )
             why: str | None = None
             try:

@@ -12,7 +12,7 @@ import pickle
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import cloudpickle
 import keras
@@ -147,7 +147,7 @@ class _Merge:
             old.update(merged)
         elif isinstance(new, list | collections.deque):
             self._seen[id(new)] = old
-            before = list(old)
+            before: list[Any] = [*cast(Any, old)]
             parts = [self(before[i] if i < len(before) else None, p) for i, p in enumerate(new)]
             old.clear()
             old.extend(parts)

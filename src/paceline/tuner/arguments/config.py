@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal
@@ -16,9 +16,6 @@ from paceline.tuner.arguments.constraints import Constraints
 from paceline.tuner.checkpoint.files import SavePolicy
 from paceline.tuner.search.timeouts import WhenStuck
 from paceline.tuner.trackers.base import Tracker
-
-if TYPE_CHECKING:
-    from paceline.tuner.search.session import SearchSession
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,6 @@ class Listeners:
     notes: Callable[[str], None]  # called with sentences worth telling the user
     on_hang: WhenStuck | None  # None: a note says that the process must be ended
     stop: StopSignal
-    session: SearchSession | None = None  # whose process this is; None: the search is in its own
 
     def stuck(self, text: str, again: bool) -> None:
         """Says that this process cannot go on, and whether another one can."""

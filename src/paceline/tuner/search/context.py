@@ -69,4 +69,5 @@ class SearchContext:
     began: float  # when ``Tuner.search`` was called, by ``time.perf_counter``, in seconds
     # Called with the search at this moment, a few times a second; False stops the search.
     progress: Callable[[Progress], object] | None
-    session: SearchSession | None = None  # as of ``Listeners``
+    # Whose process this is; None: the search is in the user's own.
+    session: SearchSession | None = None

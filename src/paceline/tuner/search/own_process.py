@@ -91,6 +91,7 @@ class HeldOutput:
 class SearchInProcess:
     """One search of a tuner, in the session's process."""
 
+    kind: type  # ``Tuner``, which this module must not import
     tuner: dict[str, Any]  # the arguments of ``Tuner``
     search: dict[str, Any]  # the arguments of its ``search``
     enqueued: list[dict[str, Any]]
@@ -140,6 +141,7 @@ class SearchInProcess:
         data = DataOfSession(self.search)
         arrays = {name: as_arrays(self.search.get(name)) for name in _DATA}
         arguments = {
+            "kind": self.kind,
             "tuner": self.tuner,
             "search": self.search | arrays | data.sent(),
             "enqueued": self.enqueued,

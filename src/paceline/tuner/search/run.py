@@ -40,6 +40,7 @@ from paceline.tuner.search.first_build import FirstBuild, trace_ends_of_space
 from paceline.tuner.search.loop import SearchLoop
 from paceline.tuner.search.members import MemberReports
 from paceline.tuner.search.running_trials import UnfinishedTrials, has_ended
+from paceline.tuner.search.session import SearchSession
 from paceline.tuner.search.stopping import StoppingCheck
 from paceline.tuner.search.timeouts import SearchTimeout, StuckTrials, TrialTimeout
 from paceline.tuner.trackers.base import TrackedStudy
@@ -297,7 +298,7 @@ class SearchRun:
             folder=self._config.folder,
             began=began,
             progress=self._listeners.progress,
-            session=self._listeners.session,
+            session=SearchSession.current,
         )
 
     @property

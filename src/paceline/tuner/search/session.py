@@ -85,6 +85,7 @@ class SearchSession:
 
 def search_in_process(
     link: SessionLink,
+    kind: type,
     tuner: Mapping[str, Any],
     search: Mapping[str, Any],
     enqueued: list[dict[str, Any]],
@@ -93,12 +94,10 @@ def search_in_process(
 ) -> str | None:
     """Searches in this process; returns why the session must go on with the search, or None.
 
-    ``tuner`` are the arguments of ``Tuner``, ``search`` those of its ``search``. ``watched``: the
-    session wants to see how the search goes.
+    ``tuner`` are the arguments of ``kind``, which is ``Tuner``, and ``search`` those of its method.
+    ``watched``: the session wants to see how the search goes.
     """
-    from paceline.tuner.tuner import Tuner
-
-    ours = Tuner(
+    ours: Any = kind(
         **tuner,
         on_note=partial(link.tell, "note"),
         on_progress=partial(link.ask, "progress") if watched else None,
@@ -109,7 +108,7 @@ def search_in_process(
     try:
         return why_returned(link, lambda: ours.search(**read_by(link, search)))
     finally:
-        link.tell("searched", ours.summary, ours.fold_data)
+        link.tell("searched", *ours._last_search())
 
 
 def why_returned(link: SessionLink, search: Callable[[], None]) -> str | None:
