@@ -51,6 +51,7 @@ tuner.search(X, Y, **CALL, n_trials=3, callbacks=[Notes()])
 first = set(pids)
 tuner.search(X, Y, **CALL, n_trials="+2", callbacks=[Notes()])
 model = tuner.best_model()
+again = tuner.reproduce(1, X, Y, **CALL, callbacks=[Notes()])
 found(
     tuner,
     seen=sorted(seen),
@@ -58,6 +59,7 @@ found(
     count=count,
     probabilities=np.asarray(model.predict(X, verbose=0)).tolist(),
     best=tuner.best_trial.value,
+    again=[again.plan, again.history],
 )
 """
 
@@ -71,12 +73,12 @@ def test_all_is_as_in_a_session_on_jax(fresh_folder: Path) -> None:
     assert there["backend"] == "numpy" and here["backend"] == "jax"
     assert there["histories"] == here["histories"] and len(here["histories"]) == 5
     assert there["plans"] == here["plans"] and "fit" not in here["plans"]
-    assert there["seen"] == here["seen"] and len(here["seen"]) == 10
+    assert there["seen"] == here["seen"] and len(here["seen"]) >= 10
     assert there["stdout"].count("from build") == here["stdout"].count("from build") == 1
     # One process, kept for the second search; and what it counts is known here.
     assert there["pids"][0] == there["pids"][1] and len(there["pids"][0]) == 1
     assert not here["pids"][0] and 5 <= here["count"] <= there["count"]
-    assert there["best"] == here["best"]
+    assert there["best"] == here["best"] and there["again"] == here["again"]
     # 3e-8 measured: one float32 product on each backend.
     np.testing.assert_allclose(there["probabilities"], here["probabilities"], atol=1e-5)
     assert "one after another in Keras' fit" not in there["stderr"]

@@ -392,6 +392,13 @@ class Tuner(StudyResults):
         trial = self.trial(number)
         if trial.epochs == 0:
             raise StudyError(f"study: trial {number} of {self.name!r} has no epochs to reproduce.")
+        if refusal() is not None and trial.plan != "fit":
+            from paceline.tuner.search.own_process import reproduced  # not in sessions on JAX
+
+            given = {"x": x, "y": y, **search_arguments}
+            found = reproduced(Tuner, self._elsewhere(), number, given)
+            if found is not None:
+                return found
         meta = (study := self._require_study()).metadata.meta
         stored = provenance.search_of(meta, number)
         again = arguments_again(stored, search_arguments, trial.epochs, x)
@@ -453,12 +460,7 @@ class Tuner(StudyResults):
         if self._study is not None:
             self._study.close()
             self._study = None
-        tuner = self._given | {
-            "study": config.study,
-            "storage": config.storage,
-            "directory": config.directory,
-            "overwrite": self._overwrite,
-        }
+        tuner = self._elsewhere() | {"overwrite": self._overwrite}
         with self._view(given["timeout"], given["n_trials"], verbose):
             search = SearchInProcess(
                 Tuner, tuner, dict(given), [*self._enqueued], self._listeners(stop), config.builder
@@ -473,6 +475,12 @@ class Tuner(StudyResults):
                 if why is None:
                     self._summary = search.summary or self._summary
         return None if why is None else search.search, why
+
+    def _elsewhere(self) -> dict[str, Any]:
+        """The arguments of a tuner in another process that is as this one."""
+        config = self._config
+        own = {"study": config.study, "storage": config.storage, "directory": config.directory}
+        return {**self._given, **own, "overwrite": False}
 
     def _tell_name(self) -> None:
         if self._name_note is not None:

@@ -20,11 +20,8 @@ from paceline.executor.session.process import (
     ProcessDiedError,
     process_of_session,
 )
-from paceline.tuner.search.own_process import HeldOutput, as_arrays, why_in_session
+from paceline.tuner.search.own_process import HeldOutput, sent_arguments, why_in_session
 from paceline.tuner.search.session import read_by, why_returned
-from paceline.tuner.search.session_data import DataOfSession
-
-_DATA = ("x", "y", "validation_data", "sample_weight")
 
 
 def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
@@ -54,20 +51,14 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
             return False
         return True
 
-    data = DataOfSession(fit)
-    fit |= {name: as_arrays(fit[name]) for name in _DATA if name in fit}
-    arguments = {"tuner": tuner, "fit": fit | data.sent()}
+    given, data = sent_arguments(fit)
+    arguments = {"tuner": tuner, "fit": given}
     state = OutsideState.of({"tuner": tuner, "build": tuner.hypermodel.build, **fit})
     state = OutsideState({**state.objects, "tuner": tuner}, state.names)
     try:
         with StopSignal.of_process() as stop:
             call = ProcessCall(_search_in_process, arguments, state)
-            functions = {
-                "begin": begin,
-                "builds": builds,
-                "open_data": data.open,
-                "read_data": data.read,
-            }
+            functions = {"begin": begin, "builds": builds, **data}
             return process_of_session().call(call, functions, held.say, stop)
     except CannotSendError as error:
         return f"the tuner cannot be sent to another process: {error}"

@@ -18,7 +18,7 @@ import keras
 from paceline.data.adapters import is_data_set, is_read_once
 from paceline.errors import TrialHangError
 from paceline.executor.model_builder import ModelBuilder
-from paceline.executor.process import search_process
+from paceline.executor.process import StopSignal, search_process
 from paceline.executor.session.messages import ProcessCall
 from paceline.executor.session.outside import OutsideState
 from paceline.executor.session.process import (
@@ -31,7 +31,7 @@ from paceline.executor.session.process import (
 from paceline.executor.tf_replicas import has_replicas
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments.config import Listeners
-from paceline.tuner.search.session import search_in_process
+from paceline.tuner.search.session import reproduce_in_process, search_in_process
 from paceline.tuner.search.session_data import DataOfSession
 
 #: How often a process is started anew in one search, at most.
@@ -136,24 +136,21 @@ class SearchInProcess:
 
     def _once(self, process: JaxProcess) -> str | None:
         watched = self.listeners.progress is not None
-        roots = {name: self.tuner[name] for name in ("build", "constraints", "sampler", "pruner")}
-        roots |= {n: v for n, v in self.search.items() if n == "callbacks" or callable(v)}
-        data = DataOfSession(self.search)
-        arrays = {name: as_arrays(self.search.get(name)) for name in _DATA}
+        search, data = sent_arguments(self.search)
         arguments = {
             "kind": self.kind,
             "tuner": self.tuner,
-            "search": self.search | arrays | data.sent(),
+            "search": search,
             "enqueued": self.enqueued,
             "watched": watched,
         }
-        call = ProcessCall(search_in_process, arguments, OutsideState.of(roots))
+        outside = _outside(self.tuner, self.search)
+        call = ProcessCall(search_in_process, arguments, outside)
         functions = {
             "begin": self._begin,
             "builds": self._builds,
             "hang": self._hang,
-            "open_data": data.open,
-            "read_data": data.read,
+            **data,
             "note": lambda text: self._output.later(lambda: self.listeners.notes(text)),
             "progress": self.listeners.progress or (lambda progress: None),
             "searched": self._searched,
@@ -208,6 +205,39 @@ class SearchInProcess:
 
     def _searched(self, summary: dict[str, Any], fold_data: tuple[Any, Any]) -> None:
         self.summary, self.fold_data = summary, fold_data
+
+
+def _outside(tuner: Mapping[str, Any], search: Mapping[str, Any]) -> OutsideState:
+    """What the user's functions among the arguments may change."""
+    roots = {name: tuner[name] for name in ("build", "constraints", "sampler", "pruner")}
+    roots |= {n: value for n, value in search.items() if n == "callbacks" or callable(value)}
+    return OutsideState.of(roots)
+
+
+def reproduced(kind: type, tuner: Mapping[str, Any], number: int, search: Mapping[str, Any]) -> Any:
+    """What ``Tuner.reproduce`` finds in the session's process; None where this one must train."""
+    if _why_in_session(tuner) or why_in_session(search):
+        return None
+    given, data = sent_arguments(search)
+    arguments = {"kind": kind, "tuner": tuner, "number": number, "search": given}
+    call = ProcessCall(reproduce_in_process, arguments, _outside(tuner, search))
+    held = HeldOutput()
+    try:
+        with StopSignal.of_process() as stop:
+            return process_of_session().call(call, data, held.say, stop)
+    except (CannotSendError, ProcessDiedError):
+        return None
+    finally:
+        held.release()
+
+
+def sent_arguments(
+    search: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Callable[..., Any]]]:
+    """Arguments of ``search`` as they are sent, and what the process calls to read data sets."""
+    data = DataOfSession(search)
+    arrays = {name: as_arrays(search[name]) for name in _DATA if name in search}
+    return {**search, **arrays, **data.sent()}, {"open_data": data.open, "read_data": data.read}
 
 
 def as_arrays(value: Any) -> Any:

@@ -111,6 +111,13 @@ def search_in_process(
         link.tell("searched", *ours._last_search())
 
 
+def reproduce_in_process(
+    link: SessionLink, kind: type, tuner: Mapping[str, Any], number: int, search: Mapping[str, Any]
+) -> Any:
+    """As ``Tuner.reproduce``; the arguments are those of ``search_in_process``."""
+    return kind(**tuner).reproduce(number, **read_by(link, search))
+
+
 def why_returned(link: SessionLink, search: Callable[[], None]) -> str | None:
     """Calls a function that searches; returns why the session must go on with it, or None.
 
