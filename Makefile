@@ -30,7 +30,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.locked
-.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-sessions test-oldest test-newest test-compat test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-plans bench-gpu gpu-wheels bench-prediction bench-talos bench-fit bench-examples bench-pbt bench-sessions bench-trackers bench-cluster-nodes build test-wheel release-check lock lock-newest
+.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-sessions test-oldest test-newest test-compat test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-plans bench-gpu gpu-wheels bench-prediction bench-talos bench-fit bench-examples bench-pbt bench-trackers bench-cluster-nodes build test-wheel release-check lock lock-newest
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -140,9 +140,6 @@ bench-examples: env ## the examples on real data, beside KerasTuner (ARGS="--ten
 
 bench-pbt: .venv-tune/.installed ## population based training, here and in Ray Tune (PACELINE_DATA names the data)
 	.venv-tune/bin/python benchmarks/pbt.py $(ARGS)
-
-bench-sessions: $(VENV_COMPAT)/.installed ## digits in a session on TensorFlow, beside KerasTuner there (ARGS)
-	$(VENV_COMPAT)/bin/python benchmarks/sessions.py $(ARGS)
 
 bench-trackers: .venv-trackers/.installed ## what MLflow, wandb and TensorBoard cost a search
 	.venv-trackers/bin/python benchmarks/trackers.py $(ARGS)

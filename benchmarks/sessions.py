@@ -3,10 +3,11 @@
 Each side is a user's script in a process of its own, imports included: ``from tensorflow import
 keras``, then a random search over digits. Asserted: Paceline is ``FLOOR`` times as fast.
 
-    python benchmarks/sessions.py [--trials 64] [--epochs 20] [--keras-tuner-trials 64]
+    python benchmarks/sessions.py --tensorflow PYTHON [--keras-tuner-trials 64]
 
-With fewer trials for KerasTuner than for Paceline, its time is scaled, and nothing is asserted. It
-needs tensorflow, keras-tuner and six: ``make bench-sessions``.
+PYTHON is an interpreter that has Paceline's dependencies, tensorflow, keras-tuner, tensorboard and
+six. With fewer trials for KerasTuner than for Paceline, its time is scaled, and nothing is
+asserted.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+import machine
 
 #: How many times as fast as KerasTuner on TensorFlow a search must be.
 FLOOR = 15.0
@@ -68,7 +71,7 @@ print(keras.backend.backend(), tuner.oracle.get_best_trials(1)[0].score)
 }
 
 
-def seconds(side: str, n_trials: int, epochs: int) -> tuple[float, str]:
+def seconds(python: str, side: str, n_trials: int, epochs: int) -> tuple[float, str]:
     """Return the seconds of a side's whole process, with empty caches, and what it printed last."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "script.py")
@@ -78,12 +81,13 @@ def seconds(side: str, n_trials: int, epochs: int) -> tuple[float, str]:
             "KERAS_HOME": str(Path(folder, "keras")),
             "PACELINE_CACHE_DIR": str(Path(folder, "cache")),
             "TF_CPP_MIN_LOG_LEVEL": "3",
+            "PYTHONPATH": str(machine.ROOT / "src"),
         }
         for name in ("KERAS_BACKEND", "JAX_COMPILATION_CACHE_DIR"):
             environment.pop(name, None)
         began = time.perf_counter()
         done = subprocess.run(
-            [sys.executable, str(script), str(n_trials), str(epochs)],
+            [python, str(script), str(n_trials), str(epochs)],
             env=environment,
             cwd=folder,
             capture_output=True,
@@ -101,16 +105,15 @@ def seconds(side: str, n_trials: int, epochs: int) -> tuple[float, str]:
 def main() -> None:
     """Measure both sides in turn, and write what came of it."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tensorflow", default=sys.executable, metavar="PYTHON")
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--keras-tuner-trials", type=int)
     given = parser.parse_args()
     theirs = given.keras_tuner_trials or given.trials
-    import machine
-
-    ours, last = seconds("paceline", given.trials, given.epochs)
+    ours, last = seconds(given.tensorflow, "paceline", given.trials, given.epochs)
     print(f"Paceline: {given.trials} x {given.epochs}, {ours:.1f} s ({last})", flush=True)
-    other, last = seconds("keras_tuner", theirs, given.epochs)
+    other, last = seconds(given.tensorflow, "keras_tuner", theirs, given.epochs)
     print(f"KerasTuner: {theirs} x {given.epochs}, {other:.1f} s ({last})")
     ratio = other * given.trials / theirs / ours
     found: dict[str, Any] = {

@@ -56,10 +56,10 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     state = OutsideState.of({"tuner": tuner, "build": tuner.hypermodel.build, **fit})
     state = OutsideState({**state.objects, "tuner": tuner}, state.names)
     try:
-        with StopSignal.of_process() as stop:
+        with StopSignal.of_process() as stop, process_of_session() as process:
             call = ProcessCall(_search_in_process, arguments, state)
             functions = {"begin": begin, "builds": builds, **data}
-            return process_of_session().call(call, functions, held.say, stop)
+            return process.call(call, functions, held.say, stop)
     except CannotSendError as error:
         return f"the tuner cannot be sent to another process: {error}"
     except ProcessDiedError as died:

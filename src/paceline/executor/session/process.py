@@ -15,8 +15,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import keras
@@ -74,7 +74,7 @@ def why_none() -> str | None:
 
 
 class JaxProcess:
-    """A process on JAX, of this session alone; it starts at once, and is used by one thread."""
+    """A process on JAX, of this session alone; it starts at once, and takes one call at a time."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -82,7 +82,8 @@ class JaxProcess:
             self._child = subprocess.Popen(
                 [sys.executable, "-c", _MAIN, str(theirs.fileno()), json.dumps(sys.path)],
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, **OWN},
+                # TensorFlow's log has told in the session what it would tell again.
+                env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **OWN},
                 start_new_session=True,  # Ctrl-C in a terminal reaches the session alone
                 stdin=subprocess.DEVNULL,
             )
@@ -207,12 +208,20 @@ class JaxProcess:
             self._child.wait()
 
 
-_process: JaxProcess | None = None
+#: The processes of this session that nobody uses now.
+_free: list[JaxProcess] = []
 
 
-def process_of_session() -> JaxProcess:
-    """The process of this session, started if there is none."""
-    global _process
-    if _process is None or not _process.alive:
-        _process = JaxProcess()
-    return _process
+@contextmanager
+def process_of_session() -> Iterator[JaxProcess]:
+    """A process that nobody else uses meanwhile, started if there is none; it is kept for later."""
+    process = None
+    while process is None and _free:
+        process = _free.pop()
+        process = process if process.alive else None
+    process = process or JaxProcess()
+    try:
+        yield process
+    finally:
+        if process.alive:
+            _free.append(process)

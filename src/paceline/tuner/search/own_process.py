@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import keras
@@ -101,7 +102,7 @@ class SearchInProcess:
     summary: dict[str, Any] = field(default_factory=dict)
     fold_data: tuple[Any, Any] = ((), None)  # folds, and validation data
     _overwrote: bool = False  # whether the study was begun anew
-    _hung: tuple[str, bool] | None = None
+    _hung: str | None = None  # what does not come back, where another process cannot go on
     _output: HeldOutput = field(default_factory=HeldOutput)
 
     def run(self) -> str | None:
@@ -111,21 +112,20 @@ class SearchInProcess:
         """
         why = _why_in_session(self.tuner) or why_in_session(self.search)
         for start in range(_STARTS if why is None else 0):
-            process = process_of_session()
-            try:
-                why = self._once(process)
-            except CannotSendError as error:
-                why = f"it cannot be sent to another process: {error}"
-            except TrialHangError:
-                # Its threads are lost. Another process goes on without what does not come back.
-                process.close()
-                if start + 1 == _STARTS:
-                    raise
-                continue
-            except ProcessDiedError as died:
-                why = self._died(died, start)
-                continue
-            break
+            with process_of_session() as process:
+                try:
+                    why = self._once(process)
+                    break
+                except CannotSendError as error:
+                    why = f"it cannot be sent to another process: {error}"
+                    break
+                except TrialHangError:
+                    # Its threads are lost. Another process goes on without what is stuck there.
+                    process.close()
+                    if self._hung is not None or start + 1 == _STARTS:
+                        raise
+                except ProcessDiedError as died:
+                    why = self._died(died, start)
         if why is None:
             self._output.release()
         elif self._overwrote and not any(
@@ -149,7 +149,7 @@ class SearchInProcess:
         functions = {
             "begin": self._begin,
             "builds": self._builds,
-            "hang": self._hang,
+            "hang": partial(self._hang, process),
             **data,
             "note": lambda text: self._output.later(lambda: self.listeners.notes(text)),
             "progress": self.listeners.progress or (lambda progress: None),
@@ -161,9 +161,7 @@ class SearchInProcess:
             if not isinstance(error, CannotSendError | ProcessDiedError):
                 self._output.release()
             if self._hung is not None and isinstance(error, ProcessDiedError):
-                (text, again), self._hung = self._hung, None
-                if not again:
-                    raise TrialHangError(text) from None
+                raise TrialHangError(self._hung) from None
             raise
 
     def _died(self, died: ProcessDiedError, start: int) -> str:
@@ -198,10 +196,11 @@ class SearchInProcess:
             return False
         return True
 
-    def _hang(self, text: str, again: bool) -> None:
-        self._hung = text, again
-        self.listeners.stuck(text, again)
-        process_of_session().close()
+    def _hang(self, process: JaxProcess, text: str, again: bool) -> None:
+        self._hung = None if again else text
+        if self.listeners.on_hang is not None:
+            self.listeners.on_hang(text, again)
+        process.close()
 
     def _searched(self, summary: dict[str, Any], fold_data: tuple[Any, Any]) -> None:
         self.summary, self.fold_data = summary, fold_data
@@ -223,8 +222,8 @@ def reproduced(kind: type, tuner: Mapping[str, Any], number: int, search: Mappin
     call = ProcessCall(reproduce_in_process, arguments, _outside(tuner, search))
     held = HeldOutput()
     try:
-        with StopSignal.of_process() as stop:
-            return process_of_session().call(call, data, held.say, stop)
+        with StopSignal.of_process() as stop, process_of_session() as process:
+            return process.call(call, data, held.say, stop)
     except (CannotSendError, ProcessDiedError):
         return None
     finally:
