@@ -8,19 +8,21 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
 from paceline.errors import PacelineError
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
-from paceline.executor.session.child import SessionLink
 from paceline.pack.callbacks.reachable import is_users_file
 from paceline.program.canonical import Unpackable
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.search.session_data import SessionDataset
+
+if TYPE_CHECKING:
+    from paceline.executor.session.child import SessionLink
 
 
 class ReturnedToSession(BaseException):

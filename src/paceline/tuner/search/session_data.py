@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -24,7 +24,9 @@ from paceline.data.adapters import (
     of_one_size,
     passes,
 )
-from paceline.executor.session.child import SessionLink
+
+if TYPE_CHECKING:
+    from paceline.executor.session.child import SessionLink
 
 #: Arguments of ``search`` that may be a data set.
 _DATA = ("x", "validation_data")
