@@ -30,7 +30,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.locked
-.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-oldest test-newest test-compat test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-plans bench-gpu gpu-wheels bench-prediction bench-talos bench-fit bench-examples bench-pbt bench-trackers bench-cluster-nodes build test-wheel release-check lock lock-newest
+.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-sessions test-oldest test-newest test-compat test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-plans bench-gpu gpu-wheels bench-prediction bench-talos bench-fit bench-examples bench-pbt bench-trackers bench-cluster-nodes build test-wheel release-check lock lock-newest
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,10 @@ test-backends: .venv-tensorflow/.installed .venv-torch/.installed ## one suite f
 	PACELINE_TEST_BACKEND=jax .venv-tensorflow/bin/python -m pytest tests/backends/test_data_sets.py tests/backends/test_text.py tests/backends/test_keras_hub.py $(ARGS)
 	PACELINE_TEST_BACKEND=jax .venv-torch/bin/python -m pytest tests/backends/test_data_sets.py $(ARGS)
 	PACELINE_TEST_BACKEND=torch .venv-torch/bin/python -m pytest tests/backends $(ARGS)
+
+test-sessions: .venv-tensorflow/.installed .venv-torch/.installed ## one set of scripts in seven kinds of session, on TensorFlow and PyTorch too (ARGS)
+	.venv-tensorflow/bin/python -m pytest tests/sessions $(ARGS)
+	.venv-torch/bin/python -m pytest tests/sessions $(ARGS)
 
 test-oldest: $(VENV_OLDEST)/.installed ## run the tests on the oldest releases supported
 	$(VENV_OLDEST)/bin/python -m pytest -n auto $(ARGS)

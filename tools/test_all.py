@@ -27,6 +27,7 @@ SUITES = (
     "test-numerics",
     "test-compat",
     "test-backends",
+    "test-sessions",
     "test-oldest",
     "test-newest",
     "test-ui",

@@ -53,14 +53,14 @@ def test_a_search_with_a_pruner_and_its_best_model(fresh_folder) -> None:
 
 @pytest.mark.skipif(BACKEND == "jax", reason="it is JAX that must not be asked")
 def test_jax_is_asked_nothing(child_environment, fresh_folder) -> None:
-    """Not even for its devices: it would claim them. From the command line, backend in the file."""
+    """Not even for its devices, which it would claim, where ``fit`` trains; from the command."""
     Path("model.py").write_text(
         f"import os\nos.environ['KERAS_BACKEND'] = {BACKEND!r}\n{toys.MODEL_FILE}"
     )
     environment = {**child_environment, "JAX_PLATFORMS": "there_is_no_such"}
     environment.pop("KERAS_BACKEND")
     python = [sys.executable, "-c", "from paceline.cli.app import main; main()"]
-    few = ["--trials", "2", "--epochs", "1", "--sampler", "random"]
+    few = ["--trials", "2", "--epochs", "1", "--sampler", "random", "--executor", "fit"]
     done = subprocess.run(
         [*python, "search", "model.py", *few],
         env=environment,
@@ -70,13 +70,12 @@ def test_jax_is_asked_nothing(child_environment, fresh_folder) -> None:
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count(f"Keras runs on {BACKEND}, because KERAS_BACKEND={BACKEND} is") == 1
-    assert "one at a time" not in done.stderr
+    assert "Keras runs on" not in done.stderr and "one after another" not in done.stderr
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="Keras writes its name, whatever is installed")
 def test_a_file_that_keras_has_written_leads_to_packs(child_environment, fresh_folder) -> None:
-    """Before: a session in which nothing packs, on each machine where Keras was ever imported."""
+    """Keras' own file is no choice; where Keras was imported first, another process packs."""
     script = f"""
 import sys
 sys.path.insert(0, {str(Path(toys.__file__).parent)!r})
@@ -103,9 +102,8 @@ print(set(tuner.results()["plan"]), notes)
         assert done.returncode == 0, done.stderr
         assert '"backend": "tensorflow"' in Path("written/keras.json").read_text()
         told.append(done.stdout)
-    assert told[1].endswith("} []\n") and "'fit'" not in told[1]
-    assert told[2].startswith("{'fit'}")
-    assert told[2].count("Keras runs on tensorflow, because keras was imported before") == 1
+    for each in told[1:]:
+        assert each.endswith("} []\n") and "'fit'" not in each
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="replicas are TensorFlow's")

@@ -10,6 +10,7 @@ import copy
 import itertools
 import math
 import types
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -73,6 +74,19 @@ class EpochBatches:
         return (epoch - other) % self.period == 0
 
 
+class DistantDataset(ABC):
+    """A data set of ``family`` that is in another process, whose batches it hands over."""
+
+    family: str  # as ``family`` of the data set itself, and so are the next three
+    length: float | None
+    of_one_size: bool
+    wrapped: bool
+
+    @abstractmethod
+    def read(self) -> Iterator[Any]:
+        """A new pass of batches, nests of arrays."""
+
+
 def is_data_set(x: Any) -> bool:
     """Whether x is a data set of one of the kinds that this module reads."""
     return isinstance(x, (keras.utils.PyDataset, Iterator)) or family(x) is not None
@@ -94,7 +108,7 @@ def batches_of(x: Any, kind: str, weights: Mapping[int, float] | None, what: str
     Raises NotArrays where a batch holds values that are no numbers; DataError with the number of a
     batch that cannot be read, or has no arrays of examples.
     """
-    batches = _passes(x)
+    batches = passes(x)
     for number in itertools.count(1):
         try:
             batch = next(batches)
@@ -171,6 +185,8 @@ def _is_nest(value: Any) -> bool:
 
 def family(x: Any) -> str | None:
     """Package of a data set, "tf", "torch" or "grain"; None: x is of none of these."""
+    if isinstance(x, DistantDataset):
+        return x.family
     for cls in type(x).__mro__:
         package, name = cls.__module__.partition(".")[0], cls.__name__
         if package == "tensorflow" and name == "DatasetV2":
@@ -187,6 +203,8 @@ def length_of(x: Any) -> float | None:
     if isinstance(x, keras.utils.PyDataset):
         length = x.num_batches
         return math.inf if length is None else length
+    if isinstance(x, DistantDataset):
+        return x.length
     if family(x) == "tf":
         cardinality = int(x.cardinality())
         return math.inf if cardinality == -1 else None if cardinality < 0 else cardinality
@@ -195,6 +213,8 @@ def length_of(x: Any) -> float | None:
 
 def of_one_size(x: Any) -> bool:
     """Whether all batches are known to have one size, which tf.data says in ``element_spec``."""
+    if isinstance(x, DistantDataset):
+        return x.of_one_size
     if family(x) != "tf":
         return False
     return all(
@@ -204,11 +224,15 @@ def of_one_size(x: Any) -> bool:
 
 def is_wrapped(x: Any) -> bool:
     """Whether steps are given ``(x,)`` where x is all that a data set yields."""
+    if isinstance(x, DistantDataset):
+        return x.wrapped
     return family(x) != "tf" or isinstance(x.element_spec, (tuple, list))
 
 
-def _passes(x: Any) -> Iterator[Any]:
+def passes(x: Any) -> Iterator[Any]:
     """One pass of batches as the data set yields them; of an iterator, the rest of it."""
+    if isinstance(x, DistantDataset):
+        return x.read()
     if isinstance(x, keras.utils.PyDataset):
         return _py_dataset(x)
     if family(x) == "tf":

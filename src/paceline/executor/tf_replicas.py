@@ -111,9 +111,20 @@ def find(note: Callable[[str], None]) -> Replicas:
     return Replicas(strategy, note)
 
 
+def has_replicas() -> bool:
+    """Whether TensorFlow trains in the user's strategy, or there is a sign of a TPU."""
+    import tensorflow as tf
+
+    return tf.distribute.has_strategy() or _sign_of_tpu()
+
+
+def _sign_of_tpu() -> bool:
+    return any(os.environ.get(name) for name in _TPU_VARIABLES) or bool(glob.glob("/dev/accel*"))
+
+
 def _tpu(tf: Any, note: Callable[[str], None]) -> Any:
     """TPUStrategy; None if there is no sign of a TPU, or the TPU does not answer."""
-    if not any(os.environ.get(name) for name in _TPU_VARIABLES) and not glob.glob("/dev/accel*"):
+    if not _sign_of_tpu():
         return None
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import keras
 
 from paceline.errors import BuildError, DataError, StudyError, UsageError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal, search_process
 from paceline.pack.mesh import check_mesh, check_use
-from paceline.program.trace import check_precision
+from paceline.program.trace import check_precision, refusal
 from paceline.report import formats
 from paceline.report.live import live_view
 from paceline.report.notebook import interrupted
@@ -45,6 +48,10 @@ from paceline.tuner.trackers.choice import make_trackers
 
 PLANS = ("auto", "vectorized", "looped", "sequential")
 SHARE_WIDTHS = ("auto", True, False)
+
+if TYPE_CHECKING:
+    from paceline.data.arrays import ArrayData
+    from paceline.data.folds import Fold
 
 _NAN_EPOCHS = "validation_freq: the history has NaN in epochs without validation; Keras' has none"
 
@@ -144,6 +151,7 @@ class Tuner(StudyResults):
         _origin: Mapping[str, Any] | None = None,  # for ``paceline resume``
         on_hang: Callable[[str, bool], None] | None = None,
     ) -> None:
+        self._given = _without(locals(), "self", "on_progress", "on_note", "on_hang")
         builder = ModelBuilder(build)
         executor, cluster = executor_of(executor, mesh, sampler)
         one_of("plan", plan, PLANS)
@@ -191,6 +199,9 @@ class Tuner(StudyResults):
         self._progress = on_progress
         self._notes_given = on_note
         self._when_stuck = on_hang
+        if keras.backend.backend() == "tensorflow":
+            # Else TensorFlow takes all of a GPU when it first touches it, and packs have none.
+            os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
         if on_note is not None:
             self._notes = on_note
 
@@ -295,27 +306,26 @@ class Tuner(StudyResults):
             TrialHangError: A compiled step did not come back; search again in another process.
             KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the next search continues open trials.
         """
-        given = dict(locals())  # before anything else has a name
-        for name in ("self", "verbose", "fit_arguments"):
-            del given[name]
-        given |= fit_arguments
+        given = _without(locals(), "self", "verbose", "fit_arguments") | fit_arguments
         began, config = time.perf_counter(), self._config
         with ExitStack() as stack:
             stop = stack.enter_context(StopSignal.of_process())
             stop.check()  # of the command, while it loaded file and data
             one_of("verbose", verbose, ("auto", 0, 1, 2))
+            self._tell_name()
+            given, why = self._search_in_process(given, verbose, stop)
+            if given is None:
+                return
             arguments = self._read(given, needs_end=not self._strategy.ends_by_itself)
             if isinstance(self._objective_given, list):
                 several.check_search(arguments, self._objective_given)
             stop.check()
-            self._warn_of_backend()
-            if self._name_note is not None:
-                self._tell(self._name_note)
-                self._name_note = None
+            if why is None:
+                self._warn_of_backend()
             loaded = arguments.loaded
             self._folds = loaded.folds
             self._validation = None if loaded.preprocessed or loaded.key else loaded.validation
-            stack.enter_context(self._view(arguments, verbose))
+            stack.enter_context(self._view(arguments.timeout, arguments.wanted, verbose))
             stack.enter_context(search_process(config.precision))
             first = self._strategy.first_look()
             found = run_with_timeout(
@@ -350,9 +360,11 @@ class Tuner(StudyResults):
                 arguments,
                 found,
                 objective,
-                Listeners(self._progress, self._notes, self._when_stuck, stop),
+                self._listeners(stop),
                 WorkerFolder(folder, worker, SavePolicy(checkpoints, key)),
             )
+            if why is not None:
+                self._warn_of_backend(why)
             run.open(self._enqueued)
             self._enqueued.clear()
             if self._study is not None:
@@ -387,6 +399,13 @@ class Tuner(StudyResults):
         trial = self.trial(number)
         if trial.epochs == 0:
             raise StudyError(f"study: trial {number} of {self.name!r} has no epochs to reproduce.")
+        if refusal() is not None and trial.plan != "fit":
+            from paceline.tuner.search.own_process import reproduced  # not in sessions on JAX
+
+            given = {"x": x, "y": y, **search_arguments}
+            found = reproduced(Tuner, self._elsewhere(), number, given)
+            if found is not None:
+                return found
         meta = (study := self._require_study()).metadata.meta
         stored = provenance.search_of(meta, number)
         again = arguments_again(stored, search_arguments, trial.epochs, x)
@@ -424,14 +443,68 @@ class Tuner(StudyResults):
                 raise
             raise failed from failed.__cause__  # which may be why the data cannot be read
 
-    def _warn_of_backend(self) -> None:
-        """Says it if Keras' backend keeps trials out of packs; a searcher's own tool says it."""
-        told = unpacked_backend()
+    def _last_search(self) -> tuple[dict[str, Any], tuple[tuple[Fold, ...], ArrayData | None]]:
+        """The summary of the last search, its folds, and validation data that all trials share."""
+        return self._summary, (self._folds, self._validation)
+
+    def _listeners(self, stop: StopSignal) -> Listeners:
+        return Listeners(self._progress, self._notes, self._when_stuck, stop)
+
+    def _search_in_process(
+        self, given: dict[str, Any], verbose: int | str, stop: StopSignal
+    ) -> tuple[dict[str, Any] | None, str | None]:
+        """Searches in the session's own process, where Keras does not run on JAX in this one.
+
+        Returns the arguments with which this process must go on, None where the search is over, and
+        why.
+        """
+        config = self._config
+        can = config.executor in ("auto", "packed") and config.cluster is None
+        if refusal() is None or not can or not self._strategy.resumable:
+            return given, None
+        from paceline.tuner.search.own_process import SearchInProcess  # not in sessions on JAX
+
+        if self._study is not None:
+            self._study.close()
+            self._study = None
+        tuner = self._elsewhere() | {"overwrite": self._overwrite}
+        with self._view(given["timeout"], given["n_trials"], verbose):
+            search = SearchInProcess(
+                Tuner, tuner, dict(given), [*self._enqueued], self._listeners(stop), config.builder
+            )
+            why: str | None = None
+            try:
+                why = search.run()
+            finally:
+                self._folds, self._validation = search.fold_data
+                if search.began:
+                    self._overwrite, self._enqueued = search.tuner["overwrite"], []
+                if why is None:
+                    self._summary = search.summary or self._summary
+        return None if why is None else search.search, why
+
+    def _elsewhere(self) -> dict[str, Any]:
+        """The arguments of a tuner in another process that is as this one."""
+        config = self._config
+        own = {"study": config.study, "storage": config.storage, "directory": config.directory}
+        return {**self._given, **own, "overwrite": False}
+
+    def _tell_name(self) -> None:
+        if self._name_note is not None:
+            self._tell(self._name_note)
+            self._name_note = None
+
+    def _warn_of_backend(self, why: str | None = None) -> None:
+        """Says it if Keras' backend keeps trials out of packs; a searcher's own tool says it.
+
+        ``why``: the reason why they do not train in the session's own process.
+        """
+        told = unpacked_backend(why)
         if told is not None and self._config.executor != "fit" and self._strategy.resumable:
             self._tell(told)
 
     @contextmanager
-    def _view(self, arguments: SearchArguments, verbose: int | str) -> Iterator[None]:
+    def _view(self, timeout: float | None, wanted: Any, verbose: int | str) -> Iterator[None]:
         """Shows the search and its end, unless the user gave ``on_progress`` or ``on_note``."""
         before = self._summary
         try:
@@ -448,8 +521,8 @@ class Tuner(StudyResults):
             raise interrupted(stop, None if self._summary is before else self._summary) from None
         if verbose != 0 and self._summary is not before:
             total = sum(self._summary["n_trials"].values())
-            cut_off = arguments.timeout is not None
-            tried_all = isinstance(arguments.wanted, int) and total < arguments.wanted
+            cut_off = timeout is not None
+            tried_all = isinstance(wanted, int) and total < wanted
             more = self._strategy.resumable and (cut_off or not tried_all)
             objective = "value" if view.latest is None else view.latest.objective
             steps = steps_in_python(self._summary, more=more)
@@ -486,3 +559,8 @@ class Tuner(StudyResults):
         worker = Worker(whole / WORKERS, self._notes)
         stack.callback(worker.leave)
         return worker, whole if first else whole / WORKERS / worker.token
+
+
+def _without(names: Mapping[str, Any], *left_out: str) -> dict[str, Any]:
+    """Arguments by name, those left out that a call does not pass on."""
+    return {name: value for name, value in names.items() if name not in (*left_out, "__class__")}

@@ -76,7 +76,7 @@ def search(tuner: ModelTuner, *args: Any, **kwargs: Any) -> None:
         CannotStartError: No model could be built, or none takes the data.
         PacelineError: The arguments cannot work.
     """
-    fit = _as_fit_reads(args, kwargs)
+    fit = as_fit_reads(args, kwargs)
     epochs = fit.pop("epochs", 1)
     notes: Callable[[str], None] = to_stderr if tuner.oracle.verbose else lambda text: None
     why = _why_alone(tuner)
@@ -120,7 +120,7 @@ def _why_alone(tuner: ModelTuner) -> str | None:
     return why_one_at_a_time(reached({"tuner": tuner}, hooks)) if hooks else None
 
 
-def _as_fit_reads(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def as_fit_reads(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of ``model.fit`` by their names.
 
     Raises:

@@ -253,7 +253,11 @@ _PLAIN = (bool, int, float, complex, str, bytes, types.ModuleType, types.Builtin
 
 def is_of_user(cls: type) -> bool:
     """Whether a class is one that the user wrote."""
-    return cls.__module__ != "builtins" and is_users_module(sys.modules.get(cls.__module__))
+    if cls.__module__ == "builtins":
+        return False
+    module = sys.modules.get(cls.__module__)
+    # A class without its module came from another process, which sends the user's classes alone.
+    return module is None or is_users_module(module)
 
 
 def parts_of(instance: Any) -> dict[str, Any]:
@@ -287,8 +291,13 @@ def is_users_module(module: Any) -> bool:
     return not _in_library(str(file))
 
 
+def is_users_file(path: str) -> bool:
+    """Whether the code of a file, or of a notebook's cell, is the user's."""
+    return not _in_library(path) and not path.startswith("<frozen")
+
+
 def _is_users_code(code: types.CodeType) -> bool:
-    return not _in_library(code.co_filename) and not code.co_filename.startswith("<frozen")
+    return is_users_file(code.co_filename)
 
 
 def _in_library(path: str) -> bool:

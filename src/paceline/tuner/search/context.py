@@ -31,6 +31,7 @@ from paceline.tuner.trackers.threads import TrackerThreads
 if TYPE_CHECKING:
     from paceline.study.objectives import Objectives
     from paceline.tuner.arguments.costs import TrialCosts
+    from paceline.tuner.search.session import SearchSession
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,3 +69,5 @@ class SearchContext:
     began: float  # when ``Tuner.search`` was called, by ``time.perf_counter``, in seconds
     # Called with the search at this moment, a few times a second; False stops the search.
     progress: Callable[[Progress], object] | None
+    # Whose process this is; None: the search is in the user's own.
+    session: SearchSession | None = None

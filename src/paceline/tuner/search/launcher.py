@@ -204,6 +204,9 @@ class TrialLauncher:
     def begin_failed(self, failed: BuildFailed, *, extra: bool = False) -> None:
         """Begins a trial whose build has raised, so that the study has it as a failed one."""
         proposal, cause = failed.proposal, failed.cause
+        verdicts = optuna.TrialPruned, TrialRejected
+        if (session := self._context.session) is not None and not isinstance(cause, verdicts):
+            session.check_build(proposal.number, failed.hp.hparams, proposal.seed, cause)
         # Searchers decide by themselves, and know of pruned trials only. A trial that is continued
         # was allowed before.
         rejected: TrialRejected | None = None
@@ -321,6 +324,8 @@ class TrialLauncher:
         try:
             self._timeout.trace(lambda: self._hand_over(number, seed, hparams, built))
         except Exception as error:  # the user's train_step may raise anything while it is traced
+            if self._context.session is not None:
+                self._context.session.refuse(number, error)
             self._events.build_failed(number, error)
             return
         self._events.began()
@@ -336,7 +341,8 @@ class TrialLauncher:
         self.seconds += time.perf_counter() - began
         if self._packs is None:
             why = self._arguments.why_fit or "they are no arrays"
-            self._say_once(f"trials run in Keras' own fit, one at a time: {why}", key=why)
+            if self._context.session is None:
+                self._say_once(f"trials run in Keras' own fit, one at a time: {why}", key=why)
             self._submit_to_fit(number, jobs, why)
         else:
             self._submit_to_packs(self._packs, number, jobs)
@@ -366,11 +372,14 @@ class TrialLauncher:
             self._send_to_fit(number, jobs, str(why))
 
     def _send_to_fit(self, number: int, jobs: list[Job], why: str) -> None:
-        text = f"trial {number} and its like run in Keras' own fit, one at a time: {why}"
-        self._say_once(text, key=why)
+        if self._context.session is None:  # else the session says it
+            text = f"trial {number} and its like run in Keras' own fit, one at a time: {why}"
+            self._say_once(text, key=why)
         self._submit_to_fit(number, jobs, why)
 
     def _submit_to_fit(self, number: int, jobs: list[Job], why: str) -> None:
+        if self._context.session is not None:
+            self._context.session.refuse(number, why)
         self._trials.running[number].fallback_reason = why
         for job in jobs:
             self._fit.submit(job)

@@ -283,11 +283,19 @@ def to_stderr(text: str) -> None:
     sys.stderr.write(f"paceline: {text}\n")
 
 
-def unpacked_backend() -> str | None:
-    """What a user is told whose Keras runs on something else than JAX, in a box; None on JAX."""
+def unpacked_backend(why: str | None = None) -> str | None:
+    """What a user is told whose Keras runs on something else than JAX, in a box; None on JAX.
+
+    ``why`` says why trials do not train in a process of their own, where that was tried.
+    """
     backend = keras.backend.backend()
     if backend == "jax":
         return None
+    if why is not None:
+        return (
+            f"trials train in this process, one after another in Keras' fit on {backend}, since "
+            f"they cannot train in packs on JAX: {why}"
+        )
     text = (
         f"Keras runs on {backend}, because {reason(backend)}. Trials train one after another in "
         "Keras' fit. On JAX, many trials train at once in one compiled program. To change this, "

@@ -40,6 +40,7 @@ from paceline.tuner.search.first_build import FirstBuild, trace_ends_of_space
 from paceline.tuner.search.loop import SearchLoop
 from paceline.tuner.search.members import MemberReports
 from paceline.tuner.search.running_trials import UnfinishedTrials, has_ended
+from paceline.tuner.search.session import SearchSession
 from paceline.tuner.search.stopping import StoppingCheck
 from paceline.tuner.search.timeouts import SearchTimeout, StuckTrials, TrialTimeout
 from paceline.tuner.trackers.base import TrackedStudy
@@ -191,6 +192,9 @@ class SearchRun:
             search = SearchLoop(context)
             search.check(self._first_build.hp)
             context.stop.check()  # nothing has been written yet
+            if context.session is not None:
+                built = self._first_build.hp, config.seed
+                context.session.begin(self._arguments, config.builder, *built)
             stack.enter_context(context.stop.deferred(self._note))
             before = study.metadata.meta if study.trials else {}
             if before:
@@ -294,6 +298,7 @@ class SearchRun:
             folder=self._config.folder,
             began=began,
             progress=self._listeners.progress,
+            session=SearchSession.current,
         )
 
     @property

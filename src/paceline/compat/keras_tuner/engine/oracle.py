@@ -135,6 +135,12 @@ class Oracle(Stateful):
 
     # -- what a subclass defines -------------------------------------------------------------------
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.RLock())
+
     def populate_space(self, trial_id: str) -> dict[str, Any]:
         """Chooses the values of a new trial; a subclass must define it.
 

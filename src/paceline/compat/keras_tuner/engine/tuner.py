@@ -58,13 +58,20 @@ class Tuner(ModelTuner):
         callbacks = fit_kwargs.get("callbacks")
         if callbacks:
             self._deepcopy_callbacks(callbacks)
-        if (told := unpacked_backend()) is not None:
-            to_stderr(told)
+        # Without x only a ``fit`` of the user's can train: of the model, or in run_trial.
+        has_data = bool(fit_args) or fit_kwargs.get("x") is not None
+        in_packs, why = has_data and self._is_plain(fit_kwargs), None
         try:
+            if in_packs and keras.backend.backend() != "jax":
+                from paceline.compat.keras_tuner import own_process  # not in sessions on JAX
+
+                why = own_process.search(self, fit_args, fit_kwargs)
+                if why is None:
+                    return
+            if (told := unpacked_backend(why)) is not None:
+                to_stderr(told)
             with repeated_warnings_hidden(self._shown_warnings):
-                # Without x only a ``fit`` of the user's can train: of the model, or in run_trial.
-                has_data = bool(fit_args) or fit_kwargs.get("x") is not None
-                if has_data and self._is_plain(fit_kwargs):
+                if in_packs:
                     self._search_in_packs(*fit_args, **fit_kwargs)
                 elif keras.backend.backend() == "jax":
                     run_trial_search.search(self, *fit_args, **fit_kwargs)

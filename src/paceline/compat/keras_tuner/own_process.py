@@ -1,0 +1,76 @@
+"""A search of a tuner in the session's own process, where the session's Keras is not on JAX.
+
+The tuner goes there and comes back: its oracle, its trials and the user's own attributes are then
+as if it had searched here. The project's files are written there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paceline.compat.keras_tuner import oracle_search
+from paceline.compat.keras_tuner.engine.model_tuner import ModelTuner
+from paceline.executor.process import StopSignal
+from paceline.executor.session.child import SessionLink
+from paceline.executor.session.messages import ProcessCall
+from paceline.executor.session.outside import OutsideState
+from paceline.executor.session.process import (
+    CannotSendError,
+    ProcessDiedError,
+    process_of_session,
+)
+from paceline.tuner.search.own_process import HeldOutput, sent_arguments, why_in_session
+from paceline.tuner.search.session import read_by, why_returned
+
+
+def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """Runs the trials of a tuner's oracle there; returns why they must run here, or None.
+
+    Arguments as of ``oracle_search.search``, which says what is raised.
+    """
+    fit = oracle_search.as_fit_reads(args, kwargs)
+    why = why_in_session(fit)
+    if why is None and tuner.distribution_strategy is not None:
+        why = "distribution_strategy: TensorFlow trains in this process"
+    if why is not None:
+        return why
+    held, began = HeldOutput(), False
+
+    def begin(n_trials: int | None) -> None:
+        nonlocal began
+        began = True
+        held.release()
+
+    def builds(hparams: dict[str, Any], seed: int) -> bool:
+        hp = tuner.oracle.get_space()
+        hp.values |= hparams
+        try:
+            tuner._try_build(hp)
+        except Exception:  # the user's code may raise anything
+            return False
+        return True
+
+    given, data = sent_arguments(fit)
+    arguments = {"tuner": tuner, "fit": given}
+    state = OutsideState.of({"tuner": tuner, "build": tuner.hypermodel.build, **fit})
+    state = OutsideState({**state.objects, "tuner": tuner}, state.names)
+    try:
+        with StopSignal.of_process() as stop, process_of_session() as process:
+            call = ProcessCall(_search_in_process, arguments, state)
+            functions = {"begin": begin, "builds": builds, **data}
+            return process.call(call, functions, held.say, stop)
+    except CannotSendError as error:
+        return f"the tuner cannot be sent to another process: {error}"
+    except ProcessDiedError as died:
+        if began:
+            tuner.reload()  # the project has all trials that had ended
+            tuner.oracle.take_back()
+        return str(died)
+    except BaseException:
+        held.release()
+        raise
+
+
+def _search_in_process(link: SessionLink, tuner: ModelTuner, fit: Mapping[str, Any]) -> str | None:
+    return why_returned(link, lambda: oracle_search.search(tuner, **read_by(link, fit)))

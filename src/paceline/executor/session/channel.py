@@ -1,0 +1,149 @@
+"""The private connection between a session and its process: messages, and arrays in shared memory.
+
+Both ends are processes of one user, and the connection has no name: nobody else can write to it. So
+messages are pickles, of the user's own code among others. Nothing of this is ever in a file.
+
+Arrays of a message travel beside it, in memory that both processes see: they are copied once, and
+whatever the receiver writes to them stays with the receiver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import mmap
+import os
+import pickle
+import socket
+import struct
+import tempfile
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+#: What kind it is of, bytes of the message, bytes of the arrays beside it.
+_HEADER = struct.Struct("!BQQ")
+#: Kinds of messages: whoever receives one knows its kind before it is unpickled.
+CALL, SETTINGS, ANSWER = range(3)
+#: Bytes from which on an array travels beside its message.
+_LARGE = 1 << 16
+#: Where arrays begin in shared memory: at a multiple of this, as the compiler likes them.
+_ALIGNED = 64
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNED) * _ALIGNED
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A message that has arrived, and is not yet unpickled."""
+
+    body: bytes
+    memory: int | None  # the file descriptor of the arrays; None without
+    n_bytes: int  # of the arrays
+    kind: int  # one of those below
+
+    def message(self) -> Any:
+        """The message; raises whatever unpickling raises."""
+        sizes, pickled = pickle.loads(self.body)
+        if self.memory is None:
+            return pickle.loads(pickled)
+        try:
+            # Private: what is written to the arrays is written to this process' copy of the page.
+            view = memoryview(mmap.mmap(self.memory, self.n_bytes, flags=mmap.MAP_PRIVATE))
+        finally:
+            os.close(self.memory)
+        buffers, at = [], 0
+        for size in sizes:
+            buffers.append(view[at : at + size])
+            at += _aligned(size)
+        return pickle.loads(pickled, buffers=buffers)
+
+
+class Channel:
+    """One end of a connection; any thread may send, one thread receives.
+
+    ``pickler`` is the class that pickles what is sent.
+    """
+
+    def __init__(self, end: socket.socket, pickler: Any = cloudpickle.Pickler) -> None:
+        self._socket, self._pickler, self._lock = end, pickler, threading.Lock()
+
+    def send(self, message: Any, kind: int = CALL) -> None:
+        """Sends a message; raises OSError if the other end is gone, else what pickling raises."""
+        large: list[pickle.PickleBuffer] = []
+
+        def within(buffer: pickle.PickleBuffer) -> bool:
+            try:
+                if buffer.raw().nbytes < _LARGE:
+                    return True
+            except BufferError:  # not contiguous
+                return True
+            large.append(buffer)
+            return False
+
+        written = io.BytesIO()
+        self._pickler(written, protocol=5, buffer_callback=within).dump(message)
+        pickled = written.getvalue()
+        views = [buffer.raw() for buffer in large]
+        body = pickle.dumps(([view.nbytes for view in views], pickled))
+        memory, total = None, sum(_aligned(view.nbytes) for view in views)
+        if views:
+            memory = _shared_memory(views)
+        try:
+            with self._lock:
+                header = _HEADER.pack(kind, len(body), total)
+                # Seventeen bytes: a socket takes them as a whole.
+                socket.send_fds(self._socket, [header], [] if memory is None else [memory])
+                self._socket.sendall(body)
+        finally:
+            if memory is not None:
+                os.close(memory)
+
+    def receive(self) -> Frame:
+        """The next message; raises EOFError if the other end is gone."""
+        try:
+            header, descriptors, _, _ = socket.recv_fds(self._socket, _HEADER.size, 1)
+            header += self._exactly(_HEADER.size - len(header))
+            kind, length, n_bytes = _HEADER.unpack(header)
+            body = self._exactly(length)
+        except OSError as error:
+            raise EOFError(str(error)) from error
+        return Frame(body, descriptors[0] if descriptors else None, n_bytes, kind)
+
+    def _exactly(self, n_bytes: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < n_bytes:
+            part = self._socket.recv(min(n_bytes - len(parts), 1 << 20))
+            if not part:
+                raise EOFError("the other process is gone")
+            parts += part
+        return bytes(parts)
+
+    def close(self) -> None:
+        """Ends the connection: the other end, and whoever receives here, see the end."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+def _shared_memory(views: list[memoryview]) -> int:
+    """The descriptor of memory that holds some buffers, and has no name in any folder."""
+    if hasattr(os, "memfd_create"):  # in containers, the space of /dev/shm is often 64 MB
+        descriptor = os.memfd_create("paceline")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    try:
+        for view in views:
+            at = 0
+            while at < view.nbytes:
+                at += os.write(descriptor, view[at : at + (1 << 30)])
+            os.write(descriptor, bytes(_aligned(view.nbytes) - view.nbytes))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

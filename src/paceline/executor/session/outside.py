@@ -1,0 +1,163 @@
+"""What functions of the user change outside of themselves, so that the session sees it.
+
+Lists, dicts and objects that functions reach by globals and closures are sent with them. What has
+changed when a call ends comes back, and the session's own objects are changed in place.
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import pickle
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import cloudpickle
+import keras
+
+from paceline.pack.callbacks.changes import CONTAINERS
+from paceline.pack.callbacks.reachable import MISSING, UserFunction, reached
+
+#: What Keras calls on objects of the user's classes.
+_ENTRIES = (
+    "__call__",
+    "build",
+    "call",
+    "train_step",
+    "test_step",
+    "update_state",
+    "result",
+    *(name for name in dir(keras.callbacks.Callback) if name.startswith("on_")),
+)
+#: Keras' objects: training changes them, and each trial has its own.
+_KERAS = (keras.layers.Layer, keras.Variable, keras.optimizers.Optimizer, keras.metrics.Metric)
+#: Bytes of an array from which on its numbers are not compared, its size alone.
+_LARGE = 1 << 20
+
+
+@dataclass(frozen=True)
+class OutsideChanges:
+    """What has changed, by label."""
+
+    objects: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OutsideState:
+    """What functions reach outside of themselves, and may change."""
+
+    objects: Mapping[str, Any] = field(default_factory=dict)  # containers, and the user's objects
+    # A function and one of its outer names, whose value is a number, a text or None.
+    names: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, roots: Mapping[str, Any]) -> OutsideState:
+        """Of functions and objects of the user, by label."""
+        found = reached(roots, _ENTRIES)
+        values = {label: read() for label, read in found.names.items()}
+        objects = {n: value for n, value in values.items() if isinstance(value, CONTAINERS)}
+        objects |= {n: of for n, of in found.instances.items() if not isinstance(of, _KERAS)}
+        names = {}
+        for user in found.functions:
+            for name in sorted(user.outer_names()):
+                if _is_plain(user.value(name)):
+                    names[f"{name} of {user.function.__qualname__}"] = (user.function, name)
+        return cls(objects, names)
+
+    def look(self) -> dict[str, Any]:
+        """What is there now, for ``changed``."""
+        now: dict[str, Any] = {label: _digest(value) for label, value in self.objects.items()}
+        return now | {label: _value(*of) for label, of in self.names.items()}
+
+    def changed(self, before: Mapping[str, Any]) -> OutsideChanges:
+        """What is not as it was when ``look`` returned ``before``."""
+        objects = {
+            label: value
+            for label, value in self.objects.items()
+            if (digest := _digest(value)) is not None and digest != before[label]
+        }
+        names = {}
+        for label, of in self.names.items():
+            value = _value(*of)
+            if value is not before[label] and value != before[label] and _is_plain(value):
+                names[label] = value
+        return OutsideChanges(objects, names)
+
+    def bring_back(self, changes: OutsideChanges) -> None:
+        """Has the objects and names of this process be as ``changes`` say."""
+        merge = _Merge()
+        for label, value in changes.objects.items():
+            merge(self.objects[label], value)
+        for label, value in changes.names.items():
+            function, name = self.names[label]
+            code = function.__code__
+            if name in code.co_freevars:
+                function.__closure__[code.co_freevars.index(name)].cell_contents = value
+            else:
+                function.__globals__[name] = value
+
+
+def _value(function: Any, name: str) -> Any:
+    return UserFunction(function, False).value(name)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is not MISSING and isinstance(value, bool | int | float | str | None)
+
+
+def _digest(value: Any) -> bytes | None:
+    """Tells contents of an object apart; None where it cannot be sent."""
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        parts = [cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)]
+        views = [buffer.raw() for buffer in buffers]
+    except Exception:  # an object may raise anything when it is pickled
+        return None
+    parts += [bytes(view) if view.nbytes < _LARGE else b"%d" % view.nbytes for view in views]
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+class _Merge:
+    """Has an object be as another one, in place; returns the object, or the other where it cannot.
+
+    What the user's other names refer to stays the same object, within containers and objects too.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, Any] = {}
+        self._kept: list[Any] = []
+
+    def __call__(self, old: Any, new: Any) -> Any:
+        if id(new) in self._seen:
+            return self._seen[id(new)]
+        if isinstance(old, _KERAS):
+            return old  # its variables are of this process' backend
+        if isinstance(old, types.FunctionType) and getattr(new, "__name__", 0) == old.__name__:
+            return old  # the other one has globals of its own
+        if old is new or type(old) is not type(new) or isinstance(new, type):
+            return new
+        self._kept.append(new)
+        if isinstance(new, dict):
+            self._seen[id(new)] = old
+            merged = {key: self(old.get(key), part) for key, part in new.items()}
+            old.clear()
+            old.update(merged)
+        elif isinstance(new, list | collections.deque):
+            self._seen[id(new)] = old
+            before: list[Any] = [*cast(Any, old)]
+            parts = [self(before[i] if i < len(before) else None, p) for i, p in enumerate(new)]
+            old.clear()
+            old.extend(parts)
+        elif isinstance(new, set):
+            self._seen[id(new)] = old
+            old.clear()
+            old.update(new)
+        elif isinstance(getattr(new, "__dict__", None), dict):
+            self._seen[id(new)] = old
+            self(vars(old), vars(new))
+        else:
+            return new
+        return old

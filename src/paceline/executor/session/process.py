@@ -1,0 +1,227 @@
+"""The session's own process, as the session sees it: started when needed, ended with the session.
+
+The process is kept for later calls. It hears no Ctrl-C of the terminal: the session does, and
+passes it on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import keras
+
+from paceline.executor.process import StopSignal
+from paceline.executor.session.channel import ANSWER, CALL, SETTINGS, Channel, Frame
+from paceline.executor.session.messages import (
+    OWN,
+    Answered,
+    CallEnded,
+    ProcessCall,
+    Said,
+    SessionSettings,
+)
+from paceline.executor.session.user_modules import (
+    send_classes_anew,
+    sent_by_value,
+    why_no_classes,
+)
+
+#: Run in the process: modules are found where the session finds them.
+_MAIN = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
+    "from paceline.executor.session.child import main; main(int(sys.argv[1]))"
+)
+#: Seconds between two looks whether a signal has come while the process works.
+_LOOK = 0.1
+
+
+class CannotSendError(Exception):
+    """The process cannot run a call: the message says what stands in the way."""
+
+
+class ProcessDiedError(Exception):
+    """The process has ended in the middle of a call; ``code`` is its exit status."""
+
+    def __init__(self, code: int | None) -> None:
+        how = f"exit status {code}"
+        if code is not None and code < 0:
+            with suppress(ValueError):
+                how = signal.Signals(-code).name
+        super().__init__(f"the process that trains on JAX has ended ({how})")
+        self.code = code
+
+
+def why_none() -> str | None:
+    """Why this session can have no process of its own; None: it can, and has use for it."""
+    if keras.backend.backend() == "jax":
+        return "Keras runs on JAX here"
+    if not hasattr(socket, "send_fds") or not hasattr(socket, "AF_UNIX") or os.name == "nt":
+        return "this system has no sockets that pass memory between processes"
+    if not sys.executable:
+        return "there is no Python interpreter to start (sys.executable is empty)"
+    return why_no_classes()
+
+
+class JaxProcess:
+    """A process on JAX, of this session alone; it starts at once, and takes one call at a time."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._child = subprocess.Popen(
+                [sys.executable, "-c", _MAIN, str(theirs.fileno()), json.dumps(sys.path)],
+                pass_fds=[theirs.fileno()],
+                # TensorFlow's log has told in the session what it would tell again.
+                env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **OWN},
+                start_new_session=True,  # Ctrl-C in a terminal reaches the session alone
+                stdin=subprocess.DEVNULL,
+            )
+        self._owner = os.getpid()
+        self._channel = Channel(ours)
+        self._inbox: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()  # None: the end
+        threading.Thread(target=self._receive, daemon=True).start()
+        atexit.register(self.close)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process takes calls; never in a process that the session has forked."""
+        return self._owner == os.getpid() and self._child.poll() is None
+
+    def call(
+        self,
+        call: ProcessCall,
+        functions: Mapping[str, Callable[..., Any]],
+        say: Callable[[str, str], None],
+        stop: StopSignal,
+    ) -> Any:
+        """Runs a function in the process, and returns what it returns, or raises what it raises.
+
+        Meanwhile it may call ``functions``, by name, and what it prints is passed to ``say``, the
+        name of the stream first. A signal that ``stop`` hears interrupts the function, which may
+        save what it has first.
+
+        Raises:
+            CannotSendError: The call cannot be sent, or not be read there; it has not begun.
+            ProcessDiedError: The process has ended.
+        """
+        send_classes_anew()
+        with sent_by_value():
+            self._send(SessionSettings.of_session(), SETTINGS)
+            self._send(call, CALL)
+        raised: list[BaseException] = []  # by functions of the session
+        ended = self._wait(functions, say, stop, raised)
+        if ended.unread is not None:
+            raise CannotSendError(ended.unread)
+        call.outside.bring_back(ended.outside)
+        if raised:
+            raise raised[0]
+        if ended.error is not None:
+            raise ended.error.again()
+        return ended.value
+
+    def _send(self, message: Any, kind: int) -> None:
+        try:
+            self._channel.send(message, kind)
+        except OSError:
+            raise ProcessDiedError(self._child.wait()) from None
+        except Exception as error:  # an object may raise anything when it is pickled
+            raise CannotSendError(f"{type(error).__name__}: {error}") from error
+
+    def _wait(
+        self,
+        functions: Mapping[str, Callable[..., Any]],
+        say: Callable[[str, str], None],
+        stop: StopSignal,
+        raised: list[BaseException],
+    ) -> CallEnded:
+        heard = stop.asked
+        while True:
+            try:
+                # The process tells what happens next.
+                with stop.deferred(lambda text: None):
+                    message = self._next(_LOOK)
+                    if stop.asked and not heard:
+                        heard = True
+                        self._interrupt()
+                    if isinstance(message, CallEnded):
+                        return message
+                    if isinstance(message, Said):
+                        say(message.stream, message.text)
+                    elif message is not None:
+                        self._called(message, functions, raised)
+            except KeyboardInterrupt:  # a second signal, or a handler of the user's
+                self._interrupt()
+
+    def _called(
+        self, message: Any, functions: Mapping[str, Callable[..., Any]], raised: list[BaseException]
+    ) -> None:
+        try:
+            answer = Answered(functions[message.name](*message.arguments))
+        except BaseException as error:
+            raised.append(error)
+            answer = Answered(failed=True)
+        if message.asked:
+            self._send(answer, ANSWER)
+        elif answer.failed:
+            self._interrupt()
+
+    def _next(self, seconds: float) -> Any:
+        try:
+            frame = self._inbox.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if frame is None:
+            raise ProcessDiedError(self._child.wait())
+        return frame.message()
+
+    def _interrupt(self) -> None:
+        with suppress(ProcessLookupError):
+            self._child.send_signal(signal.SIGINT)
+
+    def _receive(self) -> None:
+        with suppress(EOFError):
+            while True:
+                self._inbox.put(self._channel.receive())
+        self._inbox.put(None)
+
+    def close(self) -> None:
+        """Ends the process, whatever it does."""
+        atexit.unregister(self.close)
+        if self._owner != os.getpid():
+            return
+        self._channel.close()
+        try:
+            self._child.wait(2.0)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+
+#: The processes of this session that nobody uses now.
+_free: list[JaxProcess] = []
+
+
+@contextmanager
+def process_of_session() -> Iterator[JaxProcess]:
+    """A process that nobody else uses meanwhile, started if there is none; it is kept for later."""
+    process = None
+    while process is None and _free:
+        process = _free.pop()
+        process = process if process.alive else None
+    process = process or JaxProcess()
+    try:
+        yield process
+    finally:
+        if process.alive:
+            _free.append(process)

@@ -1,0 +1,251 @@
+"""A search of a session whose Keras does not run on JAX, in a process of the session's own.
+
+The whole search runs there, on JAX: it asks, builds, trains and writes. The session shows it, calls
+the user's functions of the search, and reads the study when it is over. What cannot run there
+trains in the session, in Keras' ``fit``.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import keras
+
+from paceline.data.adapters import is_data_set, is_read_once
+from paceline.errors import TrialHangError
+from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.process import StopSignal, search_process
+from paceline.executor.session.messages import ProcessCall
+from paceline.executor.session.outside import OutsideState
+from paceline.executor.session.process import (
+    CannotSendError,
+    JaxProcess,
+    ProcessDiedError,
+    process_of_session,
+    why_none,
+)
+from paceline.executor.tf_replicas import has_replicas
+from paceline.search_space import HyperParameters
+from paceline.tuner.arguments.config import Listeners
+from paceline.tuner.search.session import reproduce_in_process, search_in_process
+from paceline.tuner.search.session_data import DataOfSession
+
+#: How often a process is started anew in one search, at most.
+_STARTS = 4
+#: Arguments of ``search`` that hold arrays.
+_DATA = ("x", "y", "sample_weight", "validation_data")
+
+
+def why_in_session(data: Mapping[str, Any]) -> str | None:
+    """Why a search on data, arguments of ``search`` by name, cannot run in another process."""
+    for name in ("x", "validation_data"):
+        value = data.get(name)
+        if is_data_set(value) and is_read_once(value):
+            return f"{name}: a {type(value).__name__} is read in this process"
+    if keras.backend.backend() == "tensorflow" and has_replicas():
+        return "TensorFlow has a strategy, or a TPU, which one process has for itself"
+    return why_none()
+
+
+def _why_in_session(tuner: Mapping[str, Any]) -> str | None:
+    """The same by the arguments of ``Tuner``."""
+    if not isinstance(tuner["storage"], str | None):
+        return "storage: an object of this process was given; pass its URL"
+    if tuner["trackers"] is not None:
+        return "trackers: they log to what is set up in this process"
+    return None
+
+
+class HeldOutput:
+    """What a search prints and notes, held until it is sure that the search runs there.
+
+    Else all of it comes again, from the search in this process.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[Callable[[], Any]] | None = []  # None: nothing is held any more
+
+    def later(self, action: Callable[[], Any]) -> None:
+        """Does something once ``release`` was called."""
+        if self._held is None:
+            action()
+        else:
+            self._held.append(action)
+
+    def say(self, stream: str, text: str) -> None:
+        """Writes a text to a stream of ``sys``, later."""
+        self.later(lambda: getattr(sys, stream).write(text))
+
+    def release(self) -> None:
+        """Does what was held, and holds no more."""
+        held, self._held = self._held or [], None
+        for action in held:
+            action()
+
+
+@dataclass(eq=False, repr=False)
+class SearchInProcess:
+    """One search of a tuner, in the session's process."""
+
+    kind: type  # ``Tuner``, which this module must not import
+    tuner: dict[str, Any]  # the arguments of ``Tuner``
+    search: dict[str, Any]  # the arguments of its ``search``
+    enqueued: list[dict[str, Any]]
+    listeners: Listeners
+    builder: ModelBuilder
+    began: bool = False  # whether the study is being searched: the arguments are as they go on
+    summary: dict[str, Any] = field(default_factory=dict)
+    fold_data: tuple[Any, Any] = ((), None)  # folds, and validation data
+    _overwrote: bool = False  # whether the study was begun anew
+    _hung: str | None = None  # what does not come back, where another process cannot go on
+    _output: HeldOutput = field(default_factory=HeldOutput)
+
+    def run(self) -> str | None:
+        """Searches; returns why the session must go on with the search, or None: it has ended.
+
+        Raises what the search raises.
+        """
+        why = _why_in_session(self.tuner) or why_in_session(self.search)
+        for start in range(_STARTS if why is None else 0):
+            with process_of_session() as process:
+                try:
+                    why = self._once(process)
+                    break
+                except CannotSendError as error:
+                    why = f"it cannot be sent to another process: {error}"
+                    break
+                except TrialHangError:
+                    # Its threads are lost. Another process goes on without what is stuck there.
+                    process.close()
+                    if self._hung is not None or start + 1 == _STARTS:
+                        raise
+                except ProcessDiedError as died:
+                    why = self._died(died, start)
+        if why is None:
+            self._output.release()
+        elif self._overwrote and not any(
+            self.summary.get("n_trials", {}).get(state) for state in ("complete", "pruned")
+        ):
+            self.tuner["overwrite"] = True  # the study of before has come back
+        return why
+
+    def _once(self, process: JaxProcess) -> str | None:
+        watched = self.listeners.progress is not None
+        search, data = sent_arguments(self.search)
+        arguments = {
+            "kind": self.kind,
+            "tuner": self.tuner,
+            "search": search,
+            "enqueued": self.enqueued,
+            "watched": watched,
+        }
+        outside = _outside(self.tuner, self.search)
+        call = ProcessCall(search_in_process, arguments, outside)
+        functions = {
+            "begin": self._begin,
+            "builds": self._builds,
+            "hang": partial(self._hang, process),
+            **data,
+            "note": lambda text: self._output.later(lambda: self.listeners.notes(text)),
+            "progress": self.listeners.progress or (lambda progress: None),
+            "searched": self._searched,
+        }
+        try:
+            return process.call(call, functions, self._output.say, self.listeners.stop)
+        except BaseException as error:
+            if not isinstance(error, CannotSendError | ProcessDiedError):
+                self._output.release()
+            if self._hung is not None and isinstance(error, ProcessDiedError):
+                raise TrialHangError(self._hung) from None
+            raise
+
+    def _died(self, died: ProcessDiedError, start: int) -> str:
+        """Gets ready for another process; returns why the session trains where that one dies."""
+        self._output.release()
+        why = f"{died}, {start + 1} times" if start else str(died)
+        if start + 1 < _STARTS:
+            fewer = ""
+            if died.code == -signal.SIGKILL and start:
+                self.tuner["parallel_trials"] = 1
+                fewer = ", with one trial at a time: the system may have ended it for its memory"
+            self.listeners.notes(f"{why}; another one goes on with the search{fewer}")
+        return why
+
+    # -- what the process tells and asks ---------------------------------------------------------
+
+    def _begin(self, n_trials: int | None) -> None:
+        self.began = True
+        self._output.release()
+        # As whoever goes on with this search must have it.
+        self._overwrote = self._overwrote or self.tuner["overwrite"]
+        self.tuner["overwrite"], self.enqueued = False, []
+        if isinstance(self.search.get("n_trials"), str):
+            self.search["n_trials"] = n_trials
+
+    def _builds(self, hparams: dict[str, Any], seed: int) -> bool:
+        """Whether the user's build works in this process for values for which it fails there."""
+        try:
+            with search_process(self.tuner["precision"], memory=False):
+                self.builder(HyperParameters(values=hparams), seed)
+        except Exception:  # the user's code may raise anything
+            return False
+        return True
+
+    def _hang(self, process: JaxProcess, text: str, again: bool) -> None:
+        self._hung = None if again else text
+        if self.listeners.on_hang is not None:
+            self.listeners.on_hang(text, again)
+        process.close()
+
+    def _searched(self, summary: dict[str, Any], fold_data: tuple[Any, Any]) -> None:
+        self.summary, self.fold_data = summary, fold_data
+
+
+def _outside(tuner: Mapping[str, Any], search: Mapping[str, Any]) -> OutsideState:
+    """What the user's functions among the arguments may change."""
+    roots = {name: tuner[name] for name in ("build", "constraints", "sampler", "pruner")}
+    roots |= {n: value for n, value in search.items() if n == "callbacks" or callable(value)}
+    return OutsideState.of(roots)
+
+
+def reproduced(kind: type, tuner: Mapping[str, Any], number: int, search: Mapping[str, Any]) -> Any:
+    """What ``Tuner.reproduce`` finds in the session's process; None where this one must train."""
+    if _why_in_session(tuner) or why_in_session(search):
+        return None
+    given, data = sent_arguments(search)
+    arguments = {"kind": kind, "tuner": tuner, "number": number, "search": given}
+    call = ProcessCall(reproduce_in_process, arguments, _outside(tuner, search))
+    held = HeldOutput()
+    try:
+        with StopSignal.of_process() as stop, process_of_session() as process:
+            return process.call(call, data, held.say, stop)
+    except (CannotSendError, ProcessDiedError):
+        return None
+    finally:
+        held.release()
+
+
+def sent_arguments(
+    search: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Callable[..., Any]]]:
+    """Arguments of ``search`` as they are sent, and what the process calls to read data sets."""
+    data = DataOfSession(search)
+    arrays = {name: as_arrays(search[name]) for name in _DATA if name in search}
+    return {**search, **arrays, **data.sent()}, {"open_data": data.open, "read_data": data.read}
+
+
+def as_arrays(value: Any) -> Any:
+    """Tensors of other backends as arrays, which are shared with the other process."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(as_arrays, value)) if type(value) in (list, tuple) else value
+    if isinstance(value, Mapping):
+        return {key: as_arrays(part) for key, part in value.items()}
+    package = type(value).__module__.partition(".")[0]
+    if package in ("tensorflow", "torch") and hasattr(value, "shape"):
+        return keras.ops.convert_to_numpy(value)
+    return value

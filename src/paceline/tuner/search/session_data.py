@@ -1,0 +1,112 @@
+"""Data sets that are read in the session, for a search in the session's own process.
+
+A ``tf.data.Dataset`` and the like cannot be sent. The process asks for their batches one by one,
+and the session reads them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from paceline.data.adapters import (
+    DistantDataset,
+    family,
+    is_data_set,
+    is_read_once,
+    is_wrapped,
+    length_of,
+    of_one_size,
+    passes,
+)
+
+if TYPE_CHECKING:
+    from paceline.executor.session.child import SessionLink
+
+#: Arguments of ``search`` that may be a data set.
+_DATA = ("x", "validation_data")
+
+
+def is_read_in_session(x: Any) -> bool:
+    """Whether a value is a data set that cannot be sent."""
+    return is_data_set(x) and family(x) is not None and not is_read_once(x)
+
+
+@dataclass(frozen=True)
+class SessionDataset:
+    """A data set of the session, as it is sent: its name, and what is known of its batches."""
+
+    name: str
+    family: str
+    length: float | None
+    of_one_size: bool
+    wrapped: bool
+
+    def read_by(self, link: SessionLink) -> DistantDataset:
+        """The data set in the process, whose batches are read by way of ``link``."""
+        return _BatchesOfSession(self, link)
+
+
+class _BatchesOfSession(DistantDataset):
+    def __init__(self, sent: SessionDataset, link: SessionLink) -> None:
+        self._name, self._link = sent.name, link
+        self.family, self.length = sent.family, sent.length
+        self.of_one_size, self.wrapped = sent.of_one_size, sent.wrapped
+
+    def read(self) -> Iterator[Any]:
+        """See ``DistantDataset``."""
+        number = self._link.ask("open_data", self._name)
+        while True:
+            batch, error = self._link.ask("read_data", number)
+            if error is not None:
+                raise RuntimeError(error)
+            if batch is None:
+                return
+            yield batch[0]
+
+
+@dataclass
+class DataOfSession:
+    """The data sets of a search, in the session."""
+
+    given: Mapping[str, Any]  # arguments of ``search``
+    _open: dict[int, Iterator[Any]] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def sent(self) -> dict[str, SessionDataset]:
+        """What is sent in the place of data sets, by argument."""
+        return {
+            name: SessionDataset(name, str(family(x)), length_of(x), of_one_size(x), is_wrapped(x))
+            for name in _DATA
+            if is_read_in_session(x := self.given.get(name))
+        }
+
+    def open(self, name: str) -> int:
+        """Begins a pass; returns its number."""
+        number = next(self._numbers)
+        self._open[number] = passes(self.given[name])
+        return number
+
+    def read(self, number: int) -> tuple[tuple[Any] | None, str | None]:
+        """The next batch of a pass, or None at its end, and why it cannot be read."""
+        try:
+            batch = next(self._open[number])
+            return (keras.tree.map_structure(_as_array, batch),), None
+        except StopIteration:
+            del self._open[number]
+            return None, None
+        except Exception as error:  # whatever the user's data set raises
+            return None, f"{type(error).__name__}: {error}"
+
+
+def _as_array(value: Any) -> Any:
+    if value is None:
+        return None
+    for name in ("detach", "cpu"):  # a tensor of PyTorch
+        value = getattr(value, name, lambda value=value: value)()
+    return np.asarray(value)

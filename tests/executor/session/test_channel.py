@@ -1,0 +1,71 @@
+"""Messages between a session and its process, and arrays in memory that both see."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import numpy as np
+import pytest
+
+from paceline.executor.session import channel
+from paceline.executor.session.channel import ANSWER, Channel
+
+
+@pytest.fixture
+def ends():
+    ours, theirs = map(Channel, socket.socketpair())
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+def test_a_message_comes_as_it_was_sent(ends) -> None:
+    ours, theirs = ends
+    ours.send({"a": [1, None, "text"]}, ANSWER)
+    frame = theirs.receive()
+    assert frame.kind == ANSWER and frame.memory is None
+    assert frame.message() == {"a": [1, None, "text"]}
+
+
+def test_large_arrays_travel_in_memory_and_each_only_once(ends) -> None:
+    ours, theirs = ends
+    large = np.arange(100_000, dtype="float32").reshape(100, 1000)
+    odd = np.arange(70_001, dtype="uint8")
+    message = {"x": large, "again": large, "odd": odd, "small": odd[:5], "part": large[:, ::2]}
+    ours.send(message)
+    frame = theirs.receive()
+    assert frame.memory is not None and frame.n_bytes < large.nbytes + odd.nbytes + 128
+    assert len(frame.body) < 300_000  # the part, which is not contiguous
+    came = frame.message()
+    for name, array in message.items():
+        np.testing.assert_array_equal(came[name], array)
+        assert came[name].dtype == array.dtype
+    assert came["again"] is came["x"]
+    came["x"][0, 0] = 7.0  # of the receiver's own
+    assert large[0, 0] == 0.0
+    assert came["odd"].ctypes.data % channel._ALIGNED == 0
+
+
+def test_functions_are_sent_by_value(ends) -> None:
+    ours, theirs = ends
+    factor = 3
+    ours.send(lambda number: factor * number)
+    assert theirs.receive().message()(5) == 15
+
+
+def test_what_cannot_be_sent_is_an_error_and_the_connection_stays(ends) -> None:
+    ours, theirs = ends
+    with pytest.raises(TypeError, match="cannot pickle"):
+        ours.send(threading.Lock())
+    ours.send("next")
+    assert theirs.receive().message() == "next"
+
+
+def test_the_end_of_the_other_process_is_seen(ends) -> None:
+    ours, theirs = ends
+    theirs.close()
+    with pytest.raises(EOFError, match="gone|peer|closed|descriptor"):
+        ours.receive()
+    with pytest.raises(OSError, match="pipe|descriptor|reset"):
+        ours.send("nobody hears it")

@@ -1,0 +1,330 @@
+"""The same scripts in every kind of session: trials train in packs, with the same numbers.
+
+`make test-sessions` runs this where TensorFlow is installed, and where PyTorch is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+#: How a session begins -> the package that it needs, variables of its environment, and its lines.
+SESSIONS: dict[str, tuple[str, dict[str, str], str]] = {
+    "fresh": ("jax", {}, "import paceline\nimport keras"),
+    "keras.json is there": ("tensorflow", {"KERAS_HOME": "written"}, "import paceline, keras"),
+    "keras first": ("tensorflow", {"KERAS_HOME": "written"}, "import keras\nimport paceline"),
+    "tensorflow first": ("tensorflow", {}, "import tensorflow as tf\nimport keras, paceline"),
+    "tensorflow.keras": ("tensorflow", {}, "from tensorflow import keras\nimport paceline"),
+    "a model was trained": (
+        "tensorflow",
+        {},
+        "import keras, numpy as np\n"
+        "before = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])\n"
+        "before.compile('sgd', 'mse')\n"
+        "before.fit(np.ones((8, 6)), np.ones((8, 1)), verbose=0)\n"
+        "import paceline",
+    ),
+    "torch": ("torch", {"KERAS_BACKEND": "torch"}, "import paceline, keras"),
+}
+ON_JAX = ("fresh", "keras.json is there")
+
+SCRIPT = """
+import json, os, sys
+import numpy as np
+from paceline.compat import keras_tuner as kt
+
+rng = np.random.default_rng(0)
+Y = rng.integers(0, 3, 60)
+X = rng.normal(size=(60, 6)).astype("float32")
+X[np.arange(60), Y] += 2.0
+DATA = dict(validation_data=(X[40:], Y[40:]), epochs=2, batch_size=10)
+pids, best = set(), []
+found = {}
+
+
+class Scale(keras.layers.Layer):
+    def build(self, shape):
+        self.factor = self.add_weight(shape=(shape[-1],), initializer="ones")
+
+    def call(self, x):
+        return x * self.factor
+
+
+def layers(hp):
+    width = hp.Int("units", 4, 8, step=4)
+    yield from (Scale(), keras.layers.Dense(width, activation="relu"), keras.layers.Dropout(0.2))
+
+
+def sequential(hp):
+    pids.add(os.getpid())
+    model = keras.Sequential([keras.Input((6,)), *layers(hp), keras.layers.Dense(3, "softmax")])
+    adam = keras.optimizers.Adam(hp.Float("lr", 1e-3, 1e-1, sampling="log"))
+    model.compile(adam, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+class Subclassed(keras.Model):
+    def __init__(self, units):
+        super().__init__()
+        self.hidden = keras.layers.Dense(units, activation="tanh")
+        self.out = keras.layers.Dense(3)
+
+    def call(self, x):
+        return self.out(self.hidden(x))
+
+
+def own_loss(y, logits):
+    loss = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
+    return loss + 1e-3 * keras.ops.mean(keras.ops.square(logits), axis=-1)
+
+
+class Margin(keras.metrics.Metric):
+    def __init__(self, name="margin", **more):
+        super().__init__(name=name, **more)
+        self.total = self.add_variable((), "zeros", name="total")
+
+    def update_state(self, y, logits, sample_weight=None):
+        self.total.assign(self.total + keras.ops.mean(keras.ops.max(logits, axis=-1)))
+
+    def result(self):
+        return self.total + 0.0
+
+
+def subclassed(hp):
+    model = Subclassed(hp.Int("units", 4, 6))
+    sgd = keras.optimizers.SGD(hp.Float("lr", 1e-3, 1e-1))
+    model.compile(sgd, loss=own_loss, metrics=[Margin()])
+    return model
+
+
+class Best(keras.callbacks.Callback):
+    def on_train_end(self, logs=None):
+        best.append(round(logs["val_loss"], 6))
+
+
+def histories(tuner):
+    trials = tuner.results()
+    return [trials["plan"].tolist(), [tuner.history(n) for n in sorted(trials["number"])]]
+
+
+def searched(name, build, data=DATA, x=X, y=Y, **more):
+    tuner = paceline.Tuner(build, "val_loss", name, sampler="random", on_note=notes.append)
+    tuner.search(x, y, **data, n_trials=3, **more)
+    found[name] = histories(tuner)
+    return tuner
+
+
+notes = []
+tuner = searched("sequential", sequential, callbacks=[Best(), keras.callbacks.EarlyStopping()])
+model = tuner.best_model()
+found["best"] = [tuner.best_trial.value, np.asarray(model.predict(X, verbose=0)).tolist()]
+searched("subclassed", subclassed)
+folds = {name: DATA[name] for name in ("epochs", "batch_size")}
+searched("folds", sequential, data=folds, folds=2)
+as_tensors = {**DATA, "validation_data": tuple(map(keras.ops.convert_to_tensor, (X[40:], Y[40:])))}
+searched("tensors", sequential, as_tensors, *map(keras.ops.convert_to_tensor, (X, Y)))
+pairs = [(X[i : i + 10], Y[i : i + 10]) for i in range(0, 40, 10)]
+if "tensorflow" in sys.modules:
+    import tensorflow as tf
+
+    batches = tf.data.Dataset.from_tensor_slices((X[:40], Y[:40])).batch(10)
+elif keras.backend.backend() == "torch":
+    import torch
+
+    whole = torch.utils.data.TensorDataset(*map(torch.tensor, (X[:40], Y[:40])))
+    batches = torch.utils.data.DataLoader(whole, 10)
+else:
+    batches = None
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return pairs[i]
+
+
+data = {**DATA, "batch_size": None}
+searched("py_dataset", sequential, data, Batches(), None, shuffle=False)
+if batches is not None:
+    searched("batches", sequential, data, batches, None)
+    assert found["batches"][1] == found["py_dataset"][1]
+tuner = kt.Hyperband(sequential, "val_loss", max_epochs=4, seed=2, directory="kt")
+tuner.search(X, Y, validation_data=DATA["validation_data"], verbose=0)
+found["hyperband"] = [trial.score for trial in tuner.oracle.get_best_trials(20)]
+found["loaded"] = tuner.get_best_models(1)[0].evaluate(X[40:], Y[40:], verbose=0)[0]
+found |= {
+    "notes": notes,
+    "callback": sorted(best),
+    "processes": len(pids - {os.getpid()}),
+    "backend": keras.backend.backend(),
+}
+print("FOUND" + json.dumps(found))
+"""
+
+
+def run(session: str, script: str, folder: Path) -> dict[str, Any]:
+    """What a script prints of its searches in a session, in a folder of its own."""
+    package, variables, begin = SESSIONS[session]
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "script.py").write_text(f"{begin}\n{script}", encoding="utf-8")
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_HOME": "none"}
+    for name in ("JAX_NUM_CPU_DEVICES", "KERAS_BACKEND"):
+        environment.pop(name, None)
+    environment |= variables
+    if variables.get("KERAS_HOME"):  # the file that Keras writes at its first import
+        code = "import keras"
+        subprocess.run([sys.executable, "-c", code], env=environment, cwd=folder, check=True)
+        assert '"backend": "tensorflow"' in (folder / "written/keras.json").read_text()
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (line,) = [each for each in done.stdout.splitlines() if each.startswith("FOUND")]
+    return {**json.loads(line.removeprefix("FOUND")), "stderr": done.stderr}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the script finds in a fresh session, which is on JAX."""
+    return run("fresh", SCRIPT, tmp_path_factory.mktemp("fresh"))
+
+
+@pytest.mark.parametrize("session", [name for name in SESSIONS if name != "fresh"])
+def test_trials_train_in_packs_with_the_numbers_of_a_session_on_jax(
+    session: str, alone: dict[str, Any], fresh_folder: Path
+) -> None:
+    found = run(session, SCRIPT, fresh_folder)
+    assert alone["backend"] == "jax" and alone["processes"] == 0
+    assert (found["backend"] == "jax") == (session in ON_JAX)
+    assert found["processes"] == (session not in ON_JAX)  # one, for all searches of the session
+    for search in ("sequential", "subclassed", "folds", "tensors", "py_dataset"):
+        plans, histories = found[search]
+        assert (plans, histories) == tuple(alone[search]), search
+        assert "fit" not in plans and len(plans) == 3
+    assert found["callback"] == alone["callback"] and found["callback"]
+    assert found["hyperband"] == alone["hyperband"] and len(found["hyperband"]) == 10
+    assert found["best"][0] == alone["best"][0]
+    # 1e-7 measured: one float32 product on each backend.
+    np.testing.assert_allclose(found["best"][1], alone["best"][1], atol=1e-5)
+    assert found["loaded"] == pytest.approx(found["hyperband"][0], abs=1e-5)
+    assert found["notes"] == alone["notes"]
+    assert "one after another in Keras' fit" not in found["stderr"]
+
+
+IN_SESSION = """
+import json, threading
+import numpy as np
+import tensorflow as tf
+
+X, Y = np.random.default_rng(0).normal(size=(40, 6)).astype("float32"), np.arange(40) % 3
+DATA = dict(validation_data=(X, Y), epochs=1, batch_size=10)
+found = {}
+
+
+def tf_loss(y, p):
+    return -tf.math.log(tf.gather(p, tf.cast(tf.reshape(y, [-1]), tf.int32), axis=1, batch_dims=1))
+
+
+class TfLayer(keras.layers.Layer):
+    def call(self, x):
+        return tf.nn.elu(x)
+
+
+class Own(keras.Model):
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(y=y, y_pred=self(x, training=True))
+        variables = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+        return {"loss": loss}
+
+
+def model(hp, *layers, loss="sparse_categorical_crossentropy", kind=keras.Model):
+    inputs = x = keras.Input((6,))
+    for layer in (*layers, keras.layers.Dense(3, activation="softmax")):
+        x = layer(x)
+    made = kind(inputs, x)
+    made.compile(keras.optimizers.SGD(hp.Float("lr", 1e-3, 1e-1)), loss)
+    return made
+
+
+def loss(hp):
+    return model(hp, loss=tf_loss)
+
+
+def layer(hp):
+    return model(hp, TfLayer())
+
+
+def step(hp):
+    return model(hp, kind=Own)
+
+
+def some(hp):
+    return model(hp, *([TfLayer()] if hp.Int("units", 0, 9) > 4 else []))
+
+
+def fails(hp):
+    raise LookupError("of the user")
+
+
+def held(hp, lock=threading.Lock()):
+    return model(hp)
+
+
+for build in (loss, layer, step, some, held):
+    notes = []
+    tuner = paceline.Tuner(build, "loss", build.__name__, sampler="random", on_note=notes.append)
+    tuner.search(X, Y, **DATA, n_trials=3)
+    trials = tuner.results()
+    found[build.__name__] = [notes, trials["plan"].tolist(), trials["state"].tolist()]
+notes = []
+tuner = paceline.Tuner(model, "loss", study="generator", sampler="random", on_note=notes.append)
+batches = ((X[i : i + 10], Y[i : i + 10]) for _ in range(9) for i in range(0, 40, 10))
+tuner.search(batches, steps_per_epoch=4, epochs=1, n_trials=2)
+found["generator"] = [notes, tuner.results()["plan"].tolist(), tuner.results()["state"].tolist()]
+try:
+    paceline.Tuner(fails, study="fails", on_note=notes.append).search(X, Y, **DATA, n_trials=1)
+except paceline.BuildError as error:
+    found["fails"] = [str(error), type(error.__cause__).__name__]
+print("FOUND" + json.dumps(found))
+"""
+
+
+def test_what_jax_cannot_run_trains_in_the_session_with_one_note(fresh_folder: Path) -> None:
+    found = run("tensorflow.keras", IN_SESSION, fresh_folder)
+    for name, said in {
+        "loss": "keras.ops.log",
+        "layer": "keras.ops.elu|tf.nn.elu",
+        "step": "train_step",
+        "some": "trial [0-2]: ",
+        "held": "cannot be sent",
+        "generator": "is read in this process",
+    }.items():
+        notes, plans, states = found[name]
+        assert set(states) == {"complete"}, name
+        assert len(plans) == (2 if name == "generator" else 3) and plans[-1] == "fit", name
+        told = [note for note in notes if "one after another in Keras' fit on tensorflow" in note]
+        assert len(told) == 1, name
+        assert any(part in told[0] for part in said.split("|")) or name == "some", told
+    assert set(found["loss"][1]) == set(found["layer"][1]) == {"fit"}
+    assert found["fails"] == ["build(hp) failed: LookupError: of the user", "LookupError"]
