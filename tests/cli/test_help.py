@@ -12,7 +12,7 @@ from paceline.cli.app import app
 #: Command -> a digest of its help texts, and the names of its arguments and options.
 COMMANDS = {
     "search": (
-        "12c0fd2c",
+        "42dc165d",
         "model --data --target --validation-split --trials --epochs --batch-size --objective "
         "--sampler --pruner --repeats --folds --seed --timeout --deadline --budget "
         "--trial-timeout --target-value --patience-trials --max-total-epochs --enqueue "
