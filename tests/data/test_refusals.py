@@ -54,6 +54,11 @@ DAYS = pd.to_datetime(["2024-01-03", "2024-02-01"] * 5)
         (column(["1,200", "13,500.5"] * 5), "text such as '1,200', '13,500.5'",
          "pd.to_numeric(x['some'].str.replace"),
         (column(["$1,200", "- 3"] * 5), "text such as", "pd.to_numeric"),
+        (column(["1,5", "12,75"] * 5), "text such as '1,5'", "x['some'].str.replace(',', '.')"),
+        (column(["5", "7", "?", "9", "3"] * 2), "text such as '5'", "'?' is none: pd.to_numeric(x"),
+        ({"a": [list(range(i % 5 + 1)) for i in range(10)]}, "x['a'] must be one array .* 1 to 5",
+         "keras.utils.pad_sequences(x['a']"),
+        ([X, keras.Input((3,))], "x[1] must be an array, got a KerasTensor", "two variables"),
         (column(["12 %", "3.5 %"] * 5), "text such as", "pd.to_numeric"),
         (column(["2024-01-03", "2024-02-01"] * 5), "text such as '2024-01-03'",
          "(pd.to_datetime(x['some']) - np.datetime64('2000-01-01')) / np.timedelta64(1, 's')"),
@@ -83,7 +88,7 @@ DAYS = pd.to_datetime(["2024-01-03", "2024-02-01"] * 5)
     ],
 )  # fmt: skip
 def test_what_is_found_and_what_fits(x: Any, found: str, fits: str) -> None:
-    y = np.zeros(len(x)) if isinstance(x, list) else None
+    y = np.zeros(10 if isinstance(x, dict) else len(x)) if isinstance(x, (list, dict)) else None
     with pytest.raises(DataError, match=r"^training data: ") as caught:
         prepare(x, y)
     message = str(caught.value)
@@ -199,6 +204,7 @@ def reader(**given: Any) -> DataReader:
         ({"x": sized}, r"got the function sized\(batch_size\).* Call it: x=sized\(\.\.\.\)"),
         ({"x": X, "validation_data": endless}, r"Call it: validation_data=endless\(\)"),
         ({"x": lambda: X}, "x must be data or a function of hp, got the function <lambda>"),
+        ({"x": [X, 5]}, r"x\[1\] must be an array, got a int. Pass one array"),
         ({"x": Batches}, r"got the class Batches\. Pass an object of it: Batches\(\.\.\.\)"),
         ({"x": Batches(), "validation_split": 0.2}, "validation_split can .* second data set"),
         ({"x": Batches(), "sample_weight": Y}, r"the batches of x must be \(x, y, sample_weight\)"),

@@ -77,6 +77,7 @@ def with_missing(column: str, row: int) -> pd.DataFrame:
         (with_missing("kind", 3), "kind", "column 'kind' .* none in row 4"),
         (FRAME.assign(pay=[1, np.inf, 2, 3]), "age", "'pay' .* finite numbers, .* in row 2"),
         (FRAME.assign(pay=["1,200", "3,000", "5", "7"]), "age", r"column 'pay' of x .*to_numeric"),
+        (FRAME.assign(pay=["1", "?", "5", "7"]), "age", r"column 'pay' of x .*errors='coerce'"),
         (FRAME.assign(day=["2024-01-03"] * 4), "age", r"column 'day' of x .*pd\.to_datetime"),
         (FRAME.assign(day=pd.to_datetime(["2024-01-03"] * 4)), "age", "'day' of x .* got dates"),
         (FRAME.assign(kind="a"), "kind", "'kind' of t.csv must have two classes, got 'a' only"),

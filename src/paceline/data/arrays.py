@@ -340,6 +340,11 @@ def _table(value: Any) -> np.ndarray | None:
 
 
 def _leaf(value: Any, name: str, what: str) -> np.ndarray:
+    if isinstance(value, keras.KerasTensor):
+        raise DataError(
+            f"{what}: {name} must be an array, got a KerasTensor, which stands for what a layer "
+            "takes or returns. Pass the data; perhaps two variables have one name."
+        )
     if not _is_array(value):
         refuse_path(value, f"{what}: {name}")
         raise NotArrays(f"{name} is a {type(value).__name__}")
@@ -453,20 +458,31 @@ def _check_list_of_examples(
     parts: Mapping[str, Any], lengths: Mapping[str, Mapping[str, int]], what: str
 ) -> None:
     """Refuses a list whose arrays are examples: Keras takes them for inputs of the model."""
-    for name, other in (("x", "y"), ("y", "x")):
-        part, each = parts.get(name), set(lengths.get(name, {}).values())
+    entries = [
+        (name, other, where, part)
+        for name, other in (("x", "y"), ("y", "x"))
+        for where, part in (
+            [(f"{name}[{key!r}]", value) for key, value in parts[name].items()]
+            if isinstance(parts.get(name), Mapping)
+            else [(name, parts.get(name))]
+        )
+    ]
+    for name, other, where, part in entries:
+        prefix = "" if where == name else where
+        own = lengths.get(name, {}).items()
+        each = {n for at, n in own if at.startswith(prefix)}
         n = len(part) if isinstance(part, (list, tuple)) else 0
         # As many arrays as there are examples in the other part, or more than a model has inputs.
         as_many = set(lengths.get(other, {}).values()) == {n}
         if n < 2 or not (as_many or (n > _NAMED and len(each) > 1)):
             continue
         if len(each) > 1:
-            how = f"Make them equally long: keras.utils.pad_sequences({name}, padding='post')."
+            how = f"Make them equally long: keras.utils.pad_sequences({where}, padding='post')."
             sizes = f"{min(each):,} to {max(each):,}"
         else:
-            how, sizes = f"Join them: np.stack({name}).", f"{min(each):,}"
+            how, sizes = f"Join them: np.stack({where}).", f"{min(each):,}"
         raise DataError(
-            f"{what}: {name} must be one array [examples, ...], got a list of {n:,} arrays of "
+            f"{what}: {where} must be one array [examples, ...], got a list of {n:,} arrays of "
             f"length {sizes}, each of which Keras takes for an input. {how}"
         )
 

@@ -68,12 +68,12 @@ class BatchedDataset:
     # Two examples with the smallest and the largest targets met, for checks; None where batches
     # are not ``(x, y)``.
     labels: ArrayData | None
-    _ends: list[np.ndarray]  # of each array of x, as ``ArrayData.ends``
     _open: Callable[[Any], Iterator[Any]]
     _x: Any  # the data set that is read
     _given: Any  # the same as before the first epoch
     _own: Iterator[Any] | None = field(default=None)  # the one pass of data that are read once
     wrapped: bool = True  # as ``ArrayData.wrapped``
+    _ends: list[np.ndarray] = field(default_factory=list)  # of each array of x
     counted: bool = False  # whether only the first reading told how many batches a pass has
 
     @property

@@ -369,6 +369,13 @@ def _no_folds(why: object) -> UsageError:
 def _check_nests(x: Any, y: Any, sample_weight: Any) -> None:
     """Refuses what not even ``fit`` reads, such as a number."""
     for name, part in (("x", x), ("y", y), ("sample_weight", sample_weight)):
+        if isinstance(part, (list, tuple, Mapping)):
+            for path, leaf in jax.tree_util.tree_leaves_with_path(part):
+                if not hasattr(leaf, "shape") and not isinstance(leaf, (str, bytes)):
+                    raise UsageError(
+                        f"{name}{jax.tree_util.keystr(path)} must be an array, got a "
+                        f"{type(leaf).__name__}. Pass one array [examples, ...] for each input."
+                    )
         if part is None or isinstance(part, (list, tuple, Mapping)) or hasattr(part, "shape"):
             continue
         more = ", a tf.data.Dataset, a keras.utils.PyDataset, a PyTorch DataLoader, a Grain data "

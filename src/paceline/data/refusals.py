@@ -23,6 +23,7 @@ from paceline.errors import DataError
 _SEEN, _SHOWN = 1000, 30
 #: Text that is a number but for separators of thousands, a sign for a currency, or a unit.
 _NUMBER = re.compile(r"\s*[-+]?\W?\s?\d[\d,. '_]*(e[-+]?\d+)?\s*(%|\D{0,3})\s*", re.IGNORECASE)
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,(\d{1,2}|\d{4,})\s*")
 _DATE = re.compile(r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})\b.*")
 _CLOCK = re.compile(r"\s*\d{1,2}:\d{2}(:\d{2})?(\.\d+)?\s*([ap]m)?\s*", re.IGNORECASE)
 _IMAGE = re.compile(r".*\.(png|jpe?g|gif|bmp|tiff?|webp)", re.IGNORECASE)
@@ -71,15 +72,22 @@ def is_text(array: np.ndarray) -> bool:
     return bool(seen) and all(isinstance(value, (str, bytes)) for value in seen)
 
 
+def mostly_numbers(text: Sequence[Any]) -> bool:
+    """Whether at least half of the values are text that is a number, but for its form."""
+    found = [isinstance(value, str) and bool(_NUMBER.fullmatch(value)) for value in text]
+    return 2 * sum(found) >= len(found) > 0
+
+
 def is_category(values: Any) -> bool:
     """Whether a column holds text, or a data frame's categories, that are no numbers or dates."""
     seen = _seen(values)
     return (
         bool(seen)
         and all(isinstance(value, (str, bool, np.bool_)) for value in seen)
+        and not mostly_numbers(seen)
         and not any(
             all(isinstance(value, str) and form.fullmatch(value) for value in seen)
-            for form in (_DATE, _CLOCK, _NUMBER)
+            for form in (_DATE, _CLOCK)
         )
     )
 
@@ -131,6 +139,14 @@ def _for_text(text: Sequence[str], x: str, *, labels: bool) -> str:
         return f"Pass seconds since a date: {_of(_SECONDS, dates)}."
     if all(map(_CLOCK.fullmatch, text)):
         return f"Pass seconds: pd.to_timedelta({x}).dt.total_seconds()."
+    if all(map(_DECIMAL_COMMA.fullmatch, text)):
+        return f"Make numbers of the text, as by pd.to_numeric({x}.str.replace(',', '.'))."
+    if mostly_numbers(text) and not all(map(_NUMBER.fullmatch, text)):
+        other = next(value for value in text if not _NUMBER.fullmatch(value))
+        return (
+            f"Most are numbers, {_shown([other])} is none: pd.to_numeric({x}, errors='coerce') "
+            "makes it a missing value, which you can fill in or drop."
+        )
     if all(map(_NUMBER.fullmatch, text)):
         return (
             "Make numbers of the text without separators and units, as by "
