@@ -375,6 +375,7 @@ def test_sqlite_in_memory_is_optimized_by_optuna_with_a_note(capsys):
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # RetryFailedTrialCallback, since Optuna 4.9
+@pytest.mark.slow  # Optuna compares heartbeats with the clock of the database
 def test_heartbeats_are_recorded_and_stale_trials_are_tried_again(tmp_path):
     from optuna.storages import RetryFailedTrialCallback
 
@@ -392,7 +393,7 @@ def test_heartbeats_are_recorded_and_stale_trials_are_tried_again(tmp_path):
         dead = study.ask()
     dead.suggest_float("lr", 1e-3, 1e-1)
     storage.record_heartbeat(dead._trial_id)
-    time.sleep(3.1)  # Optuna compares with the clock of the database
+    time.sleep(3.1)
 
     def objective(trial):
         value = loss(trial)
