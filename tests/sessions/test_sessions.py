@@ -233,6 +233,7 @@ IN_SESSION = """
 import json, threading
 import numpy as np
 import tensorflow as tf
+from paceline.compat import keras_tuner as kt
 
 X, Y = np.random.default_rng(0).normal(size=(40, 6)).astype("float32"), np.arange(40) % 3
 DATA = dict(validation_data=(X, Y), epochs=1, batch_size=10)
@@ -291,12 +292,19 @@ def held(hp, lock=threading.Lock()):
     return model(hp)
 
 
-for build in (loss, layer, step, some, held):
+def wide(hp):
+    return model(hp, keras.layers.Dense(4, dtype="float64"))
+
+
+for build in (loss, layer, step, some, held, wide):
     notes = []
     tuner = paceline.Tuner(build, "loss", build.__name__, sampler="random", on_note=notes.append)
     tuner.search(X, Y, **DATA, n_trials=3)
     trials = tuner.results()
     found[build.__name__] = [notes, trials["plan"].tolist(), trials["state"].tolist()]
+tuner = kt.RandomSearch(some, "val_loss", max_trials=4, directory="kt", seed=1)
+tuner.search(X, Y, **DATA, verbose=0)
+found["keras_tuner"] = [trial.status for trial in tuner.oracle.trials.values()]
 notes = []
 tuner = paceline.Tuner(model, "loss", study="generator", sampler="random", on_note=notes.append)
 batches = ((X[i : i + 10], Y[i : i + 10]) for _ in range(9) for i in range(0, 40, 10))
@@ -318,6 +326,7 @@ def test_what_jax_cannot_run_trains_in_the_session_with_one_note(fresh_folder: P
         "step": "train_step",
         "some": "trial [0-2]: ",
         "held": "cannot be sent",
+        "wide": "float64",
         "generator": "is read in this process",
     }.items():
         notes, plans, states = found[name]
@@ -327,4 +336,5 @@ def test_what_jax_cannot_run_trains_in_the_session_with_one_note(fresh_folder: P
         assert len(told) == 1, name
         assert any(part in told[0] for part in said.split("|")) or name == "some", told
     assert set(found["loss"][1]) == set(found["layer"][1]) == {"fit"}
+    assert found["keras_tuner"] == ["COMPLETED"] * 4
     assert found["fails"] == ["build(hp) failed: LookupError: of the user", "LookupError"]

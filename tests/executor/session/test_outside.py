@@ -53,7 +53,8 @@ def test_containers_objects_and_names_are_as_they_are_there() -> None:
         total += 1
 
     state = OutsideState.of({"function": function})
-    state.bring_back(elsewhere(state, function))
+    before = state.look()
+    assert not state.bring_back(elsewhere(state, function), before)
     assert seen == [0, 1] and table == {"a": {"b": 2}, "c": [3]} and table["a"] is inner
     assert last == collections.deque([2, 3], maxlen=2) and names == {"x", "y"} and total == 6
     assert best.value == 0.5 and best.steps == [1, 2] and best.steps is steps
@@ -76,5 +77,21 @@ def test_globals_of_a_module_of_the_user(monkeypatch: pytest.MonkeyPatch) -> Non
     exec(compile(code, "/home/user/script.py", "exec"), namespace)
     function, seen = namespace["function"], namespace["seen"]
     state = OutsideState.of({"function": function})
-    state.bring_back(elsewhere(state, function))
+    before = state.look()
+    assert not state.bring_back(elsewhere(state, function), before)
     assert namespace["count"] == 1 and namespace["seen"] is seen and seen == [1]
+
+
+def test_what_has_changed_here_as_well_stays_and_is_named() -> None:
+    seen, other = [0], [0]
+
+    def function() -> None:
+        seen.append(1)
+        other.append(1)
+
+    state = OutsideState.of({"function": function})
+    before = state.look()
+    changes = elsewhere(state, function)
+    seen.append(7)
+    assert state.bring_back(changes, before) == ["seen"]
+    assert seen == [0, 7] and other == [0, 1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import hashlib
+import io
 import pickle
 import types
 from collections.abc import Mapping
@@ -86,18 +87,28 @@ class OutsideState:
                 names[label] = value
         return OutsideChanges(objects, names)
 
-    def bring_back(self, changes: OutsideChanges) -> None:
-        """Has the objects and names of this process be as ``changes`` say."""
+    def bring_back(self, changes: OutsideChanges, before: Mapping[str, Any]) -> list[str]:
+        """Has the objects and names of this process be as ``changes`` say.
+
+        ``before`` is what ``look`` returned here when this was sent. Returns the labels of those
+        that have changed here as well, which stay as they are here.
+        """
+        here = self.changed(before)
+        both = sorted((here.objects.keys() | here.names) & (changes.objects.keys() | changes.names))
         merge = _Merge()
         for label, value in changes.objects.items():
-            merge(self.objects[label], value)
+            if label not in both:
+                merge(self.objects[label], value)
         for label, value in changes.names.items():
+            if label in both:
+                continue
             function, name = self.names[label]
             code = function.__code__
             if name in code.co_freevars:
                 function.__closure__[code.co_freevars.index(name)].cell_contents = value
             else:
                 function.__globals__[name] = value
+        return both
 
 
 def _value(function: Any, name: str) -> Any:
@@ -108,16 +119,27 @@ def _is_plain(value: Any) -> bool:
     return value is not MISSING and isinstance(value, bool | int | float | str | None)
 
 
+class _DigestPickler(cloudpickle.Pickler):
+    """Pickles what is compared and never read: of code, only what tells it from other code."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        """See ``pickle.Pickler``."""
+        if isinstance(obj, type | types.FunctionType):
+            return len, (f"{obj.__module__}.{obj.__qualname__}",)  # any function of Python's own
+        return super().reducer_override(obj)
+
+
 def _digest(value: Any) -> bytes | None:
     """Tells contents of an object apart; None where it cannot be sent."""
     buffers: list[pickle.PickleBuffer] = []
+    written = io.BytesIO()
     try:
-        parts = [cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)]
+        _DigestPickler(written, protocol=5, buffer_callback=buffers.append).dump(value)
         views = [buffer.raw() for buffer in buffers]
     except Exception:  # an object may raise anything when it is pickled
         return None
-    parts += [bytes(view) if view.nbytes < _LARGE else b"%d" % view.nbytes for view in views]
-    return hashlib.sha256(b"".join(parts)).digest()
+    parts = [bytes(view) if view.nbytes < _LARGE else b"%d" % view.nbytes for view in views]
+    return hashlib.sha256(b"".join([written.getvalue(), *parts])).digest()
 
 
 class _Merge:

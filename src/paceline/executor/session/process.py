@@ -119,11 +119,17 @@ class JaxProcess:
         with sent_by_value():
             self._send(SessionSettings.of_session(), SETTINGS)
             self._send(call, CALL)
+        before = call.outside.look()
         raised: list[BaseException] = []  # by functions of the session
         ended = self._wait(functions, say, stop, raised)
         if ended.unread is not None:
             raise CannotSendError(ended.unread)
-        call.outside.bring_back(ended.outside)
+        if both := call.outside.bring_back(ended.outside, before):
+            say(
+                "stderr",
+                f"paceline: {', '.join(both)} changed in this process while functions in the "
+                "process that trains changed them, too: they stay as they are here\n",
+            )
         if raised:
             raise raised[0]
         if ended.error is not None:

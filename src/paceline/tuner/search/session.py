@@ -17,6 +17,7 @@ from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.pack.callbacks.reachable import is_users_file
 from paceline.program.canonical import Unpackable
+from paceline.program.numbers import number_settings
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.search.session_data import SessionDataset
@@ -67,6 +68,13 @@ class SearchSession:
             hp = HyperParameters(values=hp.hparams)
             model = builder(hp, seed)
             packs.pretrace(model, arguments.inputs_for(hp, model))
+            if not number_settings()["jax_enable_x64"] and any(
+                variable.dtype == "float64" for variable in model.variables
+            ):
+                raise Unpackable(
+                    "the model has float64 variables, of which JAX makes float32; build it in "
+                    "float32, or call jax.config.update('jax_enable_x64', True) before"
+                )
         except Exception as error:  # what the user's steps raise, among others
             raise ReturnedToSession(what_stands_in_the_way(error)) from None
         finally:
