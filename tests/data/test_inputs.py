@@ -129,7 +129,7 @@ def test_trials_in_fit_are_given_the_same():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"class_weight": lambda hp: 3}, "class_weight must be a dict of class -> weight, got '3'"),
+        ({"class_weight": lambda hp: 3}, "class_weight must be a dict of class -> weight, got 3"),
         ({"x": lambda hp: None}, "there is no x"),
         ({"x": lambda hp: X[:4]}, "x has 4, y has 50"),
         ({"sample_weight": lambda hp: np.ones(3)}, "sample_weight has 3"),

@@ -66,6 +66,7 @@ class FakeDriver:
 
     logs: dict[str, float] = field(default_factory=dict)
     stopped: bool = False
+    froze: bool = False
     fails: str = ""
     calls: list[Any] = field(default_factory=list)
 

@@ -131,8 +131,7 @@ def check_class_weight(class_weight: Any) -> None:
         elif isinstance(class_weight, (list, tuple, np.ndarray)):
             hint = "Pass dict(enumerate(weights))."
         raise UsageError(
-            "class_weight must be a dict of class -> weight, got "
-            f"{str(class_weight)[:60]!r}. {hint}"
+            f"class_weight must be a dict of class -> weight, got {repr(class_weight)[:60]}. {hint}"
         )
     by_output = [name for name, weight in class_weight.items() if isinstance(weight, Mapping)]
     if by_output:

@@ -16,7 +16,6 @@ from paceline.errors import (
 )
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackTimeout
 from paceline.executor.pack_executor import PackExecutor
-from paceline.executor.process import StopSignal
 from paceline.program.canonical import Unpackable
 from paceline.report.progress import Progress
 from paceline.search_space import HyperParameters
@@ -67,7 +66,6 @@ class SearchLoop:
             self._events,
             self._verdicts,
             self._progress,
-            self._stop,
             self._peers,
             self._launcher,
         )
@@ -350,7 +348,6 @@ class EpochReports:
         events: TrialEvents,
         verdicts: PrunerVerdicts,
         progress: ProgressReporter,
-        stop: StopSignal,
         peers: PeerWatcher,
         launcher: TrialLauncher,
     ) -> None:
@@ -358,7 +355,7 @@ class EpochReports:
         self._launcher = launcher
         self._study, self._objective = context.study, context.objective
         self._trials, self._members = context.trials, context.members
-        self._progress, self._stop = progress, stop
+        self._progress, self._stop = progress, context.stop
         self._strategy, self._peers = context.study.strategy, peers
         self.stopped = False  # whether a training in ``fit`` was told to stop, as the search stops
 
