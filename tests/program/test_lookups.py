@@ -12,7 +12,8 @@ import pytest
 from keras import layers, ops
 
 from paceline.program import keras_private
-from paceline.program.lookups import embeddings, lookups
+from paceline.program.keras_private import embeddings
+from paceline.program.lookups import lookups
 
 A = np.arange(8).reshape(2, 4)
 

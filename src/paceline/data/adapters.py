@@ -20,9 +20,15 @@ import jax
 import keras
 import numpy as np
 
-from paceline.data.arrays import NotArrays, beyond, class_weights, device_dtype, native_dtype
-from paceline.data.refusals import (
+from paceline.data.arrays import (
+    NotArrays,
+    beyond,
+    class_weights,
+    device_dtype,
     holds_numbers,
+    native_dtype,
+)
+from paceline.data.refusals import (
     is_text,
     refuse_masked,
     refuse_values,

@@ -20,7 +20,6 @@ import keras
 import numpy as np
 
 from paceline.data.refusals import (
-    holds_numbers,
     is_text,
     refuse_columns,
     refuse_masked,
@@ -337,6 +336,11 @@ def _table(value: Any) -> np.ndarray | None:
         return np.asarray(value)
     except ValueError:
         return None
+
+
+def holds_numbers(dtype: np.dtype) -> bool:
+    """Whether arrays of a dtype hold numbers: kind V are those of ml_dtypes, and records."""
+    return dtype.kind in "biufcV" and dtype.names is None
 
 
 def _leaf(value: Any, name: str, what: str) -> np.ndarray:

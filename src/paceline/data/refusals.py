@@ -59,11 +59,6 @@ def _is_number(dtype: Any) -> bool:
     return getattr(dtype, "kind", "O") in "biufc" and not hasattr(dtype, "categories")
 
 
-def holds_numbers(dtype: np.dtype) -> bool:
-    """Whether arrays of a dtype hold numbers: kind V are those of ml_dtypes, and records."""
-    return dtype.kind in "biufcV" and dtype.names is None
-
-
 def is_text(array: np.ndarray) -> bool:
     """Whether an array holds text, with which backends other than JAX can train."""
     if array.dtype.kind in "SU":

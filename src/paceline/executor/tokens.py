@@ -14,7 +14,7 @@ from paceline.data.arrays import ArrayData
 from paceline.data.batched import BatchedDataset
 from paceline.errors import DataError
 from paceline.program import keras_private
-from paceline.program.lookups import Lookup, embeddings, lookups
+from paceline.program.lookups import Lookup, lookups
 
 
 class TokenChecks:
@@ -38,7 +38,7 @@ class TokenChecks:
         is beyond an Embedding, or negative, and the model does no more with it before than to move
         or cast it or to add constants.
         """
-        layers = embeddings(model) if keras.backend.backend() == "jax" else []
+        layers = keras_private.embeddings(model) if keras.backend.backend() == "jax" else []
         if not layers or data is None:
             return False
         every = tuple(type(layer) for layer in keras_private.all_layers(model))
@@ -60,7 +60,9 @@ class TokenChecks:
         data = ArrayData(batch, leaves[0].shape[0])
         key = jax.tree.structure(batch), *((a.shape[1:], str(a.dtype)) for a in leaves)
         if key not in self._of_batch:
-            of_model = lookups(model, data.batch_shapes(2)[0]) if embeddings(model) else []
+            of_model = (
+                lookups(model, data.batch_shapes(2)[0]) if keras_private.embeddings(model) else []
+            )
             self._of_batch[key] = of_model
         for lookup in self._of_batch[key]:
             _check(lookup, data, "a batch of the data")

@@ -171,6 +171,13 @@ def all_layers(model: Any) -> list[Any]:
     return [model] if layers is None else list(layers())
 
 
+def embeddings(model: Any) -> list[Any]:
+    """The Embeddings of a model, as far as it has made its layers."""
+    import keras
+
+    return [e for e in all_layers(model) if isinstance(e, keras.layers.Embedding)]
+
+
 def is_built(model: Any) -> bool:
     """Whether ``symbolic_build`` would add nothing; else ``fit`` looks at a batch first."""
     parts = [getattr(model, n, None) for n in ("_compile_metrics", "_compile_loss", "optimizer")]

@@ -60,11 +60,6 @@ class Lookup:
         return found.array if found is not None and found.of_data else None
 
 
-def embeddings(model: Any) -> list[Any]:
-    """The Embeddings of a model, as far as it has made its layers."""
-    return [e for e in keras_private.all_layers(model) if isinstance(e, keras.layers.Embedding)]
-
-
 def lookups(model: Any, x: Any) -> list[Lookup]:
     """All calls of Embeddings by a built model; none where it cannot be traced.
 

@@ -28,7 +28,7 @@ from paceline.study.pruners.pruners import check_pruner
 from paceline.study.samplers.earlier_studies import check_warm_start_from
 from paceline.study.samplers.samplers import strategy_of
 from paceline.study.sharing.worker import WORKERS, Worker
-from paceline.study.storage.folder import aside_of, at_home, study_lock
+from paceline.study.storage.folder import JOURNAL, aside_of, at_home, study_lock
 from paceline.study.trials.lineage import copied_line
 from paceline.tuner.after.reproduce import Reproduction, arguments_again, train_again
 from paceline.tuner.after.results import StudyResults
@@ -37,7 +37,7 @@ from paceline.tuner.arguments.arguments import SearchArguments, read_arguments, 
 from paceline.tuner.arguments.config import Listeners, TunerConfig, WorkerFolder
 from paceline.tuner.arguments.constraints import checked
 from paceline.tuner.arguments.naming import default_study
-from paceline.tuner.arguments.pruner_choice import rule_of, with_chosen_pruner
+from paceline.tuner.arguments.pruner_choice import rule_of
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
 from paceline.tuner.search.first_build import first_preprocessing, probe
 from paceline.tuner.search.progress import to_stderr, unpacked_backend
@@ -353,7 +353,12 @@ class Tuner(StudyResults):
                 )
 
                 config = with_chosen_sampler(config, arguments, found, objective, self._tell)
-            config = with_chosen_pruner(config, arguments, objective, self._tell)
+            if self._chooses_pruner(arguments):
+                from paceline.tuner.arguments.pruner_choice import (
+                    with_chosen_pruner,  # seldom needed
+                )
+
+                config = with_chosen_pruner(config, arguments, objective, self._tell)
             key = provenance.checkpoint_key(config, arguments, objective)
             run = SearchRun(
                 config,
@@ -529,6 +534,13 @@ class Tuner(StudyResults):
             with suppress(OSError, ValueError):  # stdout may be closed
                 text = formats.visible(search_summary(self._summary, objective, steps))
                 sys.stdout.write(f"{text}\n")
+
+    def _chooses_pruner(self, arguments: SearchArguments) -> bool:
+        """Whether a rule may choose the pruner, or has chosen that of a study that is there."""
+        config = self._config
+        if config.pruner_rule != "by time" or arguments.timeout is not None:
+            return config.pruner_rule != "given"
+        return config.storage is not None or (config.folder / JOURNAL).exists()
 
     def _put_aside(self, stack: ExitStack) -> None:
         """Begins the study anew where that was asked for, or ends what an earlier search began."""

@@ -39,7 +39,6 @@ from paceline.errors import (
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.pack_executor import PackExecutor
 from paceline.executor.process import search_process
-from paceline.executor.tokens import TokenChecks
 from paceline.executor.wide_integers import check_casts
 from paceline.program import keras_private, trace
 from paceline.search_space import HyperParameters, Parameter
@@ -193,9 +192,12 @@ def probe(
         n = min(n, validation.n)
         _check_validation(model, batch, validation.batch_shapes(n), wrapped=validation.wrapped)
         check_labels(model, validation, "validation data", outputs)
-    tokens = TokenChecks()
-    tokens.check(model, inputs.data or data, "training data")
-    tokens.check(model, validation, "validation data")
+    if keras_private.embeddings(model):
+        from paceline.executor.tokens import TokenChecks
+
+        tokens = TokenChecks()
+        tokens.check(model, inputs.data or data, "training data")
+        tokens.check(model, validation, "validation data")
     if data.wide or getattr(validation, "wide", None):
         check_casts(model, inputs.data or data, size, validation, n, inputs.class_weight)
     results = trace.flat_logs(model.get_metrics_result())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optuna
 
@@ -18,7 +18,7 @@ from paceline.data.labels import check_labels
 from paceline.errors import TrialRejected
 from paceline.executor.base import Job, SiblingModelBuilder
 from paceline.executor.pack_executor import PackExecutor
-from paceline.executor.tokens import TokenChecks
+from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
 from paceline.program.trace import refusal
 from paceline.search_space import HyperParameters
@@ -35,6 +35,9 @@ from paceline.tuner.search.peers import PeerWatcher
 from paceline.tuner.search.progress import ProgressReporter
 from paceline.tuner.search.running_trials import UnfinishedTrial
 
+if TYPE_CHECKING:
+    from paceline.executor.tokens import TokenChecks
+
 
 class TrialLauncher:
     """Begins the trials of one search."""
@@ -47,7 +50,7 @@ class TrialLauncher:
         self._packs, self._fit = context.packs, context.fit
         self._trials, self._members = context.trials, context.members
         self._said: set[str | None] = {refusal()}  # of the backend, the search itself has told
-        self._tokens = TokenChecks()
+        self._tokens: TokenChecks | None = None  # once a model has an Embedding
         self.seconds = 0.0  # in the user's build, until now
         self.over = False  # whether every configuration of the space has been tried
         # Complete trials that this search is to train longer.
@@ -253,13 +256,20 @@ class TrialLauncher:
         if isinstance(inputs.data, ArrayData):
             check_labels(model, inputs.data, "training data")
         again = partial(self._build_at, proposal.number, hp.hparams, proposal.seed)
-        checked = self._tokens.check(model, inputs.data, "training data", again)
-        if self._tokens.check(model, inputs.validation, "validation data", again) or checked:
+        if keras_private.embeddings(model) and self._checks_tokens(model, inputs, again):
             model = again()  # whose variables are yet to be drawn, as if nothing had been checked
         costs = {}
         if self._context.costs is not None:
             costs = self._context.costs.of_build(model, inputs, again)
         return BuiltTrial(model, epochs, inputs, tuple(hp.parameters.values()), costs)
+
+    def _checks_tokens(self, model: Any, inputs: TrialInputs, again: Callable[[], Any]) -> bool:
+        """Checks what a trial's Embeddings look up; returns whether ``again`` was called."""
+        from paceline.executor.tokens import TokenChecks
+
+        tokens = self._tokens = self._tokens or TokenChecks()
+        checked = tokens.check(model, inputs.data, "training data", again)
+        return tokens.check(model, inputs.validation, "validation data", again) or checked
 
     def _allowed(
         self,
