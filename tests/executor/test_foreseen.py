@@ -184,6 +184,7 @@ def drawn(n: int, seed: int) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 def test_choices_and_numbers_beside_one_width(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = [{**values, "depth": 1} for values in drawn(6, 0)]
     assert compare(classifier, trials, monkeypatch) >= 2

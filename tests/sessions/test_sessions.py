@@ -204,6 +204,8 @@ def run(session: str, script: str, folder: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the script finds in a fresh session, which is on JAX."""
+    if not (find_spec("tensorflow") or find_spec("torch")):
+        pytest.skip("neither TensorFlow nor PyTorch is installed")
     return run("fresh", SCRIPT, tmp_path_factory.mktemp("fresh"))
 
 

@@ -277,6 +277,7 @@ def build(hp):
 """
 
 
+@pytest.mark.slow
 def test_a_model_of_a_table_takes_tables_wherever_it_is(fresh_folder: Path, capsys) -> None:
     Path("m.py").write_text(TABLE)
     rows = [f"{i % 7},{'red' if i % 3 else 'blue'},{i % 2 == 0},{'ab'[i % 2]}" for i in range(40)]

@@ -16,6 +16,7 @@ import pytest
 
 import paceline
 import toys
+from marks import slow_where
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "epochs": 1, "batch_size": 25}
@@ -36,7 +37,7 @@ COPIES: list[Callable[[paceline.Tuner], paceline.Tuner]] = [pickled, copy.deepco
 
 
 @pytest.mark.parametrize("copied", COPIES)
-@pytest.mark.parametrize("storage", [None, "sqlite:///s.db"])
+@pytest.mark.parametrize("storage", slow_where([None, "sqlite:///s.db"], bool))
 def test_a_copy_knows_the_study_and_searches_on(copied: Any, storage: str | None) -> None:
     tuner = searched(storage=storage)
     again = copied(tuner)
@@ -56,6 +57,7 @@ def test_a_tuner_that_has_not_searched_is_copied_with_what_it_was_told(copied: A
     assert again.trial(0).hparams["dropout"] == 0.25
 
 
+@pytest.mark.slow
 def test_another_process_reads_a_pickle(fresh_folder: Path) -> None:
     tuner = searched()
     Path("tuner.pickle").write_bytes(pickle.dumps(tuner))

@@ -123,6 +123,7 @@ def test_a_choice_that_changes_the_program_is_not_foreseen_from_the_disk(
     np.testing.assert_allclose(values("traced"), first, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_no_digit_depends_on_what_earlier_searches_left_on_the_disk(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

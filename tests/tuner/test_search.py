@@ -294,15 +294,15 @@ def test_a_timeout_leaves_trials_for_the_next_search(make, notes, executor, monk
     def jump(report):
         Clock.late = 3600.0
 
-    tuner = make(build, executor=executor, parallel_trials=2)
+    tuner = make(build, executor=executor, parallel_trials=2, pruner="none")
     with monkeypatch.context() as patches:
         patches.setattr(timeouts, "time", Clock)
         observe_reports(patches, before=jump)
-        tuner.search(X, Y, n_trials=3, timeout=600, **CALL)
+        tuner.search(X, Y, n_trials=3, timeout=600, **{**CALL, "epochs": 60})
     assert notes.say("stopped by the timeout with")
     assert "running" in states(tuner)
-    again = make(build, executor=executor, parallel_trials=2)
-    again.search(X, Y, n_trials=3, **CALL)
+    again = make(build, executor=executor, parallel_trials=2, pruner="none")
+    again.search(X, Y, n_trials=3, **{**CALL, "epochs": 60})
     assert states(again).count("complete") == 3
     assert "running" not in states(again)
 

@@ -227,7 +227,7 @@ WAYS = {
     voting: 2,
     bag_in_a_search: 6,
 }
-QUICK = (grid, bagging, nested)
+QUICK = (grid, bagging)
 
 
 @pytest.mark.parametrize("way", slow_where(WAYS, lambda way: way not in QUICK))

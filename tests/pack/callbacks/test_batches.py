@@ -95,6 +95,7 @@ def test_each_trial_stops_at_its_own_batch(loss: float) -> None:
     assert len({trial.epochs for trial in tuner._require_study().trials}) > 1
 
 
+@pytest.mark.slow
 def test_a_function_of_hp_decides_for_each_trial() -> None:
     def made(hp: Any) -> list[Any]:
         return [WarmUp(hp.Choice("steps", [2, 9]))]
@@ -116,6 +117,7 @@ def test_a_callback_that_raises_fails_its_own_trial() -> None:
     assert states == {(True, "failed"), (False, "complete")}
 
 
+@pytest.mark.slow
 def test_a_search_comes_out_the_same_again() -> None:
     one, other = search(WarmUp(), study="one"), search(WarmUp(), study="other")
     for a, b in zip(one._require_study().trials, other._require_study().trials, strict=True):
