@@ -1,7 +1,7 @@
 """Code that fits for itself, with one line changed and as it was: whole processes, cold.
 
-    make bench-any-fits
-    make bench-any-fits ARGS="--works loop --quick"  # a quarter of the trials; no floor is checked
+    python benchmarks/any_fits.py
+    python benchmarks/any_fits.py --works loop --quick  # a quarter of the calls; no floor checked
 
 Works
     optuna: an objective with a dense network on scikit-learn's digits, 64 trials of 10 epochs.
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -119,13 +118,17 @@ def looped(side: str, n_calls: int) -> dict[str, Any]:
     return {"best": max(results)}
 
 
-def run(work: str, side: str, n_trials: int) -> dict[str, Any]:
-    """Runs a side in a process of its own, with empty caches; returns its seconds and results."""
+def run(script: str, work: str, side: str, n_trials: int) -> dict[str, Any]:
+    """Runs a side in a process of its own, with empty caches; returns its seconds and results.
+
+    ``script`` takes the options --side, --works and --trials, and prints the results last, as JSON.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "XDG_CACHE_HOME": folder, "KERAS_BACKEND": "jax"}
+        own = {"XDG_CACHE_HOME": folder, "KERAS_BACKEND": "jax"}
+        environment = machine.fresh_environment() | own
         began = time.perf_counter()
         outcome = subprocess.run(
-            [sys.executable, __file__, "--side", side, "--works", work, "--trials", str(n_trials)],
+            [sys.executable, script, "--side", side, "--works", work, "--trials", str(n_trials)],
             check=True,
             stdout=subprocess.PIPE,
             text=True,
@@ -155,7 +158,7 @@ def main() -> None:
     for work in options.works:
         n_trials, floor = WORKS[work]
         n_trials = n_trials // 4 if options.quick else n_trials
-        rows[work] = {side: run(work, side, n_trials) for side in SIDES}
+        rows[work] = {side: run(__file__, work, side, n_trials) for side in SIDES}
         times = rows[work]["original"]["seconds"] / rows[work]["paceline"]["seconds"]
         rows[work] |= {"n_trials": n_trials, "times": round(times, 1)}
         print(json.dumps({"work": work, **rows[work]}), flush=True)

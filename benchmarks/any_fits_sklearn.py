@@ -17,18 +17,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import subprocess
 import sys
-import tempfile
-import time
 from typing import Any
 
 import machine
+from any_fits import SIDES, run
 
 #: Work -> configurations or members, and how many times as fast as the original Paceline has to be.
 WORKS = {"grid": (12, 8.0), "bag": (16, 4.0)}
-SIDES = ("paceline", "original")
 FIT = {"epochs": 10, "batch_size": 32, "verbose": 0}
 
 
@@ -77,38 +73,22 @@ def scored(work: str, side: str, n: int) -> dict[str, Any]:
         return {"scores": [round(float(bag.fit(x, y).score(x, y)), 6)]}
 
 
-def run(work: str, side: str, n: int) -> dict[str, Any]:
-    """Runs a side in a process of its own, with empty caches; returns its seconds and results."""
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "XDG_CACHE_HOME": folder, "KERAS_BACKEND": "jax"}
-        began = time.perf_counter()
-        outcome = subprocess.run(
-            [sys.executable, __file__, "--side", side, "--works", work, "--n", str(n)],
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        seconds = time.perf_counter() - began
-    return {"seconds": round(seconds, 1), **json.loads(outcome.stdout.splitlines()[-1])}
-
-
 def main() -> None:
     """Measures the works, and fails where one is slower than promised or scores differ."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS))
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
-    parser.add_argument("--n", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--trials", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.side:
-        print(json.dumps(scored(given.works[0], given.side, given.n)))
+        print(json.dumps(scored(given.works[0], given.side, given.trials)))
         return
     print(json.dumps(machine.facts()))
     missed = []
     for work in given.works:
         n, floor = WORKS[work]
-        sides = {side: run(work, side, 2 if given.quick else n) for side in SIDES}
+        sides = {side: run(__file__, work, side, 2 if given.quick else n) for side in SIDES}
         ratio = sides["original"]["seconds"] / sides["paceline"]["seconds"]
         pairs = zip(sides["paceline"]["scores"], sides["original"]["scores"], strict=True)
         apart = max(abs(one - there) for one, there in pairs)

@@ -16,9 +16,11 @@ import math
 import warnings
 from collections.abc import Callable
 
+import asking
 import numpy as np
 import optuna
 from optuna.samplers import BaseSampler, CmaEsSampler, RandomSampler, TPESampler
+from sides import Suggest
 
 Policy = Callable[[int], int]  # trials that have ended -> trials that may be in flight
 
@@ -41,24 +43,7 @@ def network(trial: optuna.Trial, noise: np.random.Generator) -> float:
 
 def hartmann(trial: optuna.Trial, noise: np.random.Generator) -> float:
     """Hartmann's function of six variables; its minimum is -3.32."""
-    a = np.array(
-        [
-            [10, 3, 17, 3.5, 1.7, 8],
-            [0.05, 10, 17, 0.1, 8, 14],
-            [3, 3.5, 1.7, 10, 17, 8],
-            [17, 8, 0.05, 10, 0.1, 14],
-        ]
-    )
-    p = 1e-4 * np.array(
-        [
-            [1312, 1696, 5569, 124, 8283, 5886],
-            [2329, 4135, 8307, 3736, 1004, 9991],
-            [2348, 1451, 3522, 2883, 3047, 6650],
-            [4047, 8828, 8732, 5743, 1091, 381],
-        ]
-    )
-    x = np.array([trial.suggest_float(f"x{i}", 0, 1) for i in range(6)])
-    return -float(np.array([1, 1.2, 3, 3.2]) @ np.exp(-(a * (x - p) ** 2).sum(1)))
+    return asking.hartmann(Suggest(trial)) - 3.32237
 
 
 def branin(trial: optuna.Trial, noise: np.random.Generator) -> float:

@@ -11,7 +11,7 @@ which epochs are trained differs between policies.
 random     the recorded trials in a random order
 tpe        Optuna's TPE; of the trials that are left, the one nearest to what it proposes
 to the end    every trial trains all its epochs
-asha R:F      ``paceline``'s own rungs: the first at R epochs, one trial in F goes on
+asha R:F      Paceline's ASHA: the first rung is at R epochs, and one trial in F goes on
 leaders       the same, and the best paused trials go on in the last part of the time
 
 Claimed of the rungs that are the default, with leaders, where programs are shared: with the same

@@ -12,6 +12,7 @@ import pytest
 from optuna.samplers import RandomSampler
 
 import paceline
+from compat.functions.pruning_callback import Prunes
 from compat.interception.alone import ATOL, RTOL, alone
 from compat.interception.functions import X_VAL, Y_VAL, X, Y, network
 from marks import slow_where
@@ -41,19 +42,6 @@ def loads_its_data(trial):
 def takes_its_data(trial, x, y):
     model = network(0, optimizer=adam(trial))
     return model.fit(x, y, epochs=2, verbose=0).history["loss"][-1]
-
-
-class Prunes(keras.callbacks.Callback):
-    """As TFKerasPruningCallback of optuna-integration."""
-
-    def __init__(self, trial):
-        super().__init__()
-        self.trial = trial
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.trial.report(logs["val_loss"], epoch)
-        if self.trial.should_prune():
-            raise optuna.TrialPruned(f"Trial was pruned at epoch {epoch}.")
 
 
 def stops_early(trial):

@@ -26,6 +26,7 @@ from optuna.study import MaxTrialsCallback
 from optuna.trial import TrialState
 
 import paceline
+from compat.functions.pruning_callback import Prunes
 from compat.interception.alone import ATOL, RTOL, alone
 from compat.interception.functions import X_VAL, Y_VAL, X, Y, network
 from paceline.errors import UsageError
@@ -105,19 +106,6 @@ def test_attributes_and_values_suggested_while_training_are_kept():
         assert trial.user_attrs == {"epochs": 2}
         assert list(trial.intermediate_values) == [0, 1]
         assert set(trial.params) == {"lr", "late"}
-
-
-class Prunes(keras.callbacks.Callback):
-    """As KerasPruningCallback of optuna-integration does it."""
-
-    def __init__(self, trial):
-        super().__init__()
-        self.trial = trial
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.trial.report(logs["val_loss"], epoch)
-        if self.trial.should_prune():
-            raise optuna.TrialPruned(f"at epoch {epoch}")
 
 
 def test_trials_are_pruned_while_others_train_on():
