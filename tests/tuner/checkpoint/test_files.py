@@ -114,18 +114,42 @@ def test_what_lasts_is_written_once_and_as_long_as_it_is_needed(checkpoints, tmp
         assert set(found.arrays) == {"a", *(f"wait.{key}" for key in keys)}
         for key in keys:
             np.testing.assert_array_equal(found.arrays[f"wait.{key}"], np.full(3, key, np.float32))
-    # Of two checkpoints each; the numbers of what stayed are those of its first writing.
-    assert [sorted(name[7:10] for name in names) for names in there] == [
-        ["0.0"],
-        ["0.0", "7.1"],
-        ["0.0", "7.1"],
-        ["7.1", "7.2"],
-        ["7.2"],
-    ]
+    # Of two checkpoints each; a file stays as it was written, as long as half of it is needed.
+    numbers = [sorted(name.split("-")[1] for name in names) for names in there]
+    assert numbers == [["1"], ["1", "2"], ["1", "2"], ["2", "4"], ["4"]]
     assert there[0].items() <= there[1].items()
     assert there[1] == there[2]
     checkpoints.clear()
     assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_file_of_which_little_is_needed_is_written_anew(checkpoints, tmp_path) -> None:
+    def save(*serials: int) -> None:
+        # Each pause of trial 3 has arrays of the same name.
+        lasting = {f"3.{n}": {"job.3": np.full(2, n)} for n in serials}
+        lasting |= {f"{n}.0": {f"job.{n}": np.full(2, n)} for n in (4, 5)}
+        checkpoints.save(Snapshot({}, {}, lasting))
+        checkpoints.flush()
+
+    def newest() -> dict[str, np.ndarray]:
+        found = CheckpointManager(tmp_path / "checkpoints", print).load()
+        assert found is not None
+        return found.arrays
+
+    save(1)
+    save(2)
+    np.testing.assert_array_equal(newest()["job.3"], [2, 2])
+    assert [len(keys) for keys in needed(tmp_path)] == [2, 1]
+    checkpoints.save(Snapshot({}, {}, {"5.0": {"job.5": np.full(2, 5)}}))
+    checkpoints.flush()
+    assert [len(keys) for keys in needed(tmp_path)] == [1]
+    assert list(newest()) == ["job.5"]
+
+
+def needed(tmp_path: Path) -> list[list[str]]:
+    """What the newest checkpoint needs of each file beside it."""
+    newest = max((tmp_path / "checkpoints").glob("checkpoint-*"))
+    return list(checkpoint._shared_of(newest).values())
 
 
 @pytest.mark.parametrize("damage", ["flip", "gone"])
@@ -153,7 +177,7 @@ def test_a_checkpoint_names_no_file_elsewhere(checkpoints, tmp_path, notes) -> N
     (other,) = tmp_path.glob("paused-*")
     folder = tmp_path / "checkpoints"
     checkpoint.save_checkpoint(
-        folder, "checkpoint-000001", snapshot(0), shared=[f"../{other.name}"]
+        folder, "checkpoint-000001", snapshot(0), beside={f"../{other.name}": ["1.0"]}
     )
     assert checkpoints.load() is None
     assert "names a file that is none of a checkpoint's: there is no other" in notes[0]
@@ -197,7 +221,7 @@ def test_another_format_is_not_read(checkpoints, notes, monkeypatch) -> None:
     checkpoints.flush()
     monkeypatch.undo()
     assert checkpoints.load() is None
-    assert "is of format 9, this version reads format 6 (go on with" in notes[0]
+    assert "is of format 9, this version reads format 7 (go on with" in notes[0]
 
 
 def test_other_files_do_no_harm(checkpoints, tmp_path) -> None:

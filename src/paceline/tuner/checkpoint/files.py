@@ -11,8 +11,9 @@ finds half of a checkpoint. Two checkpoints are kept: where the newest is damage
 it is read.
 
 The variables of paused trials do not change from one checkpoint to the next. They are written
-once, to safetensors files of their own beside the checkpoints. The header of a checkpoint names
-the files that belong to it, and two checkpoints may share such a file.
+once: each checkpoint puts those that are new into one safetensors file beside it. The header of a
+checkpoint names these files and what it needs of each, and checkpoints share them. A file of which
+less than half is needed is written anew.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,7 @@ from paceline.study.storage import schema
 from paceline.study.trials.trial_codec import plain
 
 #: The format of the facts that this version writes and reads.
-FORMAT = 6
+FORMAT = 7
 #: The number of checkpoints that are kept.
 KEPT = 2
 #: Seconds between checkpoints, or an epoch where that is longer.
@@ -48,7 +49,7 @@ EVERY = 60.0
 _REPAYS = 40.0
 _VARIABLE = "PACELINE_CHECKPOINT_SECONDS"
 _NAME = re.compile(r"checkpoint-(\d{6,})-([0-9a-f]{16})\.safetensors")
-_SHARED = re.compile(r"paused-[0-9.]+-([0-9a-f]{16})\.safetensors")
+_SHARED = re.compile(r"paused-[0-9]+-([0-9a-f]{16})\.safetensors")
 
 
 F = TypeVar("F")
@@ -61,9 +62,9 @@ class Snapshot(Generic[F]):
 
     facts: F  # of its owner, a Struct; JSON values as they are written and read
     arrays: dict[str, np.ndarray] = field(default_factory=dict)  # on the host; not changed any more
-    # Key -> arrays by name that go to a file of their own, which checkpoints share: under a key are
-    # the same arrays for as long as this process lives. A key is made of digits and dots. A
-    # snapshot that was read has these arrays among ``arrays``.
+    # Key -> arrays by name that go to files which checkpoints share: under a key are the same
+    # arrays for as long as this process lives. A snapshot that was read has these arrays among
+    # ``arrays``.
     shared_files: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
     def encoded(self) -> Snapshot[dict[str, Any]]:
@@ -101,7 +102,17 @@ class CheckpointHeader(msgspec.Struct):
     facts: dict[str, Any]
     # Array -> dtype and shape, of arrays whose dtype is none of NumPy's own.
     kinds: dict[str, tuple[str, list[schema.Count]]] = {}
-    beside: list[str] = []  # names of shared files that belong to it
+    # Shared file -> keys of the arrays in it that belong to this checkpoint.
+    beside: dict[str, list[str]] = {}
+
+
+@dataclass
+class _SharedFile:
+    """A file with arrays of several keys."""
+
+    path: Path
+    size: int  # keys that it was written with
+    keys: list[str] = field(default_factory=list)  # those that the last checkpoint needs
 
 
 @dataclass(eq=False, repr=False)
@@ -113,8 +124,7 @@ class CheckpointManager:
     _thread: ThreadPoolExecutor | None = field(init=False, default=None)
     _writing: Future[None] | None = field(init=False, default=None)
     _noted: bool = field(init=False, default=False)
-    # Key in ``Snapshot.shared_files`` -> file.
-    _shared: dict[str, Path] = field(init=False, default_factory=dict)
+    _shared: list[_SharedFile] = field(init=False, default_factory=list)
 
     @property
     def idle(self) -> bool:
@@ -187,32 +197,47 @@ class CheckpointManager:
     def _write(self, snapshot: Snapshot[dict[str, Any]]) -> None:
         found = self._found()
         number = found[0][0] + 1 if found else 1
-        before, self._shared = self._shared, {}
-        for key, arrays in snapshot.shared_files.items():
-            there = before.get(key)
-            if there is None or not there.exists():
-                there = save_checkpoint(self.folder, f"paused-{key}", Snapshot({}, arrays))
-            self._shared[key] = there
-        names = sorted(path.name for path in self._shared.values())
-        save_checkpoint(self.folder, f"checkpoint-{number:06d}", snapshot, shared=names)
+        self._shared = self._write_shared(number, snapshot.shared_files)
+        beside = {file.path.name: file.keys for file in self._shared}
+        save_checkpoint(self.folder, f"checkpoint-{number:06d}", snapshot, beside=beside)
         for _, _, path in found[KEPT - 1 :]:
             path.unlink(missing_ok=True)
         kept = [_shared_of(path) for _, _, path in found[: KEPT - 1]]
-        self._drop_shared({*names, *(name for others in kept for name in others)})
+        self._drop_shared({*beside, *(name for others in kept for name in others)})
+
+    def _write_shared(
+        self, number: int, arrays: Mapping[str, Mapping[str, np.ndarray]]
+    ) -> list[_SharedFile]:
+        """Writes what no shared file holds yet; returns the files that hold all of it."""
+        files, new = [], dict(arrays)
+        for file in self._shared:
+            keys = [key for key in file.keys if key in arrays]
+            if 2 * len(keys) >= file.size and file.path.exists():
+                files.append(_SharedFile(file.path, file.size, keys))
+                for key in keys:
+                    del new[key]
+        if new:
+            named = {f"{key}/{name}": a for key, of in new.items() for name, a in of.items()}
+            path = save_checkpoint(self.folder, f"paused-{number}", Snapshot({}, named))
+            files.append(_SharedFile(path, len(new), list(new)))
+        return files
 
     def _read(self, path: Path, digest: str) -> tuple[Snapshot[dict[str, Any]] | None, str]:
         """A checkpoint with the arrays of its shared files; or None, and why it cannot be read."""
         snapshot, why = load_checkpoint(path, digest)
         if snapshot is None:
             return None, why
-        for name in _shared_of(path):
-            match = _SHARED.fullmatch(name)
+        for name, keys in _shared_of(path).items():
+            match, needed = _SHARED.fullmatch(name), set(keys)
             if match is None:
                 return None, "names a file that is none of a checkpoint's"
             part, why = load_checkpoint(self.folder / name, match[1])
             if part is None:
                 return None, f"needs {name}, which {why}"
-            snapshot.arrays |= part.arrays
+            for full, array in part.arrays.items():
+                key, _, own = full.partition("/")
+                if key in needed:
+                    snapshot.arrays[own] = array
         return snapshot, ""
 
     def _drop_shared(self, kept: Collection[str]) -> None:
@@ -233,17 +258,22 @@ class CheckpointManager:
 
 
 def save_checkpoint(
-    folder: Path, stem: str, snapshot: Snapshot[dict[str, Any]], *, shared: Sequence[str] = ()
+    folder: Path,
+    stem: str,
+    snapshot: Snapshot[dict[str, Any]],
+    *,
+    beside: Mapping[str, list[str]] | None = None,
 ) -> Path:
     """Writes the facts and arrays of a snapshot to a file of its own, whole or not at all.
 
     No other process writes to ``folder`` now, which is made if need be. The file's name is ``stem``
-    and the beginning of its SHA-256. ``shared`` are names of files in the folder that belong to the
-    snapshot. Raises OSError or SafetensorError where the file cannot be written.
+    and the beginning of its SHA-256. ``beside`` has the names of shared files in the folder, and
+    which keys of each belong to the snapshot. Raises OSError or SafetensorError where the file
+    cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _tidy(folder)  # a process that was killed here may have left a temporary file
-    arrays, header = {}, CheckpointHeader(FORMAT, snapshot.facts, beside=list(shared))
+    arrays, header = {}, CheckpointHeader(FORMAT, snapshot.facts, beside=dict(beside or {}))
     for name, array in snapshot.arrays.items():
         arrays[name] = np.asarray(array, order="C")
         if array.dtype.isbuiltin != 1:  # bfloat16 and its like are not NumPy's own
@@ -296,14 +326,14 @@ def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot[dict[str, Any]] |
         return None, f"cannot be read ({type(error).__name__}: {error})"
 
 
-def _shared_of(path: Path) -> list[str]:
-    """Names of the shared files of a checkpoint; none where it cannot be read."""
+def _shared_of(path: Path) -> dict[str, list[str]]:
+    """Shared files of a checkpoint and what it needs of them; none where it cannot be read."""
     try:
         with safe_open(path, framework="numpy") as file:
             held = json.loads((file.metadata() or {})["paceline"])
         return msgspec.convert(held, CheckpointHeader).beside
     except (OSError, SafetensorError, KeyError, *schema.UNREADABLE):
-        return []
+        return {}
 
 
 def _array(array: np.ndarray, kinds: Mapping[str, Any], name: str) -> np.ndarray:
