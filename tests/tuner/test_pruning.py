@@ -18,6 +18,7 @@ from paceline.executor import pack_executor
 from paceline.executor.state.paused import PausedStates
 from paceline.executor.training import planner
 from paceline.study.ask_tell import TrialUpdates
+from paceline.tuner.search.checkpointer import SearchCheckpointer
 from paceline.tuner.search.timeouts import SearchTimeout
 from stopping import times_out
 
@@ -295,8 +296,15 @@ def test_in_the_last_part_of_the_time_the_leaders_go_on_and_no_trial_begins(
     monkeypatch.setattr(SearchTimeout, "closing", property(lambda self: len(epochs) >= 12))
     epochs = observe_reports(monkeypatch)
     times_out(monkeypatch, lambda: len(epochs) >= 60)
+    saved, save = [], SearchCheckpointer.save
+    monkeypatch.setattr(
+        SearchCheckpointer, "save", lambda self: (saved.append(len(epochs)), save(self))
+    )
     tuner = make(pruner="asha", parallel_trials=2)
     tuner.search(X, Y, timeout=1000.0, **CALL)
+    # Once as that part begins: little is left to write at the end.
+    assert [n for n in saved if 12 <= n < 60] == saved[1:-1]
+    assert len(saved) == 3
     results = tuner.results()
     assert len(results) <= 12
     # With the same rungs and no such end, one trial in nine is complete.

@@ -84,6 +84,7 @@ class SearchLoop:
             self._population = Population(context, self._events, self._launcher, self.checkpointer)
         # Done: ``run`` came to its end with no trial open. Stuck: the device answers no more.
         self.done = self.stuck = False
+        self._closing = False  # whether the last part of the time has begun
         self.ended: SearchEnd | None = None  # None while it runs, and where it failed
 
     def check(self, hp: HyperParameters) -> None:
@@ -191,6 +192,10 @@ class SearchLoop:
             closing = self._timeout.closing
         if closing and packs is not None:
             self._verdicts.resume_leaders(packs.demand.at_once)
+            if not self._closing and self._context.policy is not None:
+                # Thousands of paused trials are written while the leaders train, not after the end.
+                self._context.policy.hasten()
+        self._closing = closing
         self._prefetch.closing = closing and bool(self._trials.running)
 
     def _end_early(self, end: SearchEnd) -> None:
