@@ -297,9 +297,14 @@ class TrialDemand:
     def begins(self) -> bool:
         """Whether nothing is compiled yet, and a first model should be there soon.
 
-        Then no more trials are built than can train: the others are built while those compile.
+        Then one trial is compiled as soon as it is built, and others are built meanwhile.
         """
         return self.by_time and not any(group.is_settled for group in self.grouper.groups)
+
+    @property
+    def packs_at_once(self) -> int:
+        """Packs that train at the same time."""
+        return self.planner.packs_at_once
 
     @property
     def hungry(self) -> bool:
@@ -311,7 +316,7 @@ class TrialDemand:
         groups = self.grouper.groups
         have = sum(len(group.queue) + group.n_live for group in groups)
         if self.begins:
-            return have < self.planner.packs_at_once
+            return not have
         return have < self.at_once * self.further
 
     @property

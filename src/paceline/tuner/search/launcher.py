@@ -456,7 +456,7 @@ class TrialPrefetch:
         if self.carried_over is not None:
             self._due, self.carried_over = self.carried_over, None
         elif demand.begins and not packs.streaming:
-            self._due, self.steps_due = 0, FIRST_STEPS
+            self._due, self.steps_due = demand.packs_at_once - 1, FIRST_STEPS
         else:
             self.steps_due = STEPS
         packs.lockstep = not free
