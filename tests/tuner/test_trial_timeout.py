@@ -308,7 +308,7 @@ def test_fit_that_never_ends(make) -> None:
     def build(hp: Any) -> Any:
         return toys.compiled(toys.softmax(), hp.Choice("lr", [0.01, 0.1, 0.02]))
 
-    tuner = make(build, sampler="grid")
+    tuner = make(build, sampler="grid", executor="fit")  # packs call it between batches
     tuner.search(X, Y, callbacks=[Waits()], trial_timeout=60.0, **CALL)
     results = tuner.results()
     assert results.state.tolist() == ["complete", "failed", "complete"]
