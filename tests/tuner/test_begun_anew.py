@@ -194,6 +194,7 @@ def test_the_old_study_comes_back_where_no_trial_of_the_new_one_trained(search):
     assert len(search(first, 3).results()) == 3
 
 
+@pytest.mark.slow
 def test_wrong_input_moves_nothing(search):
     search(first, 1)
     with pytest.raises(paceline.BuildError, match="build"):

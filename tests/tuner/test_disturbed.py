@@ -161,6 +161,7 @@ def test_a_folder_that_turns_read_only(storage, child_environment) -> None:
     assert "cannot be written" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_policy_that_some_builds_set_is_that_of_their_models(make) -> None:
     seen: list[tuple[bool, str]] = []
 

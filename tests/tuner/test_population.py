@@ -763,6 +763,7 @@ def test_what_build_rejects_is_drawn_again(make, notes, most: float) -> None:
     assert any(t.hparams["lr"] != tuner.trial(t.continued_from).hparams["lr"] for t in copies)
 
 
+@pytest.mark.slow
 def test_what_build_always_rejects_stays(make) -> None:
     def build(hp: Any) -> keras.Model:
         model = toys.dense(hp)

@@ -73,6 +73,7 @@ def test_a_pruned_trial_trains_as_many_epochs(make) -> None:
     assert set(again.differences.values()) == {0.0}
 
 
+@pytest.mark.slow
 def test_other_data_and_versions_are_named(make, monkeypatch) -> None:
     from paceline.tuner.arguments import comparison
 

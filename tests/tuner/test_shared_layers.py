@@ -166,6 +166,7 @@ def test_callbacks_see_their_own_trial(make, saves_always) -> None:
     assert float(metric.result()) == 0.0  # the user's metric still works
 
 
+@pytest.mark.slow
 def test_a_model_that_keras_cannot_copy_says_what_it_shares(make, notes) -> None:
     build = shared_build()
 

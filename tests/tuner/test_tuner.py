@@ -246,6 +246,7 @@ def test_other_data_and_epochs_are_said_when_a_study_goes_on(fresh_folder):
     assert sum("2 epochs from now on" in note for note in notes) == 1
 
 
+@pytest.mark.slow
 def test_a_build_that_was_changed_cannot_take_the_saved_weights(fresh_folder):
     def wider(hp):
         hp.Float("dropout", 0.1, 0.5)

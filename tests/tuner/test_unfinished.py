@@ -66,6 +66,7 @@ def test_a_search_that_ends_by_time_before_any_trial_does_has_a_model(make, monk
     is_best(make(), "running")  # read from the storage, as another process does
 
 
+@pytest.mark.slow
 def test_a_search_in_fit_that_ends_by_time_has_a_model(make, monkeypatch):
     with monkeypatch.context() as patch:
         epochs = observe_reports(patch)
@@ -75,6 +76,7 @@ def test_a_search_in_fit_that_ends_by_time_has_a_model(make, monkeypatch):
     is_best(tuner, "running")
 
 
+@pytest.mark.slow
 def test_so_has_one_that_its_progress_stops(make, monkeypatch):
     epochs = observe_reports(monkeypatch)
     tuner = make(sampler="tpe", on_progress=lambda now: len(epochs) < 8)

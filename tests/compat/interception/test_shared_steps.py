@@ -190,6 +190,7 @@ def test_the_steps_that_are_kept_are_limited(monkeypatch):
         assert len(shared_steps._steps) == 2
 
 
+@pytest.mark.slow
 def test_functions_of_an_engine_share_them():
     expected, found = [], []
 

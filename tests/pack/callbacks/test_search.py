@@ -799,7 +799,9 @@ def test_a_callback_that_a_function_returns_again_is_refused(tmp_path: Path) -> 
         factory.of("2", None, None)
 
 
-@pytest.mark.parametrize("hook", ["on_train_begin", "on_epoch_begin"])
+@pytest.mark.parametrize(
+    "hook", ["on_train_begin", pytest.param("on_epoch_begin", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("what", ["momentum of the optimizer", "rate of Dropout", "beta of"])
 def test_numbers_that_callbacks_set_before_the_first_step_are_not_lost(
     hook: str, what: str, fresh_folder: Path
