@@ -194,8 +194,8 @@ lock: ## work the locks out anew; ARGS=--upgrade takes the newest releases
 # An environment is made from scratch when its lock changes, so that nothing the lock dropped lingers.
 # The package itself is installed in place: a change of the code needs no new install.
 $(VENV)/.locked: requirements/dev.lock
-	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; (3, 11) <= sys.version_info < (3, 14) or \
-		sys.exit("Paceline needs Python 3.11 to 3.13, found " + v + "; try: make PYTHON=python3.12")'
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.version_info >= (3, 11) or \
+		sys.exit("Paceline needs Python 3.11 or newer, found " + v + "; try: make PYTHON=python3.12")'
 	@echo "making $(VENV) from requirements/dev.lock; this takes a minute"
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python $(PIP) --require-hashes -r requirements/dev.lock
