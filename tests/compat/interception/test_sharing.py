@@ -242,7 +242,7 @@ def test_every_path_in_the_code_of_a_function_is_known():
 
     def reads(found):
         for name in ["a.keras", "b.csv", "c.txt"]:
-            open(name)
+            found.append(name)
         return found in {"d.h5", "e.h5"}
 
     found = constant_paths(reached({"reads": reads}))
