@@ -434,3 +434,31 @@ def _all(sampler, n):
         trial = sampler.ask()
         sampler.tell(trial, 1, 0.5, "paused")
         yield trial
+
+
+def test_batch_sizes_are_compared_after_epochs_and_after_time(benchmark_module):
+    sizes = benchmark_module("batch_sizes")
+    curve = [[0.1 * epoch, 0.1 * epoch + 0.02] for epoch in range(1, 5)]
+    entries = {
+        "1024": {"seconds": 5.0, "accuracies": curve},
+        "32": {"seconds": 1.0, "accuracies": curve},
+        "64": {"seconds": 2.0, "accuracies": curve},
+    }
+    assert sizes.epochs_within(entries["32"], 100.0) == 4, "no more than were trained"
+    assert sizes.accuracy(entries["32"], 0) is sizes.accuracy(entries["32"], 5) is None
+    assert sizes.table(entries)[2:] == [
+        "| 32 | 1.00 | 0.410 ± 0.010 | 0.410 ± 0.010 | 4 |",
+        "| 64 | 2.00 | 0.410 ± 0.010 | 0.210 ± 0.010 | 2 |",
+        "| 1,024 | 5.00 | 0.410 ± 0.010 | none | 0 |",
+    ]
+
+
+def test_the_whole_scan_of_the_article_is_of_one_side(benchmark_module, monkeypatch):
+    """Talos would take hours for it on a CPU, so no ratio is worked out."""
+    scan = benchmark_module("talos_scan")
+    run = {"seconds": 2.0, "rounds": 8, "epochs": 80, "best": 0.9, "mean": 0.8, "load": 0.0}
+    monkeypatch.setattr(scan, "run", lambda *_: run)
+    entry = scan.compare("article", 1, False, ["paceline"], {})
+    assert entry["seconds"] == {"paceline": 2.0} and "ratio" not in entry
+    both = scan.compare("fashion", 1, False, ["paceline", "talos"], {"paceline": [run]})
+    assert (len(both["runs"]["paceline"]), both["ratio"], both["same_work"]) == (2, 1.0, True)

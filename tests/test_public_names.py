@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import re
 import subprocess
@@ -63,6 +64,12 @@ def test_the_public_names_are_there():
 
 def test_the_public_names_can_be_listed():
     assert set(paceline.__all__) <= set(dir(paceline))
+
+
+def test_importing_all_names_leaves_pythons_own_as_they_are():
+    taken = set(paceline.__all__) & set(dir(builtins))
+    assert not taken
+    assert "map" in dir(paceline) and paceline.map is not map
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -26,7 +26,7 @@ from dist_contents import the_file
 ROOT = Path(__file__).resolve().parents[1]
 
 #: As `requires-python` and CONTRIBUTING.md have them.
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 #: What a user does first; `paceline` is the fresh environment's own.
 COMMANDS = (

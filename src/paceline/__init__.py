@@ -36,7 +36,7 @@ from paceline.program.keras_backend import select_jax
 
 if TYPE_CHECKING:
     from paceline.benchmark.api import bench
-    from paceline.compat.functions.map import map
+    from paceline.compat.functions.map import map as map
     from paceline.compat.functions.optimize import optimize
     from paceline.compat.functions.pool import PackPoolExecutor
     from paceline.compat.keras_tuner.projects import from_keras_tuner
@@ -78,9 +78,8 @@ __all__ = [
     "bench",
     "from_keras_tuner",
     "from_talos_csv",
-    "map",
     "optimize",
-]
+]  # and ``map``, which ``from paceline import *`` must not put in place of Python's
 
 _LAZY = {
     "ASHA": "paceline.study.pruners.asha",
@@ -188,4 +187,4 @@ sys.modules |= {
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    return sorted([*__all__, "map", "__version__"])

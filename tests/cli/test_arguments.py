@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from paceline.cli import arguments
-from paceline.errors import UsageError
+from paceline.errors import ConstraintError, UsageError
 
 NOON = datetime(2026, 3, 10, 12, 0, 0).astimezone()
 
@@ -85,3 +85,29 @@ def test_a_deadline_that_passed_while_loading_leaves_no_time():
     seconds = arguments.seconds_to_run(None, NOON - timedelta(seconds=5), NOON)
     assert seconds is not None
     assert 0 < seconds < 0.1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--constraint", "params"), "--constraint 'params': give NAME, one of <= < >= >"),
+        (("--constraint", "parms<=10"), "constraints: 'parms' is not known; give params or"),
+        (("--constraint", "params<=nan"), "constraints: 'params' has nan, no number"),
+        (("--keep-best", "0"), "--keep-best"),
+    ],
+)
+def test_what_cannot_be_is_said_before_the_file_is_loaded(paceline, tuner, model, words, said):
+    model.write_text("raise SystemExit('loaded')\n")
+    done = paceline("search", "model.py", *words)
+    assert done.code == 2
+    assert said in " ".join(done.err.split())
+    assert tuner.made == []
+
+
+def test_bounds_of_the_command_line_are_known_ones():
+    from paceline.tuner.arguments.constraints import of_command
+
+    found = of_command(["params<=10", "params>2", "trainable_params<1e3"])
+    assert found == {"params": [("<=", 10), (">", 2)], "trainable_params": [("<", 1000)]}
+    with pytest.raises(ConstraintError, match="constraints: 'parms' is not known"):
+        of_command(["parms<=10"])

@@ -104,6 +104,35 @@ def test_another_structure_or_other_inputs_make_another_group(grouper, other: An
     assert numbers(made.queue) == [1]
 
 
+def judged(metric: Callable[[float], Any]) -> Callable[[Any], Any]:
+    """A model of one output, whose metric has a number of hp's."""
+
+    def build(hp: Any) -> Any:
+        model = keras.Sequential([keras.Input((toys.FEATURES,)), keras.layers.Dense(1)])
+        number = hp.Float("dropout", 0.0, 1.0)
+        model.compile("sgd", "mse", metrics=[metric(number)])
+        return model
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("metric", "n_groups"),
+    [
+        (lambda number: keras.metrics.AUC(thresholds=[number / 2, number]), 1),
+        (lambda number: keras.metrics.Precision(thresholds=number), 1),
+        # Metrics of other shapes are of other programs, one for each number and not for each trial.
+        (lambda number: keras.metrics.AUC(num_thresholds=int(10 * number)), 3),
+    ],
+    ids=["AUC(thresholds)", "Precision(thresholds)", "AUC(num_thresholds)"],
+)
+def test_thresholds_of_metrics_are_numbers_like_others(grouper, metric, n_groups: int) -> None:
+    rates = [0.3, 0.4, 0.5, 0.3, 0.4, 0.5]
+    groups = [grouper.add(job(n, rate, judged(metric))) for n, rate in enumerate(rates)]
+    assert len(grouper.groups) == n_groups
+    assert groups[:3] == groups[3:]
+
+
 def test_a_job_without_inputs_of_its_own_has_those_of_the_search() -> None:
     grouper = TrialGrouper(SearchData(TRAIN, VALIDATION, validation_batch_size=64))
     work = grouper.add(job(0)).work

@@ -208,6 +208,26 @@ def test_too_many_that_wait_for_an_input_end_the_stream():
     assert forming.stream.over
 
 
+def test_a_slot_that_is_free_goes_to_a_trial_whose_pack_has_not_begun():
+    """Of the same program; which packs are formed of those that wait does not depend on it."""
+    groups = [group(*range(7), name="a"), group(7, 8, name="b")]
+    stream = Forming(*groups).stream
+    stream.form()
+    first, _, third = groups[0].packs
+    third.program = FakeProgram(2)  # as after a plan has changed
+    first.began = time.perf_counter()
+    first.evict(0)
+    stream._refill(groups[0], first)
+    assert slots_of(groups[0]) == [[2, 1], [None, 3], [4, 5]]
+    first.evict(1)
+    stream._refill(groups[0], first)
+    assert slots_of(groups[0]) == [[2, 3], [4, 5]], "a pack without trials does not train"
+    first.evict(2)
+    stream._refill(groups[0], first)
+    assert slots_of(groups[0]) == [[None, 3], [4, 5]]
+    assert numbers(groups[0].queue) == [6] and slots_of(groups[1]) == [[7, 8]]
+
+
 def test_there_is_room_for_four_times_the_trials_that_train_at_once():
     made = group(*range(6))
     forming = Forming(made)
@@ -402,6 +422,27 @@ def test_a_trial_that_is_stopped_leaves_and_its_neighbours_train_on(rounds):
     run.train(report=report)
     assert len(run.logs[0]) == 2, "what its slot computed meanwhile is nobody's"
     same(run, rounds, *range(1, len(RATES)))
+
+
+@pytest.mark.slow
+def test_of_several_programs_too_the_slot_of_a_failed_trial_is_given_to_the_next(monkeypatch):
+    monkeypatch.setattr(SlotAllocator, "fits_twice", lambda self, made: False)
+    before = Run(streams=False, two=True).finish()
+    run = Run(two=True)
+    run.local._planner.packs_at_once = 1
+
+    def report(epoch: EpochReport) -> Answer:
+        run.report(epoch)
+        return "stop" if epoch.number == 0 else "continue"
+
+    run.submit(*range(len(RATES)))
+    run.train(report=report)
+    run.local.close()
+    same(run, before, *range(1, len(RATES)))
+    stays, _ = run.local.timeline.take(all_ended=True)
+    of_trial = {stay.trial: (stay.pack, stay.slot) for stay in stays}
+    assert of_trial[4] == of_trial[0], "2 trains beside them"
+    assert of_trial[6] == of_trial[2]
 
 
 def test_a_pack_that_fails_fails_its_trials_and_no_others(monkeypatch, rounds):

@@ -15,6 +15,7 @@ from paceline.data.arrays import prepare
 from paceline.data.batched import inspect_dataset
 from paceline.errors import DataError
 from paceline.executor.tokens import TokenChecks
+from paceline.program import keras_private
 
 N, LENGTH, ROWS = 40, 5, 10
 T = np.random.default_rng(0).integers(0, ROWS, (N, LENGTH))
@@ -33,6 +34,10 @@ def model(mask_zero: bool = False, rows: int = ROWS, built: bool = True) -> Any:
     made = keras.Sequential([*inputs, table, layers.GlobalAveragePooling1D(), layers.Dense(1)])
     made.compile("sgd", "mse")
     return made
+
+
+def check(checks: TokenChecks, made: Any, *arguments: Any) -> bool:
+    return checks.check(made, keras_private.embeddings(made), *arguments)
 
 
 class Batches(keras.utils.PyDataset):
@@ -72,14 +77,14 @@ def test_numbers_beyond_an_embedding(value: int, message: str, kind: str) -> Non
         x = pd.DataFrame(tokens, columns=list("abcde")) if kind == "frame" else tokens
         data, right = prepare(x, Y), prepare(T, Y)
     with pytest.raises(DataError, match=f"^training data: what the Embedding .*{message}"):
-        checks.check(model(), data, "training data")
-    checks.check(model(), right, "training data")
+        check(checks, model(), data, "training data")
+    check(checks, model(), right, "training data")
 
 
 def test_zero_is_the_padding_of_a_mask() -> None:
     with pytest.raises(DataError, match=r"got -1\. Renumber them from 0, which is the padding"):
-        TokenChecks().check(model(mask_zero=True), prepare(with_one(-1), Y), "training data")
-    TokenChecks().check(model(mask_zero=True), prepare(T, Y), "training data")
+        check(TokenChecks(), model(mask_zero=True), prepare(with_one(-1), Y), "training data")
+    check(TokenChecks(), model(mask_zero=True), prepare(T, Y), "training data")
 
 
 def test_the_input_and_the_column_are_named() -> None:
@@ -92,15 +97,15 @@ def test_the_input_and_the_column_are_named() -> None:
     numbers = np.random.default_rng(0).normal(size=(N, 4)) * 1000  # but column 1 they are no tokens
     numbers[:, 1] = T[:, 0]
     right = prepare({"table": numbers, "words": T})
-    TokenChecks().check(made, right, "training data")
+    check(TokenChecks(), made, right, "training data")
     wrong = numbers.copy()
     wrong[3, 1] = 77
     data = prepare({"table": wrong, "words": T})
     with pytest.raises(DataError, match=r"'kind' looks up in x\['table'\]\[..., 1\] must .* 77"):
-        TokenChecks().check(made, data, "training data")
+        check(TokenChecks(), made, data, "training data")
     data = prepare({"table": numbers, "words": with_one(10)})
     with pytest.raises(DataError, match=r"'of words' looks up in x\['words'\] must .* got 10"):
-        TokenChecks().check(made, data, "training data")
+        check(TokenChecks(), made, data, "training data")
 
 
 def test_what_was_right_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,14 +116,14 @@ def test_what_was_right_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "lookups", lambda *a: traced.append(1) or original(*a))
     checks, data = TokenChecks(), prepare(T, Y)
     for _ in range(3):
-        checks.check(model(), data, "training data")
+        check(checks, model(), data, "training data")
     assert len(traced) == 1
-    checks.check(model(rows=ROWS + 1), data, "training data")
-    checks.check(model(), prepare(T, Y), "training data")
+    check(checks, model(rows=ROWS + 1), data, "training data")
+    check(checks, model(), prepare(T, Y), "training data")
     assert len(traced) == 3
     with keras.device("cpu:0"):  # a model without Embeddings costs nothing
         dense = keras.Sequential([keras.Input((LENGTH,)), layers.Dense(1)])
-    checks.check(dense, data, "training data")
+    check(checks, dense, data, "training data")
     assert len(traced) == 3
 
 
@@ -131,11 +136,11 @@ def test_a_model_that_its_data_build_is_built_once_more() -> None:
 
     checks, data = TokenChecks(), prepare(T, Y)
     unbuilt = model(built=False)
-    assert checks.check(unbuilt, data, "training data", build)
-    assert not checks.check(unbuilt, data, "training data", build)
+    assert check(checks, unbuilt, data, "training data", build)
+    assert not check(checks, unbuilt, data, "training data", build)
     assert len(made) == 1 and not unbuilt.built
     with pytest.raises(DataError, match="validation data: .* got 10"):
-        checks.check(unbuilt, prepare(with_one(10), Y), "validation data", build)
+        check(checks, unbuilt, prepare(with_one(10), Y), "validation data", build)
 
 
 @pytest.mark.parametrize("built", [True, False])

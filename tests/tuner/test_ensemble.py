@@ -305,12 +305,14 @@ def evaluated(model: keras.Model, inputs: Any, name: str) -> float:
     return float(np.mean(logs[name]))
 
 
-@pytest.mark.parametrize("case", slow_where(CASES, lambda case: case not in ("l2", "one-of-array")))
+@pytest.mark.parametrize(
+    "case", slow_where(CASES, lambda case: case not in ("masks", "one-of-array"))
+)
 def test_a_mean_is_judged_as_its_model_is_evaluated(case) -> None:
     build, data, name = CASES[case]
     keras.utils.set_random_seed(0)
     parts = [EnsembleCandidate(number, build()) for number in range(2)]
-    examples = data().slice(0, 32)  # one step, however many examples a step has
+    examples = data()  # two steps, of which the masked sequences count differently
     alone = evaluated(parts[1].model, examples.inputs, name)
     predictions = Predictions(parts, examples, name)
     # 1e-4: XLA keeps digits within a model that its predictions in bfloat16 lack; 2e-5 measured.

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -16,7 +17,10 @@ import pytest
 
 import paceline
 import toys
-from paceline.tuner.after.reproduce import arguments_again
+from paceline.executor.model_builder import ModelBuilder
+from paceline.study.trials.lineage import LineageSegment
+from paceline.study.trials.trial import Trial
+from paceline.tuner.after.reproduce import _LineageReplay, arguments_again, train_again
 
 X, Y = toys.data()
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "batch_size": 16}
@@ -258,3 +262,21 @@ def test_a_batch_size_that_was_a_function_of_hp_must_be_given() -> None:
     assert known["batch_size"] is None
     with pytest.raises(paceline.UsageError, match="initial_epoch: it was a function of hp in the "):
         arguments_again({"initial_epoch": None}, {}, 2, X)
+
+
+def test_only_trials_of_its_program_are_looked_at(monkeypatch) -> None:
+    """Models of other programs would take their time, and tell nothing of this one."""
+    shown: list[Any] = []
+    monkeypatch.setattr(_LineageReplay, "show", lambda self, beside: shown.extend(beside))
+    trials = [
+        Trial(number, "complete", 0.5, {"units": number}, 0, program_id=program)
+        for number, program in enumerate(["a", "b", None, "a", "b", "a"])
+    ]
+    arguments: Any = SimpleNamespace(
+        pack_data=None, fit={}, loaded=SimpleNamespace(batched=True), n_members=1
+    )
+    for number, others in ((3, [0, 5]), (4, [1]), (2, [])):
+        shown.clear()
+        line = [LineageSegment(trials[number], 1, 0)]
+        train_again(ModelBuilder(toys.softmax), arguments, line, trials)
+        assert shown == [{"units": other} for other in others]

@@ -22,13 +22,16 @@ import paceline
 import toys
 from epoch_reports import observe_reports
 from paceline.cli.app import main
-from paceline.errors import StorageError, StudyError
+from paceline.errors import BuildError, StorageError, StudyError
 from paceline.executor.base import EpochReport
 from paceline.executor.local import LocalExecutor
 from paceline.executor.training.rounds import PackRounds
 from paceline.tuner.checkpoint import files
 from paceline.tuner.checkpoint.best_models import BestModels
+from paceline.tuner.checkpoint.files import SavePolicy
 from paceline.tuner.search import timeouts
+from paceline.tuner.search.checkpointer import SearchCheckpointer
+from paceline.tuner.search.launcher import TrialLauncher
 from paceline.tuner.search.progress import ProgressReporter
 from paceline.tuner.search.timeouts import SearchTimeout
 from stopping import all_of, by_epochs, hears_signals, same, stopped_after, times_out  # noqa: F401 - a fixture
@@ -271,6 +274,70 @@ def test_members_of_trials_go_on_where_they_were(make, monkeypatch, members, rou
     same(again, whole)
     assert [again.trial(n).runs for n in range(4)] == [whole.trial(n).runs for n in range(4)]
     assert len(epochs) == 2 * trained
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["auto", "fit"])
+def test_logs_of_trials_that_no_checkpoint_has_hold_each_epoch_once(
+    make, monkeypatch, executor
+) -> None:
+    """As after a kill: trials that began after the last checkpoint come again, with their files."""
+    log = keras.callbacks.CSVLogger("log.csv", append=True)
+    call = {**CALL, "epochs": 3, "n_trials": 6, "callbacks": [log]}
+    saved, save = [0], SearchCheckpointer.save
+
+    def save_once(self: SearchCheckpointer) -> None:
+        saved[0] += 1
+        if saved[0] == 1:
+            save(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SavePolicy, "due", property(lambda self: saved[0] < 1))
+        patch.setattr(SearchCheckpointer, "save", save_once)
+        stopped_after(patch, 5) if executor == "auto" else observe_reports(patch, before=_interrupt)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make(parallel_trials=2, executor=executor).search(X, Y, **call)
+    logs = sorted(Path("runs/s/trials").glob("*/log.csv"))
+    begun = {path.parent.name: len(path.read_text().splitlines()) for path in logs}
+    assert saved[0] > 1 and len(begun) > 2, "some began after the checkpoint"
+    make(parallel_trials=2, executor=executor).search(X, Y, **call)
+    for number in range(6):
+        lines = Path(f"runs/s/trials/{number}/log.csv").read_text().splitlines()
+        assert [line.partition(",")[0] for line in lines] == ["epoch", "0", "1", "2"], begun
+
+
+def _interrupt(report: EpochReport) -> None:
+    if (report.number, report.epoch) == (3, 2):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.slow
+def test_a_trial_whose_members_begin_again_and_cannot_be_built_fails(
+    make, notes, monkeypatch
+) -> None:
+    """Its model was changed while the search stood, and a second build of it raises."""
+    call = {**CALL, "epochs": 3, "n_trials": 2, "repeats": 2}
+    with monkeypatch.context() as patch:
+        stopped_after(patch, 2)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            make(lambda hp: toys.dense_with(hp, "relu"), parallel_trials=4).search(X, Y, **call)
+    again, raises = TrialLauncher.resubmit, set()
+
+    def resubmit(self: TrialLauncher, number: int) -> None:
+        again(self, number)
+        raises.add(number)  # the next time
+
+    def changed(hp: Any) -> keras.Model:
+        if raises == {0, 1}:
+            raise ValueError("no more memory")
+        return toys.compiled(toys.softmax(), hp.Float("lr", 1e-3, 1e-1, sampling="log"))
+
+    monkeypatch.setattr(TrialLauncher, "resubmit", resubmit)
+    found = make(changed, parallel_trials=4)
+    with pytest.raises(BuildError, match="no more memory"):
+        found.search(X, Y, **call)
+    assert any("trials under way begin again: the step of their model" in note for note in notes)
+    assert [found.trial(number).state for number in range(2)] == ["failed", "failed"]
 
 
 class Counts(keras.callbacks.Callback):

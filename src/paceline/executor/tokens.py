@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -27,19 +27,19 @@ class TokenChecks:
     def check(
         self,
         model: Any,
+        layers: Sequence[Any],
         data: ArrayData | BatchedDataset | None,
         what: str,
         build: Callable[[], Any] | None = None,
     ) -> bool:
         """Checks one model against one data set, of which ``what`` is the name.
 
-        ``build`` makes the same model anew, where this one may not get its variables yet; whether
-        it was called is returned, as it moves Keras' random state. Raises DataError where a number
-        is beyond an Embedding, or negative, and the model does no more with it before than to move
-        or cast it or to add constants.
+        ``layers`` are its Embeddings. ``build`` makes the same model anew, where this one may not
+        get its variables yet; whether it was called is returned, as it moves Keras' random state.
+        Raises DataError where a number is beyond an Embedding, or negative, and the model does no
+        more with it before than to move or cast it or to add constants.
         """
-        layers = keras_private.embeddings(model) if keras.backend.backend() == "jax" else []
-        if not layers or data is None:
+        if not layers or data is None or keras.backend.backend() != "jax":
             return False
         every = tuple(type(layer) for layer in keras_private.all_layers(model))
         key = id(data), every, tuple((layer.name, layer.input_dim) for layer in layers)

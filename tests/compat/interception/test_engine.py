@@ -48,6 +48,11 @@ def test_a_function_that_raises_fails_alone():
             super().__init__()
             self.when = when
 
+        def set_model(self, model):
+            if self.when == "made":  # as TensorBoard without TensorFlow
+                raise ImportError(self.when)
+            super().set_model(model)
+
         def on_train_begin(self, logs=None):
             if self.when == "before":
                 raise KeyError(self.when)
@@ -63,6 +68,7 @@ def test_a_function_that_raises_fails_alone():
         partial(fitted, callbacks=[Raises("between")], epochs=3),
         lambda: 1 / 0,
         partial(fitted, epochs=3),
+        partial(fitted, callbacks=[Raises("made")], epochs=3),
     ]
     outcomes, notes = run(functions)
     errors = {n: repr(outcome.error) for n, outcome in outcomes.items() if outcome.error}
@@ -71,8 +77,9 @@ def test_a_function_that_raises_fails_alone():
         2: "KeyError('before')",
         3: "KeyError('between')",
         4: "ZeroDivisionError('division by zero')",
+        6: "ImportError('made')",
     }
-    assert [len(outcomes[n].fits) for n in range(6)] == [1, 1, 1, 1, 0, 1]
+    assert [len(outcomes[n].fits) for n in range(7)] == [1, 1, 1, 1, 0, 1, 1]
     assert [fit.epochs for n in (2, 3, 5) for fit in outcomes[n].fits] == [0, 2, 3]
     assert notes == []
     assert_same(outcomes[5].value, alone(functions[5], 5))

@@ -19,7 +19,7 @@ from compat.interception.sharing import HARMLESS, MAKERS, fit
 from marks import slow_where
 from paceline.compat.interception import Engine, FunctionCall
 from paceline.compat.interception.claims import paths
-from paceline.compat.interception.hazards import why_one_at_a_time
+from paceline.compat.interception.hazards import constant_paths, why_one_at_a_time
 from paceline.errors import UsageError
 from paceline.pack.callbacks.reachable import reached
 
@@ -235,6 +235,18 @@ def test_functions_without_source_are_watched():
     found, notes = together(lambda: names["function"])
     assert found == [[0], [0, 1], [0, 1, 2]]
     assert "one of them changed 'log', which is made outside of it" in notes[0]
+
+
+def test_every_path_in_the_code_of_a_function_is_known():
+    """Three and more texts of a list are one tuple in the code; so is a case's pattern."""
+
+    def reads(found):
+        for name in ["a.keras", "b.csv", "c.txt"]:
+            found.append(name)
+        return found in {"d.h5", "e.h5"}
+
+    found = constant_paths(reached({"reads": reads}))
+    assert {Path(path).name for path in found} == {"a.keras", "b.csv", "c.txt", "d.h5", "e.h5"}
 
 
 def test_every_path_of_a_callback_is_known():

@@ -118,12 +118,19 @@ def fewer(params):
             {"reduction_method": "trees", "reduction_interval": 3},
             "reduction_interval",
         ),
+        ({}, {"shuffle": False}, "shuffle"),
     ],
 )
 def test_a_limit_that_has_changed_is_named(before, after, name):
     scan({"a": [1, 2, 3]}, experiment_dir="run", stop_after=1, **before)
     with pytest.raises(TalosDataError, match=f"resume: the hash of {name} is another one"):
         scan({"a": [1, 2, 3]}, experiment_dir="run", resume=True, **after)
+
+
+def test_data_that_are_not_split_may_be_shuffled_or_not():
+    own = {"x_val": X[:8], "y_val": Y[:8], "experiment_dir": "run"}
+    scan({"a": [1, 2]}, stop_after=1, **own)
+    assert len(scan({"a": [1, 2]}, resume=True, shuffle=False, **own).data) == 2
 
 
 def test_a_lambda_is_the_same_in_another_call_and_the_time_may_be_another():

@@ -121,6 +121,29 @@ def test_a_log_that_is_appended_to_begins_with_what_was_there(tmp_path: Path) ->
     assert [file.data for file in here.taken_along(begins=False)] == [b"epoch\n99\n0\n"]
 
 
+def test_a_trial_that_no_checkpoint_has_takes_its_rows_back_when_it_begins_again(
+    tmp_path: Path,
+) -> None:
+    def logger() -> Any:
+        return keras.callbacks.CSVLogger(str(tmp_path / "3.csv"), append=True)
+
+    path = tmp_path / f"{tmp_path.name}-3" / "3.csv"
+    (first,) = made([logger()], tmp_path)
+    path.write_text("epoch\n99\n")
+    UserFolders([first]).begin()
+    path.write_text("epoch\n99\n0\n1\n")  # and the process is killed
+    (again,) = made([logger()], tmp_path)
+    assert UserFolders([again]).kept == {"0": 9}
+    UserFolders([again]).begin()
+    assert path.read_text() == "epoch\n99\n"
+    kept = tmp_path / "trials" / "3" / ".log-0.json"
+    for text in ("", "[]", '{"bytes": -1, "trial": "{}"}', '{"bytes": 2, "trial": "{1}"}'):
+        path.write_text("epoch\n99\n0\n")
+        kept.write_text(text)  # damaged, or of another trial
+        UserFolders(made([logger()], tmp_path)).begin()
+        assert path.read_text() == "epoch\n99\n0\n"
+
+
 @pytest.mark.parametrize(
     "path", ["../out", "/out", "a/../../out", "", "train.py", "1/other.keras", "1\0/model.keras"]
 )

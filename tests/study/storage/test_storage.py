@@ -290,6 +290,21 @@ def test_optunas_verbosity_is_restored_by_the_last_of_blocks_that_overlap(talkat
     assert optuna.logging.get_verbosity() == talkative
 
 
+def test_optuna_is_quiet_while_a_storage_is_opened(talkative, monkeypatch):
+    store, levels = stored_in("sqlite:///s.db"), []
+    opened = type(store)._open
+
+    def noted(self):
+        levels.append(optuna.logging.get_verbosity())
+        return opened(self)
+
+    monkeypatch.setattr(type(store), "_open", noted)
+    store.create("s", ["minimize"], {})
+    store.close()
+    assert levels == [optuna.logging.ERROR]
+    assert optuna.logging.get_verbosity() == talkative
+
+
 def test_optunas_verbosity_is_restored_after_blocks_of_many_threads(talkative):
     levels = set()
 

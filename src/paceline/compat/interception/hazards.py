@@ -148,14 +148,23 @@ def reads_files(found: ReachableObjects) -> bool:
     return not _READERS.isdisjoint(found.attributes | names)
 
 
+def _texts(constant: Any) -> collections.abc.Iterator[str]:
+    """Yields the texts in a constant: a list of three and more of them is a tuple in the code."""
+    if isinstance(constant, str):
+        yield constant
+    elif isinstance(constant, (tuple, frozenset)):
+        for each in constant:
+            yield from _texts(each)
+
+
 def constant_paths(found: ReachableObjects) -> set[str]:
     """Returns all texts in the functions' code, and in names, as absolute paths."""
     texts = {
         text
         for user in found.functions
         for code in user.codes()
-        for text in code.co_consts
-        if isinstance(text, str)
+        for constant in code.co_consts
+        for text in _texts(constant)
     }
     values = [read() for read in found.names.values()]
     texts |= {str(value) for value in values if isinstance(value, (str, os.PathLike))}

@@ -149,16 +149,16 @@ class FitHandler:
 
     def _packed(self, model: Any, arguments: FitArguments, packed_fit: PackedFit) -> Any:
         variables = ModelVariables(model)
-        callbacks = keras.callbacks.CallbackList(
-            list(arguments.callbacks),
-            add_history=True,
-            model=model,
-            verbose=arguments.verbose,
-            epochs=arguments.epochs,
-            steps=arguments.steps,
-        )
         logs: dict[str, float] = {}
         try:
+            callbacks = keras.callbacks.CallbackList(
+                list(arguments.callbacks),
+                add_history=True,
+                model=model,
+                verbose=arguments.verbose,
+                epochs=arguments.epochs,
+                steps=arguments.steps,
+            )
             model.stop_training = False
             callbacks.on_train_begin()
             for epoch in range(arguments.initial_epoch, arguments.epochs):

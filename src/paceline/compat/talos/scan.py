@@ -176,7 +176,12 @@ class Scan:
         self.experiment_id = self.run_dir.name
         self._run_folder = RunFolder(
             self.run_dir,
-            identity([x, x_val], [y, y_val], self),
+            identity(
+                [x, x_val],
+                [y, y_val],
+                self,
+                None if self.custom_val_split else bool(more["shuffle"]),
+            ),
             random.getrandbits(32) if seed is None else int(seed),
             resume=more["resume"],
         )

@@ -158,14 +158,19 @@ def _check_own(found: dict[str, Any]) -> None:
 # -- what the settings of a scan decide ------------------------------------------------------------
 
 
-def identity(x: Iterable[Any], y: Iterable[Any], scan: Any) -> dict[str, str]:
-    """Returns digests of what decides the results of a ``Scan``; x, y: all data it was given."""
+def identity(x: Iterable[Any], y: Iterable[Any], scan: Any, shuffle: bool | None) -> dict[str, str]:
+    """Returns digests of what decides the results of a ``Scan``.
+
+    x, y: all data that it was given. ``shuffle``: whether they are shuffled before they are split;
+    None where they are not split.
+    """
     decides = ["always"] if scan.reduction_method is None else ["always", "reduction"]
     names = [name for name, about in ARGUMENTS.items() if about.decides in decides]
     settings = {
         **{name: getattr(scan, name) for name in names},
         "boolean_limit": getattr(scan.params, "boolean_limit", scan.boolean_limit),
         "params": getattr(scan.params, "params", scan.params),
+        "shuffle": shuffle,
     }
     found = {"x": _data_digest(list(x)), "y": _data_digest(list(y))}
     found["model"] = _digest(_source(scan.model))

@@ -15,6 +15,7 @@ import numpy as np
 
 from paceline.executor.state.facts import FitFacts
 from paceline.pack.callbacks.random_states import RandomStates
+from paceline.pack.callbacks.remote_files import UserFolders
 from paceline.pack.callbacks.state import CallbackState, attributes_of, callback_state, resumed
 from paceline.program.files import get_parts, put_parts
 
@@ -55,9 +56,11 @@ class FitState(keras.callbacks.Callback):
 
     def open(self) -> None:
         """Prepares the state of the user's callbacks, whose ``on_train_begin`` comes next."""
-        if self._before is not None:
-            state = CallbackState({"callbacks": self._before.callbacks}, self._arrays)
-            self._beginning.enter_context(resumed(self._own, state))
+        if self._before is None:
+            UserFolders(self._own).begin()
+            return
+        state = CallbackState({"callbacks": self._before.callbacks}, self._arrays)
+        self._beginning.enter_context(resumed(self._own, state))
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Puts back what callbacks held, and the variables, which exist from here on.

@@ -111,6 +111,7 @@ class _PackRun:
     epochs: deque[WaitingEpoch] = field(default_factory=deque)  # that wait to be reported
     began: bool = False  # whether a thread has taken it up
     leaving: set[int] = field(default_factory=set)  # numbers of the trials whose training is over
+    stops: bool = False  # whether it stops after this epoch, for the slots of those that leave
 
 
 @dataclass(eq=False, repr=False)
@@ -297,6 +298,7 @@ class PackStream(PackTrainer):
                         wall, trained = 0.0, []
                     self._seconds = min(self._seconds, sum(vars(epoch.trained[1]).values()))
                     self.reporter.report_held(run.group, run.pack, epoch, report, run.leaving)
+                    run.stops |= bool(run.leaving and self._waiting_beside(run.group, run.pack))
                     self.timeline.end_round([run.pack], set(epoch.trained[0]))
                 broken += self._end_runs()
                 if took:
@@ -378,9 +380,8 @@ class PackStream(PackTrainer):
     def _run(self, run: _PackRun) -> None:
         """Trains a pack until a trial ends, or the packs are to stop; called in a thread."""
         pack, held = run.pack, run.group.nbytes * len(run.pack.slots)
-        # With one program the slot of a trial that failed is given to another at once.
-        enough = 1 if self.demand.one_program else len(pack.live)
-        while not self._stop.is_set() and len(run.leaving) < enough:
+        enough = len(pack.live)
+        while not (self._stop.is_set() or run.stops) and len(run.leaving) < enough:
             if run.behind and time.perf_counter() > self._until:
                 return
             pack.began, run.began = None, True
@@ -418,14 +419,26 @@ class PackStream(PackTrainer):
                 run.group.packs.remove(run.pack)
                 if not run.group.active:
                     self.reporter.end_group(run.group)
-            elif run.pack.free and self.demand.one_program:
+            elif run.pack.free:
                 self._refill(run.group, run.pack)
         return broken
 
-    def _refill(self, group: LocalGroup, pack: Pack) -> None:
-        """Gives the slots of trials that failed to others: with one program any order will do."""
+    def _waiting_beside(self, group: LocalGroup, pack: Pack) -> list[Pack]:
+        """The packs of the same program that have trials and have not begun."""
         begun = {id(run.pack) for run in self._runs}
-        for other in [o for o in group.packs if o.began is None and id(o) not in begun]:
+        return [
+            other
+            for other in group.packs
+            if other.program is pack.program and other.began is None and id(other) not in begun
+        ]
+
+    def _refill(self, group: LocalGroup, pack: Pack) -> None:
+        """Gives the slots of trials that have ended to trials of packs that have not begun.
+
+        Those of the queue stay there: which packs are formed must not depend on the clock, and in
+        which slot of a program a trial trains changes nothing.
+        """
+        for other in self._waiting_beside(group, pack):
             for trial in other.live:
                 if pack.free and pack.takes(trial):
                     pack.admit(other.take_out(trial.number))

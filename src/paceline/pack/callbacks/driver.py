@@ -255,6 +255,7 @@ class CallbackDriver:
         model.stop_training = False
         self.begun = True
         if self._stored is None:
+            UserFolders(self._given).begin()
             with self._calling():
                 self._list.on_train_begin()
             self._begun_with = attributes_of(self._callbacks)

@@ -21,7 +21,7 @@ from paceline.errors import UsageError, with_keras_3
 from paceline.pack.callbacks.model_variables import copied
 from paceline.pack.callbacks.packable import acts_by_batch, check_packages, why_not_packed
 from paceline.pack.callbacks.process_wide import in_turns, why_not_in_turns
-from paceline.pack.callbacks.state import PATHS_OF_TRIAL
+from paceline.pack.callbacks.state import FIRST_LENGTH, PATHS_OF_TRIAL
 from paceline.program.files import as_shown
 from paceline.program.trace import each_number
 
@@ -44,6 +44,13 @@ _ADDED = ("learning_rate", "lr")
 class TrialPaths(Protocol):
     """Where the callbacks of each trial write."""
 
+    def first_length(self, trial: str, at: int) -> Path | None:
+        """Returns where it is kept how long a log was before a trial appended to it.
+
+        ``at``: the callback, in the trial's list. None where that is not kept.
+        """
+        ...
+
     def label(self, trial: str) -> str:
         """Returns what stands for ``{trial}`` in paths.
 
@@ -64,6 +71,10 @@ class StudyPaths:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_folder": self._folder.absolute()}  # another process is in another folder
+
+    def first_length(self, trial: str, at: int) -> Path | None:
+        """Returns where it is kept how long a log was before a trial appended to it."""
+        return self._folder / trial / f".log-{at}.json"
 
     def label(self, trial: str) -> str:
         """Returns what stands for ``{trial}`` in paths."""
@@ -230,6 +241,10 @@ class CallbackFactory:
             )
         for at, callback in enumerate(own):
             here = None if self._here is None else partial(self._here, at)
+            if isinstance(callback, keras.callbacks.CSVLogger) and here is None:
+                length = self._paths.first_length(trial, at)
+                # By its values a trial is told from one of its number in a study before this one.
+                vars(callback)[FIRST_LENGTH] = length and (length, repr(getattr(hp, "values", hp)))
             moved = give_own_path(callback, trial, self._paths, here)
             if moved is not None:
                 before, path = moved

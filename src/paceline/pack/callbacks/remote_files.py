@@ -12,6 +12,7 @@ of them counts is in the callbacks' state.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ import filelock
 import keras
 
 from paceline.pack.callbacks.per_trial import place_of
+from paceline.pack.callbacks.state import FIRST_LENGTH
 from paceline.program.files import write_atomically
 
 #: How a machine's own folder begins, and the file in it that a living machine has locked.
@@ -49,6 +51,8 @@ class _CallbackOutput:
     # What matches the paths of its files below the folder; None: all do.
     pattern: re.Pattern[str] | None = None
     kept: int = 0  # bytes of the log that were there before the trial began, and stay
+    # Where ``kept`` is kept for a process that begins the trial once more, and of what trial.
+    first_length: tuple[Path, str] | None = None
 
     @classmethod
     def of(cls, callback: Any) -> _CallbackOutput | None:
@@ -63,7 +67,11 @@ class _CallbackOutput:
             return cls(folder)
         if isinstance(callback, keras.callbacks.CSVLogger):
             there = callback.append and path.is_file()
-            return cls(path.parent, path, kept=path.stat().st_size if there else 0)
+            kept = path.stat().st_size if there else 0
+            first = vars(callback).get(FIRST_LENGTH) if callback.append else None
+            if first is not None:
+                kept = min(kept, _first_length(first[0], first[1], kept))
+            return cls(path.parent, path, kept=kept, first_length=first)
         # Fields such as {epoch:02d} stand for text within one name.
         parts = re.split(r"\{[^{}]*\}", rest.as_posix())
         return cls(folder, pattern=re.compile("[^/]+".join(map(re.escape, parts))))
@@ -181,12 +189,22 @@ class UserFolders:
         self._outputs[file.at].put(file)
 
     def begin(self) -> None:
-        """Takes back what the job has appended to logs, since it begins, perhaps once more."""
+        """Takes back what the job has appended to logs, since it begins, perhaps once more.
+
+        It may have begun in a process that was killed before a checkpoint had the job.
+        """
         for output in self._outputs.values():
-            if output.log is not None:
-                with contextlib.suppress(OSError):  # none has been written yet
-                    if output.log.stat().st_size > output.kept:
-                        os.truncate(output.log, output.kept)
+            if output.log is None:
+                continue
+            with contextlib.suppress(OSError):  # none has been written yet
+                if output.log.stat().st_size > output.kept:
+                    os.truncate(output.log, output.kept)
+            if output.first_length is not None:
+                path, trial = output.first_length
+                found = json.dumps({"bytes": output.kept, "trial": trial})
+                with contextlib.suppress(OSError):  # the callback says that nothing can be written
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_atomically(path, found.encode())
 
     def taken_along(self, begins: bool) -> list[WrittenFile]:
         """The files that callbacks append to, for the machine on which the job trains.
@@ -202,6 +220,17 @@ class UserFolders:
                 data = data[: output.kept] if begins else data
                 found.append(WrittenFile(at, output.log.name, data))
         return found
+
+
+def _first_length(path: Path, trial: str, otherwise: int) -> int:
+    """Bytes of a log before a trial appended to it; ``otherwise`` where it has not begun before."""
+    try:
+        found = json.loads(path.read_bytes())
+        if found["trial"] == trial and type(found["bytes"]) is int and found["bytes"] >= 0:
+            return found["bytes"]
+    except (OSError, ValueError, TypeError, KeyError):  # there is none, or one that is damaged
+        pass
+    return otherwise
 
 
 def _outputs(callbacks: Iterable[Any]) -> dict[int, _CallbackOutput]:

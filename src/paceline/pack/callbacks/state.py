@@ -35,8 +35,11 @@ from paceline.program import keras_private
 _FUNCTIONS = {"less": keras.ops.less, "greater": keras.ops.greater}
 #: Attribute of a callback: names of those that hold paths of its trial's (``per_trial.py``).
 PATHS_OF_TRIAL = "_paceline_paths"
+#: Attribute of a CSVLogger: the file that keeps how long its log was before the trial, and of what
+#: trial; see ``TrialPaths.first_length``.
+FIRST_LENGTH = "_paceline_first_length"
 #: Attributes that belong to one run of a callback.
-_OF_THE_RUN = frozenset({"_model", "model", "params", PATHS_OF_TRIAL})
+_OF_THE_RUN = frozenset({"_model", "model", "params", PATHS_OF_TRIAL, FIRST_LENGTH})
 #: Such attributes of Keras' own classes: files that are opened again, and the epoch's.
 _OF_KERAS = frozenset({"csv_file", "writer", keras_private.WRITERS}) | keras_private.OF_THE_EPOCH
 #: Attributes that Keras' own callbacks make of their arguments. They are not restored: the

@@ -30,7 +30,8 @@ from paceline.study.ensemble_record import EnsembleRecord
 from paceline.study.objectives import Objective
 from paceline.study.trials.trial_codec import plain
 
-#: Examples in a step of predictions, and of the measurements that select.
+#: Examples in a step of predictions. What is measured of them is measured in the steps that
+#: ``evaluate`` takes by itself: a masked loss is a mean over steps, and selects by it.
 _BATCH = 256
 #: Before the name of a metric that is measured on validation data.
 _VALIDATION = "val_"
@@ -212,14 +213,14 @@ class Predictions:
             for position, part in enumerate(parts):
                 if part.penalties(first):
                     whole = measured(joined([part]), data, metric)
-                    self._penalties[position] = whole - self._without_penalties([position], None)
+                    self._penalties[position] = whole - self._without_penalties([position])
 
     def value(self, positions: Sequence[int]) -> float:
         """The objective of models' mean prediction; penalties in the loss are the mean, too."""
         penalty = float(np.mean([self._penalties[position] for position in positions]))
-        return self._without_penalties(positions, _BATCH) + penalty
+        return self._without_penalties(positions) + penalty
 
-    def _without_penalties(self, positions: Sequence[int], batch_size: int | None) -> float:
+    def _without_penalties(self, positions: Sequence[int]) -> float:
         outputs, masks = zip(*(self._each[position] for position in positions), strict=True)
         mean = [
             np.mean([np.asarray(each, _mean_dtype(each)) for each in arrays], axis=0)
@@ -234,18 +235,13 @@ class Predictions:
             self._judges[masked],
             ArrayData(([*mean, *either], self._y, self._weight), len(mean[0])),
             self._metric,
-            batch_size,
         )
 
 
-def measured(
-    model: keras.Model, data: ArrayData, metric: str, batch_size: int | None = None
-) -> float:
+def measured(model: keras.Model, data: ArrayData, metric: str) -> float:
     """A number of what ``evaluate`` returns, those of an array among them as in a history."""
     x, y, weight = (*data.inputs, None, None)[:3]
-    logs = model.evaluate(
-        x, y, sample_weight=weight, batch_size=batch_size, verbose="0", return_dict=True
-    )
+    logs = model.evaluate(x, y, sample_weight=weight, verbose="0", return_dict=True)
     logs = each_number({name: np.asarray(value) for name, value in flat_logs(logs).items()})
     if metric not in logs:
         raise UsageError(

@@ -111,8 +111,8 @@ def train_again(
     line, and the next one takes over. The history is that of the whole line.
 
     ``beside`` are trials of the same search, in its order. A program has the numbers as inputs in
-    which the trials differ that were seen before it was compiled, and another one rounds
-    differently; so models of the first few are shown again.
+    which its trials differ that were seen before it was compiled, and another one rounds
+    differently; so models of the first few that trained in it are shown again.
 
     Raises StudyError where the trial began as a copy of one that the study has no more, and
     BuildError where it failed this time.
@@ -129,7 +129,11 @@ def train_again(
     if data is not None:
         packs = LocalExecutor(data, PackOptions(slots=1, plan="sequential"))
     replay = _LineageReplay(builder, arguments, packs, line[-1].last)
-    replay.show(each.hparams for each in beside if each.number != trial.number)
+    replay.show(
+        each.hparams
+        for each in beside
+        if each.number != trial.number and each.program_id == trial.program_id is not None
+    )
     try:
         for before, now in zip([None, *line[:-1]], line, strict=True):
             if now.first <= now.last:

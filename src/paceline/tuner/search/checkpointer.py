@@ -274,4 +274,5 @@ class SearchCheckpointer:
                 f"{len(lost)} trials under way begin again: the step of their model is not what it "
                 "was when the search stopped (its code or a library has changed)"
             )
-        return lost
+        # A second build may have failed where the first one did not.
+        return [number for number in lost if number in self._trials.running]

@@ -192,12 +192,12 @@ def probe(
         n = min(n, validation.n)
         _check_validation(model, batch, validation.batch_shapes(n), wrapped=validation.wrapped)
         check_labels(model, validation, "validation data", outputs)
-    if keras_private.embeddings(model):
+    if tables := keras_private.embeddings(model):
         from paceline.executor.tokens import TokenChecks
 
         tokens = TokenChecks()
-        tokens.check(model, inputs.data or data, "training data")
-        tokens.check(model, validation, "validation data")
+        tokens.check(model, tables, inputs.data or data, "training data")
+        tokens.check(model, tables, validation, "validation data")
     if data.wide or getattr(validation, "wide", None):
         check_casts(model, inputs.data or data, size, validation, n, inputs.class_weight)
     results = trace.flat_logs(model.get_metrics_result())

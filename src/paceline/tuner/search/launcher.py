@@ -256,20 +256,23 @@ class TrialLauncher:
         if isinstance(inputs.data, ArrayData):
             check_labels(model, inputs.data, "training data")
         again = partial(self._build_at, proposal.number, hp.hparams, proposal.seed)
-        if keras_private.embeddings(model) and self._checks_tokens(model, inputs, again):
+        tables = keras_private.embeddings(model)
+        if tables and self._checks_tokens(model, tables, inputs, again):
             model = again()  # whose variables are yet to be drawn, as if nothing had been checked
         costs = {}
         if self._context.costs is not None:
             costs = self._context.costs.of_build(model, inputs, again)
         return BuiltTrial(model, epochs, inputs, tuple(hp.parameters.values()), costs)
 
-    def _checks_tokens(self, model: Any, inputs: TrialInputs, again: Callable[[], Any]) -> bool:
+    def _checks_tokens(
+        self, model: Any, tables: list[Any], inputs: TrialInputs, again: Callable[[], Any]
+    ) -> bool:
         """Checks what a trial's Embeddings look up; returns whether ``again`` was called."""
         from paceline.executor.tokens import TokenChecks
 
         tokens = self._tokens = self._tokens or TokenChecks()
-        checked = tokens.check(model, inputs.data, "training data", again)
-        return tokens.check(model, inputs.validation, "validation data", again) or checked
+        checked = tokens.check(model, tables, inputs.data, "training data", again)
+        return tokens.check(model, tables, inputs.validation, "validation data", again) or checked
 
     def _allowed(
         self,

@@ -84,6 +84,10 @@ class ExecutionPaths:
     ) -> None:
         self._files, self._execution_of = files, execution_of
 
+    def first_length(self, trial: str, at: int) -> Path | None:
+        """Returns None: a project keeps no such thing."""
+        return None
+
     def label(self, trial: str) -> str:
         """Returns what stands for ``{trial}`` in paths."""
         return self._execution_of(trial)[0]
