@@ -202,11 +202,11 @@ def test_links_within_and_a_folder_elsewhere_are_fine(make) -> None:
     ],
 )
 def test_names_that_are_none(make, command, name) -> None:
-    with pytest.raises(paceline.StudyError, match="study name is"):
+    with pytest.raises(paceline.StudyError, match="study name must"):
         make(study=name).search(X, Y, **CALL)
     for words in (["trials", name], ["best", name], ["resume", name], ["export", name]):
         code, said = command(*words)
-        assert (code, "study name is" in said) == (2, True)
+        assert (code, "study name must" in said) == (2, True)
     assert "\x1b" not in said
     assert not list(Path().iterdir())
 

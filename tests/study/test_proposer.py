@@ -331,7 +331,7 @@ def test_a_build_that_always_fails_in_one_way_exhausts_the_space():
 
 def test_a_space_error_is_wrong_for_every_configuration():
     study = new()
-    with pytest.raises(SpaceError, match="swap them"):
+    with pytest.raises(SpaceError, match="Swap them"):
         study.asker.propose(lambda hp, proposal: hp.Int("units", 5, 1))
     assert study.asker.propose(small_build) is not None
 
@@ -339,10 +339,10 @@ def test_a_space_error_is_wrong_for_every_configuration():
 def test_other_bounds_under_one_name_are_refused(run_trials):
     study = new()
     run_trials(study, 1, lambda hp, proposal: {"a": hp.Choice("a", [1, 2])})
-    with pytest.raises(SpaceError, match="same name, same condition, other bounds"):
+    with pytest.raises(SpaceError, match="its bounds changed"):
         study.asker.propose(lambda hp, proposal: hp.Choice("a", [1, 2, 3]))
     later = new()
-    with pytest.raises(SpaceError, match="other bounds"):
+    with pytest.raises(SpaceError, match="its bounds changed"):
         later.asker.propose(lambda hp, proposal: hp.Choice("a", [2, 1]))
 
 
@@ -390,7 +390,7 @@ def test_an_enqueued_configuration_that_was_tried_is_skipped_with_a_note(run_tri
     study.asker.enqueue(study.trials.by_number(0).hparams)
     found = run_trials(study, 1, small_build)
     assert found[0] != study.trials.by_number(0).hparams
-    assert len(notes) == 1 and "has been tried before: skipped" in notes[0]
+    assert len(notes) == 1 and "which was already tried" in notes[0]
 
 
 def test_a_partly_given_configuration_varies_the_rest(run_trials):
@@ -407,7 +407,7 @@ def test_a_partly_given_configuration_varies_the_rest(run_trials):
 @pytest.mark.parametrize(
     ("values", "match"),
     [
-        ({}, "no hyperparameter is named"),
+        ({}, "hparams is empty"),
         ({"units": [1]}, r"'units' is \[1\]"),
         ({3: 1}, "3 is 1"),
     ],

@@ -74,7 +74,7 @@ class Trains:
         ({"build": keras.Sequential()}, "build: a keras.Model was given; pass a function"),
         ({"build": Trains}, "build: Trains is a class; pass an object"),
         ({"build": Trains()}, r"build: Trains has its own fit\(\)"),
-        ({"pruner": "medain"}, "pruner: 'medain' is not known; choose one of auto, none, median"),
+        ({"pruner": "medain"}, "pruner: 'medain' is unknown. Use one of auto, none, median"),
         ({"executor": "rai"}, "executor: 'rai' is not one of auto, packed, fit, ray"),
         ({"plan": "piled"}, "plan: 'piled' is not one of"),
         ({"mesh": "4x"}, "mesh: '4x' is no mesh"),
@@ -96,7 +96,7 @@ def test_a_tuner_checks_its_arguments(arguments, message):
     ("arguments", "error", "message"),
     [
         ({"study": ""}, paceline.StudyError, "name"),
-        ({"study": "\u4e2d" * 128}, paceline.StudyError, "has 384 bytes as the name of a folder"),
+        ({"study": "\u4e2d" * 128}, paceline.StudyError, "with 384. Pass a shorter name"),
         ({"storage": "nosuch://x"}, paceline.StorageError, "nosuch"),
         ({"storage": "sqlite:////proc/no/study.db"}, paceline.StorageError, "/proc/no"),
         ({"storage": "journal:/proc/no/study.log"}, paceline.StorageError, "/proc/no"),
@@ -156,7 +156,7 @@ def test_a_model_that_does_not_take_the_data():
 
 def test_no_validation_data_for_the_default_objective():
     with pytest.raises(
-        paceline.ObjectiveError, match='there is no validation data; .*objective="accuracy"'
+        paceline.ObjectiveError, match='needs validation data. .*objective="accuracy"'
     ):
         tuner().search(X, Y, epochs=1, n_trials=1)
 
@@ -170,7 +170,7 @@ def test_a_metric_of_the_users_needs_a_direction():
         model.compile("sgd", "sparse_categorical_crossentropy", metrics=[wobble])
         return model
 
-    with pytest.raises(paceline.ObjectiveError, match='write "max:val_wobble" or "min:val_wobble"'):
+    with pytest.raises(paceline.ObjectiveError, match='Write "max:val_wobble" or "min:val_wobble"'):
         tuner(build).search(X, Y, **CALL)
 
 
@@ -402,7 +402,7 @@ def test_members_of_trials(arguments, message):
 
 
 def test_wilcoxon_needs_members():
-    with pytest.raises(paceline.UsageError, match="wilcoxon compares the folds or repeats"):
+    with pytest.raises(paceline.UsageError, match="wilcoxon compares folds or repeats"):
         tuner(pruner="wilcoxon").search(X, Y, **CALL)
 
 
@@ -543,7 +543,7 @@ def same(hp):
     [
         ({"build": wider}, paceline.SpaceError, "units"),
         ({"objective": "val_loss"}, paceline.StudyError, "direction maximize, not minimize"),
-        ({"objective": "accuracy"}, paceline.StudyError, "made with the objective 'val_accuracy'"),
+        ({"objective": "accuracy"}, paceline.StudyError, "created with the objective 'val_accuracy'"),
         ({"objective": "min:val_accuracy"}, paceline.StudyError, "direction"),
     ],
 )
@@ -634,7 +634,7 @@ def test_values_that_no_storage_keeps_are_refused(fresh_folder, value: Any, kind
         hp.Choice("c", [type(value)(1), value]) if kind == "Choice" else hp.Fixed("c", value)
         return toys.compiled(toys.softmax())
 
-    with pytest.raises(paceline.SpaceError, match="a storage keeps"):
+    with pytest.raises(paceline.SpaceError, match="a storage cannot keep"):
         tuner(build, study="s").search(X, Y, **CALL)
     assert not Path("runs/s/journal.log").exists()
 

@@ -291,8 +291,8 @@ def test_what_others_enqueue_is_trained_and_what_cannot_be_says_why(searched, no
     assert study.trials[trial.number].user_attrs["asked by"] == "me"
     failed = results[results["state"] == "failed"]
     assert failed["reason"].str.contains("lr cannot be|value 7.0 is not").sum() == 1
-    assert failed["reason"].str.contains("no hyperparameter 'lrr'").sum() == 1
-    assert sum("which was enqueued, cannot be run" in note for note in notes) == 2
+    assert failed["reason"].str.contains("the hyperparameter 'lrr'").sum() == 1
+    assert sum("skipped the enqueued trial" in note for note in notes) == 2
 
 
 @pytest.mark.slow

@@ -939,7 +939,7 @@ def fixed(hp: Any) -> keras.Model:
         (toys.dense, {"epochs": lambda hp: 9}, "epochs as a number"),
         (toys.dense, {"n_trials": 1}, "n_trials is the size"),
         (toys.dense, {"n_trials": None, "timeout": 60}, "n_trials is the size"),
-        (toys.dense, {"repeats": 2}, "leave out repeats"),
+        (toys.dense, {"repeats": 2}, "Leave out repeats"),
         (toys.dense, {"validation_freq": 2}, "validation_freq"),
         (toys.dense, {"executor": "fit"}, "Keras' own fit"),
         (toys.dense, {"pruner": paceline.PBT(2, hparams=["rate"])}, "declares dropout, lr"),

@@ -50,7 +50,7 @@ def test_a_sampler_object_that_begins_anew_says_so_once(make, notes) -> None:
         X, Y, **{**CALL, "n_trials": 1}
     )
     (said,) = [note for note in notes if "CmaEsSampler" in note]
-    assert said.startswith("sampler: CmaEsSampler begins anew")
+    assert said.startswith("sampler: CmaEsSampler restarts")
 
 
 # -- killed ----------------------------------------------------------------------------------------
@@ -551,7 +551,7 @@ def test_a_folder_of_another_name_is_left_as_it_is(make, monkeypatch) -> None:
     Path("runs/s").rename("runs/t")
     before = {path: path.read_bytes() for path in Path("runs/t").rglob("*") if path.is_file()}
     for ask in (lambda: make(study="t").search(X, Y, **CALL), make(study="t").results):
-        with pytest.raises(StudyError, match="holds no study of that name, but 's': was the fold"):
+        with pytest.raises(StudyError, match="holds the study 's'. Was the fold"):
             ask()
     after = {path: path.read_bytes() for path in Path("runs/t").rglob("*") if path.is_file()}
     assert after == before

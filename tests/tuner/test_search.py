@@ -365,7 +365,9 @@ def test_enqueued_trials_come_first_and_wrong_ones_are_errors(make):
     assert tuner.trial(0).hparams == {"dropout": 0.2, "lr": 0.02}
     assert tuner.trial(1).hparams["lr"] == 0.03
     tuner.enqueue({"rate": 0.1})
-    with pytest.raises(paceline.SpaceError, match="knows no hyperparameter 'rate'.*dropout, lr"):
+    with pytest.raises(
+        paceline.SpaceError, match="does not declare the hyperparameter 'rate'.*dropout, lr"
+    ):
         tuner.search(X, Y, n_trials="+1", **CALL)
     tuner.enqueue({"lr": 7.0})
     with pytest.raises(paceline.SpaceError, match=r"lr.*7\.0"):  # the one before was dropped

@@ -159,11 +159,13 @@ class TrialAsker:
         for name, value in values.items():
             if not isinstance(name, str) or not isinstance(value, bool | int | float | str | None):
                 raise SpaceError(
-                    f"enqueue: {name!r} is {value!r}; give names of hyperparameters with int, "
-                    "float, str, bool or None values."
+                    f"enqueue: the value of {name!r} must be an int, float, str, bool or "
+                    f"None, got {value!r}."
                 )
         if not values:
-            raise SpaceError("enqueue: no hyperparameter is named; give at least one value.")
+            raise SpaceError(
+                "enqueue: hparams is empty. Pass at least one hyperparameter with its value."
+            )
         self._proposer.enqueued.enqueue(values, users=True)
 
     def share(self, seed: int, sampler: str | None = None) -> None:
@@ -262,9 +264,7 @@ class TrialUpdates:
             self.unpause(number)
         trial = self._running(number)
         if state not in ("complete", "pruned", "rejected", "failed"):
-            raise ValueError(
-                f"state is {state!r}; a trial ends complete, pruned, rejected or failed"
-            )
+            raise ValueError(f"state must be complete, pruned, rejected or failed, got {state!r}")
         if value is not None:
             trial.value = float(value)
         other = trial_codec.set_fields(trial, attrs or {})

@@ -52,20 +52,23 @@ class StoredStudy:
 def check_name(name: Any) -> None:
     """Refuse a study name that is no plain name of a folder: StudyError."""
     if not isinstance(name, str) or not name.strip():
-        raise StudyError(f"study name is {name!r}; give a name, such as fashion.")
+        raise StudyError(
+            f"study name must not be empty, got {name!r}. Pass a name, such as fashion."
+        )
     if "/" in name or "\\" in name or ".." in name or name.startswith("."):
         raise StudyError(
-            f"study name is {name!r}, which is a path or begins with a dot; give a plain name, and "
-            "the place with storage=journal:PATH."
+            f"study name must not be a path or begin with a dot, got {name!r}. Pass a plain "
+            "name, and storage=journal:PATH for the place."
         )
     if not name.isprintable() or name != name.strip() or len(name) > 128:
         raise StudyError(
-            f"study name is {name[:140]!r}; use up to 128 printable characters, no blanks around."
+            "study name must have at most 128 printable characters and no spaces around it, "
+            f"got {name[:140]!r}."
         )
     if (n_bytes := len(os.fsencode(name))) > _NAME_BYTES:
         raise StudyError(
-            f"study name is {name!r}, which has {n_bytes} bytes as the name of a folder, and file "
-            f"systems take {_NAME_BYTES} and a number behind them; give a shorter name."
+            f"study name must have at most {_NAME_BYTES} bytes as a folder name, got {name!r} "
+            f"with {n_bytes}. Pass a shorter name."
         )
 
 
@@ -97,17 +100,17 @@ def stored_space(name: str, meta: Mapping[str, Any]) -> Space:
     if found != FORMAT:
         older = isinstance(found, int) and found < FORMAT
         by = "an older" if older else "a newer"
-        hint = "choose another study name" if older else "pip install --upgrade paceline"
+        hint = "Choose another study name" if older else "pip install --upgrade paceline"
         raise StudyError(
-            f'study "{name}" was written in format {found!r} by {by} Paceline, this one reads '
-            f"format {FORMAT}; {hint}."
+            f'study "{name}" was written in format {found!r} by {by} Paceline; this version '
+            f"reads format {FORMAT}. {hint}."
         )
     try:
         return _space_of(meta)
     except _NO_SPACE as error:
         raise StudyError(
-            f'study "{name}": the stored space cannot be read ({type(error).__name__}: {error}); '
-            "choose another study name."
+            f'study "{name}": the stored space cannot be read ({type(error).__name__}: '
+            f"{error}). Choose another study name."
         ) from error
 
 
@@ -157,7 +160,9 @@ class StudyMetadata:
             check_meta(described)
         except ValueError as error:  # of an argument that ``Tuner.search`` has not refused
             name = self.name
-            raise StudyError(f"study {name!r} cannot be written: {error}; change it.") from None
+            raise StudyError(
+                f"study {name!r} cannot be written: {error}. Correct that value."
+            ) from None
         self.meta = described
 
     @property

@@ -404,11 +404,11 @@ class Proposer:
                     return proposal, hp, made
                 self.reject(proposal)
                 names = ", ".join(repr(name) for name in hp.unused)
-                why = f"build knows no hyperparameter {names}"
+                why = f"build does not declare the hyperparameter {names}"
             except SpaceError as error:
                 why = str(error)
             self.refuse_waiting(waiting, why)
-            self.note(f"trial {waiting.number}, which was enqueued, cannot be run: {why}")
+            self.note(f"skipped the enqueued trial {waiting.number}: {why}")
         return None
 
     def _build(
@@ -458,7 +458,7 @@ class Proposer:
                 if users:
                     self.enqueued.refuse(values)
                     raise
-                self.note(f"a trial that was interrupted is not tried again: {error}")
+                self.note(f"skipped a trial that was interrupted: {error}")
                 return None
             if built is not None:
                 hp = built[0]
@@ -467,14 +467,14 @@ class Proposer:
                     self.enqueued.refuse(values)
                     names = ", ".join(repr(name) for name in hp.unused)
                     raise SpaceError(
-                        f"enqueue: build knows no hyperparameter {names}; with these values it "
-                        f"has {', '.join(hp.hparams) or 'none'}."
+                        f"enqueue: build does not declare the hyperparameter {names}. With "
+                        f"these values it declares {', '.join(hp.hparams) or 'none'}."
                     )
                 return proposal, *built
             self.reject(proposal)
             if not proposal.chosen:
                 break  # nothing was left to the sampler
-        self.note(f"enqueued configuration {values} has been tried before: skipped.")
+        self.note(f"skipped the enqueued configuration {values}, which was already tried")
         return None
 
     def _propose_suggested(

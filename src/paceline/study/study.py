@@ -268,8 +268,8 @@ class Study:
             stored.learnt = [each.to_json() for each in learnt]
         elif names_others(names, directory, learnt):
             self.proposer.note(
-                f"warm_start_from: study {self.name!r} has begun and goes on with what it learnt "
-                f"then ({', '.join(each.study for each in learnt) or 'nothing'})"
+                f"warm_start_from is ignored: study {self.name!r} keeps the earlier studies "
+                f"that it began with ({', '.join(each.study for each in learnt) or 'none'})"
             )
         self._learnt = learnt
         if told is not None:
@@ -370,8 +370,8 @@ class Study:
 
         if not is_name(sampler):
             return meta
-        reason = theirs.get("sampler_reason") or "another process began the study with it"
-        self.proposer.note(f'sampler: "auto" goes on with {sampler}: {reason}')
+        reason = theirs.get("sampler_reason") or "another process began the study with this sampler"
+        self.proposer.note(f'sampler: "auto" keeps {sampler}: {reason}')
         return {**meta, "sampler": sampler, "sampler_reason": reason}
 
     def optuna_study(self) -> optuna.Study:

@@ -81,7 +81,7 @@ class StudyView:
         """Refuses a study that no search works on, as far as one can tell: nobody would hear."""
         known = any(key.startswith(BEAT) for key in self._stored.attrs)
         if not known or self.searched is False:
-            raise StudyError(f"no search of {self.name!r} runs now")
+            raise StudyError(f"no search is running on {self.name!r}")
 
     @property
     def paused(self) -> bool:

@@ -50,7 +50,7 @@ class ASHA:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise UsageError(
-                    f"ASHA: {name} is {value!r}; give a whole number of at least {least}."
+                    f"ASHA: {name} must be an integer of at least {least}, got {value!r}."
                 )
 
     def rungs(self, epochs: int) -> list[int]:
@@ -86,9 +86,9 @@ class ASHA:
             missed = [rung for rung in self.rungs(epochs or max(freq)) if rung not in freq]
         if missed:
             raise UsageError(
-                f"pruner: ASHA judges trials after epoch {missed[0]}, and validation_freq={freq!r} "
-                "does not validate it; choose min_epochs so that all rungs are validated "
-                '("asha:MIN_EPOCHS"), or leave validation_freq out.'
+                f"pruner: ASHA compares trials after epoch {missed[0]}, which "
+                f"validation_freq={freq!r} does not validate. Use min_epochs "
+                '("asha:MIN_EPOCHS") whose rungs are validated, or leave validation_freq out.'
             )
 
     def check(self, epochs: int) -> None:
@@ -99,8 +99,8 @@ class ASHA:
         """
         if not self.rungs(epochs):
             raise UsageError(
-                f"pruner: ASHA's first rung is at {self.min_epochs} epochs (min_epochs), and "
-                f"trials have {epochs}; give fewer min_epochs or more epochs."
+                f"pruner: ASHA's first rung is at {self.min_epochs} epochs (min_epochs), but "
+                f"trials have only {epochs}. Use fewer min_epochs or more epochs."
             )
 
 

@@ -49,7 +49,7 @@ def check_pruner(given: Any) -> str | ASHA | PBT | BasePruner | None:
         if name in _NAMED and re.fullmatch(_NAMED[name][0], rest):
             return _asha(rest) if name == "asha" else given
         if name in _NAMED:
-            raise UsageError(f"pruner: {given!r} is not understood; choose one of {FORMS}.")
+            raise UsageError(f"pruner: {given!r} is not understood. Use one of {FORMS}.")
     elif isinstance(given, ASHA | PBT):
         return given
     elif isinstance(given, optuna.pruners.NopPruner):
@@ -57,7 +57,7 @@ def check_pruner(given: Any) -> str | ASHA | PBT | BasePruner | None:
     elif isinstance(given, BasePruner):
         return given
     raise UsageError(
-        f"pruner: {given!r} is not known; choose one of {FORMS}, or pass a paceline.ASHA, a "
+        f"pruner: {given!r} is unknown. Use one of {FORMS}, or pass a paceline.ASHA, a "
         "paceline.PBT or an object of optuna.pruners."
     )
 
@@ -232,7 +232,7 @@ def _median(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
 def _percentile(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
     percentile = float(rest or 25)
     if not 0 < percentile < 100:
-        raise UsageError(f"pruner: percentile:{rest} is not between 0 and 100.")
+        raise UsageError(f"pruner: percentile must be between 0 and 100, got percentile:{rest}.")
     return optuna.pruners.PercentilePruner(percentile)
 
 
@@ -253,7 +253,7 @@ def _patience(rest: str, direction: Direction, epochs: int | None) -> BasePruner
 def _wilcoxon(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
     p = float(rest or 0.1)
     if not 0 < p < 1:
-        raise UsageError(f"pruner: wilcoxon:{rest} is not between 0 and 1.")
+        raise UsageError(f"pruner: the p of wilcoxon must be between 0 and 1, got wilcoxon:{rest}.")
     return optuna.pruners.WilcoxonPruner(p_threshold=p)
 
 

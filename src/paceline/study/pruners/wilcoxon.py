@@ -44,14 +44,14 @@ class PairedWilcoxon(Pruner):
     ) -> None:
         if n_members < 2:
             raise UsageError(
-                "pruner: wilcoxon compares the folds or repeats of trials, and trials have one; "
-                "give folds= or repeats= (--folds, --repeats), or choose another pruner."
+                "pruner: wilcoxon compares folds or repeats of trials, but trials have one "
+                "run. Pass folds= or repeats= (--folds, --repeats), or use another pruner."
             )
         threshold = getattr(pruner, "_p_threshold", _P)
         if 0.5**n_members >= threshold:
             note(
-                f"wilcoxon never stops a trial here: with {n_members} repeats or folds the test's "
-                f"p is at least {0.5**n_members:.3g}, and trials stop below {threshold:g}"
+                f"wilcoxon cannot prune any trial: with {n_members} repeats or folds p is at "
+                f"least {0.5**n_members:.3g}, but pruning needs p below {threshold:g}"
             )
         self._direction: Direction = direction
         self._pruner, self._n_members = pruner, n_members

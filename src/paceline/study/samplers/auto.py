@@ -54,9 +54,9 @@ def choose_sampler(outline: SearchOutline) -> SamplerChoice:
     n_trials = outline.n_trials
     varied = [parameter for parameter in outline.parameters if parameter.cardinality != 1]
     if outline.learns:
-        return SamplerChoice("tpe", "it learns from earlier studies")
+        return SamplerChoice("tpe", "the search is warm-started from earlier studies")
     if n_trials is None:
-        return SamplerChoice("tpe", "how many trials there will be is not known")
+        return SamplerChoice("tpe", "the number of trials is not known")
     size = _n_configurations(varied, n_trials)
     if size is not None and not outline.may_end_early:
         text = f"{n_trials:,} trials are enough for every configuration, at most {size:,}"
@@ -71,15 +71,15 @@ def choose_sampler(outline: SearchOutline) -> SamplerChoice:
         return SamplerChoice("tpe", "some hyperparameters depend on others")
     if coarse := [parameter for parameter in varied if not _is_number(parameter)]:
         first, n = coarse[0], coarse[0].cardinality
-        return SamplerChoice("tpe", f"{first.name} has {n} values, and is no range of numbers")
+        return SamplerChoice("tpe", f"{first.name} has {n} values, and is not a range of numbers")
     if not 2 <= len(varied) <= CMAES_NUMBERS:
         return SamplerChoice("tpe", f"the number of hyperparameters is {len(varied)}")
     if n_trials < CMAES_TRIALS:
         return SamplerChoice("tpe", f"there are fewer than {CMAES_TRIALS} trials")
     if importlib.util.find_spec("cmaes") is None:
-        text = 'cmaes would suit, and is not installed: pip install "paceline[cmaes]"'
+        text = 'cmaes would suit but is not installed: pip install "paceline[cmaes]"'
         return SamplerChoice("tpe", text)
-    text = f"{n_trials:,} trials vary {len(varied)} numbers, and nothing else"
+    text = f"{n_trials:,} trials vary only numbers, {len(varied)} of them"
     return SamplerChoice("cmaes", text)
 
 

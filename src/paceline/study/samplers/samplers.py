@@ -232,8 +232,8 @@ def resolve_sampler(sampler: Any, seed: int) -> Sampler:
     genetic = read_nsga(sampler) if str(sampler).startswith("nsga") else None
     if genetic is None and sampler not in NAMES:
         raise SamplerError(
-            f"sampler is {sampler!r}; choose one of {', '.join(NAMES)}, auto, or pass an "
-            "object of optuna.samplers."
+            f"sampler must be one of {', '.join(NAMES)}, auto or an object of "
+            f"optuna.samplers, got {sampler!r}."
         )
     if sampler == "gp" and importlib.util.find_spec("torch") is None:
         raise MissingExtraError(
@@ -265,8 +265,8 @@ def check_several(sampler: Any) -> None:
     of_one = isinstance(sampler, optuna.samplers.CmaEsSampler | Searcher)
     if of_one or name in ("cmaes", "gp"):
         raise SamplerError(
-            f"sampler: {name} learns from one objective, and there are several; choose tpe, nsga2, "
-            "nsga3, random, qmc or grid."
+            f"sampler: {name} supports only one objective. Use tpe, nsga2, nsga3, random, qmc "
+            "or grid."
         )
 
 
@@ -288,9 +288,9 @@ def note_on_state(sampler: Any) -> str | None:
         return None
     name = next((ours for kind, ours in _GOES_ON.items() if isinstance(sampler, kind)), None)
     return (
-        f"sampler: {type(sampler).__name__} begins anew, knowing the trials of the study; what "
-        "it had worked out before (a distribution, a place in a sequence) is not stored"
-        + (f'. sampler="{name}" goes on where it was' if name else "")
+        f"sampler: {type(sampler).__name__} restarts from the study's trials, because its "
+        "state (a distribution, a position in a sequence) is not stored"
+        + (f'. Use sampler="{name}" to continue exactly' if name else "")
     )
 
 
@@ -325,8 +325,7 @@ def _given(sampler: BaseSampler) -> Sampler:
     refused = (optuna.samplers.GridSampler, optuna.samplers.BruteForceSampler)
     if isinstance(sampler, refused):
         raise SamplerError(
-            f"sampler is a {name}, which ends Optuna's own loop when it is done; use "
-            'sampler="grid".'
+            f'sampler: {name} stops Optuna\'s own loop when it is done. Use sampler="grid".'
         )
     even = (RandomSampler, optuna.samplers.QMCSampler)
     adaptive = not isinstance(sampler, even)

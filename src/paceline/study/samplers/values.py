@@ -40,7 +40,7 @@ def check_seed(seed: Any) -> int:
     except TypeError:
         found = -1
     if found < 0:
-        raise UsageError(f"seed is {seed!r}; give a whole number from 0.")
+        raise UsageError(f"seed must be an integer of at least 0, got {seed!r}.")
     return found
 
 

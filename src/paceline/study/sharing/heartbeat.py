@@ -306,7 +306,7 @@ def seconds_between() -> float:
         seconds = 0.0
     if not 0 < seconds <= LONGEST:
         raise UsageError(
-            f"{_VARIABLE}: {text!r} is no number of seconds above 0 and up to {LONGEST:.0f}; give "
-            "one, or unset it for 5."
+            f"{_VARIABLE} must be a number of seconds above 0 and at most {LONGEST:.0f}, got "
+            f"{text!r}. Unset it for 5 seconds."
         )
     return seconds

@@ -149,7 +149,7 @@ class StudyPeers:
             claimed = claims.claim(template, limit)
         except StorageError as error:
             self._asks_again = time.monotonic() + _PAUSE
-            self._proposer.note(f"no trial can be begun now: {error}")
+            self._proposer.note(f"no trial can be started now: {error}")
             return None
         if claimed is None:
             if claims.taken(template):  # otherwise it is proposed again until the next ``sync``

@@ -52,7 +52,9 @@ def enqueue(store: StudyStorage, study: int, name: str, values: Mapping[str, Any
     for key, value in values.items():
         if key not in by_name:
             known = ", ".join(sorted(by_name)) or "none yet"
-            raise SpaceError(f"enqueue: {name!r} has no hyperparameter {key!r}; it has {known}.")
+            raise SpaceError(
+                f"enqueue: study {name!r} has no hyperparameter {key!r}. It has {known}."
+            )
         stored = [parameter.to_storage(value) for parameter in by_name[key]]
         # Under several conditions a name has several parameters: build tells which one it is.
         several = len(stored) > 1
@@ -70,7 +72,7 @@ def stop_trial(store: StudyStorage, study: int, name: str, number: int, reason: 
     ``study`` is the storage's id. Raises StudyError where there is no such trial, or it has ended,
     and StorageError where the storage does not answer.
     """
-    ended = f"trial {number} of {name!r} has ended already"
+    ended = f"trial {number} of {name!r} has already finished"
     with store.writing():
         storage = store.storage
         if number >= storage.get_n_trials(study):

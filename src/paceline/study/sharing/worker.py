@@ -143,7 +143,7 @@ class Worker:
         self.shared = share or bool(alive)
         beats.set_mode("shared" if self.shared else "alone")
         if alive:
-            self._note(f"{_others(len(alive))} on this study: trials are shared with them")
+            self._note(f"{_others(len(alive))} on this study, so trials are shared")
             self._wait_until_shared(beats)
         if self._beats:
             self._thread = threading.Thread(target=self._run, name="paceline-heart", daemon=True)
@@ -229,7 +229,9 @@ class Worker:
         while any(not peer.alive for peer in beats.others.values()):
             if waited > 1.0 and not said:
                 said = True
-                self._note("another search of this study may be under way: watching for its signs")
+                self._note(
+                    "another search may be running on this study: waiting for its heartbeats"
+                )
             self._pause(self._every / 5)
             waited += self._every / 5
             beats.beat()

@@ -53,10 +53,10 @@ def reading(journal: JournalFile) -> Iterator[tuple[Header, Iterator[Any]]]:
             raise ValueError(str(error)) from None
         start = file.tell()
         if header.format != _FORMAT or header.body != _digest(file):
-            raise ValueError("it is damaged, or of another version")
+            raise ValueError("it is damaged, or from another version")
         with journal.path.open("rb") as lines:
             if header.journal != _digest(lines, header.n_bytes) or lines.tell() != header.n_bytes:
-                raise ValueError("the journal does not begin with what it covers")
+                raise ValueError("the journal does not begin with the records that it summarizes")
         file.seek(start)
         # Another search may put a new file into its place: these lines are those of this header.
         yield header, _records(file)

@@ -27,7 +27,7 @@ from paceline.program.files import as_shown
 from paceline.study.storage import schema
 
 #: What to do about a damaged journal, of a study's name and a storage.
-HOW_TO_REPAIR = "`paceline repair {} --storage {}` keeps what is whole, and lists what was lost."
+HOW_TO_REPAIR = "`paceline repair {} --storage {}` keeps the intact lines, and lists the lost ones."
 BLOCK = 2**20  # bytes that are read at once
 #: Reads a line of a journal; ``record_of`` also knows NaN, and says what is wrong.
 _RECORD = msgspec.json.Decoder(schema.JournalRecord)
@@ -155,7 +155,7 @@ class JournalFile:
         """Cut off half a line at the end; under the lock nobody is about to complete it."""
         size = self.path.stat().st_size if self.path.exists() else 0
         if size < self._size:
-            raise OSError("the journal was cut or removed while it was in use")
+            raise OSError("another program truncated or removed the journal")
         if size == 0:
             return
         with self.path.open("r+b") as file:

@@ -206,7 +206,7 @@ class JournalReplay:
         if trial is None:
             return why
         if state == trial.state == TrialState.RUNNING:
-            return TrialTakenError("another process runs the trial already")
+            return TrialTakenError("another process already runs the trial")
         values = trial.values if record.values is None else record.values
         check_values(state, values, len(self._study_of[record.trial_id].directions))
         trial.state, trial.values = state, values
@@ -247,7 +247,7 @@ class JournalReplay:
             raise ValueError(f"it is of trial {trial_id}, which no line before it begins")
         trial = self.trials[trial_id]
         if trial.state not in _OPEN:
-            return None, RuntimeError(f"trial {trial.number} has ended and cannot be changed")
+            return None, RuntimeError(f"trial {trial.number} has finished and cannot be changed")
         if trial_id not in self._unshared:
             trial = self.trials[trial_id] = copy.copy(trial)
             trial.user_attrs = dict(trial.user_attrs)
@@ -507,7 +507,7 @@ def _external_value(kind: BaseDistribution, stored: float) -> Any:
     """
     n = len(kind.choices) if isinstance(kind, CategoricalDistribution) else math.inf
     if not (0 if n < math.inf else -math.inf) <= stored < n:  # false for NaN
-        raise ValueError(f"the value {stored!r} is none of {shown(str(kind))}")
+        raise ValueError(f"the value {stored!r} is not one of {shown(str(kind))}")
     return kind.to_external_repr(stored)
 
 

@@ -84,7 +84,7 @@ def check_url(url: str) -> str:
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise StorageError(
-            f"storage {label!r} is no URL; write journal:{label} or sqlite:///{label}."
+            f"storage must be a URL, got {label!r}. Write journal:{label} or sqlite:///{label}."
         )
     if scheme.startswith("redis"):
         raise StorageError(
@@ -93,7 +93,7 @@ def check_url(url: str) -> str:
         )
     if sqlite_path(url) == Path():
         raise StorageError(
-            f"storage {label} is lost when the program ends; name a file, as in sqlite:///study.db."
+            f"storage {label} is lost when the program ends. Use a file, as in sqlite:///study.db."
         )
     return label
 

@@ -227,7 +227,7 @@ class BulkWriter:
         studies = self._tables["studies"]
         same = sa.update(studies).where(studies.c.study_id == study)
         if connection.execute(same.values(study_name=studies.c.study_name)).rowcount != 1:
-            raise KeyError(f"study {study} is not in the storage any more")
+            raise KeyError(f"study {study} is no longer in the storage")
 
     def _running(
         self, connection: sa.Connection, study: int, numbers: set[int], ids: Mapping[int, int]
@@ -249,7 +249,7 @@ class BulkWriter:
                 if not optuna.trial.TrialState[state].is_finished():
                     running[known[trial]] = trial
         if n_found != len(numbers):
-            raise KeyError("a trial is not in the storage any more")
+            raise KeyError("a trial is no longer in the storage")
         return running
 
     def _begin(

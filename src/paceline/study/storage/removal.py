@@ -51,18 +51,20 @@ class Removal:
             folder = None
         elif folder.is_symlink():
             raise StudyError(
-                f"study {name!r}: {folder} is a link to {os.readlink(folder)}; remove that folder "
-                "and the link yourself."
+                f"study {name!r}: {folder} is a link to {os.readlink(folder)}. Remove that "
+                "folder and the link yourself."
             )
         elif not folder.is_dir() or not any((folder / each).exists() for each in _OURS):
-            raise StudyError(f"study {name!r}: {folder} is no folder of a study; it stays.")
+            raise StudyError(
+                f"study {name!r}: {folder} is not the folder of a study, so it was not removed."
+            )
         if storage is None:
             if folder is None:
                 raise StudyError(f"there is no study {name!r} in {directory}.")
             if not (folder / JOURNAL).exists():
                 raise StudyError(
                     f"study {name!r}: {folder} holds no journal, so its trials are in another "
-                    "storage; name it with --storage URL."
+                    "storage. Name that storage with --storage URL."
                 )
             return cls(name, folder, *_size(folder), None)
         store = StudyStorage.of(storage, name, directory)
@@ -115,14 +117,14 @@ class Removal:
         if peers.others:
             # A worker of another machine, which has not left: does it still beat?
             every = max([seconds_between(), *(peer.every for peer in peers.others.values())])
-            note(f"looking for {2 * every:.0f} seconds whether another machine searches it")
+            note(f"checking for {2 * every:.0f} seconds whether another machine is searching it")
             for _ in range(MISSED):
                 sleep(2 * every / MISSED)
                 peers.look()
                 if any(peer.alive for peer in peers.others.values()):
                     break
         if any(peer.alive for peer in peers.others.values()):
-            raise StudyError(f"study {self.name!r} is being searched; stop the search first.")
+            raise StudyError(f"study {self.name!r} is being searched. Stop the search first.")
         with store.writing():
             store.storage.delete_study(number)
         store.close()
@@ -202,7 +204,7 @@ def _move(name: str, folder: Path, to: Path) -> None:
 
 def _check_free(name: str, stack: contextlib.ExitStack, folder: Path) -> None:
     """Hold a study's folder until the stack ends; StudyError where the study is being searched."""
-    searched = StudyError(f"study {name!r} is being searched; stop the search first.")
+    searched = StudyError(f"study {name!r} is being searched. Stop the search first.")
     if not stack.enter_context(study_lock(folder)):
         raise searched
     if any(is_held(path) for path in (folder / WORKERS).glob("*.lock")):

@@ -99,7 +99,7 @@ class _JournalRepair:
             if not line.strip():
                 continue
             if cut and not line.startswith(b"{"):
-                self.lose(number, "the rest of the line before", "a line break was put into it")
+                self.lose(number, "the rest of the line before", "it contains a line break")
                 cut = not line.endswith(b"}")
                 continue
             try:
@@ -191,7 +191,7 @@ class _JournalRepair:
             if all(each in ("maximize", "minimize") for each in found):
                 directions = [2 if each == "maximize" else 1 for each in found]
                 self._put({"op_code": 0, "study_name": self._study, "directions": directions})
-                self.lose(number, "the beginning of the study, which is made again", reason)
+                self.lose(number, "the beginning of the study, which is written again", reason)
                 return
         raise _UndecidedLineError("it began the study, and nothing else tells its direction")
 
@@ -209,7 +209,7 @@ class _JournalRepair:
             }
         )
         trial = self._replay.trials[-1].number
-        self.lose(number, f"trial {trial}, which counts as failed now", reason)
+        self.lose(number, f"trial {trial}, which now counts as failed", reason)
 
     def _put(self, record: dict[str, Any]) -> None:
         line = line_of({"worker_id": "paceline-repair", **record})
@@ -242,7 +242,7 @@ def _kind_of(piece: bytes) -> int:
     if said in fits or (not fits and said in _KINDS):
         assert said is not None
         return said
-    raise _UndecidedLineError("it cannot be told what this line was")
+    raise _UndecidedLineError("the kind of this line is unknown")
 
 
 def _pieces(line: bytes) -> Iterator[bytes]:

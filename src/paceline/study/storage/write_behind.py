@@ -134,11 +134,11 @@ class WriteBehind:
         trouble = self.trouble
         if trouble is not None and not self._noted_trouble:
             self._note(
-                f"{trouble} Training goes on; {self.n_waiting} records wait, and are written when "
-                "it answers"
+                f"{trouble} Training continues. {self.n_waiting} records are queued and will "
+                "be written when the storage responds"
             )
         elif trouble is None and self._noted_trouble:
-            self._note("the storage answers again; what waited is written")
+            self._note("the storage responds again; all queued records are written")
         self._noted_trouble = trouble is not None
         return trouble is None
 
@@ -157,7 +157,7 @@ class WriteBehind:
         """Hand over records; returns at once."""
         with self.stopwatch.running(), self._change:
             if self._closing:
-                raise RuntimeError("the study is closed; open it again to go on")
+                raise RuntimeError("the study is closed. Open it again to continue")
             before = len(self._records)
             self._records.extend(records)
             self._unwritten += len(self._records) - before
@@ -317,8 +317,9 @@ class WriteBehind:
             if self._closing and time.monotonic() + seconds > self._until:
                 assert self._trouble is not None
                 self._error = StorageError(
-                    f"{self._trouble} {self._unwritten} records of the last trials are not in it; "
-                    "once it answers, search again: it goes on from the last checkpoint."
+                    f"{self._trouble} {self._unwritten} records of the last trials are not "
+                    "stored. When the storage responds, search again: the search resumes from "
+                    "the last checkpoint."
                 )
                 return False
         if self._closing:
@@ -449,7 +450,9 @@ class WriteBehind:
         except PacelineError:  # what is written next meets it, too
             pass
         except Exception as error:  # records are written whatever another program has done
-            self._note(f"what other programs changed is not known: {type(error).__name__}: {error}")
+            self._note(
+                f"could not read the changes of other programs: {type(error).__name__}: {error}"
+            )
             self._look = None
             return
         # A storage that answers slowly is looked at less often.

@@ -39,7 +39,7 @@ class TrialTable(Sequence[Trial]):
     def by_number(self, number: int) -> Trial:
         """Return one trial; StudyError where there is none of this number."""
         if number not in self._trials:
-            last = f"the last is {max(self._trials)}" if self._trials else "it has none yet"
+            last = f"the last is {max(self._trials)}" if self._trials else "it has no trials yet"
             raise StudyError(f'study "{self._study}" has no trial {number!r}: {last}.')
         return self._trials[number]
 
@@ -167,9 +167,9 @@ class TrialTable(Sequence[Trial]):
             n = len(self.directions)
             word = "direction" if n == 1 else "directions"
             raise StudyError(
-                f'study "{self._study}" is stored with {word} {", ".join(self.directions)}, not '
-                f"{', '.join(directions)}; give the objective{'s' if n > 1 else ''} that it was "
-                "begun with, or choose another study name."
+                f'study "{self._study}" is stored with {word} {", ".join(self.directions)}, '
+                f"not {', '.join(directions)}; pass the objective{'s' if n > 1 else ''} that "
+                "it was created with, or choose another study name."
             )
         self.directions = directions
 

@@ -213,7 +213,7 @@ def check_values(state: OptunaState, values: Sequence[float] | None, n: int) -> 
     """Refuse values that a trial in a study of ``n`` objectives cannot have, by a ValueError."""
     known = values is not None and len(values) == n and not any(map(math.isnan, values))
     if not known and (state == OptunaState.COMPLETE or values):
-        raise ValueError(f"a trial of {n} objective{'s'[: n > 1]} has the values {values}")
+        raise ValueError(f"a trial with {n} objective{'s'[: n > 1]} has the values {values}")
 
 
 def _known_attributes(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
