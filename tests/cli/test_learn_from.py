@@ -51,7 +51,7 @@ def test_a_search_learns_and_resume_goes_on_without_the_earlier_studies(capsys) 
     assert tried("cold", capsys) != beside[:3]
     assert command("report", "alone", "-o", "alone.html") == 0
     page = Path("alone.html").read_text(encoding="utf-8")
-    assert page.count("It learnt from 11 trials of study") == 2
+    assert page.count("Warm-started from 11 trials of study") == 2
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def test_a_study_knows_which_trials_were_given(make, monkeypatch) -> None:
     assert sorted(rates) == [0.001, 0.03, 0.05, 0.07]
     assert len(begun) == 6
     page = Path(again.report()).read_text(encoding="utf-8")
-    assert '<h2 id="starts">Known starts</h2>' in page and " of 6</td>" in page
+    assert '<h2 id="starts">Initial configurations</h2>' in page and " of 6</td>" in page
 
 
 def test_a_study_without_initial_configurations_says_nothing_of_them(make) -> None:

@@ -195,7 +195,7 @@ def test_from_the_command_line(child_environment, fresh_folder) -> None:
         return done.stdout
 
     search = "search model.py --trials 3 --epochs 3 --plan sequential --quiet"
-    assert "the same to the bit" in run(search, "reproduce model 2 --quiet")
+    assert "the same bit for bit" in run(search, "reproduce model 2 --quiet")
     found = json.loads(run("reproduce model 1 --json --quiet").splitlines()[-1])
     assert found["number"] == 1
     assert set(found["differences"]) == {"loss", "accuracy", "val_loss", "val_accuracy"}

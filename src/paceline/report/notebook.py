@@ -47,11 +47,11 @@ def interrupted(stop: KeyboardInterrupt, summary: Mapping[str, Any] | None) -> K
     counts = dict(summary["n_trials"])
     running = counts.pop("running", 0)
     lines = [
-        f"Interrupted: {sum(counts.values()):,} finished trials are kept, "
-        f"{running:,} under way are saved."
+        f"Interrupted: {sum(counts.values()):,} finished trials are kept, {running:,} "
+        "unfinished ones are saved."
     ]
     look = " tuner.results() shows the trials." if sum(counts.values()) else ""
-    return SearchInterrupted([*lines, f"Run the cell again to go on.{look}"])
+    return SearchInterrupted([*lines, f"Run the cell again to continue.{look}"])
 
 
 def in_ipython() -> bool:

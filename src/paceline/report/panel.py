@@ -100,7 +100,7 @@ class LivePanel:
         try:
             yield self._draw(width, options.height or console.size.height)
         except Exception as error:  # an error in drawing must not reach the training
-            yield Text(f"paceline: the live view failed ({error}); the search goes on")
+            yield Text(f"paceline: the live view failed ({error}); the search continues")
 
     def _draw(self, width: int, height: int) -> RenderableType:
         progress, narrow = self.progress, min(width, WIDEST)

@@ -30,7 +30,7 @@ _BEST, _COMPILED, _CACHED = "#e45756", "#f58518", "#ffbf79"
 HELD = "held a trial"
 BEFORE = "before the first trial (reading data, building, tracing)"
 COMPILING = "while steps were compiled"
-FREE = "free beside others: no trial was ready for the slot"
+FREE = "free while others trained: no trial was ready for the slot"
 FEWER = "in packs of fewer slots"
 BETWEEN = "between trials (asking, building, reporting, storing, other programs' load)"
 AFTER = "after the last trial"
@@ -176,7 +176,7 @@ def slots_figure(searches: Sequence[SearchTimeline], best: int | None) -> Figure
     ):
         if lines.x:
             figure.add_trace(lines.trace(name, colour, _width(n_rows)))
-    title = "slots over time" + (": the first ones, for there are more" if dropped else "")
+    title = "slots over time" + ("(only the first ones)" if dropped else "")
     figure.update_layout(title=title, xaxis_title="seconds of searching", yaxis_title="slot")
     every = max(1, -(-n_rows // 16))
     rows = list(range(0, n_rows, every))

@@ -51,7 +51,7 @@ def steps_in_python(summary: Mapping[str, Any], *, more: bool) -> Steps:
     ]
     if summary.get("best"):
         steps[:0] = [
-            ("tuner.best_hparams", "this configuration again"),
+            ("tuner.best_hparams", "this configuration"),
             ("tuner.best_model()", "its trained model"),
         ]
     if front := summary.get("pareto_front"):
@@ -61,7 +61,7 @@ def steps_in_python(summary: Mapping[str, Any], *, more: bool) -> Steps:
             (f"tuner.best_model(number={number})", "the trained model of one of them"),
         ]
     if rule := rule_of(summary):
-        steps.append((f"{rule}=None", "go on without it, as an argument of the same search"))
+        steps.append((f"{rule}=None", "continue without it, as an argument of the same search"))
     elif more:
         steps.append(('n_trials="+32"', "32 more trials, as an argument of the same search"))
     return steps
@@ -129,12 +129,12 @@ def reproduction_text(study: str, again: Mapping[str, Any]) -> str:
     epochs = formats.count(max(map(len, again["history"].values()), default=0), "epoch")
     lines = [f"Trial {again['number']} of {study}, trained again alone ({epochs}, {plan['now']})"]
     if not any(found.values()):
-        lines.append("  the same to the bit, in every metric and epoch")
+        lines.append("  the same bit for bit, in every metric and epoch")
     else:
         width = max(map(len, found))
         lines += [f"  {name:<{width}}  differs by at most {d:.3g}" for name, d in found.items()]
         if plan["recorded"] != plan["now"] and not again["notes"]:
-            lines.append(f"It is recorded from plan {plan['recorded']}: sums are in another order.")
+            lines.append(f"The record is from plan {plan['recorded']}, which rounds sums differently.")
     return "\n".join([*lines, *(f"Note: {note}." for note in again["notes"])])
 
 

@@ -82,10 +82,10 @@ class DashboardApp:
     def __call__(self, environ: Environ, start_response: Start) -> Iterable[bytes]:
         """Answer a request."""
         if environ.get("HTTP_HOST", "").lower() not in self.hosts:
-            return _text(start_response, "403 Forbidden", "This server answers to localhost alone.")
+            return _text(start_response, "403 Forbidden", "This server answers only requests to localhost.")
         if not self._is_own(environ):
             return _text(
-                start_response, "403 Forbidden", "A page of another server asked for this."
+                start_response, "403 Forbidden", "This request came from a page of another server."
             )
         path = environ.get("PATH_INFO", "/") or "/"
         if path in _FILES:
@@ -195,7 +195,7 @@ def make_server(app: DashboardApp, port: int) -> WSGIServer:
         server = _Server((HOST, port), _Handler)
     except OSError as error:
         raise UsageError(
-            f"--port {port}: {error.strerror or error}; choose another one, or 0 for a free one"
+            f"--port {port}: {error.strerror or error}. Use another port, or 0 for a free one"
         ) from error
     app.listen_on(server.server_address[1])
     server.set_app(app)
