@@ -195,9 +195,7 @@ def test_a_range_that_changed_is_named_as_the_reason() -> None:
         trials.append((number / 40, distributions, {"lr": number / 40, "units": 0.5}))
     found = importances_of(optuna_subject(*trials))
     assert found.shares == {"lr": 1.0}
-    assert found.caution == (
-        "There is no estimate for units, whose range differs between trials."
-    )
+    assert found.caution == ("There is no estimate for units, whose range differs between trials.")
 
 
 def test_many_that_only_some_trials_have_are_counted() -> None:
@@ -402,8 +400,7 @@ def test_a_best_trial_that_is_a_copy_is_tried_again_by_its_schedule() -> None:
         ),
         (
             [0.95] * 8,
-            "7 more trials reached the same value; the median trial "
-            "reached it, too.",
+            "7 more trials reached the same value; the median trial reached it, too.",
         ),
         (
             [0.95, 0.95 - 1e-7, 0.95 - 5e-7, 0.95 - 6e-7, 0.95 - 7e-7, 0.9],

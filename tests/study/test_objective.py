@@ -31,7 +31,9 @@ def test_a_validation_metric_without_validation_data_is_refused_with_the_way_out
 
 
 def test_a_name_that_is_no_metric_lists_those_there_are():
-    with pytest.raises(ObjectiveError, match='"val_acc" is not a metric .*loss, accuracy, auc, val'):
+    with pytest.raises(
+        ObjectiveError, match='"val_acc" is not a metric .*loss, accuracy, auc, val'
+    ):
         resolve_objective("val_acc", None, LOGS)
 
 
@@ -64,10 +66,10 @@ def test_an_unknown_direction_asks_for_max_or_min():
     [
         ("max:val_auc", "minimize", "Pass only one of them"),
         ("val_auc", "upwards", "got 'upwards'"),
-        ("", None, "objective is ''"),
-        ("max:", None, "objective is 'max:'"),
+        ("", None, "objective must be .* got ''"),
+        ("max:", None, "objective must be .* got 'max:'"),
         (["val_auc"], None, "name of one metric"),
-        (3, None, "objective is 3"),
+        (3, None, "objective must be .* got 3"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(objective, direction, match):

@@ -376,7 +376,9 @@ def test_training_goes_on_without_a_storage_and_the_end_says_so(run_trials, monk
     run_trials(study, 1)
     Path("runs/s/journal.log").unlink()
     number = begin(study)
-    with pytest.raises(StorageError, match=r"journal:runs/s/journal.log cannot be written: .* cut"):
+    with pytest.raises(
+        StorageError, match=r"journal:runs/s/journal.log cannot be written: .* truncated"
+    ):
         study.writer.flush()
     study.updates.report(number, 1, {"loss": 1.0}, 1.0)
     with pytest.raises(StorageError, match="truncated or removed"):

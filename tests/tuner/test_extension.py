@@ -244,7 +244,9 @@ def test_who_goes_on() -> None:
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "2"])
 def test_what_is_no_number_of_trials(make, value) -> None:
-    with pytest.raises(paceline.UsageError, match="continue_best: .* is not a positive whole"):
+    with pytest.raises(
+        paceline.UsageError, match="continue_best must be a positive integer, got .*"
+    ):
         make().search(X, Y, epochs=2, continue_best=value, **CALL)
 
 

@@ -662,7 +662,7 @@ def test_a_search_of_seconds_is_told_that_a_cluster_does_not_pay() -> None:
         plan="vectorized", objective="val_loss", on_note=notes.append, on_progress=seen.append,
     )  # fmt: skip
     tuner.search(**DATA, epochs=3, batch_size=16, n_trials=8)
-    (told,) = [note for note in notes if "does not pay" in note]
+    (told,) = [note for note in notes if "isn't worth it" in note]
     assert re.search(r"on each of 2 workers, which took \d+ s to start.*on one such device", told)
     rows = seen[-1].workers
     assert [row.name for row in rows] == ["host-0", "host-1"]

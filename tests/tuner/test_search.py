@@ -433,7 +433,7 @@ def test_data_of_batches_that_differ_goes_to_fit_and_it_is_said(make, notes, kin
     assert states(tuner) == ["complete"]
     assert tuner.results()["plan"].tolist() == ["fit"]
     assert notes.say("run in Keras' own fit, one at a time:")
-    assert notes.say("sizes, and packs need arrays or batches of them, all alike")
+    assert notes.say("sizes, but packs need arrays, or equal batches of arrays")
     # Names of the metrics and shapes come from the first batch.
     assert tuner._require_study().metadata.meta["objective"] == "val_accuracy"
     x = (Uneven(),) if kind == "validation" else (XV, YV)

@@ -293,9 +293,9 @@ def test_the_end_says_what_ended_the_search(make, monkeypatch) -> None:
         ({"target_value": "0.9"}, "target_value: '0.9' is no number"),
         ({"target_value": float("nan")}, "target_value: nan is no number"),
         ({"target_value": True}, "target_value: True is no number"),
-        ({"patience_trials": 0}, "patience_trials: 0 is not a positive whole number"),
+        ({"patience_trials": 0}, "patience_trials must be a positive integer, got 0"),
         ({"max_total_epochs": 2}, "max_total_epochs: 2 is below epochs, 3"),
-        ({"max_total_epochs": 2.5}, "max_total_epochs: 2.5 is not a positive"),
+        ({"max_total_epochs": 2.5}, "max_total_epochs must be a positive integer, got 2.5"),
         (
             {"epochs": 10, "initial_epoch": 8, "max_total_epochs": 1},
             "max_total_epochs: 1 is below the 2 epochs of a trial, 10 less initial_epoch, 8",

@@ -117,7 +117,7 @@ def bench(
     ModelBuilder(build)  # what is no build function is refused before the data is read
     check_precision(precision)
     if executor not in ("auto", "fit"):
-        raise UsageError(f"executor: {executor!r} is not one of auto, fit.")
+        raise UsageError(f"executor must be auto or fit, got {executor!r}.")
     budget = arguments.check_budget(measure_for)
     seed = whole_number(seed, "seed", least=0, most=2**32 - 1)
     data, validation = read_data(x, y, validation_data, validation_split, sample_weight)
@@ -167,12 +167,12 @@ def read_data(
         data, validation = prepare(x, y, sample_weight), None
         if validation_data is not None:
             if not isinstance(validation_data, (tuple, list)):
-                raise UsageError("validation_data: pass (x, y) or (x, y, sample_weight).")
+                raise UsageError("validation_data must be (x, y) or (x, y, sample_weight).")
             validation = prepare(*validation_data, what="validation data")
         elif validation_split:
             data, validation = split(data, validation_split)
     except NotArrays as reason:
-        raise UsageError(f"x: {reason}, and arrays are measured only; pass arrays.") from None
+        raise UsageError(f"x must be arrays for a measurement, but {reason}.") from None
     return data, validation
 
 
@@ -196,8 +196,8 @@ def _check_measured(run: Run, budget: float | None, seconds: float) -> None:
         return
     assert budget is not None
     raise UsageError(
-        f"measure_for: {budget:g} s do not suffice for one cell: building and tracing the model, "
-        f"and probing the device, took {formats.seconds(seconds)} already; give more, such as "
+        f"measure_for: {budget:g} s are too short. Building and tracing the model, and "
+        f"probing the device, took {formats.seconds(seconds)}. Pass more, such as "
         f"{max(60, round(10 * seconds))} s."
     )
 

@@ -302,7 +302,7 @@ def from_json(value: Any, where: str) -> StoredResult:
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         found = value.get("format") if isinstance(value, dict) else type(value).__name__
         raise DataError(
-            f"{where} is no result of `paceline bench --json` (format {found!r}, not {FORMAT!r})"
+            f"{where} is not a result of `paceline bench --json` (format {found!r}, not {FORMAT!r})"
         )
     stored = _checked(value, StoredResult, where)
     for at, run in enumerate(stored.runs):
@@ -332,7 +332,7 @@ def _checked(value: Any, kind: type[T], where: str, what: str = "it") -> T:
 
 
 def _damaged(where: str, reason: str) -> DataError:
-    return DataError(f"{where} is damaged: {reason}; measure again, or leave the file out")
+    return DataError(f"{where} is damaged: {reason}. Measure again, or leave the file out")
 
 
 class _Model(msgspec.Struct):

@@ -137,8 +137,8 @@ def _standard(batch: Any, kind: str, weights: Mapping[int, float] | None, what: 
         parts.pop()
     if not 1 <= len(parts) <= 3 or parts[0] is None:
         raise DataError(
-            f"{what}: a batch of the {kind} has {len(batch)} parts; it must be (x,), (x, y) or "
-            "(x, y, sample_weight)."
+            f"{what}: a batch of the {kind} must be (x,), (x, y) or (x, y, sample_weight), "
+            f"got {len(batch)} parts."
         )
     if any(part is None for part in parts):
         raise NotArrays(f"{what} has sample weights and no targets")
@@ -146,15 +146,15 @@ def _standard(batch: Any, kind: str, weights: Mapping[int, float] | None, what: 
     sizes = {leaf.shape[0] for leaf in jax.tree.leaves(inputs)}
     if len(sizes) != 1:
         raise DataError(
-            f"{what}: a batch of the {kind} has arrays of {sorted(sizes)} examples; all must have "
-            "the same number."
+            f"{what}: all arrays of a batch must have the same number of examples, got "
+            f"{sorted(sizes)} in a batch of the {kind}."
         )
     if sizes == {0}:
         raise DataError(f"{what}: a batch of the {kind} holds no examples.")
     if weights is not None and len(inputs) == 3:
         raise DataError(
-            "class_weight and sample weights were both given; Keras takes one of them: multiply "
-            "the class weights into the sample weights."
+            "got both class_weight and sample weights, but Keras takes only one of them. "
+            "Multiply the sample weights by the class weights."
         )
     if weights is not None:
         inputs = (*inputs, class_weights(inputs[1] if len(inputs) > 1 else None, weights))
@@ -178,8 +178,8 @@ def _arrays(value: Any, kind: str, what: str) -> Any:
         raise NotArrays(f"a batch of {what} holds {array.dtype} values")
     if not array.ndim:
         raise DataError(
-            f"{what}: the {kind} yields single numbers; its elements must be batches, with the "
-            "examples along the first axis."
+            f"{what}: elements of the {kind} must be batches with the examples along the "
+            "first axis, got single numbers."
         )
     dtype = device_dtype(array) if beyond(array) is None else native_dtype(array)
     return np.array(array, dtype)  # a copy: the data set may fill its arrays anew

@@ -281,8 +281,8 @@ class ChunkedBatches:
     def _check_end(self) -> None:
         if next(self._batches, None) is not None:
             raise DataError(
-                f"x: the {self.source.kind} goes on after {self._at} batches, where it ended when "
-                'it was first read; pass steps_per_epoch, or executor="fit".'
+                f"x: the {self.source.kind} yields more than {self._at} batches, its length "
+                'when it was first read. Pass steps_per_epoch, or executor="fit".'
             )
 
     def _whole(self, epoch: int) -> bool:
@@ -296,10 +296,11 @@ class ChunkedBatches:
             batch = next(self._batches)
         except StopIteration:
             again = (
-                "; let it go on for as long as trials train, or pass a keras.utils.PyDataset"
+                ". Make it yield batches for as long as trials train, or pass a "
+                "keras.utils.PyDataset"
                 if source.epochs.once
-                else f" of {source.epochs.n_batches or 'endless'}: it is not what it was when it "
-                "was first read"
+                else f" of {source.epochs.n_batches or 'endless'}: it has changed since it was "
+                "first read"
             )
             raise DataError(
                 f"x: the {source.kind} ended after {self._at} batches{again}."
@@ -309,11 +310,11 @@ class ChunkedBatches:
         size = size_of(batch)
         if why is None and size not in (source.batch_size, source.rest):
             sizes = f"{source.batch_size} or {source.rest}" if source.rest else source.batch_size
-            why = f"has {size} examples, where those before had {sizes}"
+            why = f"has {size} examples, but the batches before had {sizes}"
         if why is not None:
             raise DataError(
-                f"x: batch {self._at} of the {source.kind} {why}; make all batches alike, or pass "
-                'executor="fit".'
+                f"x: batch {self._at} of the {source.kind} {why}. Make all batches alike, or "
+                'pass executor="fit".'
             )
         return source.as_sent(batch, self._at)
 

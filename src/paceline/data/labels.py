@@ -63,11 +63,11 @@ def check_labels(
             continue
         low, high, classes = int(labels.min()), int(labels.max()), shape[-1]
         if low < 0 or high >= classes:
-            units = f"give its last layer {high + 1} units, " if high >= classes else ""
+            units = f"set {high + 1} units in its last layer, " if high >= classes else ""
             raise DataError(
                 f"{what}: labels{name} go from {low} to {high}, but the model has {classes} "
-                f"classes, 0 to {classes - 1}; {units}renumber the labels, or name one to leave "
-                "out as the loss's ignore_class."
+                f"classes, 0 to {classes - 1}; {units}renumber the labels, or exclude one "
+                "with the loss's ignore_class."
             )
 
 
@@ -153,7 +153,8 @@ def check_class_weight(class_weight: Any) -> None:
             finite = False
         if not finite:
             raise UsageError(
-                f"class_weight: the weight of class {index!r} is {weight!r}; give a finite number."
+                f"class_weight: the weight of class {index!r} must be a finite number, got "
+                f"{weight!r}."
             )
 
 
@@ -180,8 +181,8 @@ def n_classes(data: ArrayData | BatchedDataset) -> int:
     """
     if isinstance(data, BatchedDataset) and data.epochs.n_batches is None:
         raise UsageError(
-            f"class_weight: a function of hp needs to know all classes, and x is a {data.kind} "
-            "without an end; have it yield (x, y, sample_weight)."
+            "class_weight: a function of hp needs to know all classes, but x is a "
+            f"{data.kind} without an end. Make x yield (x, y, sample_weight)."
         )
     known = data.labels if isinstance(data, BatchedDataset) else data
     weighed = isinstance(data, BatchedDataset) and len(data.sample.inputs) > 2
@@ -193,7 +194,7 @@ def n_classes(data: ArrayData | BatchedDataset) -> int:
     y = inputs[1]
     if math.prod(y.shape[1:-1]) > 1:
         raise UsageError(
-            f"class_weight: y of shape {y.shape} has several classes in each example; pass "
+            f"class_weight: y of shape {y.shape} has several classes in each example. Pass "
             "sample_weight instead."
         )
     if y.ndim > 1 and y.shape[-1] > 1:

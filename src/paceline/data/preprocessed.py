@@ -91,7 +91,7 @@ class Preprocessing:
         turned = np.arange(min(n, _TRIED))[::-1]
         if not _same(made, _rows(self._run(_rows(some, turned), _TRIED), turned)):
             raise NotArrays(
-                f"the preprocessor of {self._name} makes other arrays of the same samples each time"
+                f"the preprocessor of {self._name} returns different arrays for the same samples"
             )
         few = _rows(samples, np.unique(np.linspace(0, n - 1, _ALONE, dtype=int)))
         if not _same(self._run(few, _ALONE), self._run(few, 1)):
@@ -100,8 +100,7 @@ class Preprocessing:
         gigabytes = nbytes / min(n, _TRIED) * n / 2**30
         if gigabytes > _MOST:
             raise NotArrays(
-                f"what the preprocessor of {self._name} makes of the data would take "
-                f"{gigabytes:.0f} GiB"
+                f"the output of the preprocessor of {self._name} would take {gigabytes:.0f} GiB"
             )
         return keras.utils.unpack_x_y_sample_weight(self._run(samples, _AT_ONCE))
 
@@ -111,7 +110,7 @@ class Preprocessing:
             batches = self._batches(samples, size)
         except Exception as error:  # as it would in ``fit``
             raise DataError(
-                f"training data: the preprocessor of {self._name} does not take them: "
+                f"training data: the preprocessor of {self._name} failed: "
                 f"{type(error).__name__}: {error}"
             ) from error
         try:
@@ -133,8 +132,8 @@ class Preprocessing:
     @property
     def _by_batch(self) -> str:
         return (
-            f"the preprocessor of {self._name} makes other arrays of a sample in another batch "
-            "(give it a fixed sequence_length)"
+            f"the preprocessor of {self._name} returns different arrays for a sample in "
+            "different batches (set a fixed sequence_length)"
         )
 
 
@@ -201,7 +200,7 @@ def _why_not(model: Any) -> str | None:
             return f"the class has its own {name}()"
     preprocessor = model.preprocessor
     if preprocessor is not None and not isinstance(preprocessor, hub.models.Preprocessor):
-        return f"the preprocessor is a {type(preprocessor).__name__}, and no keras_hub Preprocessor"
+        return f"the preprocessor is a {type(preprocessor).__name__}, not a keras_hub Preprocessor"
     return None
 
 

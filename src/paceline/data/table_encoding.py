@@ -128,8 +128,8 @@ def _column(frame: Any, name: str, where: str, target: str) -> TableColumn:
     if len(texts) > _MOST:
         raise DataError(
             f"column {name!r} of {where} must hold numbers or at most {_MOST} categories, got "
-            f"{len(texts):,} different texts in {len(values):,} rows. Remove the column, or make "
-            "numbers of it."
+            f"{len(texts):,} different texts in {len(values):,} rows. Remove the column, or "
+            "convert it to numbers."
         )
     if name == target and len(texts) < 2:
         raise DataError(f"column {name!r} of {where} must have two classes, got {texts[0]!r} only.")

@@ -23,10 +23,10 @@ def error_of(wide: Wide, what: str, why: str | None = None) -> DataError:
     """The error where an integer cannot be sent as a float: ``why``; None: no model casts it."""
     where, value = wide
     return DataError(
-        f"{what}: {where} holds {value:,}, which needs more than the 32 bits that JAX keeps of an "
-        f"integer, and {why or 'the model does not cast it to a float at once'}. Pass floats, as "
-        "by .astype('float32'), or smaller integers, such as those of "
-        "np.unique(values, return_inverse=True)[1]."
+        f"{what}: {where} holds {value:,}, which needs more than the 32 bits that JAX keeps "
+        f"of an integer, and {why or 'the model does not cast it to a float at once'}. Pass "
+        "floats (.astype('float32')) or smaller integers (np.unique(values, "
+        "return_inverse=True)[1])."
     )
 
 
@@ -46,7 +46,7 @@ def as_floats(batch: Any, wide: Iterable[int], what: str) -> Any:
         leaves[number] = leaves[number].astype(FLOAT)
     cast = jax.tree.unflatten(nest, leaves)
     for found in find_wide(cast).values():
-        raise error_of(found, what, "what was read of the data before training needs no more")
+        raise error_of(found, what, "the data read before training need no more")
     return cast
 
 

@@ -165,9 +165,7 @@ class _Parser:
         found = self._any()
         if self._next < len(self._tokens):
             token = self._tokens[self._next]
-            raise self._error(
-                f"{token.text!r} at {token.at + 1}: expected `and`, `or` or the end"
-            )
+            raise self._error(f"{token.text!r} at {token.at + 1}: expected `and`, `or` or the end")
         return found
 
     def _split(self) -> list[_Token]:

@@ -134,7 +134,9 @@ def reproduction_text(study: str, again: Mapping[str, Any]) -> str:
         width = max(map(len, found))
         lines += [f"  {name:<{width}}  differs by at most {d:.3g}" for name, d in found.items()]
         if plan["recorded"] != plan["now"] and not again["notes"]:
-            lines.append(f"The record is from plan {plan['recorded']}, which rounds sums differently.")
+            lines.append(
+                f"The record is from plan {plan['recorded']}, which rounds sums differently."
+            )
     return "\n".join([*lines, *(f"Note: {note}." for note in again["notes"])])
 
 

@@ -32,7 +32,7 @@ def test_settings_that_cannot_work(arguments: dict[str, object], message: str) -
 
 
 def test_a_first_rung_beyond_the_epochs() -> None:
-    with pytest.raises(UsageError, match="first rung is at 5 epochs .* trials have 5"):
+    with pytest.raises(UsageError, match="first rung is at 5 epochs .* trials have only 5"):
         ASHA(min_epochs=5).check(5)
     assert ASHA(min_epochs=5).rungs(5) == []
 

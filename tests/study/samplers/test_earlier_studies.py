@@ -129,7 +129,8 @@ def test_another_kind_is_dropped_with_a_note_that_names_it(then, value, now):
     kept, notes = notes_on([learnt], parameters)
     assert kept == [learnt]
     assert (
-        "warm-starting from 1 trials of study 'old'" in notes[0] and "a is of another" in notes[0]
+        "warm-starting from 1 trials of study 'old'" in notes[0]
+        and "Values of a are not used" in notes[0]
     )
     del parameters["lr"]
     kept, notes = notes_on([learnt], parameters)
@@ -359,7 +360,9 @@ def test_nothing_learnt_counts_and_a_note_says_so():
     search("old", 30)
     notes: list[str] = []
     assert len(search("new", 12, ("old",), notes=notes)) == 12
-    assert notes == ["warm-starting from 30 trials of study 'old', which do not count"]
+    assert notes == [
+        "warm-starting from 30 trials of study 'old', which do not count as trials of this study"
+    ]
     study = optuna_study("new")
     assert len(study.trials) == 12
     assert [each["study"] for each in study.user_attrs["paceline"]["learnt"]] == ["old"]

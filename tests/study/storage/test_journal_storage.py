@@ -62,7 +62,7 @@ def test_what_does_not_exist_or_has_ended_is_refused_and_not_written():
         storage.create_new_study([StudyDirection.MINIMIZE], "s")
     trial = storage.create_new_trial(study)
     storage.set_trial_state_values(trial, TrialState.FAIL)
-    with pytest.raises(RuntimeError, match="trial 0 has ended"):
+    with pytest.raises(RuntimeError, match="trial 0 has finished"):
         storage.set_trial_user_attr(trial, "a", 1)
     n_lines = len(PATH.read_bytes().splitlines())
     with pytest.raises(KeyError, match="no trial of id 7"):

@@ -83,10 +83,10 @@ def sentence(found: ClusterPrediction, name: str) -> str:
         f"({'; '.join(parts)}), against {alone} on one {name} device. "
     )
     if found.pays:
-        return f"{text}Ray pays: {found.alone / found.total:.1f} times as fast."
+        return f"{text}Ray is worth it: {found.alone / found.total:.1f} times as fast."
     if found.rounds < PAYS:
         return (
-            f"{text}Ray does not pay: each worker would train for less than {s(PAYS)}; use "
-            "executor='auto', which starts at once."
+            f"{text}Ray isn't worth it, because each worker would train for less than "
+            f"{s(PAYS)}. Use executor='auto', which starts at once."
         )
-    return f"{text}Ray does not pay: it would take no less time."
+    return f"{text}Ray isn't worth it, because it wouldn't be faster."

@@ -82,7 +82,9 @@ class DashboardApp:
     def __call__(self, environ: Environ, start_response: Start) -> Iterable[bytes]:
         """Answer a request."""
         if environ.get("HTTP_HOST", "").lower() not in self.hosts:
-            return _text(start_response, "403 Forbidden", "This server answers only requests to localhost.")
+            return _text(
+                start_response, "403 Forbidden", "This server answers only requests to localhost."
+            )
         if not self._is_own(environ):
             return _text(
                 start_response, "403 Forbidden", "This request came from a page of another server."

@@ -105,7 +105,11 @@ def _front(subject: ReportSubject) -> ReportFigure:
     shown, names = shown_trials(subject), len(subject.objectives)
     figure = as_dict(front_figure(subject.trials, subject.objectives, shown, stacked=True))
     figure["layout"].pop("title", None)
-    note = "" if names == 2 else f"Each pair of the {names} objectives. The Pareto front is that of all objectives."
+    note = (
+        ""
+        if names == 2
+        else f"Each pair of the {names} objectives. The Pareto front is that of all objectives."
+    )
     note = " ".join(filter(None, [note, thin_note(subject)]))
     height = 100 + 320 * (names * (names - 1) // 2)
     return ReportFigure("front", "Pareto front", to_json(figure), note, height=height, now=True)
@@ -120,7 +124,9 @@ def _importances(subject: ReportSubject, importances: Importances) -> ReportFigu
     figure = as_dict(importances_figure(importances.shares, subject.objective))
     figure["layout"].pop("title", None)
     height = 120 + 26 * min(MOST_BARS, len(importances.shares))
-    told = "Trials that were stopped early or are unfinished are compared with values that the " "others "
+    told = (
+        "Trials that were stopped early or are unfinished are compared with values that the others "
+    )
     told = f"{told}reached after the same number of epochs." if subject.n_cut else ""
     note = " ".join(filter(None, [told, importances.caution]))
     return ReportFigure("importances", "Importances", to_json(figure), note, height=height)
