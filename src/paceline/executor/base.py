@@ -328,7 +328,7 @@ class UnsavedAttributes:
             if lost:
                 self._said[callback["class"]] |= lost
                 self._note(
-                    f"callbacks: checkpoints do not hold {', '.join(sorted(lost))} of "
-                    f"{callback['class']}; should this search go on after it was stopped, they "
-                    "begin anew with on_train_begin"
+                    f"callbacks: checkpoints do not contain {', '.join(sorted(lost))} of "
+                    f"{callback['class']}. If you resume this search, they restart with "
+                    "on_train_begin"
                 )

@@ -44,24 +44,27 @@ class ModelBuilder:
         method = getattr(build, "build", None)
         if isinstance(build, keras.Model):
             raise UsageError(
-                "build: a keras.Model was given; pass a function build(hp) that makes and compiles "
-                "one."
+                "build must be a function, got a keras.Model. Pass a function build(hp) that "
+                "creates and compiles the model."
             )
         if isinstance(build, type) and callable(method):
-            raise UsageError(f"build: {build.__name__} is a class; pass an object of it.")
+            raise UsageError(
+                f"build must be an object, got the class {build.__name__}. Pass "
+                f"{build.__name__}(...)."
+            )
         if callable(method):
             if _overrides_fit(build):
                 raise UsageError(
-                    f"build: {type(build).__name__} has its own fit(); only its build(hp) is used "
-                    "here. Move what fit() does into build(hp), or search with "
-                    "paceline.compat.keras_tuner, which runs it."
+                    f"build: {type(build).__name__} has its own fit(); a Tuner uses only its "
+                    "build(hp). Move the work of fit() into build(hp), or search with "
+                    "paceline.compat.keras_tuner, which calls fit()."
                 )
             self._call: Callable[[Any], Any] = method
         elif callable(build):
             self._call = build
         else:
             raise UsageError(
-                f"build: {build!r} is not a function; pass build(hp) that returns a compiled model."
+                f"build must be a function build(hp) that returns a compiled model, got {build!r}."
             )
 
     def __call__(self, hp: HyperParameters, seed: int) -> Any:
@@ -75,19 +78,19 @@ class ModelBuilder:
             model = noted_build(lambda: self._call(hp), _reserve())
         if not isinstance(model, keras.Model):
             raise BuildError(
-                f"build(hp) returned {type(model).__name__}, not a keras.Model; end it with "
-                "'return model'."
+                f"build(hp) must return a keras.Model, got {type(model).__name__}. End it "
+                "with 'return model'."
             )
         if not model.compiled:
             raise BuildError(
-                "build(hp) returned a model that is not compiled; call model.compile(optimizer=, "
-                "loss=, metrics=) before returning it."
+                "build(hp) returned a model that is not compiled. Call "
+                "model.compile(optimizer=, loss=, metrics=) before you return it."
             )
         if any(keras_private.is_bound(variable) for variable in shared_variables(model)):
             raise BuildError(
-                "build(hp) returned a model with layers that it made for another trial, whose "
-                "callbacks look at them; make layers that all trials share outside of build, or "
-                "new ones in each build."
+                "build(hp) returned a model with layers of another trial, whose callbacks use "
+                "them. Create new layers in each build, or create shared layers outside of "
+                "build."
             )
         return model
 
@@ -151,8 +154,9 @@ class VariableMemoryGuard:
         # What was made before is in memory already. Drawing an array takes as much again.
         if 2 * wanted > (free := self._free()):
             raise MemoryError(
-                f"variables of the model take {wanted / 1e9:.3g} GB more, drawing them as much "
-                f"again, and {free / 1e9:.3g} GB are free; make the model smaller"
+                f"variables of the model need {wanted / 1e9:.3g} GB more, twice that while "
+                f"they are initialized, but only {free / 1e9:.3g} GB are free. Make the model "
+                "smaller"
             )
 
 

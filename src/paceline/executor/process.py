@@ -394,7 +394,7 @@ class StopSignal:
             return
         if not first or not self._n_deferred:
             raise KeyboardInterrupt
-        text = "stopping after this epoch; once more stops at once"
+        text = "stopping after this epoch; press Ctrl-C again to stop now"
         try:
             self._tell(text)
         except Exception:  # the stream that it writes to is in use at this moment

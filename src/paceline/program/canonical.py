@@ -191,7 +191,7 @@ class _Walk:
                 env[var] = out
             return
         if name.endswith("callback"):
-            raise Unpackable(f"its training step calls back to Python; {_ALLOWED_CALLBACK_HINT}")
+            raise Unpackable(f"its training step calls Python; {_ALLOWED_CALLBACK_HINT}")
         if name == "conv_general_dilated":
             self.convolves = True
         self._write(name)

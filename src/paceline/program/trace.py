@@ -76,7 +76,9 @@ class Step:
 def refusal() -> str | None:
     """Why no trial can be packed on Keras' backend; None on JAX."""
     backend = keras.backend.backend()
-    return None if backend == "jax" else f"Keras runs on {backend}; packs need KERAS_BACKEND=jax"
+    return (
+        None if backend == "jax" else f"Keras runs on {backend}, but packs need KERAS_BACKEND=jax"
+    )
 
 
 def check_packable(model: Any, *, preprocessed: bool = False) -> None:
@@ -92,7 +94,7 @@ def check_packable(model: Any, *, preprocessed: bool = False) -> None:
         raise Unpackable("it is compiled with run_eagerly=True")
     if keras.distribution.distribution() is not None:
         raise Unpackable(
-            "a keras.distribution is set, which spreads each model over the devices itself"
+            "a keras.distribution is set, which already spreads each model over the devices"
         )
     for name in ("fit", "evaluate", "make_train_function", "make_test_function", "reset_metrics"):
         own = getattr(type(model), name)
@@ -125,13 +127,13 @@ def _compilable(model: Any) -> Iterator[None]:
     except Exception as error:
         why = " ".join(str(error).split()).partition(". ")[0]
         raise Unpackable(
-            f"Keras does not compile its step, which cannot be compiled ({type(error).__name__}: "
-            f"{why})"
+            "its step cannot be compiled, so Keras runs it uncompiled "
+            f"({type(error).__name__}: {why})"
         ) from error
     if (random.getstate(), _numpy_state()) != before:
         raise Unpackable(
-            "its step draws from Python's random or NumPy's in each batch, as the layer AugMix "
-            "does; a compiled step would draw once"
+            "its step draws random numbers from Python or NumPy in each batch, as the layer "
+            "AugMix does, but a compiled step would draw them only once"
         )
 
 
@@ -299,8 +301,8 @@ def _emptied(variables: Sequence[Any]) -> Iterator[None]:
             if "'NoneType' object is not callable" not in str(error):
                 raise
             raise TypeError(
-                f"{error} (the step reads a variable that it is not given; Keras empties a model's "
-                "variables while a step runs: take values from the step's state instead)"
+                f"{error} (the step reads a variable that it is not given. While a step runs, "
+                "a model's variables are empty: read values from the step's state)"
             ) from error
 
 
@@ -327,7 +329,7 @@ class _ValueInStep:
         return self.value
 
     def set(self, value: Any) -> None:
-        raise Unpackable("its step changes variables of the optimizer beside the optimizer")
+        raise Unpackable("its step changes variables of the optimizer outside of the optimizer")
 
 
 @contextlib.contextmanager
@@ -464,7 +466,7 @@ def _values(variables: list[Any]) -> list[Any]:
 def check_precision(name: str | None) -> str | None:
     """Returns the name of a precision, or None; raises UsageError for another name."""
     if name is not None and name not in POLICIES:
-        raise UsageError(f"precision: {name!r} is not one of {', '.join(POLICIES)}.")
+        raise UsageError(f"precision must be one of {', '.join(POLICIES)}, got {name!r}.")
     return name
 
 

@@ -35,7 +35,7 @@ class Markup(str):
 
 
 def text(value: object, most: int = CELL) -> Markup:
-    """Return a value as escaped text of at most ``limit`` characters, without control characters."""
+    """Return a value as escaped text of at most ``most`` characters, without control characters."""
     if isinstance(value, Markup):
         return value
     plain = _visible(_number(value) if isinstance(value, float) else str(value))

@@ -144,15 +144,15 @@ class RayPool:
             if not self._headless:
                 self._headless = now
                 self._note(
-                    "the head of the Ray cluster does not answer; waiting for it for "
-                    f"{WITHOUT_HEAD:.0f} s at most"
+                    "the head of the Ray cluster does not respond; waiting for at most "
+                    f"{WITHOUT_HEAD:.0f} s"
                 )
             if now - self._headless >= WITHOUT_HEAD:
                 raise ClusterError(
-                    f"executor: the head of the Ray cluster has not answered for "
-                    f"{now - self._headless:.0f} s, and a cluster ends with its head. All that was "
-                    "known is saved: go on with `paceline resume` on another cluster, or on "
-                    "this machine alone (--executor auto)."
+                    "executor: the head of the Ray cluster has not responded for "
+                    f"{now - self._headless:.0f} s. All results are saved. Continue with "
+                    "`paceline resume` on another cluster, or on this machine (--executor "
+                    "auto)."
                 )
             return
         self._headless = 0.0
@@ -213,9 +213,9 @@ class RayPool:
         except self._ray.exceptions.RayError as error:
             if "creation task" in str(error) and not self._any_ready:
                 raise UsageError(
-                    f"executor: a worker cannot begin ({_text(error)}); Paceline there may be "
-                    "another version: install the same versions everywhere, or have Ray do so: "
-                    "paceline.Ray(runtime_env={'pip': [...]})."
+                    f"executor: a worker cannot start ({_text(error)}). Its Paceline may be "
+                    "another version. Install the same versions everywhere, or let Ray "
+                    "install them: paceline.Ray(runtime_env={'pip': [...]})."
                 ) from error
             return self._died(worker, _text(error))
         if method == "ping":
@@ -241,11 +241,11 @@ class RayPool:
         text = f"executor: the worker on {facts.node} has {why}, so that histories would differ"
         if not self._any_ready:
             raise UsageError(
-                f"{text}; install the same versions everywhere, or have Ray do so: "
+                f"{text}. Install the same versions everywhere, or let Ray install them: "
                 "paceline.Ray(runtime_env={'pip': [...]})."
             )
         if worker.place not in self._refused:
-            self._note(f"{text}; it is not used")
+            self._note(f"{text}, so it is not used")
         self._refused.append(worker.place)
         self._workers.pop(worker.name)
         self._forget(worker)
@@ -257,7 +257,7 @@ class RayPool:
             theirs = facts.versions.get(name, "none")
             digits = 2 if name == "python" else None
             if theirs.split(".")[:digits] != version.split(".")[:digits]:
-                return f"{name} {theirs}, and this process {version}"
+                return f"{name} {theirs}, but this process has {version}"
         if facts.digest != self._digest:
             return "another code of build(hp)"
         return None
@@ -279,7 +279,7 @@ class RayPool:
                 continue
             worker.silent += passed
             if worker.asked and worker.silent >= SILENCE:
-                why = f"it has given no sign of life for {worker.silent:.0f} s"
+                why = f"no heartbeat for {worker.silent:.0f} s"
                 events += self._died(worker, why)
             elif not worker.asked and worker.silent >= _BEAT:
                 worker.asked = True
@@ -308,8 +308,9 @@ class RayPool:
         node = worker.node or "a machine"
         if isinstance(cause, ModuleNotFoundError):
             raise UsageError(
-                f"executor: the worker on {node} has no module {cause.name!r}; install it there, "
-                "or send its folder: paceline.Ray(runtime_env={'working_dir': '.'})."
+                f"executor: the worker on {node} has no module {cause.name!r}. Install it on "
+                "that machine, or send its folder: paceline.Ray(runtime_env={'working_dir': "
+                "'.'})."
             ) from error
         raise ClusterError(
             f"executor: the worker on {node} failed: {type(cause).__name__}: {cause}"
@@ -329,7 +330,7 @@ class RayPool:
         if self._any_ready and passed >= _BEAT and not self._told:
             self._told = True
             self._note(
-                f"no worker is left; waiting for machines for {WITHOUT_WORKERS:.0f} s at most"
+                f"no worker is left; waiting for machines for at most {WITHOUT_WORKERS:.0f} s"
             )
         patience = WITHOUT_WORKERS if self._any_ready else PATIENCE
         if passed < patience:
@@ -348,10 +349,10 @@ class RayPool:
         }
         free = self._ray.available_resources()
         raise ClusterError(
-            f"executor: for {patience:.0f} s no machine of the Ray cluster had room for a worker, "
-            f"which asks for {asked or 'a core'}. The cluster has {there}, of which "
-            f"{ {name: free.get(name, 0.0) for name in there} } are free; ask for less with "
-            "paceline.Ray(cpus=, gpus=, resources=), or wait until other jobs have ended."
+            f"executor: for {patience:.0f} s no machine of the Ray cluster had room for a "
+            f"worker, which needs {asked or 'a core'}. The cluster has {there}, of which "
+            f"{ {name: free.get(name, 0.0) for name in there} } are free. Ask for less with "
+            "paceline.Ray(cpus=, gpus=, resources=), or wait until other jobs have finished."
         )
 
 

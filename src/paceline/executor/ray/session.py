@@ -54,20 +54,20 @@ class RaySession:
         address = settings.address or os.environ.get("RAY_ADDRESS") or None
         if address is not None and address.startswith("ray://"):
             raise UsageError(
-                f"address: {address!r} is of Ray Client, through which each answer would take a "
-                "detour; run the search on a machine of the cluster, as with `ray job submit`, and "
-                "give the address without ray://, or 'auto'."
+                f"address must not be of Ray Client, got {address!r}. Run the search on a "
+                "machine of the cluster, for instance with `ray job submit`, and pass the "
+                "address without ray://, or 'auto'."
             )
         found = find_spec("ray")
         if found is None or found.origin is None:  # a folder of that name is no package
             raise MissingExtraError(
-                "executor: 'ray' needs Ray, which is not installed; pip install "
-                '"paceline[ray]", here and on all machines of the cluster.'
+                "executor: 'ray' needs Ray, which is not installed. Run pip install "
+                '"paceline[ray]" here and on all machines of the cluster.'
             )
         if _stuck:
             raise ClusterError(
-                "executor: Ray in this process waits for the head of another cluster, which is "
-                "silent; restart Python (in a notebook: the kernel)."
+                "executor: Ray in this process waits for the head of another cluster, which "
+                "does not respond. Restart Python (in a notebook: the kernel)."
             )
         on_cpu()
         self._before: dict[str, str | None] = {}
@@ -114,13 +114,13 @@ class RaySession:
         except Exception as error:  # Ray raises many kinds
             raise ClusterError(
                 f"executor: there is no Ray cluster at {address!r} ({type(error).__name__}: "
-                f"{error}); start one with `ray start --head`, or leave address and RAY_ADDRESS "
-                "out for a cluster of this machine."
+                f"{error}). Start one with `ray start --head`, or leave out address and "
+                "RAY_ADDRESS for a cluster on this machine."
             ) from error
         self._joined = True
         self._note(
-            f"joined the Ray cluster at {address}; whether it sends usage statistics was decided "
-            "where it was started (RAY_USAGE_STATS_ENABLED=0 there)"
+            f"joined the Ray cluster at {address}. To turn off its usage statistics, set "
+            "RAY_USAGE_STATS_ENABLED=0 where it is started"
         )
 
     def head_answers(self) -> bool:
@@ -183,8 +183,8 @@ class RaySession:
         if leaving.is_alive():
             _end_without_ray(self.ray)
             self._note(
-                "Ray does not let go of its cluster in this process; restart Python before you "
-                "use another one"
+                "Ray keeps its cluster in this process. Restart Python before you use another "
+                "cluster"
             )
 
     def _restore(self) -> None:
@@ -208,16 +208,16 @@ def check_protection(
     """
     if environment.get(_MODE, "").lower() not in ("token", "disabled"):
         raise UsageError(
-            f"executor: whoever reaches the Ray cluster at {address!r} can run code on it, and "
-            f"{_MODE} does not say whether it asks for a token. Set {_MODE}=token, here and where "
-            f"the cluster is started, or {_MODE}=disabled if only trusted users reach its network."
+            f"executor: anyone who can reach the Ray cluster at {address!r} can run code on "
+            f"it, and {_MODE} is not set. Set {_MODE}=token, here and where the cluster is "
+            f"started, or {_MODE}=disabled if only trusted users can reach its network."
         )
     path = Path(environment.get(_PATH) or (home or Path.home()) / ".ray" / "auth_token")
     with contextlib.suppress(OSError):
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode & 0o077:
             path.chmod(0o600)
-            note(f"{path} could be read by other users (mode {mode:o}); its mode is 600 now")
+            note(f"other users could read {path} (mode {mode:o}), so its mode is now 600")
 
 
 def on_cpu() -> None:
@@ -230,9 +230,9 @@ def on_cpu() -> None:
     found = jax.default_backend()
     if found != "cpu":
         raise UsageError(
-            f"executor: JAX runs on the {found} in this process already, and a worker needs it "
-            "alone. Restart Python (in a notebook: the kernel), and set JAX_PLATFORMS=cpu before "
-            "anything else: only the workers train."
+            f"executor: JAX already uses the {found} in this process, but a worker needs it "
+            "alone. Restart Python (in a notebook: the kernel), and set JAX_PLATFORMS=cpu "
+            "first: only the workers train."
         )
 
 

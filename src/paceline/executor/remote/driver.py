@@ -383,7 +383,8 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
         jobs = self._jobs.on(machine.host)
         if jobs and not machine.leaving:
             self._notes.tell(
-                f"worker {machine.host} is gone ({why}): its {len(jobs)} trials go on elsewhere"
+                f"lost worker {machine.host} ({why}); its {len(jobs)} trials continue on "
+                "other workers"
             )
         self._jobs.give_back(jobs)
 
@@ -402,14 +403,14 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
         if answer.stuck:
             self._pool.remove(machine.host)
             self._fail(self._suspects.stuck(answer.stuck, self.limit), failed)
-            self._lost(machine, "an epoch did not end in time, so it was ended")
+            self._lost(machine, "an epoch did not finish in time, so the worker was stopped")
             return
         for number, name in answer.programs.items():
             job = self._jobs.get(number)
             if job is not None and name != job.group.name:
                 self._notes.tell_once(
-                    f"worker {machine.host} traces a step otherwise than this process does "
-                    f"({name}, {job.group.name}): last digits may differ between them"
+                    f"worker {machine.host} traces a step differently from this process "
+                    f"({name}, {job.group.name}), so results may differ in the last digits"
                 )
         returned = []
         for number, state in answer.taken.items():
@@ -437,8 +438,8 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
     ) -> LateAnswer:
         if each.epoch != job.trial.epoch + 1:
             raise RuntimeError(
-                f"worker {machine.host} reports epoch {each.epoch} of job {job.number} after epoch "
-                f"{job.trial.epoch}; this is an error of Paceline, please report it"
+                f"worker {machine.host} reports epoch {each.epoch} of job {job.number} after "
+                f"epoch {job.trial.epoch}. This is a bug in Paceline; please report it"
             )
         self._reported = True
         machine.trained += 1

@@ -39,8 +39,8 @@ class ClusterPayoff:
         alone = (left + trained) * seconds / max(1, trained)
         if alone / n_workers < PAYS:
             self.tell(
-                f"a cluster does not pay for this search: it trains for about "
-                f"{alone / n_workers:.0f} s on each of {n_workers} workers, which took "
-                f"{self.startup:.0f} s to start, or for about {alone:.0f} s on one such device "
-                "alone, where executor='auto' starts at once"
+                f"a cluster isn't worth it for this search: about {alone / n_workers:.0f} s "
+                f"of training on each of {n_workers} workers, plus {self.startup:.0f} s to "
+                f"start them. One such device needs about {alone:.0f} s; executor='auto' "
+                "starts at once"
             )

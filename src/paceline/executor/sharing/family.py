@@ -291,7 +291,7 @@ def _check_alike(ours: Sequence[Sequence[Axis]], theirs: Sequence[Sequence[Axis]
     for a, b in zip(ours, theirs, strict=True):
         for x, y in zip(a, b, strict=True):
             if x.padded != y.padded or not np.array_equal(mask_of(x), mask_of(y)):
-                raise NotPaddable("training and validation place a variable's elements otherwise")
+                raise NotPaddable("training and validation place a variable's elements differently")
 
 
 def operations_of(traced: TracedModel) -> str:

@@ -115,7 +115,7 @@ class WidthFamilies:
             in_family = family.admit(traced, trace_tails() if traced.structure is None else None)
         except NotPaddable as error:
             self._learn(of_formulas, traced, None, [])
-            self._tell(widths, f"a trial has a program of its own: {error}")
+            self._tell(widths, f"a trial needs its own program: {error}")
             return None
         number = next(i for i, known in enumerate(self._known) if known is family)
         self._structures[number].add(in_family.structure)

@@ -20,7 +20,7 @@ from paceline.program.files import get_parts, put_parts
 
 Arrays = dict[str, np.ndarray]
 _NAME = "fit"
-_CHANGED = "its model is not what it was when the search stopped"
+_CHANGED = "its model has changed since the search stopped"
 
 
 class FitState(keras.callbacks.Callback):

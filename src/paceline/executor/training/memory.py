@@ -71,9 +71,9 @@ class DeviceData:
                 arrays = train.on_device(there=there, sharding=where)
             else:
                 self._notes.tell(
-                    f"the training data ({size_text(train.nbytes)}) do not fit on the device: "
-                    f"chunks of {chunk:,} examples are sent to it in turn, and examples are "
-                    "shuffled within a chunk"
+                    f"the training data ({size_text(train.nbytes)}) do not fit on the device, "
+                    f"so chunks of {chunk:,} examples are sent in turn. Examples are shuffled "
+                    "within a chunk"
                 )
             placed = (
                 None if validation is None else validation.on_device(there=there, sharding=where)
@@ -147,7 +147,7 @@ def free_bytes() -> float:
     given = os.environ.get(LIMIT)
     if given:
         if not given.isdigit():
-            raise UsageError(f"{LIMIT} is {given!r}; give a whole number of bytes.")
+            raise UsageError(f"{LIMIT} must be a number of bytes, an integer, got {given!r}.")
         return float(given)
     device = jax.devices()[0]
     stats = device.memory_stats()
@@ -177,8 +177,8 @@ def chunk_bytes_of(train_bytes: int, validation_bytes: int) -> float | None:
     free = free_bytes()
     if validation_bytes > _DATA * free:
         raise UsageError(
-            f"validation_data: {validation_bytes / 1e6:,.0f} MB do not fit into the device's "
-            f"{free / 1e6:,.0f} MB beside the trials; give fewer examples."
+            f"validation_data: {validation_bytes / 1e6:,.0f} MB do not fit into the "
+            f"{free / 1e6:,.0f} MB that trials leave free on the device. Pass fewer examples."
         )
     if train_bytes + validation_bytes <= _DATA * free:
         return None
@@ -233,7 +233,7 @@ def search_chunk_bytes(data: SearchData) -> float | None:
         found = chunk_bytes_of(train.nbytes, beside)
     if data.fold is not None and found is not None:
         raise UsageError(
-            f"folds: their data stay on the device, and {size_text(train.nbytes)} do not fit "
-            "beside the trials; give fewer examples."
+            f"folds: their data stay on the device, but {size_text(train.nbytes)} do not fit "
+            "next to the trials. Pass fewer examples."
         )
     return found

@@ -353,7 +353,7 @@ class Planner:
             self._notes.tell_once(
                 f"program {group.name} trains on one device: "
                 + (
-                    "its random generator would draw other numbers side by side"
+                    "its random generator would draw other numbers with several trials"
                     if group.rng_differs
                     else "its plan is sequential"
                 )
@@ -469,7 +469,9 @@ class Planner:
             following = choice.settle(candidate)
             if following == candidate:
                 return
-            self._notes.tell(f"trials go on {following}: faster than {candidate}, as was measured")
+            self._notes.tell(
+                f"trials continue {following}, which was measured to be faster than {candidate}"
+            )
         epochs = max(1, *(trial.epochs for pack in group.packs for trial in pack.live), 1)
         group.next_program = self._make(group, following, -(-trial_epochs // epochs), expected)
 

@@ -103,14 +103,13 @@ class SlotAllocator:
         elif room.fitting:
             needed = size_text(room.each * program.n_slots / room.rows)
             raise UsageError(
-                f"parallel_trials: {program.n_slots} slots need {needed} beside the data, and "
-                f"{free} are "
-                f"free; {room.fitting} fit."
+                f"parallel_trials: {program.n_slots} slots need {needed} next to the data, "
+                f"but only {free} are free. Use at most {room.fitting}."
             )
         else:
             error = MemoryError(
-                f"one trial needs {size_text(room.each)} beside the data, and {free} are free on "
-                "the device; make the model or the batch smaller"
+                f"one trial needs {size_text(room.each)} next to the data, but only {free} "
+                "are free on the device. Make the model or the batch smaller"
             )
             self.empty_packs(group)
             while group.queue:
@@ -125,7 +124,7 @@ class SlotAllocator:
     def _limit_slots(self, group: LocalGroup, n_slots: int) -> None:
         """Drops a group's program, to be compiled again with at most ``n_slots`` slots."""
         self.notes.tell(
-            f"the device's memory holds {n_slots} slots a pack of this program, not "
+            f"the device's memory holds {n_slots} slots per pack of this program, not "
             f"{program_of(group).n_slots}"
         )
         group.most_slots, group.program = n_slots, None

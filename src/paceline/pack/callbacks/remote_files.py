@@ -219,7 +219,7 @@ def _split(path: Path, is_file: bool) -> tuple[Path, Path]:
 
 
 def _unknown_file_error(file: WrittenFile) -> ValueError:
-    return ValueError(f"callback {file.at} of the trial writes no {file.path!r}")
+    return ValueError(f"callback {file.at} of the trial does not write {file.path!r}")
 
 
 def _facts(path: Path) -> tuple[int, int]:
