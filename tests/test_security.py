@@ -131,7 +131,7 @@ def test_checkpoints_that_are_made_up_are_left(fresh_folder, facts) -> None:
     notes: list[str] = []
     assert files.CheckpointManager(folder, notes.append).load() is None
     assert len(notes) == 1
-    assert "is of format" not in notes[0], "it is refused for what it holds"
+    assert "has format" not in notes[0], "it is refused for what it holds"
 
 
 def test_a_checkpoint_cannot_say_that_it_is_large(fresh_folder) -> None:

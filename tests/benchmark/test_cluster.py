@@ -54,7 +54,8 @@ def test_what_pays_is_said():
     assert text == (
         "On 8 Ray workers with one such device each: about 2:06:20 (20.0 s until a worker has "
         "loaded JAX and Keras; 5:00 building, tracing and compiling on each; 2:00:00 of rounds; "
-        "1:00 at the end), against 10:06:00 on one gpu device. Ray pays: 4.8 times as fast."
+        "1:00 at the end), compared with 10:06:00 on one gpu device. Ray is worth it: 4.8 times as "
+        "fast."
     )
 
 

@@ -115,9 +115,9 @@ def said(pruner=None, n_trials=100, costs=COSTS, **quota):
 def test_the_parts_are_named():
     (text,) = said()
     assert text == (
-        "100 trials of 10 epochs at batch 32 take about 10:06:00 on tpu: 5:00 until the first trials train "
-        "(building, tracing, compiling); 10:00:00 in 100 rounds of 360 s, 10 trials at once; 1:00 "
-        "at the end."
+        "100 trials of 10 epochs at batch 32 take about 10:06:00 on tpu: 5:00 until the first "
+        "trials train (building, tracing, compiling); 10:00:00 in 100 rounds of 360 s, 10 trials "
+        "at once; 1:00 at the end."
     )
 
 
@@ -129,7 +129,7 @@ def test_sessions_are_explained():
     ) in text
     assert "It fits into a week's 20:00:00 of tpu." in text
     text = " ".join(said(n_trials=300, session=9 * HOUR, tpu=20 * HOUR))
-    assert "It does not fit into a week's 20:00:00 of tpu: about 190 trials do." in text
+    assert "It does not fit into a week's 20:00:00 of tpu: about 190 trials fit." in text
     assert "That fits into one session" in " ".join(said(session=11 * HOUR))
     assert "too short to get ready" in " ".join(said(session=200.0))
 

@@ -65,7 +65,7 @@ def test_a_cell_that_is_not_measured_has_no_rate():
         ([], "a.json is not a result of `paceline bench --json` .format 'list'"),
         ({"format": "other"}, "format 'other', not 'paceline-bench-2'"),
         ({"format": FORMAT}, "a.json is damaged: .*object missing required field runs"),
-        ({"format": FORMAT, "runs": []}, "a.json is damaged: runs is .*; measure again"),
+        ({"format": FORMAT, "runs": []}, "a.json is damaged: runs is .*. Measure again"),
         ({"format": FORMAT, "runs": [{"device": {}}]}, r"runs\[0\].device: object missing"),
     ],
 )

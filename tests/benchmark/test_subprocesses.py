@@ -27,8 +27,8 @@ def test_every_combination_has_a_process():
 @pytest.mark.parametrize(
     ("devices", "backends", "message"),
     [
-        (["npu"], None, "--devices: 'npu' is not one of cpu, gpu, tpu"),
-        (None, ["theano"], "--keras-backends: 'theano' is not one of jax, tensorflow, torch"),
+        (["npu"], None, "--devices must be one of cpu, gpu, tpu, got 'npu'"),
+        (None, ["theano"], "--keras-backends must be one of jax, tensorflow, torch, got 'theano'"),
     ],
 )
 def test_unknown_ones_are_refused(devices, backends, message):

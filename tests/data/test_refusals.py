@@ -110,7 +110,7 @@ def test_two_inputs_of_different_lengths_are_still_two_inputs() -> None:
 
 def test_targets_one_by_one_are_joined() -> None:
     with pytest.raises(
-        DataError, match=r"y must be one array .* list of 10 arrays of length 1, .*"
+        DataError, match=r"y must be one array .* list of 10 arrays of length 1\. .*"
     ):
         prepare(X, [np.array([n]) for n in Y])
 

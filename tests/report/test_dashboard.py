@@ -186,5 +186,5 @@ def test_watching_a_study_that_is_not_there_makes_nothing(tmp_path) -> None:
 
 def test_a_port_that_is_taken_is_named(port, folder) -> None:
     app = DashboardApp("s", folder, inner, lambda: subject_of(1))
-    with pytest.raises(UsageError, match=rf"--port {port}: .*; choose another one, or 0"):
+    with pytest.raises(UsageError, match=rf"--port {port}: .*. Use another port, or 0"):
         make_server(app, port)

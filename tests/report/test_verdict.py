@@ -248,8 +248,8 @@ def test_a_best_trial_that_is_not_complete_is_beside_the_best_complete_one(state
         == f"Trial 20 has the highest {subject.objective}: 0.9800, in epoch 2 of 3; {what}."
     )
     assert found.sure[0] == (
-        f"It has trained 3 epochs; the best complete trial, {first.number}, has 0.98 after "
-        f"{first.epochs}, against 0.980001."
+        f"It trained for 3 epochs and reached 0.980001. The best complete trial, {first.number}, "
+        f"reached 0.98 after {first.epochs}."
     )
 
 
@@ -277,7 +277,7 @@ def test_trials_that_were_stopped_count() -> None:
     whole, subject = subject_of(60), cut_short(subject_of(60), 2, but=3)
     found = verdict_of(subject, importances_of(subject))
     assert found.sure[0] == (
-        "57 of the 60 trials were stopped early or are unfinished; they count with their best "
+        "57 of the 60 trials were stopped early or are unfinished. They count with their best "
         "epochs."
     )
     assert "we can't tell how certain" not in " ".join(found.sure)
@@ -330,7 +330,7 @@ def test_the_best_of_many_is_said_to_flatter_its_model() -> None:
     found = verdict_of(subject, importances_of(subject))
     assert found.sure[-2:] == [
         f"The value of trial {best.number} is the best of all epochs of 20 trials on the same "
-        "validation data, so expect a worse value on new data.",
+        "validation data. Expect a worse value on new data.",
         "One epoch earlier and one epoch later it was 0.0060 worse on average.",
     ]
     assert any("test data that the search has not seen" in text for text in found.following)
@@ -400,7 +400,7 @@ def test_a_best_trial_that_is_a_copy_is_tried_again_by_its_schedule() -> None:
         ),
         (
             [0.95] * 8,
-            "7 more trials reached the same value; the median trial reached it, too.",
+            "7 more trials reached the same value; the median trial reached the same value.",
         ),
         (
             [0.95, 0.95 - 1e-7, 0.95 - 5e-7, 0.95 - 6e-7, 0.95 - 7e-7, 0.9],

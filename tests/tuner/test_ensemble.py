@@ -391,7 +391,7 @@ def test_what_cannot_be_an_ensemble_says_why(make) -> None:
     with pytest.raises(UsageError, match="k: 0 is not"):
         tuner.ensemble(0)
     again = make(study="one", keep_best=2)
-    with pytest.raises(UsageError, match="give validation_data"):
+    with pytest.raises(UsageError, match="Pass validation_data"):
         again.ensemble()
     with pytest.raises(UsageError, match="validation_data: pass"):
         again.ensemble(validation_data=x)
@@ -399,11 +399,11 @@ def test_what_cannot_be_an_ensemble_says_why(make) -> None:
         lambda hp: toys.compiled(Custom(), hp.Float("lr", 0.01, 0.1)), study="two", keep_best=2
     )
     custom.search(x, y, **call)
-    with pytest.raises(UsageError, match="the model of trial . is a Custom, and only Functional"):
+    with pytest.raises(UsageError, match="the model of trial . is a Custom, but only Functional"):
         custom.ensemble()
     trained = make(study="three", keep_best=2, objective="loss")
     trained.search(x, y, **call)
-    with pytest.raises(UsageError, match="the objective 'loss' is not of validation data"):
+    with pytest.raises(UsageError, match="the objective 'loss' is not measured on validation data"):
         trained.ensemble()
     assert not Path("ensemble.keras").exists()
 
@@ -414,7 +414,7 @@ def test_models_that_were_not_judged_by_the_same_examples_need_some(make) -> Non
     x, y = toys.data()
     folds = make(keep_best=2, study="folds")
     folds.search(x, y, folds=2, n_trials=2, epochs=1)
-    with pytest.raises(UsageError, match="with folds, each model was trained on what others"):
+    with pytest.raises(UsageError, match="with folds, each model was trained on validation data"):
         folds.ensemble(2)
     by_hp = make(keep_best=2, study="by-hp")
 

@@ -171,7 +171,7 @@ def test_once_more_and_new_ones_beside_them(make, long) -> None:
     again = make(on_note=notes.append)
     again.search(X, Y, epochs=8, continue_best=1, n_trials=5, **CALL)
     assert len(again.results()) == 7
-    assert any("can go on: none is complete, or they have 8 epochs already" in n for n in notes)
+    assert any("can continue: none is complete, or they already have 8 epochs" in n for n in notes)
 
 
 @pytest.mark.slow
@@ -288,8 +288,8 @@ def test_epochs_before_the_initial_one_are_none_to_go_on_to(make) -> None:
     again.search(X, Y, epochs=6, continue_best=1, **call)
     again.search(X, Y, epochs=lambda hp: 6, continue_best=1, **call)
     assert len(again.results()) == 1
-    assert any("or they have 4 epochs already; give more epochs" in note for note in notes)
-    assert any("trial 0 does not go on: it has 4 epochs already" in note for note in notes)
+    assert any("or they already have 4 epochs. Pass more epochs" in note for note in notes)
+    assert any("trial 0 is not continued: it already has 4 epochs" in note for note in notes)
     longer, at_once = make(), make(study="long")
     longer.search(X, Y, epochs=8, continue_best=1, **call)
     at_once.search(X, Y, epochs=8, n_trials=1, **call)

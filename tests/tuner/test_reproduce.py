@@ -81,7 +81,7 @@ def test_other_data_and_versions_are_named(make, monkeypatch) -> None:
     monkeypatch.setattr(comparison, "versions", lambda: now)
     monkeypatch.setattr(comparison, "compiled_with", lambda: {"xla_backend_extra_options": "x=1"})
     again = make().reproduce(0, X + 1, Y, **CALL)
-    assert any("the data are not those" in note for note in again.notes)
+    assert any("the data differ from those" in note for note in again.notes)
     assert any(note.startswith("jax is 0.0.1, it was ") for note in again.notes)
     assert any(note.startswith("device is abacus, it was ") for note in again.notes)
     assert any(note.startswith("xla_backend_extra_options is x=1, it") for note in again.notes)
@@ -151,7 +151,7 @@ def test_other_validation_data_are_named(make) -> None:
     make(plan="sequential").search(X, Y, epochs=1, n_trials=1, **CALL)
     x, y = CALL["validation_data"]
     again = make().reproduce(0, X, Y, **CALL | {"validation_data": (x + 1, y)})
-    assert any("the validation data are not those" in note for note in again.notes)
+    assert any("the validation data differ from those" in note for note in again.notes)
 
 
 def test_bad_requests(make) -> None:
@@ -233,7 +233,7 @@ def test_a_copy_whose_model_is_another_now_is_not_trained_again(make) -> None:
         model = toys.dense(hp)
         return model if hp.hparams == own else toys.softmax()
 
-    with pytest.raises(paceline.StudyError, match=f"other variables now than that of.* {source}"):
+    with pytest.raises(paceline.StudyError, match=f"other variables than that of.* {source}"):
         make(other).reproduce(number, X, Y, **CALL)
 
 

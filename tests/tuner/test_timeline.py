@@ -99,7 +99,7 @@ def test_a_folder_that_cannot_hold_it_costs_nothing_but_the_record() -> None:
     tuner = paceline.Tuner(toys.dense, study="s", sampler="random", on_note=notes.append)
     tuner.search(*toys.data(), n_trials=3, **CALL)
     assert len(tuner.results()) == 3
-    assert [note for note in notes if "slot timeline of this search is not recorded" in note]
+    assert [note for note in notes if "slot timeline of this search is no longer recorded" in note]
 
 
 def test_a_report_and_the_slots_of_a_search() -> None:

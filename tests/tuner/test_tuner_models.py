@@ -167,5 +167,5 @@ def test_the_best_model_is_not_one_of_another_study_of_that_name(fresh_folder: A
     trained, kept = (each.best_model().get_weights() for each in (searched(1), study(1)))
     for ours, theirs in zip(trained, kept, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    with pytest.raises(StudyError, match="the saved model of trial 0 is not in"):
+    with pytest.raises(StudyError, match="the saved model of trial 0 is missing from"):
         study(0).best_model()

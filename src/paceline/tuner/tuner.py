@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from paceline.data.arrays import ArrayData
     from paceline.data.folds import Fold
 
-_NAN_EPOCHS = "validation_freq: the history has NaN in epochs without validation; Keras' has none"
+_NAN_EPOCHS = (
+    "validation_freq: the history has NaN for epochs without validation, which Keras leaves out"
+)
 
 
 class Tuner(StudyResults):
@@ -158,8 +160,8 @@ class Tuner(StudyResults):
         one_of("share_widths", share_widths, SHARE_WIDTHS)
         if overwrite and storage is not None:
             raise UsageError(
-                "overwrite: True works with the journal in the study's folder, and storage was "
-                "given; give another study name, or remove the study with `paceline delete`."
+                "overwrite=True needs the journal in the study's folder, but you passed "
+                "storage. Use another study name, or remove the study with `paceline delete`."
             )
         self._overwrite, self._strategy = overwrite, strategy_of(sampler)
         self._name_note: str | None = None
@@ -333,7 +335,7 @@ class Tuner(StudyResults):
                 lambda: probe(
                     config.builder, arguments, config.seed, IN_A_ROW, first, config.constraints
                 ),
-                "trial_timeout: the first model, of default values, was not ready in time",
+                "trial_timeout: the first model, with default values, was not ready in time",
             )
             self._put_aside(stack)
             worker, folder = self._join(stack)
@@ -560,8 +562,8 @@ class Tuner(StudyResults):
         if not self._strategy.resumable:
             if not first:
                 raise StudyError(
-                    f"study: {self.name!r} is being searched by another process, and what decides "
-                    "its trials is known there alone; wait for it, or give another study name."
+                    f"study: another process is searching {self.name!r}, but a Searcher needs "
+                    "its own study. Wait for it, or use another study name."
                 )
             return None, whole
         worker = Worker(whole / WORKERS, self._notes)

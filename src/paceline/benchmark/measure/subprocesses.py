@@ -62,10 +62,12 @@ def places(devices: Sequence[str] | None, backends: Sequence[str] | None) -> lis
     """
     for device in devices or ():
         if device not in PLATFORMS:
-            raise UsageError(f"--devices must be {', '.join(PLATFORMS)}, got {device!r}")
+            raise UsageError(f"--devices must be one of {', '.join(PLATFORMS)}, got {device!r}")
     for backend in backends or ():
         if backend not in BACKENDS:
-            raise UsageError(f"--keras-backends must be {', '.join(BACKENDS)}, got {backend!r}")
+            raise UsageError(
+                f"--keras-backends must be one of {', '.join(BACKENDS)}, got {backend!r}"
+            )
         if importlib.util.find_spec(backend) is None:
             raise MissingExtraError(
                 f"--keras-backends: {backend} is not installed; {BACKENDS[backend]}"

@@ -80,7 +80,7 @@ def sentence(found: ClusterPrediction, name: str) -> str:
     ]
     text = (
         f"On {found.workers} Ray workers with one such device each: about {s(found.total)} "
-        f"({'; '.join(parts)}), against {alone} on one {name} device. "
+        f"({'; '.join(parts)}), compared with {alone} on one {name} device. "
     )
     if found.pays:
         return f"{text}Ray is worth it: {found.alone / found.total:.1f} times as fast."

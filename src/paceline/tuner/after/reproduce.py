@@ -82,8 +82,8 @@ def arguments_again(
         by_hp = spec.by_hp and name in stored and stored[name] is None and not is_data_set(x)
         if by_hp and name not in ("epochs", *given):
             raise UsageError(
-                f"{name}: it was a function of hp in the search, and a study keeps no functions; "
-                f"give {name}= as the search had it, None where it had none."
+                f"{name} was a function of hp in the search, which a study does not store. "
+                f"Pass {name}= as in the search, None if it had none."
             )
     found = {name: value for name, value in stored.items() if value is not None}
     found.pop("callbacks", None)  # the study remembers their names alone
@@ -120,9 +120,9 @@ def train_again(
     trial = line[-1].trial
     if line[0].trial.continued_at is not None:
         raise StudyError(
-            f"trial {line[0].trial.number}: it began after epoch {line[0].trial.continued_at} with "
-            f"the weights of trial {line[0].trial.continued_from}, which the study no longer has, "
-            "so it cannot be trained again."
+            f"trial {line[0].trial.number} cannot be trained again: it began after epoch "
+            f"{line[0].trial.continued_at} with weights of trial "
+            f"{line[0].trial.continued_from}, which the study no longer has."
         )
     data = arguments.pack_data if trial.plan != "fit" else None
     packs = None
@@ -183,8 +183,8 @@ class _LineageReplay:
         except Unpackable as why:
             if source is not None:
                 raise StudyError(
-                    f"trial {trial.number}: it began as a copy, which only packs make, and it "
-                    f"cannot be packed now: {why}."
+                    f"trial {trial.number} began as a copy, which needs packs, but it cannot "
+                    f"be packed now: {why}."
                 ) from None
             self._members.withdraw(trial.number)
             for job in jobs:
@@ -238,7 +238,7 @@ class _LineageReplay:
         compose = effects.compose(source.hparams, trial.hparams, own)
         if packs.copies.begin(trial.number, source.number, compose) is None:
             raise StudyError(
-                f"trial {trial.number}: its model has other variables now than that of trial "
-                f"{source.number}, which it continues; was build(hp) changed?"
+                f"trial {trial.number}: its model has other variables than that of trial "
+                f"{source.number}, which it continues. Has build(hp) changed?"
             )
         packs.drop(source.number)

@@ -81,19 +81,20 @@ class StudyResults:
         if study.trials.several:
             names = study.metadata.meta.get("objectives") or study.trials.directions
             raise StudyError(
-                f"study: {self.name!r} has the objectives {', '.join(names)}, and of several there "
-                "is no best trial: pareto() lists the trials that no other one is better than, and "
-                "best_model(number=N) makes the model of one of them."
+                f"study: {self.name!r} has no best trial, because it has the objectives "
+                f"{', '.join(names)}. Use pareto() to list the trials of the Pareto front, "
+                "and best_model(number=N) for the model of a trial."
             )
         best = study.trials.best
         if best is None:
             if any(trial.violates and trial.value is not None for trial in study.trials):
                 raise StudyError(
-                    f"study: {self.name!r} has no best trial: each one with a value violates a "
-                    "constraint; search on, or loosen the constraint."
+                    f"study: {self.name!r} has no best trial: each trial with a value "
+                    "violates a constraint. Continue the search, or loosen the constraint."
                 )
             raise StudyError(
-                f"study: no trial of {self.name!r} has been validated for an epoch yet; search on."
+                f"study: no trial of {self.name!r} has been validated for an epoch yet. "
+                "Continue the search."
             )
         return best
 
@@ -147,9 +148,8 @@ class StudyResults:
         if trials.several and trial not in trials.front:
             numbers = ", ".join(str(each.number) for each in trials.front) or "none"
             raise StudyError(
-                f"study: trial {number} of {self.name!r} is not on the Pareto front, so its model "
-                "is not "
-                f"kept; on the Pareto front: {numbers}."
+                f"study: trial {number} of {self.name!r} is not on the Pareto front, so its "
+                f"model is not kept. Trials on the Pareto front: {numbers}."
             )
         return self._model(trial)
 
@@ -193,22 +193,22 @@ class StudyResults:
         k = whole_number(k, "k")
         if validation_data is None and self._folds:
             raise UsageError(
-                "ensemble: with folds, each model was trained on what others were validated on; "
-                "give validation_data=(x, y) that no fold was trained on."
+                "ensemble: with folds, each model was trained on validation data of others. "
+                "Pass validation_data=(x, y) that no fold was trained on."
             )
         data = self._validation if validation_data is None else _arrays(validation_data)
         if data is None:
             raise UsageError(
-                "ensemble: this tuner has searched with no validation data that are arrays and the "
-                "same for all trials; give validation_data=(x, y)."
+                "ensemble: this search had no validation data in arrays that are the same for "
+                "all trials. Pass validation_data=(x, y)."
             )
         if self._require_study().trials.several:
             self.best_trial  # noqa: B018 - which says what there is instead
         kept = min(self._config.keep_best, len(self._require_study().trials.ranked_models))
         if kept < 2:
             raise UsageError(
-                f"ensemble: {kept} model is kept, and an ensemble needs several; search with "
-                "Tuner(keep_best=10), or `paceline search --keep-best 10`."
+                f"ensemble: only {kept} model is kept, but an ensemble needs several. Search "
+                "with Tuner(keep_best=10), or `paceline search --keep-best 10`."
             )
         numbers = [self._ranked_trial(rank).number for rank in range(1, kept + 1)]
         models = list(zip(numbers, self.best_models(kept), strict=True))
@@ -219,7 +219,7 @@ class StudyResults:
         try:
             write_ensemble(self._config.folder, record)
         except OSError as error:  # the model is there all the same
-            self._tell(f"the report will not tell of this ensemble: {error}")
+            self._tell(f"the report will not show this ensemble: {error}")
         return model
 
     def _model(self, trial: Trial, rank: int = 1) -> Any:
@@ -235,8 +235,8 @@ class StudyResults:
             ranked = formats.count(len(trials), "trial")
             raise StudyError(
                 f"study: {self.name!r} has {ranked} with a value of "
-                f"{'its' if len(trials) == 1 else 'their'} own, and the model of rank {rank} was "
-                "asked for. Ask for fewer, or train more trials."
+                f"{'its' if len(trials) == 1 else 'their'} own, so there is no model of rank "
+                f"{rank}. Ask for fewer, or train more trials."
             )
         return trials[rank - 1]
 
@@ -435,7 +435,7 @@ class StudyResults:
             config = self._config
             study = Study(self.name, storage=config.storage, directory=config.directory)
             if not study.exists:
-                raise StudyError(f"study: there is no study {self.name!r} yet; run search first.")
+                raise StudyError(f"study: there is no study {self.name!r} yet. Run search first.")
             self._study = study
             self._models = TrainedModels(
                 study, config.builder, config.folder, config.keep_best, config.precision
@@ -446,8 +446,8 @@ class StudyResults:
 def _arrays(validation_data: Any) -> ArrayData:
     """Validation data as a user gives them."""
     if not isinstance(validation_data, (tuple, list)) or len(validation_data) not in (2, 3):
-        raise UsageError("validation_data: pass (x, y) or (x, y, sample_weight).")
+        raise UsageError("validation_data must be (x, y) or (x, y, sample_weight).")
     try:
         return prepare(*validation_data, what="validation data")
     except NotArrays as reason:
-        raise UsageError(f"validation_data: {reason}; pass arrays.") from None
+        raise UsageError(f"validation_data must be arrays, but {reason}.") from None

@@ -65,9 +65,8 @@ class Listeners:
             self.on_hang(text, again)
             return
         self.notes(
-            f"{text}, and what it waits for cannot be interrupted: end this process (restart the "
-            "kernel) and search again"
-            + ("; the search goes on without that trial" if again else "")
+            f"{text}, and Python cannot interrupt it. End this process (restart the kernel) "
+            "and search again" + (". The search continues without that trial" if again else "")
         )
 
 

@@ -23,8 +23,8 @@ def default_study() -> tuple[str, str | None]:
     if name is not None:
         return name, None
     return UNNAMED, (
-        f"the study is called {UNNAMED!r}, as the name of this program is not known here; "
-        "study='NAME' gives it another name, so that programs do not mix their trials"
+        f"the study is named {UNNAMED!r}, because the name of this program is unknown. Pass "
+        "study='NAME', so that programs do not mix their trials"
     )
 
 

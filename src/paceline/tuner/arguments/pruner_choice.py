@@ -46,7 +46,7 @@ def with_chosen_pruner(
     if stored is not None and len(stored.trials):
         before, reason = stored.meta.get("pruner"), stored.meta.get("pruner_reason")
         if reason is not None and (pruner := _again(before)) is not None:
-            note(f'pruner: "auto" goes on with {before}: {reason}')
+            note(f'pruner: "auto" keeps {before}: {reason}')
             return replace(config, pruner=pruner, pruner_reason=reason)
         if config.pruner_rule == "by time":
             return config  # its trials have none, and may go on from a checkpoint
@@ -62,8 +62,8 @@ def with_chosen_pruner(
         reason = f"time ends the search, and {reason}"
     pruner = ASHA()
     note(
-        f'pruner: "auto" chose {pruner_text(pruner)}: {reason} (pruner="none" trains all of them '
-        "to their end)"
+        f'pruner: "auto" chose {pruner_text(pruner)}: {reason} (to train all trials to their '
+        'end, use pruner="none")'
     )
     return replace(config, pruner=pruner, pruner_reason=reason)
 
@@ -87,7 +87,7 @@ def _why_not(
     if arguments.n_members > 1:
         return "trials have repeats or folds", 0
     if callable(arguments.epochs) or callable(arguments.initial_epoch):
-        return "their epochs depend on hp", 0
+        return "epochs depend on hp", 0
     n_epochs = int(arguments.epochs) - int(arguments.initial_epoch)
     if n_epochs < LEAST_EPOCHS:
         return f"trials have {n_epochs} epochs", n_epochs

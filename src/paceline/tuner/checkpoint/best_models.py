@@ -187,8 +187,8 @@ class BestModels(BestTrialArrays):
         except Exception as error:  # the user's class has no get_config, or a wrong one
             why = " ".join(str(error).split()).partition(". ")[0]
             note(
-                f"the model of trial {number} cannot be saved whole, so its weights are saved "
-                f"alone ({type(error).__name__}: {why})"
+                f"only the weights of trial {number} are saved, because its model cannot be "
+                f"saved ({type(error).__name__}: {why})"
             )
             return self._put(stem + _WEIGHTS, model.save_weights)
 
@@ -279,17 +279,16 @@ class TrainedModels:
                 return self.model(source, note, rank)
             if path is None and rank > self._keep:
                 raise StudyError(
-                    f"study: keep_best is {self._keep}, and the model of rank {rank} (trial "
-                    f"{trial.number}) is not kept. Search with Tuner(keep_best={rank}), or build "
-                    "it again: "
+                    f"study: the model of rank {rank} (trial {trial.number}) is not kept, "
+                    f"because keep_best is {self._keep}. Search with Tuner(keep_best={rank}), "
+                    "or build it again: "
                     f"build(paceline.HyperParameters(values=tuner.trial({trial.number}).hparams))."
                 )
             if path is None:
                 raise StudyError(
-                    f"study: the saved model of trial {trial.number} is not in "
-                    f"{as_shown(self._folder)}, or it was changed there; train it again with "
-                    "build(paceline.HyperParameters(values="
-                    f"tuner.trial({trial.number}).hparams))."
+                    f"study: the saved model of trial {trial.number} is missing from "
+                    f"{as_shown(self._folder)}, or was changed. Train it again with "
+                    f"build(paceline.HyperParameters(values=tuner.trial({trial.number}).hparams))."
                 )
 
         def load(model: Any) -> None:
@@ -300,9 +299,9 @@ class TrainedModels:
                 model.load_weights(path)
             except ValueError as error:
                 raise StudyError(
-                    f"study: the saved weights of trial {trial.number} do not fit the model that "
-                    "build(hp) makes now; was it changed since? The model as it was is in "
-                    f"{path and as_shown(path)}: keras.models.load_model reads it."
+                    f"study: the saved weights of trial {trial.number} do not fit the model "
+                    "of build(hp). Has build changed? The earlier model is in "
+                    f"{path and as_shown(path)}. Read it with keras.models.load_model."
                 ) from error
 
         precision = self._precision or check_precision(self._study.metadata.meta.get("precision"))
@@ -310,9 +309,9 @@ class TrainedModels:
             model, alone = own_model(self.rebuild(trial), load)
         if not alone:
             note(
-                f"the model of trial {trial.number} has layers in common with build, and Keras "
-                "cannot copy it: those layers hold its weights from now on, until another model "
-                "is asked for; what is searched next begins with them"
+                f"the model of trial {trial.number} shares layers with build, and Keras "
+                "cannot copy it. These layers now hold its weights, with which the next "
+                "search begins"
             )
         return model
 
@@ -341,7 +340,7 @@ class TrainedModels:
             why = f"the best model cannot be saved in {where}: {error.strerror or error}"
             if why != self._said:
                 self._said = why
-                note(f"{why}; the search goes on, and tries again")
+                note(f"{why}; the search continues and will try again")
             return why
         return None
 

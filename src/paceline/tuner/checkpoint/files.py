@@ -138,8 +138,9 @@ class CheckpointManager:
             if not self._noted:
                 self._noted = True
                 self.note(
-                    f"no checkpoint can be written to {as_shown(self.folder)}: {error}; training "
-                    "goes on, and what has ended is kept, but a trial under way would begin again"
+                    f"could not write a checkpoint to {as_shown(self.folder)}: {error}. "
+                    "Training continues. Finished trials are kept, but an unfinished trial "
+                    "would restart"
                 )
         finally:
             self._writing = None
@@ -161,9 +162,9 @@ class CheckpointManager:
             _tidy(self.folder)
         except OSError as error:
             self.note(
-                f"the checkpoints in {as_shown(self.folder)} cannot be removed: "
-                f"{error.strerror or error}; the next search of the study goes on from the last "
-                "one, and comes to the same end"
+                f"could not delete the checkpoints in {as_shown(self.folder)}: "
+                f"{error.strerror or error}. This is harmless: the next search resumes from "
+                "the last one and gives the same result"
             )
         with contextlib.suppress(OSError):
             self.folder.rmdir()
@@ -175,7 +176,7 @@ class CheckpointManager:
             snapshot, why = self._read(path, digest)
             if snapshot is not None:
                 return snapshot
-            then = "the one before is taken" if at + 1 < len(found) else "there is no other"
+            then = "using the one before" if at + 1 < len(found) else "there is no other"
             self.note(f"checkpoint {path.name} {why}: {then}")
         return None
 
@@ -285,7 +286,10 @@ def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot[dict[str, Any]] |
             held = json.loads((file.metadata() or {})["paceline"])
             header = msgspec.convert(held, CheckpointHeader)
             if header.format != FORMAT:
-                found = f"is of format {header.format!r}, this version reads format {FORMAT} (go on"
+                found = (
+                    f"has format {header.format!r}, but this version reads format {FORMAT} "
+                    "(continue"
+                )
                 return None, f"{found} with the version of Paceline that wrote it)"
             names = list(file.keys())
             arrays = {name: _array(file.get_tensor(name), header.kinds, name) for name in names}
@@ -373,8 +377,8 @@ class SavePolicy:
         names = ", ".join(name for name in self.key if before.get(name) != self.key[name])
         if trials and isinstance(trials, dict):
             note(
-                f"this search is not the one that was stopped ({names}): what has ended stays, and "
-                f"the {len(trials)} trials that were under way begin again as new ones"
+                f"the search arguments have changed ({names}): finished trials are kept; the "
+                f"{len(trials)} unfinished trials restart as new trials"
             )
         return None
 
@@ -407,9 +411,9 @@ class SavePolicy:
 def unreadable(study: str, why: str, folder: Path) -> StudyError:
     """The error of a checkpoint of this search that is not as this version writes it."""
     return StudyError(
-        f"{study}: its last checkpoint does not hold what this version of Paceline writes ({why}); "
-        f"go on with the version that wrote it, or remove {as_shown(folder)}: then the trials that "
-        "were under way begin again, and what has ended stays."
+        f"{study}: this version of Paceline cannot read its last checkpoint ({why}). Continue "
+        f"with the version that wrote it, or remove {as_shown(folder)}: unfinished trials "
+        "then restart, and finished ones are kept."
     )
 
 
@@ -421,5 +425,5 @@ def seconds_between() -> float:
     except ValueError:
         seconds = -1.0
     if not seconds >= 0:
-        raise UsageError(f"{_VARIABLE}: {text!r} is no number of seconds; give 0 or more.")
+        raise UsageError(f"{_VARIABLE} must be a number of seconds of at least 0, got {text!r}.")
     return seconds

@@ -51,24 +51,24 @@ class Population:
         arguments = context.arguments
         if context.study.peers.shared:
             raise UsageError(
-                "pruner: the members of pbt's population wait for one another in one process, and "
-                f"other processes search study {context.study.name!r}; choose another study name."
+                "pruner: pbt needs a study in a single process, but other processes are "
+                f"searching study {context.study.name!r}. Use another study name."
             )
         if context.packs is None:
             raise UsageError(
-                "pruner: pbt copies trials in packs, and trials of this search run in Keras' own "
-                f"fit: {arguments.why_fit or 'their data are no arrays'}; use another pruner."
+                "pruner: pbt copies trials in packs, but trials of this search run in Keras' "
+                f"own fit: {arguments.why_fit or 'their data are not arrays'}. Use another "
+                "pruner."
             )
         if not isinstance(context.packs, LocalExecutor):
             raise UsageError(
-                "pruner: pbt copies trials between the packs of one machine, and executor='ray' "
-                "trains on several; leave executor out, or use another pruner, such as 'asha'."
+                "pruner: pbt works on one machine, but executor='ray' trains on several. "
+                "Leave executor out, or use another pruner, such as 'asha'."
             )
         if arguments.validation_freq != 1:
             raise UsageError(
-                "pruner: pbt compares trials after the epochs of its perturbations, so that each "
-                f"epoch is validated; validation_freq is {arguments.validation_freq!r}: leave it "
-                "out."
+                "pruner: pbt needs validation in each epoch, got "
+                f"validation_freq={arguments.validation_freq!r}. Leave it out."
             )
         self._context, self._events = context, events
         self._pruner, self._packs = context.pruner, context.packs
@@ -86,10 +86,10 @@ class Population:
         for name in self._pruner.settings.hparams or ():
             if name not in effects:
                 raise UsageError(
-                    f"PBT: hparams has {name!r}, and build declares no such hyperparameter, "
-                    "neither with its defaults nor with any one value changed; it declares "
-                    f"{', '.join(effects) or 'none'}; give one of these, or a default under which "
-                    "build declares it to what it depends on."
+                    f"PBT: hparams has {name!r}, but build does not declare it, with its "
+                    "defaults or with one value changed. It declares "
+                    f"{', '.join(effects) or 'none'}. Use one of these, or defaults with "
+                    f"which build declares {name!r}."
                 )
             if (why := effects[name].fixed) is not None:
                 raise UsageError(
@@ -97,17 +97,17 @@ class Population:
                 )
         free = [name for name, effect in effects.items() if self._may_change(name, effect)]
         fixed = [(n, e.fixed) for n, e in effects.items() if e.fixed is not None]
-        kept = "; ".join(f"{name} stays as it was drawn: {why}" for name, why in fixed)
+        kept = "; ".join(f"{name} keeps its first value: {why}" for name, why in fixed)
         if not free:
             raise UsageError(
-                "pruner: pbt changes hyperparameters while trials train, and none can be changed: "
-                f"{kept or 'build declares none'}; use asha, which stops the worst trials."
+                "pruner: pbt changes hyperparameters during training, but none can change: "
+                f"{kept or 'build declares none'}. Use asha, which stops the worst trials."
             )
         # Declared in a scope that does not hold, or by builds with other values alone.
         scoped = {each.name for each in hp.space if each.conditions}
         unseen = scoped.union(*(each.declares for each in effects.values())) - effects.keys()
         if unseen and self._pruner.settings.hparams is None:
-            free.append("and what only other branches of build declare, where it can")
+            free.append("and hyperparameters of other branches of build, if they can change")
         self._context.notes(f"pbt changes {', '.join(free)}" + (f"; {kept}" if kept else ""))
 
     def _effects_of_branches(self, hp: HyperParameters) -> dict[str, Effect]:
@@ -170,9 +170,9 @@ class Population:
         names = [n for n, each in effects.items() if each.sets_rate and self._may_change(n, each)]
         if names and rate:
             raise UsageError(
-                f"pruner: pbt changes {names[0]!r}, and so does the callback {rate[0].__name__}, "
-                "which would overwrite it; leave the callback out, or name in PBT(hparams=[...]) "
-                "the hyperparameters that may change."
+                f"pruner: pbt changes {names[0]!r}, but the callback {rate[0].__name__} would "
+                "overwrite it. Leave the callback out, or list in PBT(hparams=[...]) the "
+                "hyperparameters that may change."
             )
 
     def look(self) -> None:
@@ -240,8 +240,9 @@ class Population:
                 refused += 1
                 if refused == _REFUSALS:
                     raise StorageError(
-                        f"storage: it does not number the copy of trial {source.number}, which "
-                        "the population waits for; see that it answers, then resume the search."
+                        "storage: it does not respond, but the population waits for the "
+                        f"number of the copy of trial {source.number}. Check the storage, "
+                        "then resume the search."
                     ) from None
                 time.sleep(1.0)
         if self._launcher.start(number, proposal.seed, hp.hparams, built, extra=True) is not None:
@@ -262,7 +263,7 @@ class Population:
                     proposal.number, proposal.seed, hp.hparams, built
                 )
                 if self._packs.copies.group_of(built.model, built.inputs, widths) is not group:
-                    raise TrialRejected(f"it has another program than trial {source.number}")
+                    raise TrialRejected(f"its program differs from that of trial {source.number}")
             return built
 
         return build
@@ -339,8 +340,8 @@ class Population:
         for callback in callbacks:
             if callback["lost"]:
                 self._context.notes(
-                    f"pbt: trial {number} does not take over {', '.join(callback['lost'])} of the "
-                    f"{callback['class']} of trial {source.number}: they begin anew"
+                    f"pbt: trial {number} cannot take over {', '.join(callback['lost'])} of "
+                    f"the {callback['class']} of trial {source.number}, so they restart"
                 )
         self._study.updates.copy_epochs(number, source.history, epoch)
         running.epoch, running.seconds = epoch, paused.seconds

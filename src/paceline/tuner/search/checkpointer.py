@@ -167,8 +167,8 @@ class SearchCheckpointer:
         if large and not self._said:
             self._said = True
             self._notes(
-                "checkpoints do not hold the variables of trials, which would not fit into the "
-                "host's memory: trials under way would begin again"
+                "checkpoints omit the variables of trials, which do not fit into the host's "
+                "memory. Unfinished trials would restart after a stop"
             )
         if packs is not None:
             packed = packs.programs_snapshot() if large else packs.snapshot(arrays, shared_files)
@@ -245,7 +245,7 @@ class SearchCheckpointer:
         facts.best, facts.trials = BestFacts(), {}
         self._trials.trial_epochs, self._trials.n_begun = facts.trial_epochs, facts.n_begun
         if facts.n_extra > len(self._study.trials):
-            raise ValueError(f"n_extra is {facts.n_extra}, and there are fewer trials")
+            raise ValueError(f"n_extra is {facts.n_extra}, but there are fewer trials")
         self._trials.n_extra = facts.n_extra
 
     def _restore_packs(self, facts: SearchFacts, arrays: dict[str, np.ndarray]) -> list[int]:
@@ -271,7 +271,7 @@ class SearchCheckpointer:
             launcher.resubmit(number)
         if lost:
             self._notes(
-                f"{len(lost)} trials under way begin again: the step of their model is not what it "
-                "was when the search stopped (its code or a library has changed)"
+                f"{len(lost)} unfinished trials restart: the step of their model has changed "
+                "since the search stopped (its code or a library)"
             )
         return lost

@@ -115,7 +115,7 @@ class TrialEvents:
         else:  # it has ended here a moment later
             self._trials.ended[before] -= 1
         self._trials.ended[trial.state] += 1
-        self._notes(f"trial {number} ends here, {trial.state}: {trial.error}")
+        self._notes(f"trial {number} ends, {trial.state}: {trial.error}")
 
     def build_failed(self, number: int, error: BaseException) -> None:
         """A trial could not be built, traced, or handed to an executor."""

@@ -98,8 +98,8 @@ class TrialLauncher:
             return
         if built.epochs <= source.epochs:
             self._proposer.reject(proposal)
-            why = f"it has {source.epochs} epochs already"
-            self._say_once(f"trial {source.number} does not go on: {why}")
+            why = f"it already has {source.epochs} epochs"
+            self._say_once(f"trial {source.number} is not continued: {why}")
             return
         try:
             number = self._study.accept(proposal, hp)
@@ -112,8 +112,8 @@ class TrialLauncher:
             return
         packed = running.fallback_reason is None and self._packs is not None
         if parts is None or not packed or self._members.size > 1:
-            why = f"trial {number} goes on with trial {source.number} by training it from its first"
-            self._say_once(f"{why} epoch again: {lost} not kept")
+            why = f"trial {number} continues trial {source.number} but retrains it"
+            self._say_once(f"{why} from its first epoch, because {lost} not kept")
             return
         assert self._packs is not None
         if self._packs.start_from(number, source.epochs, parts):
@@ -225,7 +225,7 @@ class TrialLauncher:
             if rejected is not None:
                 self._events.rejected(number, rejected)
                 if proposal.values:  # of the user, or of a search that was interrupted
-                    self._context.notes(f"trial {number}, which was enqueued, is rejected: {cause}")
+                    self._context.notes(f"the enqueued trial {number} is rejected: {cause}")
             elif isinstance(cause, optuna.TrialPruned | TrialRejected):
                 self._events.pruned(number)  # the user's build thinks little of it
             else:
@@ -350,7 +350,7 @@ class TrialLauncher:
         jobs = jobs_of(number, seed, built, self._arguments, rebuild, hparams, widths=widths)
         self.seconds += time.perf_counter() - began
         if self._packs is None:
-            why = self._arguments.why_fit or "they are no arrays"
+            why = self._arguments.why_fit or "they are not arrays"
             if self._context.session is None:
                 self._say_once(f"trials run in Keras' own fit, one at a time: {why}", key=why)
             self._submit_to_fit(number, jobs, why)

@@ -106,8 +106,8 @@ class PeerWatcher:
             else:
                 self._context.models.best.renumber(number, now)
             self._context.notes(
-                f"trial {number} is trial {now}: another program added trials while the storage "
-                "did not answer"
+                f"trial {number} is now trial {now}, because another program added trials "
+                "while the storage did not respond"
             )
         # What is in a slot under that number is another trial, which was called so before.
         for now in [now for now in self._to_begin if not self._context.members.in_slot(now)]:
@@ -149,7 +149,7 @@ class PeerWatcher:
         for number in changes.adopted:
             epoch = self._launcher.adopt(number)
             self._context.notes(
-                f"trial {number} goes on in place of one whose worker is gone, "
+                f"trial {number} continues a trial of a lost worker, "
                 + (f"after epoch {epoch}" if epoch else "from its first epoch")
             )
         if changes.adopted:
@@ -161,7 +161,8 @@ class PeerWatcher:
         """Stops a trial that another worker has taken over."""
         if self._events.leave(number):
             self._context.notes(
-                f"trial {number} is others' now: this search gave no sign of life for too long"
+                f"another worker has taken over trial {number}, because this process missed "
+                "its heartbeats"
             )
         if self._pruner is not None:
             self._pruner.end_trial(Trial(number, "failed"))

@@ -167,8 +167,8 @@ class TimelineRecorder:
         self._file.write(records)
         if self._file.error is not None and before is None:
             self._notes(
-                "the slot timeline of this search is not recorded from here on: "
-                f"{self._file.error}; trials are"
+                f"the slot timeline of this search is no longer recorded: {self._file.error}. "
+                "Trials still are"
             )
 
     def _moment(self, at: float | None = None) -> float:

@@ -38,8 +38,8 @@ class StoppingRules:
         _check_total(self.max_total_epochs, epochs, initial_epoch)
         if continue_best:  # a trial whose last variables are not kept trains from its first epoch
             raise UsageError(
-                f"continue_best: the best {continue_best} may have to train their first epochs "
-                f"again, and max_total_epochs is {self.max_total_epochs:,}; leave max_total_epochs "
+                f"continue_best: the best {continue_best} may train their first epochs again, "
+                f"which max_total_epochs ({self.max_total_epochs:,}) cannot bound. Leave it "
                 "out (on the command line --max-total-epochs none), and use timeout."
             )
 
@@ -47,9 +47,9 @@ class StoppingRules:
         """Refuses a population where a rule counts trials that end one after another."""
         if self.patience_trials is not None:
             raise UsageError(
-                f"patience_trials: it counts {self.patience_trials:,} trials that end one after "
-                "another, and the members of pbt's population train side by side; leave it out "
-                "(on the command line --patience-trials none), or use target or timeout."
+                f"patience_trials ({self.patience_trials:,}) does not work with pbt, whose "
+                "members train side by side. Leave it out (on the command line "
+                "--patience-trials none), or use target_value or timeout."
             )
 
 
@@ -57,9 +57,7 @@ def check_target(value: Any, name: str) -> float:
     """Checks ``target_value``."""
     is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value):
-        raise UsageError(
-            f"{name}: {value!r} is no number; give a value of the objective, such as 0.98."
-        )
+        raise UsageError(f"{name} must be a value of the objective, such as 0.98, got {value!r}.")
     return float(value)
 
 
@@ -70,9 +68,8 @@ def _check_total(total: int, epochs: Any, first: Any) -> None:
         # again when the search goes on, from other results, so another one might begin.
         if callable(value):
             raise UsageError(
-                f"max_total_epochs: it is {total:,}, and {name} is a function of hp, so what fits "
-                f"is not known before a trial is built; give {name} as a number, or leave "
-                "max_total_epochs out and use n_trials or timeout."
+                f"max_total_epochs={total:,} needs {name} as a number, got a function of hp. "
+                "Pass a number, or use n_trials or timeout instead of max_total_epochs."
             )
     if total >= epochs - first:
         return
@@ -80,8 +77,8 @@ def _check_total(total: int, epochs: Any, first: Any) -> None:
     if first:
         of_trial = f"the {epochs - first} epochs of a trial, {epochs} less initial_epoch, {first}"
     raise UsageError(
-        f"max_total_epochs: {total} is below {of_trial}: not one trial could be trained; raise it, "
-        "or lower epochs."
+        f"max_total_epochs: {total} is below {of_trial}, so no trial fits. Raise it, or lower "
+        "epochs."
     )
 
 
@@ -123,9 +120,9 @@ class StoppingCheck:
         total = self._ended_epochs + self.epochs * n_members - sum(map(self._copied, copies))
         if total > rules.max_total_epochs:
             raise UsageError(
-                f"max_total_epochs: it is {rules.max_total_epochs:,}, and at the end of pbt's "
-                f"population, {n_members:,} members with {self.epochs:,} epochs each, the study's "
-                f"trials have trained {total:,}; raise it, or lower n_trials or epochs."
+                f"max_total_epochs must be at least {total:,} for pbt's population of "
+                f"{n_members:,} members with {self.epochs:,} epochs each, got "
+                f"{rules.max_total_epochs:,}. Raise it, or lower n_trials or epochs."
             )
 
     def reaches_target(self, value: float | None) -> bool:
@@ -208,7 +205,7 @@ class StoppingCheck:
                 found = "none has a value" if best is None else f"the best is trial {best.number}"
                 return SearchEnd(
                     "patience_trials",
-                    f"no gain in {most:,} trials up to trial {trial.number}: {found}",
+                    f"no better trial in {most:,} trials up to trial {trial.number}: {found}",
                 )
         return None
 

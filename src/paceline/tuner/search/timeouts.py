@@ -42,7 +42,7 @@ WhenStuck = Callable[[str, bool], None]
 def check_seconds(value: Any, name: str) -> float:
     """Checks a time that a user gave."""
     if isinstance(value, (bool, str)) or not value > 0:
-        raise UsageError(f"{name}: {value!r} is not a number of seconds above 0.")
+        raise UsageError(f"{name} must be a number of seconds above 0, got {value!r}.")
     return float(value)
 
 
@@ -112,7 +112,7 @@ class TrialTimeout:
 
     def trace(self, call: Callable[[], T]) -> T:
         """Traces a trial; raises TrialTimeoutError where that does not end in time."""
-        return self._code(call, "tracing its steps had not ended")
+        return self._code(call, "tracing its steps had not finished")
 
     def fit(self, number: int, call: Callable[[], T]) -> T:
         """Trains a trial in Keras' ``fit``; raises TrialTimeoutError where it takes too long."""
@@ -123,7 +123,9 @@ class TrialTimeout:
                 self.study.writer.flush()
             self.on_hang(f"trial {number}: {text}", True)
 
-        return run_with_timeout(self.seconds, call, self._text("its training had not ended"), stuck)
+        return run_with_timeout(
+            self.seconds, call, self._text("its training had not finished"), stuck
+        )
 
     def late(self, wall: float, epochs: int) -> TrialTimeoutError | None:
         """Why a trial must end between two epochs, after ``wall`` seconds; None if it has time."""
@@ -147,7 +149,7 @@ class TrialTimeout:
             if len(trials) > 1 and self.stuck_trials.suspect(pack):
                 continue
             for number, epoch in trials.items():
-                text = self._text(f"epoch {epoch + 1} had not ended")
+                text = self._text(f"epoch {epoch + 1} had not finished")
                 self.stuck_trials.add(number, self.study.trials.by_number(number).hparams, text)
                 certain.append((number, text))
         return certain
@@ -156,13 +158,13 @@ class TrialTimeout:
         """The error that the search ends with after ``packs_stuck``."""
         trials = sorted({trial_of(job) for pack in stuck.packs for job in pack})
         names = ", ".join(map(str, trials))
-        each = "it has failed" if len(trials) == 1 else "one of them, or several, must be why"
+        each = "it has failed" if len(trials) == 1 else "at least one of them is the cause"
         return TrialHangError(
-            f"trial_timeout: an epoch of trial{'s' if len(trials) > 1 else ''} {names} has not "
-            f"ended after {self.seconds:g} s ({each})",
-            "A step that runs cannot be stopped from "
-            "inside its process: end this one (restart the kernel) and search again; the search "
-            "goes on from its last checkpoint without what does not come back.",
+            f"trial_timeout: an epoch of trial{'s' if len(trials) > 1 else ''} {names} has "
+            f"not finished after {self.seconds:g} s ({each})",
+            "Python cannot stop a running step. End this process (restart the kernel) and "
+            "search again. The search resumes from its last checkpoint without the hanging "
+            "trials.",
         )
 
     def _code(self, call: Callable[[], T], what: str) -> T:

@@ -95,8 +95,8 @@ class TrackerThreads:
                 self.note(f"waiting for {thread.name}, which has {thread.left} trials to log")
             if now - max(began, thread.progressed) > self.PATIENCE or now - began > limit:
                 self.note(
-                    f"{thread.name} is not waited for any longer: {thread.left} trials are not "
-                    "logged; the next search of the study logs them"
+                    f"stopped waiting for {thread.name}: {thread.left} trials are not logged. "
+                    "The next search on the study logs them"
                 )
                 return False
         return True
@@ -106,7 +106,7 @@ class TrackerThreads:
             error, thread.error = thread.error, None
             if error is not None:
                 text = hide_password(f"{type(error).__name__}: {error}".split("\n")[0])[:300]
-                self.note(f"{thread.name} is not told of this search any more: {text}")
+                self.note(f"{thread.name} no longer logs this search: {text}")
 
 
 class _TrackerThread:
