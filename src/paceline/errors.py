@@ -140,13 +140,13 @@ _KERAS_3: tuple[tuple[str, str], ...] = (
     ),
     (
         r"'(use_multiprocessing|workers|max_queue_size)'",
-        "takes `workers`, `use_multiprocessing` and `max_queue_size` in "
-        "`keras.utils.PyDataset`, not in `fit`. For arrays leave them out",
+        "takes `workers`, `use_multiprocessing` and `max_queue_size` in `keras.utils.PyDataset`, "
+        "not in `fit`. For arrays leave them out",
     ),
     (
         r"'(predict_classes|predict_proba)'",
-        "has only `model.predict`: `predict(x)` returns probabilities, "
-        "`predict(x).argmax(-1)` classes, and `predict(x) > 0.5` the classes of a sigmoid",
+        "has only `model.predict`: `predict(x)` returns probabilities, `predict(x).argmax(-1)` "
+        "classes, and `predict(x) > 0.5` the classes of a sigmoid",
     ),
     (
         r"'(fit|evaluate|predict)_generator'",

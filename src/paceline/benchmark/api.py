@@ -196,8 +196,8 @@ def _check_measured(run: Run, budget: float | None, seconds: float) -> None:
         return
     assert budget is not None
     raise UsageError(
-        f"measure_for: {budget:g} s are too short. Building and tracing the model, and "
-        f"probing the device, took {formats.seconds(seconds)}. Pass more, such as "
+        f"measure_for: {budget:g} s are too short. Building and tracing the model, and probing "
+        f"the device, took {formats.seconds(seconds)}. Pass more, such as "
         f"{max(60, round(10 * seconds))} s."
     )
 

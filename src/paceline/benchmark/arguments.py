@@ -114,8 +114,8 @@ def planned_search(
         workers = _planned(workers, "workers", MOST_WORKERS)
         if not packs:
             raise UsageError(
-                "workers: workers of a cluster train packs on JAX, but Keras' fit is "
-                "measured. Leave out workers, or executor='fit' and other backends."
+                "workers: workers of a cluster train packs on JAX, but Keras' fit is measured. "
+                "Leave out workers, or executor='fit' and other backends."
             )
     from paceline.study.pruners.pruners import check_pruner, pruner_text  # loads Optuna
 

@@ -137,8 +137,8 @@ def _standard(batch: Any, kind: str, weights: Mapping[int, float] | None, what: 
         parts.pop()
     if not 1 <= len(parts) <= 3 or parts[0] is None:
         raise DataError(
-            f"{what}: a batch of the {kind} must be (x,), (x, y) or (x, y, sample_weight), "
-            f"got {len(batch)} parts."
+            f"{what}: a batch of the {kind} must be (x,), (x, y) or (x, y, sample_weight), got "
+            f"{len(batch)} parts."
         )
     if any(part is None for part in parts):
         raise NotArrays(f"{what} has sample weights and no targets")
@@ -153,8 +153,8 @@ def _standard(batch: Any, kind: str, weights: Mapping[int, float] | None, what: 
         raise DataError(f"{what}: a batch of the {kind} holds no examples.")
     if weights is not None and len(inputs) == 3:
         raise DataError(
-            "got both class_weight and sample weights, but Keras takes only one of them. "
-            "Multiply the sample weights by the class weights."
+            "got both class_weight and sample weights, but Keras takes only one of them. Multiply "
+            "the sample weights by the class weights."
         )
     if weights is not None:
         inputs = (*inputs, class_weights(inputs[1] if len(inputs) > 1 else None, weights))
@@ -178,8 +178,8 @@ def _arrays(value: Any, kind: str, what: str) -> Any:
         raise NotArrays(f"a batch of {what} holds {array.dtype} values")
     if not array.ndim:
         raise DataError(
-            f"{what}: elements of the {kind} must be batches with the examples along the "
-            "first axis, got single numbers."
+            f"{what}: elements of the {kind} must be batches with the examples along the first "
+            "axis, got single numbers."
         )
     dtype = device_dtype(array) if beyond(array) is None else native_dtype(array)
     return np.array(array, dtype)  # a copy: the data set may fill its arrays anew

@@ -191,8 +191,8 @@ def prepare(
     for name, part in (("y", y), ("sample_weight", sample_weight)):
         if any(leaf.dtype.kind == "c" for leaf in jax.tree.leaves(part)):
             raise DataError(
-                f"{what}: {name} must hold real numbers, got complex ones. Pass the real and "
-                "the imaginary part as columns."
+                f"{what}: {name} must hold real numbers, got complex ones. Pass the real and the "
+                "imaginary part as columns."
             )
     if not allow_nan:
         for name, part in zip(("x", "y", "sample_weight"), inputs, strict=False):
@@ -207,8 +207,8 @@ def split(data: ArrayData, fraction: float) -> tuple[ArrayData, ArrayData]:
     at = math.floor(data.n * (1.0 - fraction))
     if at in (0, data.n):
         raise DataError(
-            f"validation_split: {fraction} of {data.n} examples leaves one part empty. Pass "
-            "more data or another fraction."
+            f"validation_split: {fraction} of {data.n} examples leaves one part empty. Pass more "
+            "data or another fraction."
         )
     return data.slice(0, at), data.slice(at, data.n)
 
@@ -346,8 +346,8 @@ def holds_numbers(dtype: np.dtype) -> bool:
 def _leaf(value: Any, name: str, what: str) -> np.ndarray:
     if isinstance(value, keras.KerasTensor):
         raise DataError(
-            f"{what}: {name} must be an array, got a KerasTensor, a symbolic input or output "
-            "of a layer. Pass the data. Perhaps two variables have the same name."
+            f"{what}: {name} must be an array, got a KerasTensor, a symbolic input or output of a "
+            "layer. Pass the data. Perhaps two variables have the same name."
         )
     if not _is_array(value):
         refuse_path(value, f"{what}: {name}")
@@ -488,8 +488,8 @@ def _check_list_of_examples(
         else:
             how, sizes = f"Join them: np.stack({where}).", f"{min(each):,}"
         raise DataError(
-            f"{what}: {where} must be one array [examples, ...], got a list of {n:,} arrays "
-            f"of length {sizes}. Keras would treat each as a separate input. {how}"
+            f"{what}: {where} must be one array [examples, ...], got a list of {n:,} arrays of "
+            f"length {sizes}. Keras would treat each as a separate input. {how}"
         )
 
 
@@ -506,9 +506,9 @@ def _check_finite(name: str, part: Any, what: str) -> None:
         if len(bad):
             where = name + jax.tree_util.keystr(path)
             raise DataError(
-                f"{what}: {where} holds {len(bad)} values that are NaN or infinite, the first "
-                f"in example {int(bad[0][0])}. Clean the data, or pass allow_nan=True if the "
-                "model masks them."
+                f"{what}: {where} holds {len(bad)} values that are NaN or infinite, the first in "
+                f"example {int(bad[0][0])}. Clean the data, or pass allow_nan=True if the model "
+                "masks them."
             )
 
 
@@ -527,8 +527,8 @@ def class_weights(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
         classes = y.argmax(-1)
         if beyond := [index for index in class_weight if index >= y.shape[-1]]:
             raise DataError(
-                f"class_weight: y has {y.shape[-1]} columns, classes 0 to {y.shape[-1] - 1}, "
-                f"but there is a weight for class {beyond[0]}."
+                f"class_weight: y has {y.shape[-1]} columns, classes 0 to {y.shape[-1] - 1}, but "
+                f"there is a weight for class {beyond[0]}."
             )
     elif y.ndim > 1:
         classes = y[..., 0]

@@ -211,8 +211,8 @@ def inspect_dataset(
         if "read-only" not in str(error):
             raise
         raise DataError(
-            f"x: the {kind} changes a large array in place, which packs of trials share: "
-            f"{error}. Let it create a new array, or change an order of the examples."
+            f"x: the {kind} changes a large array in place, which packs of trials share: {error}. "
+            "Let it create a new array, or change an order of the examples."
         ) from error
     if isinstance(x, RecordingIterator):
         x.items, x.keeps = [], False
@@ -304,9 +304,8 @@ class _BatchStats:
             for leaf in jax.tree.leaves(batch):
                 if jax.numpy.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
                     raise DataError(
-                        f"{self._what}: batch {self.n_batches} of the {self._kind} holds NaN "
-                        "or infinity. Clean the data, or pass allow_nan=True if the model "
-                        "masks them."
+                        f"{self._what}: batch {self.n_batches} of the {self._kind} holds NaN or "
+                        "infinity. Clean the data, or pass allow_nan=True if the model masks them."
                     )
         if len(batch) > 1:
             counted = _weighed(batch)

@@ -281,8 +281,8 @@ class ChunkedBatches:
     def _check_end(self) -> None:
         if next(self._batches, None) is not None:
             raise DataError(
-                f"x: the {self.source.kind} yields more than {self._at} batches, its length "
-                'when it was first read. Pass steps_per_epoch, or executor="fit".'
+                f"x: the {self.source.kind} yields more than {self._at} batches, its length when "
+                'it was first read. Pass steps_per_epoch, or executor="fit".'
             )
 
     def _whole(self, epoch: int) -> bool:
@@ -313,8 +313,8 @@ class ChunkedBatches:
             why = f"has {size} examples, but the batches before had {sizes}"
         if why is not None:
             raise DataError(
-                f"x: batch {self._at} of the {source.kind} {why}. Make all batches alike, or "
-                'pass executor="fit".'
+                f"x: batch {self._at} of the {source.kind} {why}. Make all batches alike, or pass "
+                'executor="fit".'
             )
         return source.as_sent(batch, self._at)
 

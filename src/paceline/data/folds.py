@@ -73,9 +73,9 @@ def _check_classes(classes: np.ndarray, k: int) -> None:
     least = int(counts.argmin())
     if counts[least] < k:
         raise UsageError(
-            f"folds: {k} folds, but class {values[least]} has "
-            f"{_examples(int(counts[least]))}. Pass fewer folds or more data. If y holds no "
-            "classes, pass it as floats, so that folds are not stratified."
+            f"folds: {k} folds, but class {values[least]} has {_examples(int(counts[least]))}. "
+            "Pass fewer folds or more data. If y holds no classes, pass it as floats, so that "
+            "folds are not stratified."
         )
 
 

@@ -287,8 +287,8 @@ def _check_function(function: Any, name: str) -> None:
             )
     elif not takes_hp:
         raise UsageError(
-            f"{name} must be data or a function of hp, got the function {shown}. Pass its "
-            "result, or let it take the one parameter hp."
+            f"{name} must be data or a function of hp, got the function {shown}. Pass its result, "
+            "or let it take the one parameter hp."
         )
 
 
@@ -450,8 +450,8 @@ def _read_validation(loaded: LoadedData, given: DataArguments, validation: Any) 
     else:
         if is_read_once(validation) and loaded.validation_steps is None:
             raise UsageError(
-                f"validation_data: a {type(validation).__name__} can be read only once, but "
-                "every epoch needs the data. Pass validation_steps if it never ends, or a "
+                f"validation_data: a {type(validation).__name__} can be read only once, but every "
+                "epoch needs the data. Pass validation_steps if it never ends, or a "
                 "keras.utils.PyDataset."
             )
         loaded.validation_sample, validation = _first_batch(validation, "validation_data")
@@ -489,8 +489,8 @@ def _check_data_set(x: Any, others: Mapping[str, Any]) -> None:
             raise UsageError(f"{name} can only be used with arrays, but x is a {kind}. {hint}")
     if is_read_once(x) and others["steps_per_epoch"] is None:
         raise UsageError(
-            f"x: a {type(x).__name__} can be read only once, but every trial needs the data. "
-            "Pass steps_per_epoch if it never ends, or a keras.utils.PyDataset."
+            f"x: a {type(x).__name__} can be read only once, but every trial needs the data. Pass "
+            "steps_per_epoch if it never ends, or a keras.utils.PyDataset."
         )
 
 
@@ -508,8 +508,8 @@ def _parts_of(validation: Any) -> Any:
         return (validation,)
     refuse_path(validation, "validation_data")
     raise UsageError(
-        "validation_data must be (x, y) or (x, y, sample_weight), arrays as for training, or "
-        f"a data set, got the {type(validation).__name__} {str(validation)[:200]!r}."
+        "validation_data must be (x, y) or (x, y, sample_weight), arrays as for training, or a "
+        f"data set, got the {type(validation).__name__} {str(validation)[:200]!r}."
     )
 
 

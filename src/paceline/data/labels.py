@@ -66,8 +66,8 @@ def check_labels(
             units = f"set {high + 1} units in its last layer, " if high >= classes else ""
             raise DataError(
                 f"{what}: labels{name} go from {low} to {high}, but the model has {classes} "
-                f"classes, 0 to {classes - 1}; {units}renumber the labels, or exclude one "
-                "with the loss's ignore_class."
+                f"classes, 0 to {classes - 1}; {units}renumber the labels, or exclude one with "
+                "the loss's ignore_class."
             )
 
 
@@ -181,8 +181,8 @@ def n_classes(data: ArrayData | BatchedDataset) -> int:
     """
     if isinstance(data, BatchedDataset) and data.epochs.n_batches is None:
         raise UsageError(
-            "class_weight: a function of hp needs to know all classes, but x is a "
-            f"{data.kind} without an end. Make x yield (x, y, sample_weight)."
+            f"class_weight: a function of hp needs to know all classes, but x is a {data.kind} "
+            "without an end. Make x yield (x, y, sample_weight)."
         )
     known = data.labels if isinstance(data, BatchedDataset) else data
     weighed = isinstance(data, BatchedDataset) and len(data.sample.inputs) > 2

@@ -110,8 +110,8 @@ class Preprocessing:
             batches = self._batches(samples, size)
         except Exception as error:  # as it would in ``fit``
             raise DataError(
-                f"training data: the preprocessor of {self._name} failed: "
-                f"{type(error).__name__}: {error}"
+                f"training data: the preprocessor of {self._name} failed: {type(error).__name__}: "
+                f"{error}"
             ) from error
         try:
             arrays = [keras.tree.map_structure(_as_array, batch) for batch in batches]
@@ -132,8 +132,8 @@ class Preprocessing:
     @property
     def _by_batch(self) -> str:
         return (
-            f"the preprocessor of {self._name} returns different arrays for a sample in "
-            "different batches (set a fixed sequence_length)"
+            f"the preprocessor of {self._name} returns different arrays for a sample in different "
+            "batches (set a fixed sequence_length)"
         )
 
 

@@ -139,8 +139,8 @@ def _for_text(text: Sequence[str], x: str, *, labels: bool) -> str:
     if mostly_numbers(text) and not all(map(_NUMBER.fullmatch, text)):
         other = next(value for value in text if not _NUMBER.fullmatch(value))
         return (
-            f"Most are numbers, but not {_shown([other])}. pd.to_numeric({x}, "
-            "errors='coerce') replaces it by a missing value, which you can fill in or drop."
+            f"Most are numbers, but not {_shown([other])}. pd.to_numeric({x}, errors='coerce') "
+            "replaces it by a missing value, which you can fill in or drop."
         )
     if all(map(_NUMBER.fullmatch, text)):
         return (
@@ -156,8 +156,8 @@ def _for_text(text: Sequence[str], x: str, *, labels: bool) -> str:
         return "Number the classes from 0: np.unique(y, return_inverse=True)[1]."
     if sum(len(value.split()) for value in text) >= _WORDS * len(text):
         return (
-            "JAX trains on numbers only. Convert the text before the search, for instance "
-            "with scikit-learn's TfidfVectorizer (docs/guides/data.md), or set "
+            "JAX trains on numbers only. Convert the text before the search, for instance with "
+            "scikit-learn's TfidfVectorizer (docs/guides/data.md), or set "
             "KERAS_BACKEND=tensorflow for Keras' TextVectorization."
         )
     return (
@@ -244,8 +244,8 @@ def refuse_masked(where: str) -> NoReturn:
     ``where``: name of the data in the message.
     """
     raise DataError(
-        f"{where} is a masked array, but Keras has no masks of data. Fill it (x.filled(0)), "
-        "or drop those rows."
+        f"{where} is a masked array, but Keras has no masks of data. Fill it (x.filled(0)), or "
+        "drop those rows."
     )
 
 

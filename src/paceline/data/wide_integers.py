@@ -23,10 +23,9 @@ def error_of(wide: Wide, what: str, why: str | None = None) -> DataError:
     """The error where an integer cannot be sent as a float: ``why``; None: no model casts it."""
     where, value = wide
     return DataError(
-        f"{what}: {where} holds {value:,}, which needs more than the 32 bits that JAX keeps "
-        f"of an integer, and {why or 'the model does not cast it to a float at once'}. Pass "
-        "floats (.astype('float32')) or smaller integers (np.unique(values, "
-        "return_inverse=True)[1])."
+        f"{what}: {where} holds {value:,}, which needs more than the 32 bits that JAX keeps of an "
+        f"integer, and {why or 'the model does not cast it to a float at once'}. Pass floats "
+        "(.astype('float32')) or smaller integers (np.unique(values, return_inverse=True)[1])."
     )
 
 

@@ -161,9 +161,8 @@ class FitExecutor:
             release(callbacks)  # their ``on_train_end`` was not called
             if isinstance(error, TypeError) and model.train_function is None:
                 raise RuntimeError(
-                    "a callback compiled the model during training, which stops fit in Keras "
-                    "3. Compile in build(hp), and train the best model further after the "
-                    "search"
+                    "a callback compiled the model during training, which stops fit in Keras 3. "
+                    "Compile in build(hp), and train the best model further after the search"
                 ) from error
             raise
 

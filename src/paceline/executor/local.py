@@ -118,8 +118,8 @@ class LocalExecutor(PackExecutor[LocalGroup]):
     def _take_in(self, job: Job, group: LocalGroup) -> None:
         if not job.model.jit_compile and keras_private.supports_jit(job.model):
             self._notes.tell_once(
-                "jit_compile=False has no effect on packed trials. Use executor='fit' to "
-                "train exactly as Keras would"
+                "jit_compile=False has no effect on packed trials. Use executor='fit' to train "
+                "exactly as Keras would"
             )
 
     @property

@@ -78,19 +78,18 @@ class ModelBuilder:
             model = noted_build(lambda: self._call(hp), _reserve())
         if not isinstance(model, keras.Model):
             raise BuildError(
-                f"build(hp) must return a keras.Model, got {type(model).__name__}. End it "
-                "with 'return model'."
+                f"build(hp) must return a keras.Model, got {type(model).__name__}. End it with "
+                "'return model'."
             )
         if not model.compiled:
             raise BuildError(
-                "build(hp) returned a model that is not compiled. Call "
-                "model.compile(optimizer=, loss=, metrics=) before you return it."
+                "build(hp) returned a model that is not compiled. Call model.compile(optimizer=, "
+                "loss=, metrics=) before you return it."
             )
         if any(keras_private.is_bound(variable) for variable in shared_variables(model)):
             raise BuildError(
                 "build(hp) returned a model with layers of another trial, whose callbacks use "
-                "them. Create new layers in each build, or create shared layers outside of "
-                "build."
+                "them. Create new layers in each build, or create shared layers outside of build."
             )
         return model
 
@@ -154,9 +153,8 @@ class VariableMemoryGuard:
         # What was made before is in memory already. Drawing an array takes as much again.
         if 2 * wanted > (free := self._free()):
             raise MemoryError(
-                f"variables of the model need {wanted / 1e9:.3g} GB more, twice that while "
-                f"they are initialized, but only {free / 1e9:.3g} GB are free. Make the model "
-                "smaller"
+                f"variables of the model need {wanted / 1e9:.3g} GB more, twice that while they "
+                f"are initialized, but only {free / 1e9:.3g} GB are free. Make the model smaller"
             )
 
 

@@ -76,8 +76,8 @@ class Replicas:
         if kept in (0, n):
             return parts
         self._say(
-            f"the last {n - kept} of {n} {what} examples are left out, so that {self.n} "
-            f"replicas get {'whole batches of' if unit == size else 'batches of'} equal parts"
+            f"the last {n - kept} of {n} {what} examples are left out, so that {self.n} replicas "
+            f"get {'whole batches of' if unit == size else 'batches of'} equal parts"
         )
         return {
             name: None if part is None else keras.tree.map_structure(lambda a: a[:kept], part)

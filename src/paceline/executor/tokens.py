@@ -101,6 +101,6 @@ def _check(lookup: Lookup, data: ArrayData | BatchedDataset, what: str) -> None:
     else:
         how = f"Set input_dim={value + 1}, or renumber them."
     raise DataError(
-        f"{what}: the numbers of {where} that the Embedding {lookup.name!r} looks up must be "
-        f"from 0 to {lookup.rows - 1:,} (input_dim={lookup.rows}), got {value:,}. {how}"
+        f"{what}: the numbers of {where} that the Embedding {lookup.name!r} looks up must be from "
+        f"0 to {lookup.rows - 1:,} (input_dim={lookup.rows}), got {value:,}. {how}"
     )

@@ -209,6 +209,6 @@ def _largest(batch_size: int, limit: int) -> int:
 
 def _idle(n: int, used: int, batch_size: int) -> str:
     return (
-        f"only {used} of {n} devices are used: there are fewer trials than devices, and a "
-        f"batch of {batch_size} cannot be split evenly over the others"
+        f"only {used} of {n} devices are used: there are fewer trials than devices, and a batch "
+        f"of {batch_size} cannot be split evenly over the others"
     )

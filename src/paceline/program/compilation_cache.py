@@ -308,8 +308,8 @@ def digest_of_packages(packages: Sequence[str]) -> str:
         if not files:
             where = ", ".join(map(str, folders)) or "no folder of this name"
             raise RuntimeError(
-                f"package {name!r} has no Python files ({where}), so changes of its code "
-                "would go unnoticed. If it has moved, correct _PACKAGES in "
+                f"package {name!r} has no Python files ({where}), so changes of its code would go "
+                "unnoticed. If it has moved, correct _PACKAGES in "
                 "paceline/program/compilation_cache.py."
             )
         for file in files:

@@ -193,7 +193,7 @@ def check_threads() -> None:
     for name, value in jax.config.values.items():
         if repr(value) != repr(theirs.get(name)):
             raise UsageError(
-                f"{name} is {value!r} in this thread but {theirs.get(name)!r} in the threads "
-                "that train, which a with block does not affect. Use "
-                f"jax.config.update({name!r}, ...) before the search."
+                f"{name} is {value!r} in this thread but {theirs.get(name)!r} in the threads that "
+                f"train, which a with block does not affect. Use jax.config.update({name!r}, ...) "
+                "before the search."
             )

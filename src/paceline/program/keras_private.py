@@ -99,9 +99,9 @@ def check_names() -> None:
 
         (major, oldest), (_, newest) = SUPPORTED
         raise PacelineError(
-            f"Keras {keras.__version__} has no {' and no '.join(missing)}, which Paceline "
-            f"needs. Paceline supports Keras {major}.{oldest} to {major}.{newest}: pip "
-            f'install "keras>={major}.{oldest},<{major}.{newest + 1}".'
+            f"Keras {keras.__version__} has no {' and no '.join(missing)}, which Paceline needs. "
+            f"Paceline supports Keras {major}.{oldest} to {major}.{newest}: pip install "
+            f'"keras>={major}.{oldest},<{major}.{newest + 1}".'
         )
 
 

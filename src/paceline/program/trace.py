@@ -127,8 +127,8 @@ def _compilable(model: Any) -> Iterator[None]:
     except Exception as error:
         why = " ".join(str(error).split()).partition(". ")[0]
         raise Unpackable(
-            "its step cannot be compiled, so Keras runs it uncompiled "
-            f"({type(error).__name__}: {why})"
+            f"its step cannot be compiled, so Keras runs it uncompiled ({type(error).__name__}: "
+            f"{why})"
         ) from error
     if (random.getstate(), _numpy_state()) != before:
         raise Unpackable(
@@ -301,8 +301,8 @@ def _emptied(variables: Sequence[Any]) -> Iterator[None]:
             if "'NoneType' object is not callable" not in str(error):
                 raise
             raise TypeError(
-                f"{error} (the step reads a variable that it is not given. While a step runs, "
-                "a model's variables are empty: read values from the step's state)"
+                f"{error} (the step reads a variable that it is not given. While a step runs, a "
+                "model's variables are empty: read values from the step's state)"
             ) from error
 
 

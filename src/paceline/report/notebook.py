@@ -47,8 +47,8 @@ def interrupted(stop: KeyboardInterrupt, summary: Mapping[str, Any] | None) -> K
     counts = dict(summary["n_trials"])
     running = counts.pop("running", 0)
     lines = [
-        f"Interrupted: {sum(counts.values()):,} finished trials are kept, {running:,} "
-        "unfinished ones are saved."
+        f"Interrupted: {sum(counts.values()):,} finished trials are kept, {running:,} unfinished "
+        "ones are saved."
     ]
     look = " tuner.results() shows the trials." if sum(counts.values()) else ""
     return SearchInterrupted([*lines, f"Run the cell again to continue.{look}"])

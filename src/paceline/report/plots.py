@@ -153,8 +153,8 @@ class StudyPlots:
         trained = [trial for trial in self._trials if trial.epochs]
         if not trained:
             raise StudyError(
-                f"plot.curves: no trial of study {self._study.study_name!r} has trained an "
-                "epoch yet. Run search first."
+                f"plot.curves: no trial of study {self._study.study_name!r} has trained an epoch "
+                "yet. Run search first."
             )
         with_metric = [trial for trial in trained if metric in trial.history]
         if not with_metric:
@@ -170,8 +170,8 @@ class StudyPlots:
         timelines = [] if self._folder is None else read_timelines(self._folder)
         if not any(search.stays or search.compiled for search in timelines):
             raise StudyError(
-                f"plot.slots: no search on study {self._study.study_name!r} recorded its "
-                "slots in this folder. Searches record them since version 0.1."
+                f"plot.slots: no search on study {self._study.study_name!r} recorded its slots in "
+                "this folder. Searches record them since version 0.1."
             )
         best = self._trials.best
         return _shown(slots_figure(timelines, None if best is None else best.number))
@@ -189,15 +189,15 @@ class StudyPlots:
 
         if not has_copies(self._trials):
             raise StudyError(
-                f"plot.lineage: no trial of study {self._study.study_name!r} began as a copy "
-                'of another. Only pruner="pbt" copies trials.'
+                f"plot.lineage: no trial of study {self._study.study_name!r} began as a copy of "
+                'another. Only pruner="pbt" copies trials.'
             )
         if number is None:
             best = self._trials.best
             if best is None:
                 raise StudyError(
-                    f"plot.lineage: no trial of study {self._study.study_name!r} has a value "
-                    "yet. Pass a trial's number, or continue the search."
+                    f"plot.lineage: no trial of study {self._study.study_name!r} has a value yet. "
+                    "Pass a trial's number, or continue the search."
                 )
             number = best.number
         return _shown(lineage_figure(self._trials, self._objective, number))
@@ -207,8 +207,8 @@ class StudyPlots:
         n = sum(trial.value is not None and self._trials.may_be_best(trial) for trial in of)
         if n < least:
             raise StudyError(
-                f"plot: study {self._study.study_name!r} has {formats.count(n, 'trial')} with "
-                f"a value, but this figure needs {least}. Continue the search."
+                f"plot: study {self._study.study_name!r} has {formats.count(n, 'trial')} with a "
+                f"value, but this figure needs {least}. Continue the search."
             )
 
     def _known(
@@ -400,8 +400,8 @@ def curves_figure(table: TrialTable, metric: str, trials: list[Trial]) -> Figure
         for low, high in ((10, 90), (25, 75)):
             figure.add_traces(_band(metric, trials, low, high))
         title += (
-            f": the best {len(shown)} of {len(trials):,} trials, and bands that contain a "
-            "half and four fifths of all trials"
+            f": the best {len(shown)} of {len(trials):,} trials, and bands that contain a half "
+            "and four fifths of all trials"
         )
     for trial in shown:
         values = trial.history[metric]

@@ -64,8 +64,8 @@ class Condition:
         fine = values is not None and all(isinstance(value, kinds) for value in listed)
         if not listed or not fine:
             raise SpaceError(
-                f"condition on {name!r}: parent_values must be a value of the parent or a "
-                f"list of them, got {values!r}. Pass int, float, str, bool or None values."
+                f"condition on {name!r}: parent_values must be a value of the parent or a list of "
+                f"them, got {values!r}. Pass int, float, str, bool or None values."
             )
         return cls(name, tuple(listed))
 
@@ -289,9 +289,9 @@ def integer(
     for argument, value in (("min_value", low), ("max_value", high), ("step", step or 1)):
         if abs(value) > _EXACT:
             raise SpaceError(
-                f"{where}: {argument} must be at most 2**53, got {value!r}. Larger "
-                "neighbouring integers are stored as one. Use hp.Float, or search the "
-                "exponent and compute the number in build."
+                f"{where}: {argument} must be at most 2**53, got {value!r}. Larger neighbouring "
+                "integers are stored as one. Use hp.Float, or search the exponent and compute the "
+                "number in build."
             )
     _check_range(where, low, high, step, sampling)
     # As in KerasTuner a default may lie off the grid: it is what build gets where nobody chooses.
@@ -329,18 +329,18 @@ def _check_storable(where: str, values: Iterable[Any]) -> None:
     for value in values:
         if type(value) is float and math.isinf(value):
             raise SpaceError(
-                f"{where}: a storage cannot keep {value!r}. Pass a large number, or a name "
-                "that build looks up."
+                f"{where}: a storage cannot keep {value!r}. Pass a large number, or a name that "
+                "build looks up."
             )
         if type(value) is int and not -(2**63) <= value < 2**63:
             raise SpaceError(
-                f"{where}: {value!r} has more than 64 bits, which a storage cannot keep. Pass "
-                "it as text, and convert it in build."
+                f"{where}: {value!r} has more than 64 bits, which a storage cannot keep. Pass it "
+                "as text, and convert it in build."
             )
         if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
             raise SpaceError(
-                f"{where}: a storage cannot keep {value!r}, because it is not valid UTF-8. "
-                "Rename the file, or pass its index in a list."
+                f"{where}: a storage cannot keep {value!r}, because it is not valid UTF-8. Rename "
+                "the file, or pass its index in a list."
             )
 
 
@@ -376,8 +376,8 @@ def choice(
     _check_storable(where, choices)
     if any(value != value for value in choices):
         raise SpaceError(
-            f"{where}: values {list(choices)!r} contain NaN, which equals no value. Use "
-            "numbers, or names that build looks up."
+            f"{where}: values {list(choices)!r} contain NaN, which equals no value. Use numbers, "
+            "or names that build looks up."
         )
     if len(kinds) > 1 and not mixed:
         raise ChoiceTypeError(
@@ -386,8 +386,8 @@ def choice(
         )
     if ordered and kinds == ["str"]:
         raise SpaceError(
-            f"{where}: for strings ordered must be `False`, got True for {list(choices)!r}. "
-            "Leave ordered out."
+            f"{where}: for strings ordered must be `False`, got True for {list(choices)!r}. Leave "
+            "ordered out."
         )
     start = choices[0] if default is None else find_choice(default, choices)
     if start is NO_VALUE:
@@ -409,8 +409,8 @@ def boolean(
     start = bool(default) if default in (0, 1) else None
     if start is None:
         raise SpaceError(
-            f'hp.Boolean("{name}"): default must be a Python boolean, got {default!r}. Pass '
-            "True or False."
+            f'hp.Boolean("{name}"): default must be a Python boolean, got {default!r}. Pass True '
+            "or False."
         )
     return HyperParameter("Boolean", name, start, conditions, choices=(False, True))
 
@@ -420,8 +420,8 @@ def fixed(name: str, value: Any, conditions: tuple[Condition, ...] = ()) -> Hype
     value = plain(value)
     if not isinstance(value, bool | int | float | str):
         raise SpaceError(
-            f'hp.Fixed("{name}"): the value must be an int, float, str or bool, got {value!r} '
-            f"of type {type(value).__name__}."
+            f'hp.Fixed("{name}"): the value must be an int, float, str or bool, got {value!r} of '
+            f"type {type(value).__name__}."
         )
     if value != value:
         raise SpaceError(f'hp.Fixed("{name}"): value is NaN, which equals no value. Leave it out.')
@@ -448,8 +448,8 @@ def _check_range(where: str, low: float, high: float, step: float | None, sampli
         )
     if sampling != "linear" and low <= 0:
         raise SpaceError(
-            f"{where}: sampling={sampling!r} does not support negative values or 0, got "
-            f"min_value {low!r}. Raise it above 0, or use linear sampling."
+            f"{where}: sampling={sampling!r} does not support negative values or 0, got min_value "
+            f"{low!r}. Raise it above 0, or use linear sampling."
         )
     if step is not None and sampling == "linear" and step <= 0:
         raise SpaceError(
@@ -457,6 +457,6 @@ def _check_range(where: str, low: float, high: float, step: float | None, sampli
         )
     if step is not None and sampling != "linear" and step <= 1:
         raise SpaceError(
-            f"{where}: expected step > 1 with sampling={sampling!r}, which multiplies values "
-            f"by the step, got {step!r}. Pass a step above 1, or leave it out."
+            f"{where}: expected step > 1 with sampling={sampling!r}, which multiplies values by "
+            f"the step, got {step!r}. Pass a step above 1, or leave it out."
         )

@@ -249,8 +249,8 @@ class HyperParameters(html.ShownValues):
         parent = self._full(parent_name)
         if not any(name == parent for name, _ in self._declared):
             raise SpaceError(
-                f'hp.conditional_scope("{parent}"): a hyperparameter of this name is not '
-                "defined. Declare it before the scope."
+                f'hp.conditional_scope("{parent}"): a hyperparameter of this name is not defined. '
+                "Declare it before the scope."
             )
         self._conditions.append(Condition.of(parent, parent_values))
         # Of the last condition alone, as in KerasTuner: the outer ones are scopes themselves.
@@ -277,8 +277,8 @@ class HyperParameters(html.ShownValues):
             return self.values[full]
         if any(declared == full for declared, _ in self._declared):
             raise InactiveHyperParameterError(
-                f'hp.get("{full}"): it is currently inactive, because its conditions do not '
-                f'hold. First check `"{name}" in hp`.'
+                f'hp.get("{full}"): it is currently inactive, because its conditions do not hold. '
+                f'First check `"{name}" in hp`.'
             )
         known = ", ".join(self.values) or "none"
         raise UnknownHyperParameterError(
@@ -424,8 +424,8 @@ class HyperParameters(html.ShownValues):
         if known is None:
             if any(condition.name == hp.name for condition in hp.conditions):
                 raise SpaceError(
-                    f'hp.{hp.kind}("{hp.name}"): it cannot have the same name as its own '
-                    "parent. Rename one of them."
+                    f'hp.{hp.kind}("{hp.name}"): it cannot have the same name as its own parent. '
+                    "Rename one of them."
                 )
             known = self._declared[key] = hp
             self._typed |= {hp.name} if hp.typed else set()
@@ -476,8 +476,8 @@ class HyperParameters(html.ShownValues):
             if parameter is not None:
                 return parameter.check(value)
             raise SpaceError(
-                f'hp.Fixed("{hp.name}"): got the value {value!r}, but {hp.default!r} is '
-                "declared. Leave the value out, or change the Fixed in build."
+                f'hp.Fixed("{hp.name}"): got the value {value!r}, but {hp.default!r} is declared. '
+                "Leave the value out, or change the Fixed in build."
             )
         except SpaceError as error:
             holder = self._holders.get(hp.name)

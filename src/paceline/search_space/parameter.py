@@ -88,8 +88,8 @@ class Parameter:
         found = self._find(plain(value))
         if found is NO_VALUE:
             raise SpaceError(
-                f'hyperparameter "{self.name}": the value {value!r} is not '
-                f"{self._described()}. Pass another value, or change the bounds in build."
+                f'hyperparameter "{self.name}": the value {value!r} is not {self._described()}. '
+                "Pass another value, or change the bounds in build."
             )
         return found
 
@@ -216,8 +216,8 @@ class Space:
             if known is not None and not known.same_values(parameter):
                 raise SpaceError(
                     f'hyperparameter "{storage_name}": its bounds changed from '
-                    f"{known.distribution} to {parameter.distribution}. Rename it, put it in "
-                    "an hp.conditional_scope, or start another study."
+                    f"{known.distribution} to {parameter.distribution}. Rename it, put it in an "
+                    "hp.conditional_scope, or start another study."
                 )
         for storage_name, parameter in hp.parameters.items():
             self.parameters.setdefault(storage_name, parameter)

@@ -159,8 +159,8 @@ class TrialAsker:
         for name, value in values.items():
             if not isinstance(name, str) or not isinstance(value, bool | int | float | str | None):
                 raise SpaceError(
-                    f"enqueue: the value of {name!r} must be an int, float, str, bool or "
-                    f"None, got {value!r}."
+                    f"enqueue: the value of {name!r} must be an int, float, str, bool or None, "
+                    f"got {value!r}."
                 )
         if not values:
             raise SpaceError(

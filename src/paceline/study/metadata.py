@@ -57,13 +57,13 @@ def check_name(name: Any) -> None:
         )
     if "/" in name or "\\" in name or ".." in name or name.startswith("."):
         raise StudyError(
-            f"study name must not be a path or begin with a dot, got {name!r}. Pass a plain "
-            "name, and storage=journal:PATH for the place."
+            f"study name must not be a path or begin with a dot, got {name!r}. Pass a plain name, "
+            "and storage=journal:PATH for the place."
         )
     if not name.isprintable() or name != name.strip() or len(name) > 128:
         raise StudyError(
-            "study name must have at most 128 printable characters and no spaces around it, "
-            f"got {name[:140]!r}."
+            "study name must have at most 128 printable characters and no spaces around it, got "
+            f"{name[:140]!r}."
         )
     if (n_bytes := len(os.fsencode(name))) > _NAME_BYTES:
         raise StudyError(
@@ -102,15 +102,15 @@ def stored_space(name: str, meta: Mapping[str, Any]) -> Space:
         by = "an older" if older else "a newer"
         hint = "Choose another study name" if older else "pip install --upgrade paceline"
         raise StudyError(
-            f'study "{name}" was written in format {found!r} by {by} Paceline; this version '
-            f"reads format {FORMAT}. {hint}."
+            f'study "{name}" was written in format {found!r} by {by} Paceline; this version reads '
+            f"format {FORMAT}. {hint}."
         )
     try:
         return _space_of(meta)
     except _NO_SPACE as error:
         raise StudyError(
-            f'study "{name}": the stored space cannot be read ({type(error).__name__}: '
-            f"{error}). Choose another study name."
+            f'study "{name}": the stored space cannot be read ({type(error).__name__}: {error}). '
+            "Choose another study name."
         ) from error
 
 

@@ -87,8 +87,8 @@ def resolve_objective(
     if own is not None:
         if wanted is not None and wanted != own:
             raise ObjectiveError(
-                f"objective {objective!r} says {own}, but direction says {wanted}. Pass only "
-                "one of them."
+                f"objective {objective!r} says {own}, but direction says {wanted}. Pass only one "
+                "of them."
             )
         wanted = own
     if name is None:
@@ -103,8 +103,8 @@ def resolve_objective(
         wanted = infer_direction(name, metric_names)
     if wanted is None:
         raise ObjectiveError(
-            f'objective "{name}": the direction of this metric is unknown. Write "max:{name}" '
-            f'or "min:{name}".'
+            f'objective "{name}": the direction of this metric is unknown. Write "max:{name}" or '
+            f'"min:{name}".'
         )
     return Objective(name, wanted)
 
@@ -246,17 +246,16 @@ class Objectives:
         known = meta.get("objectives") or [meta.get("objective")]
         if meta and known != self.names:
             raise StudyError(
-                f"study: {study!r} was created with the "
-                f"objective{'s' if len(known) > 1 else ''} {', '.join(map(repr, known))}, not "
-                f"{', '.join(map(repr, self.names))}. Use another study name, or the same "
-                "objectives in the same order."
+                f"study: {study!r} was created with the objective{'s' if len(known) > 1 else ''} "
+                f"{', '.join(map(repr, known))}, not {', '.join(map(repr, self.names))}. Use "
+                "another study name, or the same objectives in the same order."
             )
 
     def note_on_pruner(self, pruner: str | None) -> str:
         """Return a sentence for the user on what a pruner goes by."""
         return (
-            f"pruner: {pruner} uses only the first objective, {self.first.name}. A pruned "
-            f"trial might have been good in {', '.join(self.names[1:])}"
+            f"pruner: {pruner} uses only the first objective, {self.first.name}. A pruned trial "
+            f"might have been good in {', '.join(self.names[1:])}"
         )
 
     def values(
@@ -328,14 +327,14 @@ def resolve_objectives(
             raise ObjectiveError(f'objective: "{name}" appears twice. Pass each objective once.')
     if all(name in COSTS for name in names):
         raise ObjectiveError(
-            f"objective: with costs alone ({', '.join(names)}) the smallest model would "
-            f'always be the best. Add a metric, as in ["val_loss", "{names[0]}"].'
+            f"objective: with costs alone ({', '.join(names)}) the smallest model would always be "
+            f'the best. Add a metric, as in ["val_loss", "{names[0]}"].'
         )
     if names[0] in COSTS:
         metric = next(name for name in names if name not in COSTS)
         raise ObjectiveError(
-            "objective: the first objective must be a metric, since it decides the best epoch "
-            f'of a trial, got "{names[0]}". Put "{metric}" first.'
+            "objective: the first objective must be a metric, since it decides the best epoch of "
+            f'a trial, got "{names[0]}". Put "{metric}" first.'
         )
     return Objectives(tuple(found))
 
@@ -362,6 +361,6 @@ def _one(given: Any, metric_names: Sequence[str] | None, callbacks: bool) -> Obj
 
 def _name_clash(name: str) -> str:
     return (
-        f'objective "{name}" is a cost of the model ({COSTS[name]}), but a metric has the '
-        "same name. Rename the metric of the model or callback."
+        f'objective "{name}" is a cost of the model ({COSTS[name]}), but a metric has the same '
+        "name. Rename the metric of the model or callback."
     )

@@ -467,8 +467,8 @@ class Proposer:
                     self.enqueued.refuse(values)
                     names = ", ".join(repr(name) for name in hp.unused)
                     raise SpaceError(
-                        f"enqueue: build does not declare the hyperparameter {names}. With "
-                        f"these values it declares {', '.join(hp.hparams) or 'none'}."
+                        f"enqueue: build does not declare the hyperparameter {names}. With these "
+                        f"values it declares {', '.join(hp.hparams) or 'none'}."
                     )
                 return proposal, *built
             self.reject(proposal)

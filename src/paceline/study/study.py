@@ -268,8 +268,8 @@ class Study:
             stored.learnt = [each.to_json() for each in learnt]
         elif names_others(names, directory, learnt):
             self.proposer.note(
-                f"warm_start_from is ignored: study {self.name!r} keeps the earlier studies "
-                f"that it began with ({', '.join(each.study for each in learnt) or 'none'})"
+                f"warm_start_from is ignored: study {self.name!r} keeps the earlier studies that "
+                f"it began with ({', '.join(each.study for each in learnt) or 'none'})"
             )
         self._learnt = learnt
         if told is not None:

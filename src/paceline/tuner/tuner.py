@@ -160,8 +160,8 @@ class Tuner(StudyResults):
         one_of("share_widths", share_widths, SHARE_WIDTHS)
         if overwrite and storage is not None:
             raise UsageError(
-                "overwrite=True needs the journal in the study's folder, but you passed "
-                "storage. Use another study name, or remove the study with `paceline delete`."
+                "overwrite=True needs the journal in the study's folder, but you passed storage. "
+                "Use another study name, or remove the study with `paceline delete`."
             )
         self._overwrite, self._strategy = overwrite, strategy_of(sampler)
         self._name_note: str | None = None
@@ -562,8 +562,8 @@ class Tuner(StudyResults):
         if not self._strategy.resumable:
             if not first:
                 raise StudyError(
-                    f"study: another process is searching {self.name!r}, but a Searcher needs "
-                    "its own study. Wait for it, or use another study name."
+                    f"study: another process is searching {self.name!r}, but a Searcher needs its "
+                    "own study. Wait for it, or use another study name."
                 )
             return None, whole
         worker = Worker(whole / WORKERS, self._notes)

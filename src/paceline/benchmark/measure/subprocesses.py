@@ -74,8 +74,8 @@ def places(devices: Sequence[str] | None, backends: Sequence[str] | None) -> lis
             )
     if devices and "tpu" in devices and any(each != "jax" for each in backends or ()):
         raise UsageError(
-            "--keras-backends: Paceline measures a TPU with jax only. Measure the others "
-            "without tpu, and --merge the results"
+            "--keras-backends: Paceline measures a TPU with jax only. Measure the others without "
+            "tpu, and --merge the results"
         )
     found = [
         BenchTarget(device, backend)

@@ -112,8 +112,8 @@ def _fastest(run: Run, measurement: Measurement, name: str | None) -> str:
     if close:
         other = max(close, key=lambda each: each.rate)
         text += (
-            f" Batch {other.config.batch_size}, {way(other.config)}, is equally fast within "
-            f"the accuracy of this measurement ({other.rate:,.0f})."
+            f" Batch {other.config.batch_size}, {way(other.config)}, is equally fast within the "
+            f"accuracy of this measurement ({other.rate:,.0f})."
         )
     return text
 
@@ -139,25 +139,23 @@ def _batch(run: Run) -> Advice | None:
     if knee == len(measurements) - 1:
         before = measurements[-2]
         text = (
-            f"The largest batch is still faster: batch {size} trains "
-            f"{at.rate / before.rate:.1f} times as many examples per second as batch "
-            f"{before.config.batch_size} ({how})."
+            f"The largest batch is still faster: batch {size} trains {at.rate / before.rate:.1f} "
+            f"times as many examples per second as batch {before.config.batch_size} ({how})."
         )
     elif knee == 0:
         gain = max(measurement.rate for measurement in measurements[1:]) / at.rate - 1
         most = f"at most {gain:.0%}" if gain >= 0.005 else "nothing"
         text = (
-            f"A batch larger than {size} isn't worth it: up to batch {last.config.batch_size} "
-            f"the gain is {most} ({how})."
+            f"A batch larger than {size} isn't worth it: up to batch {last.config.batch_size} the "
+            f"gain is {most} ({how})."
         )
     else:
         gain = max(measurement.rate for measurement in measurements[knee + 1 :]) / at.rate - 1
         more = f"at most {gain:.0%} more" if gain >= 0.005 else "no more"
         text = (
-            f"A batch larger than {size} isn't worth it: {size} trains "
-            f"{at.rate / first.rate:.1f} times as many examples per second as "
-            f"{first.config.batch_size}, and up to {last.config.batch_size} there is {more} "
-            f"({how})."
+            f"A batch larger than {size} isn't worth it: {size} trains {at.rate / first.rate:.1f} "
+            f"times as many examples per second as {first.config.batch_size}, and up to "
+            f"{last.config.batch_size} there is {more} ({how})."
         )
     return Advice("batch", text)
 
@@ -179,16 +177,16 @@ def _slots(run: Run) -> Advice | None:
     if not clearly_faster(best, single):
         text = (
             f"Training several trials at once isn't faster at batch {size}: {best.rate:,.0f} "
-            f"examples/s ({way(best.config)}), compared with {single.rate:,.0f} for one trial "
-            "at a time."
+            f"examples/s ({way(best.config)}), compared with {single.rate:,.0f} for one trial at "
+            "a time."
         )
         return Advice("slots", text)
     rivals = [c for c in packed if c.config.batch_size == size and c.rate > 0.95 * best.rate]
     fewest = min(rivals, key=lambda measurement: (measurement.config.at_once, -measurement.rate))
     text = (
-        f"Training several trials at once is faster at batch {size}: {way(fewest.config)}, "
-        f"train {fewest.rate / single.rate:.1f} times as many examples per second as one "
-        f"trial at a time ({fewest.rate:,.0f} and {single.rate:,.0f})."
+        f"Training several trials at once is faster at batch {size}: {way(fewest.config)}, train "
+        f"{fewest.rate / single.rate:.1f} times as many examples per second as one trial at a "
+        f"time ({fewest.rate:,.0f} and {single.rate:,.0f})."
     )
     more = [c for c in packed if c.config.batch_size == size]
     more = [c for c in more if c.config.at_once > fewest.config.at_once]
@@ -346,9 +344,9 @@ def _equal(curves: Sequence[_Named]) -> str:
         f"{_label(each)} {formats.metric(best_until(each[1], seconds))}" for each in curves
     )
     return (
-        f"Best {metric} within {_epochs(epochs)}: {by_epochs}; within {formats.fine(seconds)} "
-        f"of training: {by_seconds}. Each batch size was trained with one seed, so small "
-        "differences may be luck."
+        f"Best {metric} within {_epochs(epochs)}: {by_epochs}; within {formats.fine(seconds)} of "
+        f"training: {by_seconds}. Each batch size was trained with one seed, so small differences "
+        "may be luck."
     )
 
 
@@ -417,8 +415,8 @@ def explain(first: FirstEpoch, n_examples: int) -> tuple[str, list[tuple[str, st
         parts.append(("unexplained (times vary)", rest))
     extra = first.extra if first.extra > 0 else float("inf")
     last = (
-        "Keras' fit has this cost again for each model and batch size. Paceline has it once "
-        "for all trials that share a program, and caches the compiled program on disk."
+        "Keras' fit has this cost again for each model and batch size. Paceline has it once for "
+        "all trials that share a program, and caches the compiled program on disk."
     )
     shares = [(seconds(n), f"{n / extra:.0%}", text) for text, n in parts if n is not None]
     return head, shares, last

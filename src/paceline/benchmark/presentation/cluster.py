@@ -86,7 +86,7 @@ def sentence(found: ClusterPrediction, name: str) -> str:
         return f"{text}Ray is worth it: {found.alone / found.total:.1f} times as fast."
     if found.rounds < PAYS:
         return (
-            f"{text}Ray isn't worth it, because each worker would train for less than "
-            f"{s(PAYS)}. Use executor='auto', which starts at once."
+            f"{text}Ray isn't worth it, because each worker would train for less than {s(PAYS)}. "
+            "Use executor='auto', which starts at once."
         )
     return f"{text}Ray isn't worth it, because it wouldn't be faster."

@@ -160,8 +160,8 @@ def sentences(costs: Costs, name: str, platform: str, plan: PlannedSearch) -> li
         )
     elif pruner is not None:
         lines.append(
-            f"Pruner {pruner}: the number of pruned trials is unknown beforehand, so this is "
-            "an upper limit without any pruning."
+            f"Pruner {pruner}: the number of pruned trials is unknown beforehand, so this is an "
+            "upper limit without any pruning."
         )
     if plan.quota:
         lines += _quota_sentences(sessions(costs, platform, plan), name, platform, plan.quota)
@@ -181,8 +181,8 @@ def _quota_sentences(
     elif plan.stop_after is not None:
         lines.append(
             f"That is {plan.count} sessions on {name}: stop each with --timeout "
-            f"{_timeout(plan.stop_after)}, the first after about {plan.trials_first:,} "
-            "trials, and continue with `paceline resume`."
+            f"{_timeout(plan.stop_after)}, the first after about {plan.trials_first:,} trials, "
+            "and continue with `paceline resume`."
         )
     if plan.within_quota is not None:
         week = formats.duration(quota[platform])

@@ -202,8 +202,8 @@ def _check_alike(runs: Sequence[Run], note: Callable[[str], None]) -> None:
     objectives = sorted({f"{curve.direction} {curve.metric}" for curve in curves})
     if len(objectives) > 1:
         raise DataError(
-            f"merge: the results have different objectives ({' and '.join(objectives)}). "
-            "Measure with the same objective"
+            f"merge: the results have different objectives ({' and '.join(objectives)}). Measure "
+            "with the same objective"
         )
     for run in runs[1:]:
         for what, ours, theirs in (
@@ -213,8 +213,8 @@ def _check_alike(runs: Sequence[Run], note: Callable[[str], None]) -> None:
         ):
             if ours != theirs:
                 raise DataError(
-                    f"merge: the results have different {what} ({ours} and {theirs}). Measure "
-                    "the same model on the same data"
+                    f"merge: the results have different {what} ({ours} and {theirs}). Measure the "
+                    "same model on the same data"
                 )
         if first.precision != run.precision:
             note(f"{run.name} was measured in {run.precision}, {first.name} in {first.precision}")

@@ -38,8 +38,8 @@ class RayWorker:
         hosts = [name for name in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if name]
         if len(hosts) > 1:
             raise UsageError(
-                f"executor: worker on {socket.gethostname()} is one of {len(hosts)} hosts of "
-                "a TPU slice, but a worker needs a slice of one host. Use slices such as "
+                f"executor: worker on {socket.gethostname()} is one of {len(hosts)} hosts of a "
+                "TPU slice, but a worker needs a slice of one host. Use slices such as "
                 "v5litepod-8."
             )
         from paceline.executor.ray.serialization import unpack

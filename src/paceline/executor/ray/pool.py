@@ -151,8 +151,7 @@ class RayPool:
                 raise ClusterError(
                     "executor: the head of the Ray cluster has not responded for "
                     f"{now - self._headless:.0f} s. All results are saved. Continue with "
-                    "`paceline resume` on another cluster, or on this machine (--executor "
-                    "auto)."
+                    "`paceline resume` on another cluster, or on this machine (--executor auto)."
                 )
             return
         self._headless = 0.0
@@ -214,8 +213,8 @@ class RayPool:
             if "creation task" in str(error) and not self._any_ready:
                 raise UsageError(
                     f"executor: a worker cannot start ({_text(error)}). Its Paceline may be "
-                    "another version. Install the same versions everywhere, or let Ray "
-                    "install them: paceline.Ray(runtime_env={'pip': [...]})."
+                    "another version. Install the same versions everywhere, or let Ray install "
+                    "them: paceline.Ray(runtime_env={'pip': [...]})."
                 ) from error
             return self._died(worker, _text(error))
         if method == "ping":
@@ -308,9 +307,8 @@ class RayPool:
         node = worker.node or "a machine"
         if isinstance(cause, ModuleNotFoundError):
             raise UsageError(
-                f"executor: the worker on {node} has no module {cause.name!r}. Install it on "
-                "that machine, or send its folder: paceline.Ray(runtime_env={'working_dir': "
-                "'.'})."
+                f"executor: the worker on {node} has no module {cause.name!r}. Install it on that "
+                "machine, or send its folder: paceline.Ray(runtime_env={'working_dir': '.'})."
             ) from error
         raise ClusterError(
             f"executor: the worker on {node} failed: {type(cause).__name__}: {cause}"
@@ -349,8 +347,8 @@ class RayPool:
         }
         free = self._ray.available_resources()
         raise ClusterError(
-            f"executor: for {patience:.0f} s no machine of the Ray cluster had room for a "
-            f"worker, which needs {asked or 'a core'}. The cluster has {there}, of which "
+            f"executor: for {patience:.0f} s no machine of the Ray cluster had room for a worker, "
+            f"which needs {asked or 'a core'}. The cluster has {there}, of which "
             f"{ {name: free.get(name, 0.0) for name in there} } are free. Ask for less with "
             "paceline.Ray(cpus=, gpus=, resources=), or wait until other jobs have finished."
         )

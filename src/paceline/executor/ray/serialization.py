@@ -54,9 +54,9 @@ def pack(job_factory: JobFactory) -> SerializedJobFactory:
             cloudpickle.dumps(rest, protocol=5, buffer_callback=lambda buffer: None)
         except Exception as error:
             raise UsageError(
-                "x: data of this kind cannot be sent to other machines "
-                f"({type(error).__name__}: {error}). Pass arrays, or a function of hp that "
-                "opens the data set on the worker: x=lambda hp: open_data()."
+                f"x: data of this kind cannot be sent to other machines ({type(error).__name__}: "
+                f"{error}). Pass arrays, or a function of hp that opens the data set on the "
+                "worker: x=lambda hp: open_data()."
             ) from error
     return SerializedJobFactory(pickled, rest)
 
@@ -166,8 +166,8 @@ def _why_not(code: dict[str, Any], error: Exception) -> str:
                     "function, or leave it out."
                 )
     return (
-        f"{', '.join(code)} cannot be sent to other machines ({type(error).__name__}: "
-        f"{error}). Leave out locks, open files and connections, which belong to this process."
+        f"{', '.join(code)} cannot be sent to other machines ({type(error).__name__}: {error}). "
+        "Leave out locks, open files and connections, which belong to this process."
     )
 
 

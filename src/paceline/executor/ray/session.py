@@ -54,9 +54,9 @@ class RaySession:
         address = settings.address or os.environ.get("RAY_ADDRESS") or None
         if address is not None and address.startswith("ray://"):
             raise UsageError(
-                f"address must not be of Ray Client, got {address!r}. Run the search on a "
-                "machine of the cluster, for instance with `ray job submit`, and pass the "
-                "address without ray://, or 'auto'."
+                f"address must not be of Ray Client, got {address!r}. Run the search on a machine "
+                "of the cluster, for instance with `ray job submit`, and pass the address without "
+                "ray://, or 'auto'."
             )
         found = find_spec("ray")
         if found is None or found.origin is None:  # a folder of that name is no package
@@ -66,8 +66,8 @@ class RaySession:
             )
         if _stuck:
             raise ClusterError(
-                "executor: Ray in this process waits for the head of another cluster, which "
-                "does not respond. Restart Python (in a notebook: the kernel)."
+                "executor: Ray in this process waits for the head of another cluster, which does "
+                "not respond. Restart Python (in a notebook: the kernel)."
             )
         on_cpu()
         self._before: dict[str, str | None] = {}
@@ -208,9 +208,9 @@ def check_protection(
     """
     if environment.get(_MODE, "").lower() not in ("token", "disabled"):
         raise UsageError(
-            f"executor: anyone who can reach the Ray cluster at {address!r} can run code on "
-            f"it, and {_MODE} is not set. Set {_MODE}=token, here and where the cluster is "
-            f"started, or {_MODE}=disabled if only trusted users can reach its network."
+            f"executor: anyone who can reach the Ray cluster at {address!r} can run code on it, "
+            f"and {_MODE} is not set. Set {_MODE}=token, here and where the cluster is started, "
+            f"or {_MODE}=disabled if only trusted users can reach its network."
         )
     path = Path(environment.get(_PATH) or (home or Path.home()) / ".ray" / "auth_token")
     with contextlib.suppress(OSError):
@@ -231,8 +231,8 @@ def on_cpu() -> None:
     if found != "cpu":
         raise UsageError(
             f"executor: JAX already uses the {found} in this process, but a worker needs it "
-            "alone. Restart Python (in a notebook: the kernel), and set JAX_PLATFORMS=cpu "
-            "first: only the workers train."
+            "alone. Restart Python (in a notebook: the kernel), and set JAX_PLATFORMS=cpu first: "
+            "only the workers train."
         )
 
 

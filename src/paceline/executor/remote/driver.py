@@ -383,8 +383,8 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
         jobs = self._jobs.on(machine.host)
         if jobs and not machine.leaving:
             self._notes.tell(
-                f"lost worker {machine.host} ({why}); its {len(jobs)} trials continue on "
-                "other workers"
+                f"lost worker {machine.host} ({why}); its {len(jobs)} trials continue on other "
+                "workers"
             )
         self._jobs.give_back(jobs)
 
@@ -409,8 +409,8 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
             job = self._jobs.get(number)
             if job is not None and name != job.group.name:
                 self._notes.tell_once(
-                    f"worker {machine.host} traces a step differently from this process "
-                    f"({name}, {job.group.name}), so results may differ in the last digits"
+                    f"worker {machine.host} traces a step differently from this process ({name}, "
+                    f"{job.group.name}), so results may differ in the last digits"
                 )
         returned = []
         for number, state in answer.taken.items():

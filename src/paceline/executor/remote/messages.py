@@ -109,8 +109,8 @@ class SentWeights:
         """The weights."""
         if self.values is None:
             raise RuntimeError(
-                f"the weights of job {self.number} after epoch {self.epoch} were not sent. "
-                "This is a bug in Paceline; please report it"
+                f"the weights of job {self.number} after epoch {self.epoch} were not sent. This "
+                "is a bug in Paceline; please report it"
             )
         return self.values
 

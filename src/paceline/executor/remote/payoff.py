@@ -39,8 +39,7 @@ class ClusterPayoff:
         alone = (left + trained) * seconds / max(1, trained)
         if alone / n_workers < PAYS:
             self.tell(
-                f"a cluster isn't worth it for this search: about {alone / n_workers:.0f} s "
-                f"of training on each of {n_workers} workers, plus {self.startup:.0f} s to "
-                f"start them. One such device needs about {alone:.0f} s; executor='auto' "
-                "starts at once"
+                f"a cluster isn't worth it for this search: about {alone / n_workers:.0f} s of "
+                f"training on each of {n_workers} workers, plus {self.startup:.0f} s to start "
+                f"them. One such device needs about {alone:.0f} s; executor='auto' starts at once"
             )

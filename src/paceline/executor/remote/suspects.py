@@ -45,10 +45,10 @@ class CrashSuspects:
             return {}
         (number,) = numbers
         text = (
-            f"executor: {self._deaths.pop(number)} workers died with this trial, the last "
-            f"ones while they trained nothing else ({why}). See Ray's logs of the worker. If "
-            "the model needs too much memory, request more for each worker, or limit the "
-            "model's size in build(hp)."
+            f"executor: {self._deaths.pop(number)} workers died with this trial, the last ones "
+            f"while they trained nothing else ({why}). See Ray's logs of the worker. If the model "
+            "needs too much memory, request more for each worker, or limit the model's size in "
+            "build(hp)."
         )
         return {number: ClusterError(text)}
 

@@ -71,9 +71,9 @@ class DeviceData:
                 arrays = train.on_device(there=there, sharding=where)
             else:
                 self._notes.tell(
-                    f"the training data ({size_text(train.nbytes)}) do not fit on the device, "
-                    f"so chunks of {chunk:,} examples are sent in turn. Examples are shuffled "
-                    "within a chunk"
+                    f"the training data ({size_text(train.nbytes)}) do not fit on the device, so "
+                    f"chunks of {chunk:,} examples are sent in turn. Examples are shuffled within "
+                    "a chunk"
                 )
             placed = (
                 None if validation is None else validation.on_device(there=there, sharding=where)
@@ -233,7 +233,7 @@ def search_chunk_bytes(data: SearchData) -> float | None:
         found = chunk_bytes_of(train.nbytes, beside)
     if data.fold is not None and found is not None:
         raise UsageError(
-            f"folds: their data stay on the device, but {size_text(train.nbytes)} do not fit "
-            "next to the trials. Pass fewer examples."
+            f"folds: their data stay on the device, but {size_text(train.nbytes)} do not fit next "
+            "to the trials. Pass fewer examples."
         )
     return found

@@ -103,13 +103,13 @@ class SlotAllocator:
         elif room.fitting:
             needed = size_text(room.each * program.n_slots / room.rows)
             raise UsageError(
-                f"parallel_trials: {program.n_slots} slots need {needed} next to the data, "
-                f"but only {free} are free. Use at most {room.fitting}."
+                f"parallel_trials: {program.n_slots} slots need {needed} next to the data, but "
+                f"only {free} are free. Use at most {room.fitting}."
             )
         else:
             error = MemoryError(
-                f"one trial needs {size_text(room.each)} next to the data, but only {free} "
-                "are free on the device. Make the model or the batch smaller"
+                f"one trial needs {size_text(room.each)} next to the data, but only {free} are "
+                "free on the device. Make the model or the batch smaller"
             )
             self.empty_packs(group)
             while group.queue:

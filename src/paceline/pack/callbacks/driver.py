@@ -122,9 +122,9 @@ class CallbackDriver:
             if self.stopped and self._params["steps"] != 1:
                 kind = RuntimeError if self._logs else Unpackable  # it may still go to fit at first
                 raise kind(
-                    "a callback set stop_training before an epoch began. fit would train one "
-                    "more batch, but a pack can only train whole epochs. Set it in "
-                    "on_epoch_end, or use executor='fit'"
+                    "a callback set stop_training before an epoch began. fit would train one more "
+                    "batch, but a pack can only train whole epochs. Set it in on_epoch_end, or "
+                    "use executor='fit'"
                 )
             if self._built_with is not None:  # fit traces a step after this
                 check_attributes(self._built_with, self._model.model)

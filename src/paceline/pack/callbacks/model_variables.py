@@ -44,8 +44,8 @@ def why_not_beside(callbacks: Sequence[Any], model: Any, *, away: bool = False) 
     """
     if is_reused(model):
         return (
-            "build returns a model that was created outside, so callbacks of trials that "
-            "train together would share it"
+            "build returns a model that was created outside, so callbacks of trials that train "
+            "together would share it"
         )
     for callback in callbacks:
         what = _what_is_shared(_held([callback]), model, away=away)

@@ -114,8 +114,8 @@ class CallbackFactory:
         except Exception as error:
             raise UsageError(
                 "callbacks: every trial needs its own copies, but these cannot be copied: "
-                f"{type(error).__name__}: {error}. Create their contents in on_train_begin, "
-                "or pass callbacks=lambda hp: [...]."
+                f"{type(error).__name__}: {error}. Create their contents in on_train_begin, or "
+                "pass callbacks=lambda hp: [...]."
             ) from error
 
     def below(self, here: Callable[[int, Path, str, bool], Path]) -> CallbackFactory:
@@ -180,8 +180,8 @@ class CallbackFactory:
         for each in shared:
             raise UsageError(
                 f"callbacks: the function of hp returns the same {type(each).__name__} again, "
-                "which trials that train together would share. Create new callbacks, or pass "
-                "a list, which is copied for every trial."
+                "which trials that train together would share. Create new callbacks, or pass a "
+                "list, which is copied for every trial."
             )
 
     def classes(self, hp: Any) -> list[type]:
@@ -205,8 +205,8 @@ class CallbackFactory:
                 if watched not in known:
                     raise UsageError(
                         with_keras_3(
-                            f"callbacks: {type(callback).__name__} monitors {watched!r}, but "
-                            f"this model logs only {', '.join(names)}."
+                            f"callbacks: {type(callback).__name__} monitors {watched!r}, but this "
+                            f"model logs only {', '.join(names)}."
                         )
                     )
 
@@ -225,8 +225,8 @@ class CallbackFactory:
         own = _without_backups(made)
         if len(own) < len(made):
             self._say(
-                "callbacks: skipped BackupAndRestore, because Paceline writes checkpoints of "
-                "all trials. Call the search again to resume"
+                "callbacks: skipped BackupAndRestore, because Paceline writes checkpoints of all "
+                "trials. Call the search again to resume"
             )
         for at, callback in enumerate(own):
             here = None if self._here is None else partial(self._here, at)
@@ -234,9 +234,9 @@ class CallbackFactory:
             if moved is not None:
                 before, path = moved
                 self._say(
-                    f"callbacks: {type(callback).__name__} writes to one path per trial: "
-                    f"trial {self._paths.label(trial)} uses {as_shown(path)} for {before}. To "
-                    f"choose the path, write {TRIAL} in it",
+                    f"callbacks: {type(callback).__name__} writes to one path per trial: trial "
+                    f"{self._paths.label(trial)} uses {as_shown(path)} for {before}. To choose "
+                    f"the path, write {TRIAL} in it",
                     key=f"{type(callback).__name__} {before}",
                 )
         return own
@@ -319,8 +319,8 @@ def _flat(given: Any) -> list[Any]:
         return []
     if not isinstance(given, keras.callbacks.Callback):
         raise UsageError(
-            "callbacks must be keras.callbacks.Callback objects, a list of them, or a "
-            f"function of hp that returns them, got {given!r}."
+            "callbacks must be keras.callbacks.Callback objects, a list of them, or a function of "
+            f"hp that returns them, got {given!r}."
         )
     return [given]
 

@@ -52,9 +52,9 @@ def in_turns(callbacks: Sequence[Any], function: Callable[[Any], Any] | None = N
             what = f"the file {path!r}"
         if what is not None:
             return (
-                f"callbacks: {user.name} changes {what}, which all trials share. The trials "
-                "of a pack take turns after every epoch. If that matters, use executor='fit' "
-                "to train trials one after another"
+                f"callbacks: {user.name} changes {what}, which all trials share. The trials of a "
+                "pack take turns after every epoch. If that matters, use executor='fit' to train "
+                "trials one after another"
             )
     return None
 

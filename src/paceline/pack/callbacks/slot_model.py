@@ -112,9 +112,9 @@ class SlotModel:
             self.froze, self._flags = True, flags
         if not same or flags != self._flags:
             raise RuntimeError(
-                "a callback compiled the model or changed layer.trainable during training, "
-                "which fails in Keras' own fit on JAX as well. Freeze layers in build(hp), "
-                "and train the best model further after the search"
+                "a callback compiled the model or changed layer.trainable during training, which "
+                "fails in Keras' own fit on JAX as well. Freeze layers in build(hp), and train "
+                "the best model further after the search"
             )
 
     def fetch(self, cell: _SlotArrayHolder) -> np.ndarray:
@@ -124,8 +124,8 @@ class SlotModel:
         """
         if cell.part == _METRICS:
             raise RuntimeError(
-                "a pack does not keep the variables of metrics after an epoch. Read their "
-                "results from logs, or use executor='fit'"
+                "a pack does not keep the variables of metrics after an epoch. Read their results "
+                "from logs, or use executor='fit'"
             )
         if self._slot is None:
             raise RuntimeError(
@@ -185,8 +185,8 @@ def check_attributes(before: dict[tuple[str, str], Any], model: Any) -> None:
     for (part, name), value in plain_attributes(model).items():
         if before.get((part, name), value) != value:
             raise Unpackable(
-                f"a callback set {name} of {part} when training began, but the compiled "
-                "program of a pack has the earlier value"
+                f"a callback set {name} of {part} when training began, but the compiled program "
+                "of a pack has the earlier value"
             )
 
 

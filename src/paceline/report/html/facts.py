@@ -156,8 +156,8 @@ def ensemble_part(subject: ReportSubject) -> Iterator[str]:
     yield '<h2 id="ensemble">Ensemble</h2>'
     yield table(("model", record.objective), rows, numbers={1})
     yield dim(
-        f"Measured on {record.n_examples:,} examples of the validation data that were not "
-        "used for the selection. Later trials may have better models."
+        f"Measured on {record.n_examples:,} examples of the validation data that were not used "
+        "for the selection. Later trials may have better models."
     )
 
 
@@ -277,8 +277,8 @@ def accounts_part(subject: ReportSubject) -> Iterator[str]:
     searches = [search for search in subject.timelines if search.spent is not None]
     if not searches:
         yield dim(
-            "There is no record of where the time went. The searches on this study ran in "
-            "another folder, or ended before they wrote the record."
+            "There is no record of where the time went. The searches on this study ran in another "
+            "folder, or ended before they wrote the record."
         )
         return
     totals: Counter[str] = Counter()

@@ -89,8 +89,8 @@ def thin_note(subject: ReportSubject) -> str:
     if n <= MOST_POINTS:
         return ""
     return (
-        f"{MOST_POINTS} of the {n:,} trials are shown: the best {_BEST} and an even selection "
-        "of the others."
+        f"{MOST_POINTS} of the {n:,} trials are shown: the best {_BEST} and an even selection of "
+        "the others."
     )
 
 

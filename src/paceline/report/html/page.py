@@ -107,8 +107,8 @@ def _check_replaced(path: Path) -> None:
         return
     if begins and GENERATOR.encode() not in begins:
         raise UsageError(
-            f"{path} exists and is not a report of Paceline, so it was not replaced. Use "
-            "another file, or remove it."
+            f"{path} exists and is not a report of Paceline, so it was not replaced. Use another "
+            "file, or remove it."
         )
 
 

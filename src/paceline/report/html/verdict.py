@@ -78,9 +78,8 @@ def _best(subject: ReportSubject) -> Iterator[str]:
         n = len(front)
         yield (
             f"By all of {', '.join(subject.objectives)}, {formats.count(n, 'trial')} of "
-            f"{len(subject.ranked):,} {'is' if n == 1 else 'are'} on the Pareto front: no "
-            "other trial is as good in each and better in one. The points below are about "
-            f"{name} only."
+            f"{len(subject.ranked):,} {'is' if n == 1 else 'are'} on the Pareto front: no other "
+            f"trial is as good in each and better in one. The points below are about {name} only."
         )
 
 
@@ -92,8 +91,7 @@ def _sure(subject: ReportSubject) -> Iterator[str]:
         better, than = formats.apart(first.value or 0.0, complete.value or 0.0)
         yield (
             f"It trained for {formats.count(first.epochs, 'epoch')} and reached {better}. The "
-            f"best complete trial, {complete.number}, reached {than} after "
-            f"{complete.epochs:,}."
+            f"best complete trial, {complete.number}, reached {than} after {complete.epochs:,}."
         )
     n_trials = len(subject.reached)
     values = [trial.value for trial in lines if trial.value is not None]
@@ -116,15 +114,15 @@ def _sure(subject: ReportSubject) -> Iterator[str]:
     then = " after the same number of epochs" if subject.n_cut else ""
     if subject.n_cut:
         yield (
-            f"{subject.n_cut:,} of the {n_trials:,} trials were stopped early or are "
-            "unfinished. They count with their best epochs."
+            f"{subject.n_cut:,} of the {n_trials:,} trials were stopped early or are unfinished. "
+            "They count with their best epochs."
         )
     alone = lines[0].value_std is None and least > 0.5 * median > 0
     if alone:
         yield (
-            f"No other trial is close: the second trial is {formats.difference(lead)} of "
-            f"{name} behind, the median trial {formats.difference(median)}{then}. "
-            f"{_again(subject)} before you trust it."
+            f"No other trial is close: the second trial is {formats.difference(lead)} of {name} "
+            f"behind, the median trial {formats.difference(median)}{then}. {_again(subject)} "
+            "before you trust it."
         )
         return
     tied = sum(value == values[0] for value in values[1:])
@@ -191,8 +189,8 @@ def _chosen(subject: ReportSubject) -> Iterator[str]:
     beside = statistics.mean(curve.get(epoch, math.nan) for epoch in (at - 1, at + 1))
     luck = abs(beside - curve.get(at, math.nan))
     yield (
-        f"The value of trial {best.number} is the best of all epochs of {n:,} trials on the "
-        "same validation data. Expect a worse value on new data."
+        f"The value of trial {best.number} is the best of all epochs of {n:,} trials on the same "
+        "validation data. Expect a worse value on new data."
     )
     if math.isfinite(luck) and luck:
         worse = formats.difference(luck)
@@ -306,8 +304,8 @@ def _still_improving(subject: ReportSubject) -> Iterator[str]:
     if len(top) >= 3 and len(late) > len(top) / 2 and not subject.objectives:
         epochs = max(trial.epochs for trial in late)
         yield (
-            f"{len(late)} of the best {len(top)} trials were best in their last epoch, so "
-            f"more epochs may improve them: tuner.search(..., continue_best={len(top)}, "
+            f"{len(late)} of the best {len(top)} trials were best in their last epoch, so more "
+            f"epochs may improve them: tuner.search(..., continue_best={len(top)}, "
             f"epochs={2 * epochs})."
         )
     early = [t for t in top if t.best_epoch and t.epochs >= 8 and t.best_epoch <= t.epochs / 2]
@@ -331,9 +329,9 @@ def _repeats(subject: ReportSubject) -> Iterator[str]:
         )
     if any(_chosen(subject)) and not subject.objectives:
         yield (
-            "Evaluate tuner.best_model() on test data that the search has not seen, to learn "
-            "how good the model is. tuner.ensemble(), with keep_best=10, depends less on a "
-            "single lucky trial."
+            "Evaluate tuner.best_model() on test data that the search has not seen, to learn how "
+            "good the model is. tuner.ensemble(), with keep_best=10, depends less on a single "
+            "lucky trial."
         )
 
 
@@ -341,8 +339,8 @@ def _unfinished(subject: ReportSubject) -> Iterator[str]:
     open_trials = [t for t in subject.trials if t.state in UNDER_WAY]
     if open_trials:
         yield (
-            f"{len(open_trials):,} trials are unfinished or waiting. The next search on the "
-            "study continues them."
+            f"{len(open_trials):,} trials are unfinished or waiting. The next search on the study "
+            "continues them."
         )
     rejected = sum(trial.state == "rejected" for trial in subject.trials)
     if rejected > 0.5 * len(subject.trials):

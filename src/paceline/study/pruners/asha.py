@@ -87,8 +87,8 @@ class ASHA:
         if missed:
             raise UsageError(
                 f"pruner: ASHA compares trials after epoch {missed[0]}, which "
-                f"validation_freq={freq!r} does not validate. Use min_epochs "
-                '("asha:MIN_EPOCHS") whose rungs are validated, or leave validation_freq out.'
+                f'validation_freq={freq!r} does not validate. Use min_epochs ("asha:MIN_EPOCHS") '
+                "whose rungs are validated, or leave validation_freq out."
             )
 
     def check(self, epochs: int) -> None:

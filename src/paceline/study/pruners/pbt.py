@@ -89,8 +89,8 @@ class PBT:
             and 0 < factors[0] < 1 < factors[1]
         ):
             raise UsageError(
-                "PBT: perturbation_factors must be two numbers, one below and one above 1, "
-                f"got {factors!r}."
+                "PBT: perturbation_factors must be two numbers, one below and one above 1, got "
+                f"{factors!r}."
             )
         object.__setattr__(self, "perturbation_factors", (float(factors[0]), float(factors[1])))
         if self.explore not in ("random", "gp"):
@@ -131,8 +131,8 @@ class PBT:
         if not self.perturbations(epochs):
             raise UsageError(
                 f"pruner: pbt perturbs trials every {self.perturbation_interval} epochs, not "
-                f"before epoch {self.burn_in_period}, but trials have {epochs}. Use more "
-                "epochs, or a smaller perturbation_interval or burn_in_period."
+                f"before epoch {self.burn_in_period}, but trials have {epochs}. Use more epochs, "
+                "or a smaller perturbation_interval or burn_in_period."
             )
         if n_trials is None or n_trials < 2:
             raise UsageError(

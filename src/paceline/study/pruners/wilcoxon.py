@@ -44,8 +44,8 @@ class PairedWilcoxon(Pruner):
     ) -> None:
         if n_members < 2:
             raise UsageError(
-                "pruner: wilcoxon compares folds or repeats of trials, but trials have one "
-                "run. Pass folds= or repeats= (--folds, --repeats), or use another pruner."
+                "pruner: wilcoxon compares folds or repeats of trials, but trials have one run. "
+                "Pass folds= or repeats= (--folds, --repeats), or use another pruner."
             )
         threshold = getattr(pruner, "_p_threshold", _P)
         if 0.5**n_members >= threshold:

@@ -214,8 +214,8 @@ def _read(text: str, directory: Path, own: tuple[str, Any]) -> EarlierStudy:
             check_name(name)
         except StudyError:
             raise UsageError(
-                f"warm_start_from: {text!r} is not a study's folder, a journal or the name of "
-                f"a study in {directory}/. Check the path."
+                f"warm_start_from: {text!r} is not a study's folder, a journal or the name of a "
+                f"study in {directory}/. Check the path."
             ) from None
     store = StudyStorage.of(storage, name or "", directory)
     if name is None:
@@ -223,20 +223,20 @@ def _read(text: str, directory: Path, own: tuple[str, Any]) -> EarlierStudy:
         if len(names) != 1:
             there = ", ".join(names) or "none"
             raise UsageError(
-                f"warm_start_from: {_shown(text)} has {len(names)} studies ({there}). Name "
-                f"one, as in {_shown(text)}#{names[0] if names else 'NAME'}."
+                f"warm_start_from: {_shown(text)} has {len(names)} studies ({there}). Name one, "
+                f"as in {_shown(text)}#{names[0] if names else 'NAME'}."
             )
         name = names[0]
     if name == own[0] and _same_storage(name, directory, storage, own[1]):
         raise UsageError(
-            f"warm_start_from: {name!r} is this search's own study, which continues with all "
-            "its trials anyway. Name an earlier study, or rename this one."
+            f"warm_start_from: {name!r} is this search's own study, which continues with all its "
+            "trials anyway. Name an earlier study, or rename this one."
         )
     stored = store.load(name)
     if stored is None:
         raise UsageError(
-            f"warm_start_from: there is no study {name!r} in {store.label}. `paceline list` "
-            "lists the studies in runs/."
+            f"warm_start_from: there is no study {name!r} in {store.label}. `paceline list` lists "
+            "the studies in runs/."
         )
     check_pickles(name, stored.trials)
     learnt = EarlierStudy.of(name, stored)
@@ -293,15 +293,15 @@ def notes_on(
     for each in learnt:
         if not each.shares(parameters):
             notes.append(
-                f"warm_start_from: study {each.study!r} has none of this study's "
-                f"hyperparameters ({', '.join(parameters)}), so it is not used"
+                f"warm_start_from: study {each.study!r} has none of this study's hyperparameters "
+                f"({', '.join(parameters)}), so it is not used"
             )
             continue
         kept.append(each)
         n, differs = len(each.trials), each.differs(parameters)
         text = (
-            f"warm-starting from {n} trials of study {each.study!r}, which do not count as "
-            "trials of this study"
+            f"warm-starting from {n} trials of study {each.study!r}, which do not count as trials "
+            "of this study"
         )
         if each.n_objectives > 1:
             text += f". Only the first of its {each.n_objectives} objectives is used"

@@ -182,9 +182,9 @@ class InMemoryStudy:
             if (other := next((d for d in stored if _differ(d, distribution)), None)) is None:
                 raise
             raise SamplerError(
-                f'hyperparameter "{name}": trials of the study have {other}, but build '
-                f"declares {distribution}. No sampler can use both. Declare it as in the "
-                "trials, with choices in the same order, or rename it or the study."
+                f'hyperparameter "{name}": trials of the study have {other}, but build declares '
+                f"{distribution}. No sampler can use both. Declare it as in the trials, with "
+                "choices in the same order, or rename it or the study."
             ) from error
         raise TypeError(f"{name}: unknown distribution {distribution!r}")
 

@@ -36,8 +36,8 @@ def read_nsga(text: str) -> tuple[str, int] | None:
     size = POPULATION if match[2] is None else int(match[2])
     if size < 2:
         raise SamplerError(
-            f"sampler: a generation must have at least 2 trials, got {text!r}. Write for "
-            f"instance {match[1]}:20."
+            f"sampler: a generation must have at least 2 trials, got {text!r}. Write for instance "
+            f"{match[1]}:20."
         )
     return match[1], size
 

@@ -232,8 +232,8 @@ def resolve_sampler(sampler: Any, seed: int) -> Sampler:
     genetic = read_nsga(sampler) if str(sampler).startswith("nsga") else None
     if genetic is None and sampler not in NAMES:
         raise SamplerError(
-            f"sampler must be one of {', '.join(NAMES)}, auto or an object of "
-            f"optuna.samplers, got {sampler!r}."
+            f"sampler must be one of {', '.join(NAMES)}, auto or an object of optuna.samplers, "
+            f"got {sampler!r}."
         )
     if sampler == "gp" and importlib.util.find_spec("torch") is None:
         raise MissingExtraError(
@@ -265,8 +265,8 @@ def check_several(sampler: Any) -> None:
     of_one = isinstance(sampler, optuna.samplers.CmaEsSampler | Searcher)
     if of_one or name in ("cmaes", "gp"):
         raise SamplerError(
-            f"sampler: {name} supports only one objective. Use tpe, nsga2, nsga3, random, qmc "
-            "or grid."
+            f"sampler: {name} supports only one objective. Use tpe, nsga2, nsga3, random, qmc or "
+            "grid."
         )
 
 
@@ -288,8 +288,8 @@ def note_on_state(sampler: Any) -> str | None:
         return None
     name = next((ours for kind, ours in _GOES_ON.items() if isinstance(sampler, kind)), None)
     return (
-        f"sampler: {type(sampler).__name__} restarts from the study's trials, because its "
-        "state (a distribution, a position in a sequence) is not stored"
+        f"sampler: {type(sampler).__name__} restarts from the study's trials, because its state "
+        "(a distribution, a position in a sequence) is not stored"
         + (f'. Use sampler="{name}" to continue exactly' if name else "")
     )
 

@@ -94,8 +94,8 @@ def check_folder(folder: Path) -> None:
         for path in (Path(where, name) for name in (*folders, *files)):
             if path.is_symlink() and not path.resolve().is_relative_to(inside):
                 raise StudyError(
-                    f"study {folder.name!r}: {path} is a link out of the study's folder. "
-                    "Replace the link by its target, or make the whole folder a link."
+                    f"study {folder.name!r}: {path} is a link out of the study's folder. Replace "
+                    "the link by its target, or make the whole folder a link."
                 )
             with contextlib.suppress(FileNotFoundError):  # another process has just removed it
                 mode = path.stat().st_mode
@@ -163,10 +163,10 @@ def check_pickles(study: str, trials: Iterable[FrozenTrial]) -> None:
     for trial in trials:
         if any(key.startswith(_PICKLED) for key in trial.system_attrs):
             raise StorageError(
-                f"study {study!r}: its storage holds pickles of Optuna's CMA-ES sampler "
-                f"(trial {trial.number}), and reading a pickle can run any code. Paceline "
-                "does not read them. Copy the trials to another study with "
-                "optuna.trial.create_trial, without their system_attrs."
+                f"study {study!r}: its storage holds pickles of Optuna's CMA-ES sampler (trial "
+                f"{trial.number}), and reading a pickle can run any code. Paceline does not read "
+                "them. Copy the trials to another study with optuna.trial.create_trial, without "
+                "their system_attrs."
             )
 
 
@@ -174,6 +174,6 @@ def raise_renamed(study: str, directory: Path, others: Sequence[str]) -> None:
     """Refuse a folder whose own journal holds other studies only: the folder was renamed."""
     raise StudyError(
         f"study {study!r}: the journal in {as_shown(directory / study)} holds the study "
-        f"{others[0]!r}. Was the folder renamed? Rename it back to {others[0]!r}, and use "
-        "that study name: its checkpoint and models are in the folder."
+        f"{others[0]!r}. Was the folder renamed? Rename it back to {others[0]!r}, and use that "
+        "study name: its checkpoint and models are in the folder."
     )

@@ -51,8 +51,8 @@ class Removal:
             folder = None
         elif folder.is_symlink():
             raise StudyError(
-                f"study {name!r}: {folder} is a link to {os.readlink(folder)}. Remove that "
-                "folder and the link yourself."
+                f"study {name!r}: {folder} is a link to {os.readlink(folder)}. Remove that folder "
+                "and the link yourself."
             )
         elif not folder.is_dir() or not any((folder / each).exists() for each in _OURS):
             raise StudyError(

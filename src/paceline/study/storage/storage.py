@@ -76,8 +76,8 @@ class StudyStorage(ABC):
             return _GivenStorage(storage)
         if not isinstance(storage, str):
             raise StorageError(
-                "storage must be journal:PATH, an Optuna URL such as sqlite:///study.db, or "
-                f"an optuna.storages object, got {storage!r}."
+                "storage must be journal:PATH, an Optuna URL such as sqlite:///study.db, or an "
+                f"optuna.storages object, got {storage!r}."
             )
         if storage.startswith("journal:"):
             path = storage.removeprefix("journal:").strip()
@@ -306,8 +306,8 @@ class StudyStorage(ABC):
                 text = f"it holds data that Optuna does not write ({type(error).__name__}: {text})"
             # The chain is cut: a driver's message may hold the URL with its password.
             raise StorageError(
-                f"storage {self.label} cannot be {done}: {text.rstrip('.')}. Check the path "
-                "or the URL, and that you may write to it."
+                f"storage {self.label} cannot be {done}: {text.rstrip('.')}. Check the path or "
+                "the URL, and that you may write to it."
             ) from None
 
 

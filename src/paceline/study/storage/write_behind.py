@@ -134,8 +134,8 @@ class WriteBehind:
         trouble = self.trouble
         if trouble is not None and not self._noted_trouble:
             self._note(
-                f"{trouble} Training continues. {self.n_waiting} records are queued and will "
-                "be written when the storage responds"
+                f"{trouble} Training continues. {self.n_waiting} records are queued and will be "
+                "written when the storage responds"
             )
         elif trouble is None and self._noted_trouble:
             self._note("the storage responds again; all queued records are written")
@@ -318,8 +318,8 @@ class WriteBehind:
                 assert self._trouble is not None
                 self._error = StorageError(
                     f"{self._trouble} {self._unwritten} records of the last trials are not "
-                    "stored. When the storage responds, search again: the search resumes from "
-                    "the last checkpoint."
+                    "stored. When the storage responds, search again: the search resumes from the "
+                    "last checkpoint."
                 )
                 return False
         if self._closing:

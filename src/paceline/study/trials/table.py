@@ -167,9 +167,9 @@ class TrialTable(Sequence[Trial]):
             n = len(self.directions)
             word = "direction" if n == 1 else "directions"
             raise StudyError(
-                f'study "{self._study}" is stored with {word} {", ".join(self.directions)}, '
-                f"not {', '.join(directions)}; pass the objective{'s' if n > 1 else ''} that "
-                "it was created with, or choose another study name."
+                f'study "{self._study}" is stored with {word} {", ".join(self.directions)}, not '
+                f"{', '.join(directions)}; pass the objective{'s' if n > 1 else ''} that it was "
+                "created with, or choose another study name."
             )
         self.directions = directions
 

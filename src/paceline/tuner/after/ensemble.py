@@ -150,9 +150,8 @@ def check_penalties(parts: Sequence[EnsembleCandidate], data: ArrayData) -> None
         if others:
             raise UsageError(
                 f"ensemble: the model of trial {part.number} adds to its loss (add_loss, "
-                "ActivityRegularization, or your own regularizer), which has no mean over "
-                "several models. Compute the mean of the predictions of best_models(n) "
-                "yourself."
+                "ActivityRegularization, or your own regularizer), which has no mean over several "
+                "models. Compute the mean of the predictions of best_models(n) yourself."
             )
 
 
@@ -303,9 +302,8 @@ def _compiled_like(model: keras.Model, other: keras.Model) -> keras.Model:
         other.compile_from_config(model.get_compile_config())
     except (TypeError, ValueError) as error:
         raise UsageError(
-            "ensemble: Keras cannot compile a copy of the model: "
-            f"{str(error).splitlines()[0]} Register your own losses and metrics with "
-            "keras.saving.register_keras_serializable."
+            f"ensemble: Keras cannot compile a copy of the model: {str(error).splitlines()[0]} "
+            "Register your own losses and metrics with keras.saving.register_keras_serializable."
         ) from None
     return other
 
@@ -357,8 +355,8 @@ def make_ensemble(
         raise UsageError(f"ensemble: {data.n} example cannot be halved. Pass more data.")
     if not objective.name.startswith(_VALIDATION):
         raise UsageError(
-            f"ensemble: the objective {objective.name!r} is not measured on validation data. "
-            "An ensemble needs an objective such as 'val_loss'."
+            f"ensemble: the objective {objective.name!r} is not measured on validation data. An "
+            "ensemble needs an objective such as 'val_loss'."
         )
     metric = objective.name.removeprefix(_VALIDATION)
     parts = [EnsembleCandidate(number, model) for number, model in models]

@@ -82,8 +82,8 @@ def arguments_again(
         by_hp = spec.by_hp and name in stored and stored[name] is None and not is_data_set(x)
         if by_hp and name not in ("epochs", *given):
             raise UsageError(
-                f"{name} was a function of hp in the search, which a study does not store. "
-                f"Pass {name}= as in the search, None if it had none."
+                f"{name} was a function of hp in the search, which a study does not store. Pass "
+                f"{name}= as in the search, None if it had none."
             )
     found = {name: value for name, value in stored.items() if value is not None}
     found.pop("callbacks", None)  # the study remembers their names alone
@@ -121,8 +121,8 @@ def train_again(
     if line[0].trial.continued_at is not None:
         raise StudyError(
             f"trial {line[0].trial.number} cannot be trained again: it began after epoch "
-            f"{line[0].trial.continued_at} with weights of trial "
-            f"{line[0].trial.continued_from}, which the study no longer has."
+            f"{line[0].trial.continued_at} with weights of trial {line[0].trial.continued_from}, "
+            "which the study no longer has."
         )
     data = arguments.pack_data if trial.plan != "fit" else None
     packs = None
@@ -183,8 +183,8 @@ class _LineageReplay:
         except Unpackable as why:
             if source is not None:
                 raise StudyError(
-                    f"trial {trial.number} began as a copy, which needs packs, but it cannot "
-                    f"be packed now: {why}."
+                    f"trial {trial.number} began as a copy, which needs packs, but it cannot be "
+                    f"packed now: {why}."
                 ) from None
             self._members.withdraw(trial.number)
             for job in jobs:

@@ -82,19 +82,19 @@ class StudyResults:
             names = study.metadata.meta.get("objectives") or study.trials.directions
             raise StudyError(
                 f"study: {self.name!r} has no best trial, because it has the objectives "
-                f"{', '.join(names)}. Use pareto() to list the trials of the Pareto front, "
-                "and best_model(number=N) for the model of a trial."
+                f"{', '.join(names)}. Use pareto() to list the trials of the Pareto front, and "
+                "best_model(number=N) for the model of a trial."
             )
         best = study.trials.best
         if best is None:
             if any(trial.violates and trial.value is not None for trial in study.trials):
                 raise StudyError(
-                    f"study: {self.name!r} has no best trial: each trial with a value "
-                    "violates a constraint. Continue the search, or loosen the constraint."
+                    f"study: {self.name!r} has no best trial: each trial with a value violates a "
+                    "constraint. Continue the search, or loosen the constraint."
                 )
             raise StudyError(
-                f"study: no trial of {self.name!r} has been validated for an epoch yet. "
-                "Continue the search."
+                f"study: no trial of {self.name!r} has been validated for an epoch yet. Continue "
+                "the search."
             )
         return best
 
@@ -148,8 +148,8 @@ class StudyResults:
         if trials.several and trial not in trials.front:
             numbers = ", ".join(str(each.number) for each in trials.front) or "none"
             raise StudyError(
-                f"study: trial {number} of {self.name!r} is not on the Pareto front, so its "
-                f"model is not kept. Trials on the Pareto front: {numbers}."
+                f"study: trial {number} of {self.name!r} is not on the Pareto front, so its model "
+                f"is not kept. Trials on the Pareto front: {numbers}."
             )
         return self._model(trial)
 
@@ -193,22 +193,22 @@ class StudyResults:
         k = whole_number(k, "k")
         if validation_data is None and self._folds:
             raise UsageError(
-                "ensemble: with folds, each model was trained on validation data of others. "
-                "Pass validation_data=(x, y) that no fold was trained on."
+                "ensemble: with folds, each model was trained on validation data of others. Pass "
+                "validation_data=(x, y) that no fold was trained on."
             )
         data = self._validation if validation_data is None else _arrays(validation_data)
         if data is None:
             raise UsageError(
-                "ensemble: this search had no validation data in arrays that are the same for "
-                "all trials. Pass validation_data=(x, y)."
+                "ensemble: this search had no validation data in arrays that are the same for all "
+                "trials. Pass validation_data=(x, y)."
             )
         if self._require_study().trials.several:
             self.best_trial  # noqa: B018 - which says what there is instead
         kept = min(self._config.keep_best, len(self._require_study().trials.ranked_models))
         if kept < 2:
             raise UsageError(
-                f"ensemble: only {kept} model is kept, but an ensemble needs several. Search "
-                "with Tuner(keep_best=10), or `paceline search --keep-best 10`."
+                f"ensemble: only {kept} model is kept, but an ensemble needs several. Search with "
+                "Tuner(keep_best=10), or `paceline search --keep-best 10`."
             )
         numbers = [self._ranked_trial(rank).number for rank in range(1, kept + 1)]
         models = list(zip(numbers, self.best_models(kept), strict=True))

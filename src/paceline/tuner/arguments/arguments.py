@@ -340,9 +340,8 @@ def check_each(given: Mapping[str, Any]) -> dict[str, Any]:
         if name not in ARGUMENTS and name not in _OF_DATA:
             raise UsageError(
                 with_keras_3(
-                    f"search: unknown argument {name!r}. Pass arguments of model.fit, "
-                    "n_trials (KerasTuner's max_trials), or those that "
-                    "help(paceline.Tuner.search) lists."
+                    f"search: unknown argument {name!r}. Pass arguments of model.fit, n_trials "
+                    "(KerasTuner's max_trials), or those that help(paceline.Tuner.search) lists."
                 )
             )
     values = {}
@@ -360,8 +359,8 @@ def _check_together(values: Mapping[str, Any], given: Mapping[str, Any], needs_e
     ends = ("n_trials", "timeout", "patience_trials", "max_total_epochs", "continue_best")
     if needs_end and all(values[name] is None for name in ends):
         raise UsageError(
-            "n_trials is missing. Pass n_trials, timeout, patience_trials or "
-            "max_total_epochs, so that the search has an end."
+            "n_trials is missing. Pass n_trials, timeout, patience_trials or max_total_epochs, so "
+            "that the search has an end."
         )
     epochs = values["epochs"]
     if values["max_total_epochs"] is not None:
@@ -419,8 +418,8 @@ def read_arguments(
     if reader.in_order and shuffle:
         shuffle = False
         note(
-            "shuffle has no effect: the fit of KerasHub's tasks never shuffles. Shuffle the "
-            "data before the search"
+            "shuffle has no effect: the fit of KerasHub's tasks never shuffles. Shuffle the data "
+            "before the search"
         )
     # A data set that is no PyDataset has an order of its own, and Keras warns of True.
     ordered = not loaded.batched and not isinstance(loaded.fit["x"], keras.utils.PyDataset)

@@ -33,9 +33,9 @@ def compare(
     if build and isinstance(then, dict) and then.get("python") == build["python"]:
         if then != build:
             note(
-                f"the code of build(hp) has changed since trial 0 of study {study!r}, so old "
-                "and new results aren't comparable. Use overwrite=True (--overwrite) to start "
-                "over, or another study name to keep both"
+                f"the code of build(hp) has changed since trial 0 of study {study!r}, so old and "
+                "new results aren't comparable. Use overwrite=True (--overwrite) to start over, "
+                "or another study name to keep both"
             )
     if others := unlike(before, arguments):
         note(
@@ -51,8 +51,8 @@ def compare(
     if before.get("constraints", {}) != constraints:
         note(
             f"new trials must satisfy {_constraints(constraints)}, earlier ones of study "
-            f"{study!r} had to satisfy {_constraints(before.get('constraints', {}))}. "
-            "Rejected configurations are not tried again"
+            f"{study!r} had to satisfy {_constraints(before.get('constraints', {}))}. Rejected "
+            "configurations are not tried again"
         )
     now, was = arguments.to_meta(), before.get("search", {})
     epochs = now["epochs"]
@@ -64,9 +64,8 @@ def compare(
     for name in _MEMBERS:
         if was.get(name) != now.get(name):
             note(
-                f"new trials have {now.get(name, 'no')} {name}, earlier ones of study "
-                f"{study!r} had {was.get(name, 'no')} {name}, so their values aren't quite "
-                "comparable"
+                f"new trials have {now.get(name, 'no')} {name}, earlier ones of study {study!r} "
+                f"had {was.get(name, 'no')} {name}, so their values aren't quite comparable"
             )
 
 
@@ -96,8 +95,8 @@ def check_alike(before: Mapping[str, Any], arguments: SearchArguments) -> None:
     """Checks that trials of a study may be trained on: that one training would come of it."""
     if others := unlike(before, arguments):
         raise UsageError(
-            f"continue_best: trials were searched with {', '.join(others)}, so the halves of "
-            "a history would not be comparable. Search as before, or without continue_best."
+            f"continue_best: trials were searched with {', '.join(others)}, so the halves of a "
+            "history would not be comparable. Search as before, or without continue_best."
         )
 
 

@@ -65,8 +65,8 @@ class Listeners:
             self.on_hang(text, again)
             return
         self.notes(
-            f"{text}, and Python cannot interrupt it. End this process (restart the kernel) "
-            "and search again" + (". The search continues without that trial" if again else "")
+            f"{text}, and Python cannot interrupt it. End this process (restart the kernel) and "
+            "search again" + (". The search continues without that trial" if again else "")
         )
 
 

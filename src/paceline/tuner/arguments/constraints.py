@@ -87,8 +87,8 @@ class _UserConstraint:
             amount = math.nan
         if math.isnan(amount):
             raise ConstraintError(
-                f"constraints: {self.name}(model, hparams) must return True, or a number of "
-                f"at most 0, if the model is allowed, got {found!r} with {dict(hparams)}."
+                f"constraints: {self.name}(model, hparams) must return True, or a number of at "
+                f"most 0, if the model is allowed, got {found!r} with {dict(hparams)}."
             )
         return amount, f"{self.name} is {amount:,.6g} > 0"
 
@@ -173,8 +173,8 @@ class Constraints:
             return [_UserConstraint(name, value)]
         if name not in _COUNTS:
             raise ConstraintError(
-                f"constraints: {name!r} is unknown. Use {' or '.join(_COUNTS)}, or a function "
-                "of (model, hparams). Results of training cannot be constraints."
+                f"constraints: {name!r} is unknown. Use {' or '.join(_COUNTS)}, or a function of "
+                "(model, hparams). Results of training cannot be constraints."
             )
         several = isinstance(value, list | tuple) and value and not isinstance(value[0], str)
         pairs = list(value) if several else [value]
@@ -220,8 +220,8 @@ def rejections_text(rejected: Sequence[str], over: bool) -> str:
     said = "every configuration of the space that is left" if over else "one after the other"
     return (
         f"constraints: {len(rejected)} configurations in a row were rejected before training, "
-        f"{said}: {reasons}. Loosen the constraint, or declare smaller ranges in build(hp), "
-        "so that more of the space is allowed."
+        f"{said}: {reasons}. Loosen the constraint, or declare smaller ranges in build(hp), so "
+        "that more of the space is allowed."
     )
 
 
@@ -259,7 +259,7 @@ def checked(given: Any, strategy: SearchStrategy) -> Constraints | None:
     constraints = Constraints(given)
     if constraints and not strategy.resumable:
         raise UsageError(
-            "constraints: a Searcher chooses trials by itself. Call hp.reject in its build, "
-            "or use another sampler."
+            "constraints: a Searcher chooses trials by itself. Call hp.reject in its build, or "
+            "use another sampler."
         )
     return constraints

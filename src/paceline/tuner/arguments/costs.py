@@ -160,8 +160,8 @@ class TrialCosts:
         data = data_of(inputs, self.arguments)
         if data is None:
             raise ObjectiveError(
-                f'objective "{name}": only Keras\' fit can read this data, so the shapes of '
-                "an example are unknown. Pass arrays, or leave this cost out."
+                f'objective "{name}": only Keras\' fit can read this data, so the shapes of an '
+                "example are unknown. Pass arrays, or leave this cost out."
             )
         return data
 

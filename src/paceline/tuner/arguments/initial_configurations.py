@@ -44,14 +44,14 @@ def read_configurations(given: Configurations) -> list[dict[str, Any]]:
         for values in [] if isinstance(given, str) else given:
             if not isinstance(values, Mapping):
                 raise SpaceError(
-                    'enqueue: a configuration must be a dict such as {"lr": 1e-3, "units": '
-                    f"64}}, got {values!r}."
+                    'enqueue: a configuration must be a dict such as {"lr": 1e-3, "units": 64}, '
+                    f"got {values!r}."
                 )
             found.append(dict(values))
     if not found or not all(found):
         raise SpaceError(
-            "enqueue: a configuration is empty. Pass a dict, a list of dicts or a DataFrame, "
-            "with at least one value in each."
+            "enqueue: a configuration is empty. Pass a dict, a list of dicts or a DataFrame, with "
+            "at least one value in each."
         )
     return found
 

@@ -62,8 +62,8 @@ def with_chosen_pruner(
         reason = f"time ends the search, and {reason}"
     pruner = ASHA()
     note(
-        f'pruner: "auto" chose {pruner_text(pruner)}: {reason} (to train all trials to their '
-        'end, use pruner="none")'
+        f'pruner: "auto" chose {pruner_text(pruner)}: {reason} (to train all trials to their end, '
+        'use pruner="none")'
     )
     return replace(config, pruner=pruner, pruner_reason=reason)
 

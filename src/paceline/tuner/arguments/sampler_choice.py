@@ -60,9 +60,8 @@ def with_chosen_sampler(
     choice = _choice(config, arguments, first_build.hp, outline)
     if before is not None:
         note(
-            f"sampler: study {config.study!r} was searched with "
-            f'{formats.visible(str(before))}, which "auto" cannot recreate, so it chooses a '
-            "sampler by its rules"
+            f"sampler: study {config.study!r} was searched with {formats.visible(str(before))}, "
+            'which "auto" cannot recreate, so it chooses a sampler by its rules'
         )
     note(f'sampler: "auto" chose {choice.sampler}: {choice.reason}')
     return replace(config, sampler=choice.sampler, sampler_reason=choice.reason)

@@ -29,14 +29,14 @@ def check_tuner(objective: Sequence[Any], config: TunerConfig) -> Any:
     check_several(config.sampler)
     if config.warm_start_from:
         raise UsageError(
-            "warm_start_from supports only one objective. Leave it out, and enqueue the "
-            "Pareto front of the earlier study: tuner.enqueue([trial.hparams for trial in "
+            "warm_start_from supports only one objective. Leave it out, and enqueue the Pareto "
+            "front of the earlier study: tuner.enqueue([trial.hparams for trial in "
             "earlier.pareto()])."
         )
     if isinstance(config.pruner, PBT):
         raise UsageError(
-            f"pruner: PBT supports only one objective; {_ONE}. Or use asha or median, which "
-            "use the first objective."
+            f"pruner: PBT supports only one objective; {_ONE}. Or use asha or median, which use "
+            "the first objective."
         )
     if config.cluster is not None:
         raise UsageError(
@@ -45,8 +45,8 @@ def check_tuner(objective: Sequence[Any], config: TunerConfig) -> Any:
         )
     if config.keep_best != 1:
         raise UsageError(
-            f"keep_best={config.keep_best} needs one objective. With several, the models of "
-            "the Pareto front are kept. Leave keep_best out."
+            f"keep_best={config.keep_best} needs one objective. With several, the models of the "
+            "Pareto front are kept. Leave keep_best out."
         )
     return list(objective)
 
@@ -72,9 +72,9 @@ def check_rules(arguments: Mapping[str, Any]) -> None:
     for name in ("target_value", "patience_trials", "continue_best"):
         if arguments[name] is not None:
             raise UsageError(
-                f"{name}={arguments[name]} needs a best trial, but several objectives have "
-                f"none. Leave it out, or {_ONE}. n_trials, timeout and max_total_epochs also "
-                "end a search."
+                f"{name}={arguments[name]} needs a best trial, but several objectives have none. "
+                f"Leave it out, or {_ONE}. n_trials, timeout and max_total_epochs also end a "
+                "search."
             )
 
 
@@ -82,7 +82,6 @@ def check_alone(objectives: Objectives, study: str, *, alone: bool) -> None:
     """Refuses to measure latencies while another process trains trials of the same study."""
     if "latency" in objectives.costs and not alone:
         raise StudyError(
-            f"study: another process is searching {study!r}, but Paceline measures latency "
-            "only while nothing else trains. Wait for it, or use another study without "
-            "latency."
+            f"study: another process is searching {study!r}, but Paceline measures latency only "
+            "while nothing else trains. Wait for it, or use another study without latency."
         )

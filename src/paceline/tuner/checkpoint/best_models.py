@@ -187,8 +187,8 @@ class BestModels(BestTrialArrays):
         except Exception as error:  # the user's class has no get_config, or a wrong one
             why = " ".join(str(error).split()).partition(". ")[0]
             note(
-                f"only the weights of trial {number} are saved, because its model cannot be "
-                f"saved ({type(error).__name__}: {why})"
+                f"only the weights of trial {number} are saved, because its model cannot be saved "
+                f"({type(error).__name__}: {why})"
             )
             return self._put(stem + _WEIGHTS, model.save_weights)
 
@@ -279,9 +279,9 @@ class TrainedModels:
                 return self.model(source, note, rank)
             if path is None and rank > self._keep:
                 raise StudyError(
-                    f"study: the model of rank {rank} (trial {trial.number}) is not kept, "
-                    f"because keep_best is {self._keep}. Search with Tuner(keep_best={rank}), "
-                    "or build it again: "
+                    f"study: the model of rank {rank} (trial {trial.number}) is not kept, because "
+                    f"keep_best is {self._keep}. Search with Tuner(keep_best={rank}), or build it "
+                    "again: "
                     f"build(paceline.HyperParameters(values=tuner.trial({trial.number}).hparams))."
                 )
             if path is None:
@@ -299,8 +299,8 @@ class TrainedModels:
                 model.load_weights(path)
             except ValueError as error:
                 raise StudyError(
-                    f"study: the saved weights of trial {trial.number} do not fit the model "
-                    "of build(hp). Has build changed? The earlier model is in "
+                    f"study: the saved weights of trial {trial.number} do not fit the model of "
+                    "build(hp). Has build changed? The earlier model is in "
                     f"{path and as_shown(path)}. Read it with keras.models.load_model."
                 ) from error
 
@@ -309,9 +309,8 @@ class TrainedModels:
             model, alone = own_model(self.rebuild(trial), load)
         if not alone:
             note(
-                f"the model of trial {trial.number} shares layers with build, and Keras "
-                "cannot copy it. These layers now hold its weights, with which the next "
-                "search begins"
+                f"the model of trial {trial.number} shares layers with build, and Keras cannot "
+                "copy it. These layers now hold its weights, with which the next search begins"
             )
         return model
 

@@ -138,9 +138,8 @@ class CheckpointManager:
             if not self._noted:
                 self._noted = True
                 self.note(
-                    f"could not write a checkpoint to {as_shown(self.folder)}: {error}. "
-                    "Training continues. Finished trials are kept, but an unfinished trial "
-                    "would restart"
+                    f"could not write a checkpoint to {as_shown(self.folder)}: {error}. Training "
+                    "continues. Finished trials are kept, but an unfinished trial would restart"
                 )
         finally:
             self._writing = None
@@ -163,8 +162,8 @@ class CheckpointManager:
         except OSError as error:
             self.note(
                 f"could not delete the checkpoints in {as_shown(self.folder)}: "
-                f"{error.strerror or error}. This is harmless: the next search resumes from "
-                "the last one and gives the same result"
+                f"{error.strerror or error}. This is harmless: the next search resumes from the "
+                "last one and gives the same result"
             )
         with contextlib.suppress(OSError):
             self.folder.rmdir()
@@ -412,8 +411,8 @@ def unreadable(study: str, why: str, folder: Path) -> StudyError:
     """The error of a checkpoint of this search that is not as this version writes it."""
     return StudyError(
         f"{study}: this version of Paceline cannot read its last checkpoint ({why}). Continue "
-        f"with the version that wrote it, or remove {as_shown(folder)}: unfinished trials "
-        "then restart, and finished ones are kept."
+        f"with the version that wrote it, or remove {as_shown(folder)}: unfinished trials then "
+        "restart, and finished ones are kept."
     )
 
 

@@ -51,19 +51,18 @@ class Population:
         arguments = context.arguments
         if context.study.peers.shared:
             raise UsageError(
-                "pruner: pbt needs a study in a single process, but other processes are "
-                f"searching study {context.study.name!r}. Use another study name."
+                "pruner: pbt needs a study in a single process, but other processes are searching "
+                f"study {context.study.name!r}. Use another study name."
             )
         if context.packs is None:
             raise UsageError(
-                "pruner: pbt copies trials in packs, but trials of this search run in Keras' "
-                f"own fit: {arguments.why_fit or 'their data are not arrays'}. Use another "
-                "pruner."
+                "pruner: pbt copies trials in packs, but trials of this search run in Keras' own "
+                f"fit: {arguments.why_fit or 'their data are not arrays'}. Use another pruner."
             )
         if not isinstance(context.packs, LocalExecutor):
             raise UsageError(
-                "pruner: pbt works on one machine, but executor='ray' trains on several. "
-                "Leave executor out, or use another pruner, such as 'asha'."
+                "pruner: pbt works on one machine, but executor='ray' trains on several. Leave "
+                "executor out, or use another pruner, such as 'asha'."
             )
         if arguments.validation_freq != 1:
             raise UsageError(
@@ -86,10 +85,9 @@ class Population:
         for name in self._pruner.settings.hparams or ():
             if name not in effects:
                 raise UsageError(
-                    f"PBT: hparams has {name!r}, but build does not declare it, with its "
-                    "defaults or with one value changed. It declares "
-                    f"{', '.join(effects) or 'none'}. Use one of these, or defaults with "
-                    f"which build declares {name!r}."
+                    f"PBT: hparams has {name!r}, but build does not declare it, with its defaults "
+                    f"or with one value changed. It declares {', '.join(effects) or 'none'}. Use "
+                    f"one of these, or defaults with which build declares {name!r}."
                 )
             if (why := effects[name].fixed) is not None:
                 raise UsageError(
@@ -240,9 +238,9 @@ class Population:
                 refused += 1
                 if refused == _REFUSALS:
                     raise StorageError(
-                        "storage: it does not respond, but the population waits for the "
-                        f"number of the copy of trial {source.number}. Check the storage, "
-                        "then resume the search."
+                        "storage: it does not respond, but the population waits for the number of "
+                        f"the copy of trial {source.number}. Check the storage, then resume the "
+                        "search."
                     ) from None
                 time.sleep(1.0)
         if self._launcher.start(number, proposal.seed, hp.hparams, built, extra=True) is not None:
@@ -340,8 +338,8 @@ class Population:
         for callback in callbacks:
             if callback["lost"]:
                 self._context.notes(
-                    f"pbt: trial {number} cannot take over {', '.join(callback['lost'])} of "
-                    f"the {callback['class']} of trial {source.number}, so they restart"
+                    f"pbt: trial {number} cannot take over {', '.join(callback['lost'])} of the "
+                    f"{callback['class']} of trial {source.number}, so they restart"
                 )
         self._study.updates.copy_epochs(number, source.history, epoch)
         running.epoch, running.seconds = epoch, paused.seconds

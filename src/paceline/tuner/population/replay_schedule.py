@@ -77,9 +77,9 @@ def _check_asked(unasked: Sequence[str], epoch: int) -> None:
     """Refuse a schedule that changes what ``build`` does not ask for: ``fit`` would not follow."""
     if unasked:
         raise UsageError(
-            f"schedule: epoch {epoch} changes {unasked[0]}, which build(hp) does not use; "
-            "another function of hp did, such as class_weight=. Use tuner.reproduce instead, "
-            f"or drop it: schedule.drop(columns={list(unasked)!r})."
+            f"schedule: epoch {epoch} changes {unasked[0]}, which build(hp) does not use; another "
+            "function of hp did, such as class_weight=. Use tuner.reproduce instead, or drop it: "
+            f"schedule.drop(columns={list(unasked)!r})."
         )
 
 
@@ -89,8 +89,8 @@ def _check_loss(model: Any, like: Any, epoch: int) -> None:
     for name in ("loss", "loss_weights"):
         if ours.get(name) != theirs.get(name):
             raise UsageError(
-                f"schedule: epoch {epoch} changes {name}, which only `compile` sets. Drop "
-                "that hyperparameter from the schedule, or use tuner.reproduce."
+                f"schedule: epoch {epoch} changes {name}, which only `compile` sets. Drop that "
+                "hyperparameter from the schedule, or use tuner.reproduce."
             )
 
 
@@ -106,9 +106,9 @@ def _set_layers(model: Any, like: Any, epoch: int) -> bool:
     for layer, other in zip(ours, theirs, strict=True):
         if layer.built and other.built and _shapes(layer) != _shapes(other):
             raise UsageError(
-                f"schedule: epoch {epoch} gives the layer {layer.name} weights of other "
-                f"shapes, {_shapes(other)} in place of {_shapes(layer)}, which cannot change "
-                "during training."
+                f"schedule: epoch {epoch} gives the layer {layer.name} weights of other shapes, "
+                f"{_shapes(other)} in place of {_shapes(layer)}, which cannot change during "
+                "training."
             )
         parts, like_parts = _parts(layer), _parts(other)
         alike = [name for name, part in parts.items() if type(part) is type(like_parts.get(name))]
@@ -161,8 +161,8 @@ def _differing(
         for one in (value, other):
             if isinstance(one, bool) or not isinstance(one, int | float):
                 raise UsageError(
-                    f"schedule: epoch {epoch} changes {name} of {where}, which is not a "
-                    "number, so it cannot change during training."
+                    f"schedule: epoch {epoch} changes {name} of {where}, which is not a number, "
+                    "so it cannot change during training."
                 )
         found.append(name)
     return found

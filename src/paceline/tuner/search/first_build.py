@@ -81,17 +81,17 @@ class FirstBuild:
         if given is None and objective.name == "val_loss" and (others or self.names is None):
             made = f" ({', '.join(others[:3])})" if others else ""
             return (
-                f"objective: val_loss, because the model creates its other metrics{made} in "
-                "its own call() or train_step(). To use one of them, pass "
-                'objective="min:NAME" or "max:NAME"'
+                f"objective: val_loss, because the model creates its other metrics{made} in its "
+                'own call() or train_step(). To use one of them, pass objective="min:NAME" or '
+                '"max:NAME"'
             )
         name = objective.name.removeprefix("val_")
         if name not in self.arrays:
             return None
         return (
             f'objective "{objective.name}": the metric is an array of {self.arrays[name]} '
-            "numbers, and the search improves their mean. To use one number, pass its name in "
-            f"the history: {objective.name}_0"
+            "numbers, and the search improves their mean. To use one number, pass its name in the "
+            f"history: {objective.name}_0"
         )
 
     def objective(
@@ -121,8 +121,8 @@ class FirstBuild:
                 return resolve_objective(given, direction, None)
             except ObjectiveError:
                 raise ObjectiveError(
-                    f"objective {given!r} is not a metric of the model. If a callback adds it "
-                    'to the logs, pass its direction: "max:NAME" or "min:NAME".'
+                    f"objective {given!r} is not a metric of the model. If a callback adds it to "
+                    'the logs, pass its direction: "max:NAME" or "min:NAME".'
                 ) from None
 
 
@@ -226,8 +226,8 @@ def _check_complex(model: Any, x: Any) -> None:
     complex_x = any(leaf.dtype.kind == "c" for leaf in keras.tree.flatten(x))
     if complex_x and inputs and not any("complex" in str(each.dtype) for each in inputs):
         raise DataError(
-            "training data: x must hold real numbers, as the model's inputs, got complex "
-            "ones. Pass both parts as features, such as np.stack([x.real, x.imag], axis=-1)."
+            "training data: x must hold real numbers, as the model's inputs, got complex ones. "
+            "Pass both parts as features, such as np.stack([x.real, x.imag], axis=-1)."
         )
 
 
@@ -315,8 +315,8 @@ def make_variables(model: Any, inputs: TrialInputs, arguments: SearchArguments) 
     data = data_of(inputs, arguments)
     if data is None:
         raise ConstraintError(
-            "constraints: the number of parameters is unknown before the model trains. Begin "
-            "the model with keras.Input in build(hp)."
+            "constraints: the number of parameters is unknown before the model trains. Begin the "
+            "model with keras.Input in build(hp)."
         )
     keras_private.symbolic_build(model, data.batch_shapes(min(inputs.batch_size, data.n)))
 

@@ -34,13 +34,13 @@ def cluster_of(executor: Any, mesh: Any, sampler: Any) -> tuple[str, Cluster]:
         )
     if check_mesh(mesh) is not None:
         raise UsageError(
-            "mesh: on a cluster each worker trains on one device. Leave mesh out, and pass "
-            "the number of workers as paceline.Ray(workers=...)."
+            "mesh: on a cluster each worker trains on one device. Leave mesh out, and pass the "
+            "number of workers as paceline.Ray(workers=...)."
         )
     if not strategy_of(sampler).resumable:
         raise UsageError(
-            "executor: a cluster does not support a Searcher. Use executor='auto', or a "
-            "sampler such as 'tpe'."
+            "executor: a cluster does not support a Searcher. Use executor='auto', or a sampler "
+            "such as 'tpe'."
         )
     return executor.name, executor
 

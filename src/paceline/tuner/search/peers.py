@@ -106,8 +106,8 @@ class PeerWatcher:
             else:
                 self._context.models.best.renumber(number, now)
             self._context.notes(
-                f"trial {number} is now trial {now}, because another program added trials "
-                "while the storage did not respond"
+                f"trial {number} is now trial {now}, because another program added trials while "
+                "the storage did not respond"
             )
         # What is in a slot under that number is another trial, which was called so before.
         for now in [now for now in self._to_begin if not self._context.members.in_slot(now)]:
@@ -161,8 +161,8 @@ class PeerWatcher:
         """Stops a trial that another worker has taken over."""
         if self._events.leave(number):
             self._context.notes(
-                f"another worker has taken over trial {number}, because this process missed "
-                "its heartbeats"
+                f"another worker has taken over trial {number}, because this process missed its "
+                "heartbeats"
             )
         if self._pruner is not None:
             self._pruner.end_trial(Trial(number, "failed"))

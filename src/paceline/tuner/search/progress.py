@@ -293,14 +293,13 @@ def unpacked_backend(why: str | None = None) -> str | None:
         return None
     if why is not None:
         return (
-            f"trials train in this process, one after another in Keras' fit on {backend}, "
-            f"because they cannot train in packs on JAX: {why}"
+            f"trials train in this process, one after another in Keras' fit on {backend}, because "
+            f"they cannot train in packs on JAX: {why}"
         )
     text = (
-        f"Keras runs on {backend}, because {reason(backend)}. Trials train one after another "
-        "in Keras' fit. On JAX, many trials train at once in one compiled program. To change "
-        "this, restart Python (in a notebook: the kernel), and put these lines above all "
-        "other imports:"
+        f"Keras runs on {backend}, because {reason(backend)}. Trials train one after another in "
+        "Keras' fit. On JAX, many trials train at once in one compiled program. To change this, "
+        "restart Python (in a notebook: the kernel), and put these lines above all other imports:"
     )
     code = ('import os; os.environ["KERAS_BACKEND"] = "jax"', "import paceline  # before keras")
     return formats.boxed("This search will be many times slower than it could be", text, code)

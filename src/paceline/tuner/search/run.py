@@ -153,14 +153,14 @@ class SearchRun:
         )
         if snapshot is not None and not study.resumed and snapshot.facts.trials:
             self._note(
-                "ignored the checkpoint of this study, because the storage holds other "
-                "trials. Unfinished trials are tried again"
+                "ignored the checkpoint of this study, because the storage holds other trials. "
+                "Unfinished trials are tried again"
             )
         if (n_again := study.updates.n_again) and resumable and not self._policy.any:
             self._note(
                 f"no checkpoint in {as_shown(config.folder / 'checkpoints')}, so {n_again} "
-                "unfinished trials restart as new trials. Finished trials are kept. "
-                "(Processes that share a study write no checkpoint.)"
+                "unfinished trials restart as new trials. Finished trials are kept. (Processes "
+                "that share a study write no checkpoint.)"
             )
         self._snapshot = snapshot if study.resumed else None
 
@@ -171,9 +171,8 @@ class SearchRun:
             return
         if pruner.startswith("pbt") and not isinstance(self._config.pruner, PBT):
             raise UsageError(
-                f"study: another process is searching {self.study.name!r} with pruner "
-                f"{pruner!r}, whose population needs a single process. Wait for it, or use "
-                "another study name."
+                f"study: another process is searching {self.study.name!r} with pruner {pruner!r}, "
+                "whose population needs a single process. Wait for it, or use another study name."
             )
 
     def run(self, began: float) -> None:
@@ -233,8 +232,8 @@ class SearchRun:
             study.close()
             if unsaved is not None:
                 raise StorageError(
-                    f"{unsaved}. All trials are in the storage. Free some space and run the "
-                    "same search again: it saves the model from its last checkpoint."
+                    f"{unsaved}. All trials are in the storage. Free some space and run the same "
+                    "search again: it saves the model from its last checkpoint."
                 )
             if search.done:  # and all that came of it is on disk
                 context.trial_timeout.stuck_trials.clear()
@@ -339,9 +338,8 @@ class SearchRun:
             search.checkpointer.continue_trials(numbers, [best, wanted or 0])
         else:
             self._note(
-                f"none of the best {best} trials of study {self.study.name!r} can continue: "
-                f"none is complete, or they already have {wanted or 'as many'} epochs. Pass "
-                "more epochs"
+                f"none of the best {best} trials of study {self.study.name!r} can continue: none "
+                f"is complete, or they already have {wanted or 'as many'} epochs. Pass more epochs"
             )
 
     def _resume(self, search: SearchLoop, snapshot: Snapshot[SearchFacts]) -> None:

@@ -39,8 +39,8 @@ class StoppingRules:
         if continue_best:  # a trial whose last variables are not kept trains from its first epoch
             raise UsageError(
                 f"continue_best: the best {continue_best} may train their first epochs again, "
-                f"which max_total_epochs ({self.max_total_epochs:,}) cannot bound. Leave it "
-                "out (on the command line --max-total-epochs none), and use timeout."
+                f"which max_total_epochs ({self.max_total_epochs:,}) cannot bound. Leave it out "
+                "(on the command line --max-total-epochs none), and use timeout."
             )
 
     def check_population(self) -> None:
@@ -48,8 +48,8 @@ class StoppingRules:
         if self.patience_trials is not None:
             raise UsageError(
                 f"patience_trials ({self.patience_trials:,}) does not work with pbt, whose "
-                "members train side by side. Leave it out (on the command line "
-                "--patience-trials none), or use target_value or timeout."
+                "members train side by side. Leave it out (on the command line --patience-trials "
+                "none), or use target_value or timeout."
             )
 
 
@@ -68,8 +68,8 @@ def _check_total(total: int, epochs: Any, first: Any) -> None:
         # again when the search goes on, from other results, so another one might begin.
         if callable(value):
             raise UsageError(
-                f"max_total_epochs={total:,} needs {name} as a number, got a function of hp. "
-                "Pass a number, or use n_trials or timeout instead of max_total_epochs."
+                f"max_total_epochs={total:,} needs {name} as a number, got a function of hp. Pass "
+                "a number, or use n_trials or timeout instead of max_total_epochs."
             )
     if total >= epochs - first:
         return

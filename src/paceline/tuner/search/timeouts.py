@@ -160,11 +160,10 @@ class TrialTimeout:
         names = ", ".join(map(str, trials))
         each = "it has failed" if len(trials) == 1 else "at least one of them is the cause"
         return TrialHangError(
-            f"trial_timeout: an epoch of trial{'s' if len(trials) > 1 else ''} {names} has "
-            f"not finished after {self.seconds:g} s ({each})",
-            "Python cannot stop a running step. End this process (restart the kernel) and "
-            "search again. The search resumes from its last checkpoint without the hanging "
-            "trials.",
+            f"trial_timeout: an epoch of trial{'s' if len(trials) > 1 else ''} {names} has not "
+            f"finished after {self.seconds:g} s ({each})",
+            "Python cannot stop a running step. End this process (restart the kernel) and search "
+            "again. The search resumes from its last checkpoint without the hanging trials.",
         )
 
     def _code(self, call: Callable[[], T], what: str) -> T:

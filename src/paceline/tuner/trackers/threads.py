@@ -95,8 +95,8 @@ class TrackerThreads:
                 self.note(f"waiting for {thread.name}, which has {thread.left} trials to log")
             if now - max(began, thread.progressed) > self.PATIENCE or now - began > limit:
                 self.note(
-                    f"stopped waiting for {thread.name}: {thread.left} trials are not logged. "
-                    "The next search on the study logs them"
+                    f"stopped waiting for {thread.name}: {thread.left} trials are not logged. The "
+                    "next search on the study logs them"
                 )
                 return False
         return True
