@@ -66,7 +66,7 @@ class StepCompiled(Struct, tag_field="kind", tag="compile"):
 
     began: Moment  # as if it had been done in one go
     ended: Moment
-    program: Text = None  # None where no trial is of it any more
+    program: Text = None  # None if no trial is of it any more
     plan: Text = None
     slots: Count = 0  # that it trains
     from_cache: bool = False

@@ -229,7 +229,7 @@ def test_several_devices_are_compared_with_one():
 
 def test_a_budget_that_does_not_suffice_is_said():
     # After building and tracing it is used up.
-    with pytest.raises(UsageError, match=r"measure_for: 1e-06 s are too short: .*60 s"):
+    with pytest.raises(UsageError, match=r"measure_for: 1e-06 s are too short. .*60 s"):
         paceline.bench(
             toys.dense, X, Y, batch_sizes=[8], measure_for=1e-6, on_note=lambda text: None
         )

@@ -61,7 +61,7 @@ def bench(
     """Measures what training a model costs at several batch sizes, slots and plans.
 
     One configuration of the model is measured: ``hparams``, with defaults for the other
-    hyperparameters. Every program is compiled anew, so that compile times are real. No trained
+    hyperparameters. Every program is compiled again, so that compile times are real. No trained
     model is kept.
 
     N: training examples. V: validation examples.
@@ -114,7 +114,7 @@ def bench(
         BuildError: ``build`` failed.
     """
     note = on_note or to_stderr
-    ModelBuilder(build)  # what is no build function is refused before the data is read
+    ModelBuilder(build)  # what is not a build function is refused before the data is read
     check_precision(precision)
     if executor not in ("auto", "fit"):
         raise UsageError(f"executor must be auto or fit, got {executor!r}.")
@@ -161,7 +161,7 @@ def read_data(
 ) -> tuple[ArrayData, ArrayData | None]:
     """Reads training and validation data, as ``bench`` takes them.
 
-    Raises UsageError if they are no arrays, and DataError if they cannot be trained on.
+    Raises UsageError if they are not arrays, and DataError if they cannot be trained on.
     """
     try:
         data, validation = prepare(x, y, sample_weight), None
@@ -203,7 +203,7 @@ def _check_measured(run: Run, budget: float | None, seconds: float) -> None:
 
 
 def _as_scalars(hparams: Mapping[str, Any]) -> dict[str, Any]:
-    """Hyperparameters as a result file holds them: what is no scalar, such as a tuple, as text."""
+    """Hyperparameters as a result file holds them: all but scalars, such as tuples, as text."""
     plain = {n: v.item() if isinstance(v, np.generic) else v for n, v in hparams.items()}
     kinds = (bool, int, float, str, type(None))
     return {name: v if isinstance(v, kinds) else str(v) for name, v in plain.items()}

@@ -297,7 +297,8 @@ def to_json(runs: list[Run]) -> list[dict[str, Any]]:
 def from_json(value: Any, where: str) -> StoredResult:
     """Returns what a JSON file holds; names in it that no record has are ignored.
 
-    Raises DataError if the value is no result of a benchmark, or damaged; ``where`` names the file.
+    Raises DataError if the value is not a result of a benchmark, or damaged; ``where`` names the
+    file.
     """
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         found = value.get("format") if isinstance(value, dict) else type(value).__name__

@@ -111,7 +111,7 @@ def batches_of(x: Any, kind: str, weights: Mapping[int, float] | None, what: str
     those of integers beyond 32 bits have 64. ``kind`` and ``what``, names of the data set's class
     and of the argument, are for messages.
 
-    Raises NotArrays where a batch holds values that are no numbers; DataError with the number of a
+    Raises NotArrays where a batch holds values that are not numbers; DataError with the number of a
     batch that cannot be read, or has no arrays of examples.
     """
     batches = passes(x)
@@ -182,7 +182,7 @@ def _arrays(value: Any, kind: str, what: str) -> Any:
             "axis, got single numbers."
         )
     dtype = device_dtype(array) if beyond(array) is None else native_dtype(array)
-    return np.array(array, dtype)  # a copy: the data set may fill its arrays anew
+    return np.array(array, dtype)  # a copy: the data set may fill its arrays again
 
 
 def _is_nest(value: Any) -> bool:
@@ -326,7 +326,7 @@ class RecordingIterator:
     def __init__(self, batches: Iterator[Any]) -> None:
         self._batches = batches
         self.items: list[Any] = []
-        self.keeps = True  # whether it goes on to keep batches
+        self.keeps = True  # whether it will keep batches
 
     def __iter__(self) -> Iterator[Any]:
         return self

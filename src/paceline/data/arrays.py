@@ -31,7 +31,7 @@ from paceline.errors import DataError, UsageError
 
 
 class NotArrays(Exception):
-    """The data are no nest of arrays: only Keras' ``fit`` can read them."""
+    """The data are not a nest of arrays: only Keras' ``fit`` can read them."""
 
     #: Where batches of a generator have been read: a generator that yields these again, and then
     #: the others.
@@ -373,7 +373,7 @@ def _leaf(value: Any, name: str, what: str) -> np.ndarray:
 
 
 def _check_values(values: Any, name: str, what: str) -> None:
-    """Refuses values that are no numbers, unless they are text that Keras' backend may train on."""
+    """Refuses values other than numbers, unless they are text that Keras' backend may train on."""
     trains = trains_text() and not name.startswith("y")
     if hasattr(values, "columns"):
         if not (trains and is_text(values.to_numpy())):

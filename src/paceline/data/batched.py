@@ -65,8 +65,8 @@ class BatchedDataset:
     epochs: EpochBatches  # batches of a pass and of an epoch
     shuffles: bool  # whether ``fit`` draws the order of the batches (a PyDataset that ends)
     sample: ArrayData  # the first batch
-    # Two examples with the smallest and the largest targets met, for checks; None where batches
-    # are not ``(x, y)``.
+    # Two examples with the smallest and the largest targets met, for checks; None if batches are
+    # not ``(x, y)``.
     labels: ArrayData | None
     _open: Callable[[Any], Iterator[Any]]
     _x: Any  # the data set that is read

@@ -1,15 +1,15 @@
 """The data of an epoch on their way to the device: in one chunk, or in several.
 
 ``EpochData`` is what a pack trains on. It has three kinds: ``ResidentArrays`` lie on the device as
-a whole; ``ChunkedArrays`` lie in host memory, because the device cannot hold them; a
+a whole; ``ChunkedArrays`` are in host memory, because the device cannot hold them; a
 ``ChunkedBatches`` reads a data set that comes in batches. The last two send one chunk after the
 other: all slots of a pack read the same chunk, and the host sends the next chunk while the device
 trains on this one. So these slots shuffle examples within a chunk only, and chunks come in the
 order of the data.
 
 Notation
-    S: slots. N: examples that one slot trains on. B: examples per trial and step.
-    C: examples of a chunk, a multiple of B, so that no full batch lies in two chunks. The last
+    S: slots. N: examples that one slot trains on. B: examples per trial and step. C: examples of a
+    chunk, a multiple of B, so that no full batch is in two chunks. The last
         chunk is filled up with zeros, which belong to no batch.
 """
 
@@ -204,7 +204,7 @@ class ChunkedBatches:
 
     All slots of a pack are at the same place of the data. Without shuffling they read the same
     batches in the same order; where Keras would draw the order of a PyDataset's batches, each slot
-    has an order of its own within a chunk. A data set that changes from epoch to epoch begins anew
+    has an order of its own within a chunk. A data set that changes from epoch to epoch starts over
     in each pack, with a copy of its own. ``size`` is C; ``sharding`` as of ``ChunkedArrays``.
     """
 
@@ -239,7 +239,7 @@ class ChunkedBatches:
         return numbers
 
     def seek(self, epoch: int) -> None:
-        """Goes to where an epoch begins: reads on from here, or anew from the first batch."""
+        """Goes to where an epoch begins: reads on from here, or again from the first batch."""
         _, first, _ = self.epochs.of(epoch)
         if self.epochs.changes:
             self._turn_to(epoch)

@@ -31,12 +31,11 @@ class Fold:
 def make_folds(y: Any, n: int, k: int, seed: int) -> tuple[tuple[Fold, ...], str]:
     """Draws K folds, with a sentence about them for the user.
 
-    No example is validated on in two of them. Where y holds one class per example (whole numbers,
-    or one-hot rows), every fold has its share of every class, to one example. ``y``: targets
-    [N, ...], as ``prepare`` leaves them; None: the data have no targets. The same seed gives the
-    same folds.
+    No example is validated on in two of them. Where y holds one class per example (integers, or
+    one-hot rows), every fold has its share of every class, to one example. ``y``: targets [N, ...],
+    as ``prepare`` leaves them; None: the data have no targets. The same seed gives the same folds.
 
-    Raises UsageError where there are more folds than examples, or than examples of a class.
+    Raises UsageError if there are more folds than examples, or than examples of a class.
     """
     if k > n:
         raise UsageError(f"folds must be at most {n}, the number of examples, got {k}.")

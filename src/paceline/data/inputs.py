@@ -58,7 +58,7 @@ class DataArguments:
     allow_nan: bool  # whether NaN and infinity are accepted
     seed: int  # the study's, for the draw of folds
     packs: bool  # whether the executor trains packs; else Keras' ``fit`` reads data sets itself
-    # What the first model does to samples (``data/preprocessed.py``); None where it is no task of
+    # What the first model does to samples (``data/preprocessed.py``); None if it is not a task of
     # KerasHub.
     preprocessing: Any = None
 
@@ -69,7 +69,7 @@ class LoadedData:
 
     data: ArrayData | BatchedDataset | None  # to train on; None: only ``fit`` can read them
     validation: ArrayData | None
-    sample: ArrayData | None  # the first batch of data that are no arrays, where it could be read
+    sample: ArrayData | None  # the first batch of data that are not arrays, where it could be read
     fit: dict[str, Any]  # the data as ``model.fit`` takes them, by name of argument
     batched: bool  # whether ``fit`` is told the batch size; else the data set has its own
     validation_batch_size: int | None  # of validation data that come in batches
@@ -135,8 +135,8 @@ class DataReader:
     def apart(self) -> tuple[dict[str, Any], DataReader]:
         """The functions of hp by argument, and a reader without them, to be sent elsewhere.
 
-        Where there are such functions, the data are read where they are needed. Else the reader
-        holds what was read, and no longer what it was read from.
+        If there are such functions, the data are read where they are needed. Else the reader holds
+        what was read, and no longer what it was read from.
         """
         names = [*self._functions, *(["class_weight"] if self._weighs_by_hp else [])]
         functions = {name: getattr(self._given, name) for name in names}
@@ -248,7 +248,7 @@ class ReturnedArrays:
 
 
 def _sample(array: np.ndarray) -> bytes:
-    """The bytes of up to 64 rows, evenly spread; enough to see that an array was filled anew."""
+    """The bytes of up to 64 rows, evenly spread; enough to see that an array was filled again."""
     if not array.ndim or not len(array) or array.dtype.hasobject:
         return b""
     rows = np.linspace(0, len(array) - 1, min(len(array), 64)).astype(int)
@@ -386,7 +386,8 @@ def _check_nests(x: Any, y: Any, sample_weight: Any) -> None:
 
 
 def _preprocess(given: DataArguments, values: Mapping[str, Any]) -> PreprocessedSamples | None:
-    """Runs a task's preprocessor over the user's samples; None: the model is no task of KerasHub.
+    """Runs a task's preprocessor over the user's samples; None: the model is not a task of
+    KerasHub.
 
     Raises NotArrays where that cannot be done once for all trials.
     """
@@ -523,7 +524,7 @@ def _unpack(validation: Any) -> tuple[Any, Any, Any]:
 
 
 def _first_batch(x: Any, what: str = "x") -> tuple[ArrayData | None, Any]:
-    """The first batch (None: it is no nest of arrays), and x, which yields that batch again."""
+    """The first batch (None: it is not a nest of arrays), and x, which yields that batch again."""
     try:
         if isinstance(x, keras.utils.PyDataset):
             batch = x[0]

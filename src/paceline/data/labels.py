@@ -1,8 +1,8 @@
 """Labels: each must be a class of the model, and each class may have a weight.
 
 Notation
-    N: examples. K: classes, the last axis of an output [N, ..., K]. Labels: whole numbers [N, ...],
-    as int or float.
+    N: examples. K: classes, the last axis of an output [N, ..., K]. Labels: integers [N, ...], as
+    int or float.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _is_sparse(loss: Any) -> bool:
 def check_class_weight(class_weight: Any) -> None:
     """Checks class weights as far as they do not depend on the targets.
 
-    They must be a dict of class -> weight: whole numbers from 0, finite numbers.
+    They must be a dict of class -> weight: integers from 0, finite numbers.
     """
     if not isinstance(class_weight, Mapping):
         hint = "Pass one such as {0: 1.0, 1: 5.0}."
@@ -163,7 +163,7 @@ def weights_by_class(class_weight: Any, data: ArrayData | BatchedDataset) -> np.
 
     ``class_weight``: class -> weight, from a function of hp. ``data``: training data, which tell
     the number of classes. Raises UsageError where ``class_weight`` is no such dict, or the targets
-    are no classes.
+    are not classes.
     """
     check_class_weight(class_weight)
     n = n_classes(data)

@@ -4,8 +4,8 @@ The ``fit`` of a task (``BertTextClassifier``, ``ImageClassifier``) runs a prepr
 batch, in each epoch and each trial. Where the preprocessor makes the same of an example each time,
 and whatever other examples are in its batch, a search runs it over all data once, and all trials
 whose preprocessors are alike train on these arrays in packs. Where not, trials train in ``fit``: a
-preprocessor for masked words draws anew, and one without a fixed length pads to the longest text of
-a batch.
+preprocessor for masked words draws again, and one without a fixed length pads to the longest text
+of a batch.
 
 This module never imports KerasHub: before the user has, there are no tasks.
 """
@@ -138,7 +138,7 @@ class Preprocessing:
 
 
 def preprocessing_of(model: Any) -> Preprocessing | None:
-    """What a model does to samples in its ``fit``; None where it is no task of KerasHub."""
+    """What a model does to samples in its ``fit``; None if it is not a task of KerasHub."""
     task = task_class()
     return Preprocessing(model) if task is not None and isinstance(model, task) else None
 

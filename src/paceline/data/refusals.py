@@ -35,7 +35,7 @@ _SECONDS = "(x - np.datetime64('2000-01-01')) / np.timedelta64(1, 's')"
 def refuse_values(
     values: Any, name: str, what: str, *, column: Any = None, others: int = 0
 ) -> NoReturn:
-    """Refuses values that are no numbers.
+    """Refuses values that are not numbers.
 
     ``values``: an array or a sequence. ``name``: the argument, ``what``: name of the data.
     ``column``: name of a data frame's column; ``others``: further columns without numbers.
@@ -74,7 +74,7 @@ def mostly_numbers(text: Sequence[Any]) -> bool:
 
 
 def is_category(values: Any) -> bool:
-    """Whether a column holds text, or a data frame's categories, that are no numbers or dates."""
+    """Whether a column holds text, or a data frame's categories, that are not numbers or dates."""
     seen = _seen(values)
     return (
         bool(seen)

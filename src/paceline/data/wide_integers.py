@@ -52,7 +52,7 @@ def as_floats(batch: Any, wide: Iterable[int], what: str) -> Any:
 def as_model_casts(x: Any, model: Any) -> Any:
     """Features as ``predict`` of a model may be given them, wide arrays as floats.
 
-    Raises DataError where there are such, and it is not known that the model casts them.
+    Raises DataError if there are such, and it is not known that the model casts them.
     """
     wide = find_wide((x,))
     inputs = keras.tree.flatten(getattr(model, "inputs", None) or [])

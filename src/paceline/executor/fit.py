@@ -71,7 +71,7 @@ class FitExecutor:
         self._queue.extend(reversed(folds or [job]))
 
     def snapshot(self, arrays: Arrays, jobs: Container[int]) -> FitFacts | None:
-        """The training under way as it was after its last epoch; None where there is none.
+        """The training under way as it was after its last epoch; None if there is none.
 
         Its arrays are added to ``arrays`` by name. ``jobs`` are the numbers of jobs under way.
         """
@@ -116,7 +116,7 @@ class FitExecutor:
             with keras_private.gradients_forgotten():
                 self._train(job, search)
         except Exception as error:
-            if search.stopped:  # the trial has ended by now, or goes on in another search
+            if search.stopped:  # the trial has ended by now, or continues in another search
                 self._note(
                     f"a callback of a trial that was stopped failed in on_train_end: "
                     f"{type(error).__name__}: {error}"
@@ -127,7 +127,7 @@ class FitExecutor:
             self.seconds += time.perf_counter() - began
             self._trained += 1
             if self._trained % _COLLECTED == 0:
-                process.give_back()  # models lie in cycles, and a search makes the collector wait
+                process.give_back()  # models are in cycles, and a search makes the collector wait
         if search.error is not None:  # also where a user's own ``fit`` has swallowed it
             raise search.error
 

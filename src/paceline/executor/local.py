@@ -137,7 +137,7 @@ class LocalExecutor(PackExecutor[LocalGroup]):
         demand, planner = self.demand, self._planner
         for group in self._grouper.groups:
             if group.is_settled or not group.queue:
-                continue  # a group that is restored goes on with the program that it had
+                continue  # a group that is restored continues with the program that it had
             if planner.is_ahead(self._grouper.groups, by_time=demand.by_time):
                 return
             if demand.is_sure(group):
@@ -244,7 +244,7 @@ class LocalExecutor(PackExecutor[LocalGroup]):
         facts.stream = None if self._stream is None else self._stream.state
         if rounds is not None:
             begun = rounds.begun if rounds.compiling else None
-            # A round that waits for a compiler comes again.
+            # A round that waits for a compiler is repeated.
             facts.rounds = RoundFacts(rounds.number - (begun is not None), begun)
         return facts
 
@@ -399,7 +399,7 @@ def _state(trial: SlotTrial, state: State | None) -> JobState:
 
 
 def _begin(group: LocalGroup, trial: SlotTrial, job: JobState) -> bool:
-    """Has a trial that waits go on from a state; False if its variables are others."""
+    """Has a waiting trial continue from a state; False if its variables are others."""
     state = state_like(trial.shapes(group.state), job.parts)
     if state is None:
         return False
@@ -410,7 +410,7 @@ def _begin(group: LocalGroup, trial: SlotTrial, job: JobState) -> bool:
 
 
 def _go_on(group: LocalGroup, trial: SlotTrial, was: GroupFacts, arrays: Arrays) -> bool:
-    """Has a trial go on as a snapshot has it; False if its state is lost."""
+    """Has a trial continue as a snapshot has it; False if its state is lost."""
     number = trial.number
     if number not in was.epochs:
         return True  # it had another program, which has become this one: it begins again

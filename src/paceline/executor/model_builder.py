@@ -164,7 +164,7 @@ def _itemsize(dtype: Any) -> int:
 
 
 def _reserve() -> Callable[..., None] | None:
-    """Refuses variables that would not fit; None where they are not in the host's memory."""
+    """Refuses variables that would not fit; None if they are not in the host's memory."""
     if keras.backend.backend() != "jax" or jax.default_backend() != "cpu":
         return None
     return VariableMemoryGuard(host_bytes).reserve
@@ -248,7 +248,7 @@ def _overrides_fit(hypermodel: Any) -> bool:
     return False
 
 
-#: The train and the test step on the smaller batch; None where all batches are full.
+#: The train and the test step on the smaller batch; None if all batches are full.
 Tails = tuple[Step | None, Step | None]
 
 
@@ -259,7 +259,7 @@ class TracedModel:
     state: State
     train: Step
     test: Step | None  # None without validation data
-    # As it was before its steps were traced; None where that is not known.
+    # As it was before its steps were traced; None if that is not known.
     structure: ModelStructure | None = None
 
 
@@ -273,7 +273,7 @@ def workload_of(
     """The data, batch sizes and lengths of a trial's epochs.
 
     ``fold`` and ``by_batch`` are as of ``SearchData``, ``chunk_bytes`` as of ``Workload``. Raises
-    Unpackable if the data are no arrays.
+    Unpackable if the data are not arrays.
     """
     if setting.data is None:
         raise Unpackable(setting.why_fit or "its data are no arrays")
@@ -313,7 +313,7 @@ def alike_key(structure: ModelStructure, setting: TrialInputs) -> tuple[str, int
 def stock_structure(
     model: Any, setting: TrialInputs, fold: tuple[int, int] | None
 ) -> ModelStructure | None:
-    """The model's structure and numbers; None where its constants do not follow from them.
+    """The model's structure and numbers; None if its constants do not follow from them.
 
     A model that learns its inputs from the data has its variables afterwards: it shows its widths
     as one that begins with ``keras.Input`` does. ``fold`` is as of ``SearchData``.
@@ -365,7 +365,7 @@ def traced_sizes(model: Any, work: Workload, table: Any) -> tuple[TracedModel, T
 
 
 def tails_of(model: Any, state: State, work: Workload, table: Any) -> Tails:
-    """The train and test step on the last, smaller batch; None where the data have none."""
+    """The train and test step on the last, smaller batch; None if the data have none."""
     train = test = None
     if work.rest:
         train = trace.trace_train(model, state, work.train.step_shapes(work.rest), table)
@@ -385,7 +385,7 @@ class SmallerBatchSteps:
     def tails(
         self, model: Any, traced: TracedModel, work: Workload, table: Any, kind: tuple[Any, ...]
     ) -> Tails:
-        """The train and test step on the last, smaller batch; None where the data have none.
+        """The train and test step on the last, smaller batch; None if the data have none.
 
         ``traced`` holds the steps on the full batches. ``table`` has the weights of the classes;
         None: all weigh the same. ``kind`` is from ``kind_of``.

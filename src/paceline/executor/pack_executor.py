@@ -115,7 +115,7 @@ class PackExecutor(ABC, Generic[G]):
         """Begins a job that was just submitted after ``epoch``, from 1, that was trained before.
 
         ``parts`` are the job's variables after that epoch. Returns False if the job's model has
-        other variables; then it begins anew.
+        other variables; then it starts over.
         """
         return self.begin_from(number, JobState(epoch, parts))
 
@@ -124,7 +124,7 @@ class PackExecutor(ABC, Generic[G]):
         """As ``start_from``, the job's callbacks included."""
 
     def work_ahead(self) -> bool:
-        """Does a part of what trials to come need; returns False where there is nothing to do."""
+        """Does a part of what trials to come need; returns False if there is nothing to do."""
         began = time.perf_counter()
         worked = self._grouper.work_ahead()
         self.timings.seconds.trace += time.perf_counter() - began
@@ -257,7 +257,7 @@ class PackExecutor(ABC, Generic[G]):
     def _facts(self, groups: list[GroupFacts]) -> PackFacts:
         demand = self.demand
         asking = DemandFacts(demand.alike, demand.expected, demand.unasked)
-        sharing = copy.deepcopy(self._grouper.sharing)  # written while the search goes on
+        sharing = copy.deepcopy(self._grouper.sharing)  # written while the search continues
         return PackFacts(self._device, sharing, groups, asking)
 
     @property

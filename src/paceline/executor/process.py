@@ -169,7 +169,7 @@ def _collector_is_free() -> bool:
     return gc.get_freeze_count() == 0 and gc.get_threshold()[0] > 0
 
 
-#: Thresholds before the first search; None where the user's are left alone.
+#: Thresholds before the first search; None if the user's are left alone.
 _gc_before: tuple[int, int, int] | None = None
 
 
@@ -244,7 +244,7 @@ def freed_memory_kept() -> AbstractContextManager[None]:
     return _allocator_patch.applied()
 
 
-#: glibc's mallopt while searches run; None where the allocator is left alone.
+#: glibc's mallopt while searches run; None if the allocator is left alone.
 _allocator: Callable[[int, int], int] | None = None
 
 

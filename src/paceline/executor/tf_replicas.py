@@ -15,7 +15,7 @@ from typing import Any
 
 import keras
 
-#: Environment variables that are set where there is a TPU, by Google's machines, Kaggle or users.
+#: Environment variables that are set if there is a TPU, by Google's machines, Kaggle or users.
 _TPU_VARIABLES = ("TPU_NAME", "COLAB_TPU_ADDR", "TPU_ACCELERATOR_TYPE")
 _DATA = ("x", "y", "sample_weight")
 
@@ -42,7 +42,7 @@ class Replicas:
     def round(self, arguments: Arguments) -> Arguments:
         """Rounds the arguments of ``fit`` so that the replicas share batches and examples evenly.
 
-        Without a batch size, and for data that are no arrays, nothing is rounded.
+        Without a batch size, and for data that are not arrays, nothing is rounded.
         """
         if self.n == 1 or "batch_size" not in arguments:
             return arguments

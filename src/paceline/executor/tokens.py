@@ -33,7 +33,7 @@ class TokenChecks:
     ) -> bool:
         """Checks one model against one data set, of which ``what`` is the name.
 
-        ``build`` makes the same model anew, where this one may not get its variables yet; whether
+        ``build`` makes the same model again, where this one may not get its variables yet; whether
         it was called is returned, as it moves Keras' random state. Raises DataError where a number
         is beyond an Embedding, or negative, and the model does no more with it before than to move
         or cast it or to add constants.

@@ -139,7 +139,7 @@ def host_is_device() -> bool:
 
 
 def is_on_device(state: State) -> bool:
-    """Whether variables of a state lie in memory of a device that is not the host's."""
+    """Whether variables of a state are in memory of a device that is not the host's."""
     return not host_is_device() and bool(_stacks_of(state))
 
 
@@ -246,7 +246,7 @@ def move_rows(
 ) -> list[Arrays] | None:
     """Puts variables that lie on the devices into slots, without their way over the host.
 
-    Returns the four lists of arrays [S, ...]; None where the states have to go over the host.
+    Returns the four lists of arrays [S, ...]; None if the states have to go over the host.
 
     Args:
         states: Slot -> what it gets.
@@ -356,7 +356,7 @@ def _merge_over(new: list[Arrays], old: list[Arrays], index: Any, mask: Any) -> 
         def moved(many: Any, other: Any) -> Any:
             n_new, n_old = many.shape[0], other.shape[0]
             row = _bits(lax.dynamic_index_in_dim(other, index[i] % n_old, keepdims=False))
-            # Whole numbers: a sum with zeros keeps every bit of them, as of floats it would not.
+            # Integers: a sum with zeros keeps every bit of them, as of floats it would not.
             row = lax.psum(jnp.where(index[i] // n_old == me, row, jnp.zeros_like(row)), TRIAL)
             before = lax.dynamic_index_in_dim(many, i % n_new, keepdims=False)
             value = jnp.where(i // n_new == me, _from_bits(row, many.dtype), before)
@@ -369,7 +369,7 @@ def _merge_over(new: list[Arrays], old: list[Arrays], index: Any, mask: Any) -> 
 
 
 def _bits(array: Any) -> Any:
-    """An array's bits as whole numbers, of 8 bits at least."""
+    """An array's bits as integers, of 8 bits at least."""
     if jnp.issubdtype(array.dtype, jnp.integer):
         return array
     if array.dtype == jnp.bool_:

@@ -77,7 +77,7 @@ class _Walk:
     """One walk over a step; with ``lift`` it also emits the rewritten equations.
 
     Each variable and constant has a token, its name in the text that is digested. An operand is a
-    pair: its token, and its atom in the rewritten jaxpr, or None where nothing is rewritten.
+    pair: its token, and its atom in the rewritten jaxpr, or None if nothing is rewritten.
     """
 
     def __init__(self, lift: Collection[int] | None = None) -> None:

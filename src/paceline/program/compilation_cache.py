@@ -63,9 +63,9 @@ def persistent_cache() -> AbstractContextManager[None]:
 
     Changes nothing where the user has chosen a folder or switched the cache off, and where no
     folder can be made, nor where Keras does not run on JAX, which is asked nothing then. JAX's
-    settings are as before when the last of several searches has ended,
-    and JAX then opens its cache anew: what the user compiles does not go into our folder. Programs
-    that are in memory stay there.
+    settings are as before when the last of several searches has ended, and JAX then opens its cache
+    again: what the user compiles does not go into our folder. Programs that are in memory stay
+    there.
     """
     return _patch.applied() if keras.backend.backend() == "jax" else nullcontext()
 
@@ -124,9 +124,9 @@ def programs_folder() -> Path:
 def tidy(folder: Path, max_bytes: int = MAX_BYTES, settled: float = _SETTLED) -> None:
     """Removes unfinished entries, then those not used for longest, down to ``max_bytes`` in sum.
 
-    Lists the folder of JAX's entries, which exists, once, under the lock that JAX itself takes
-    where it has a limit. Does nothing while another process has the lock. Each entry is checked
-    once, by whichever search comes first, when it has not changed for ``settled`` seconds.
+    Lists the folder of JAX's entries, which exists, once, under the lock that JAX itself takes if
+    it has a limit. Does nothing while another process has the lock. Each entry is checked once, by
+    whichever search comes first, when it has not changed for ``settled`` seconds.
 
     An entry was used last when it was written, or when the file system says it was read: to the day
     on most systems, never where access times are switched off.
@@ -235,7 +235,7 @@ class DiskCache:
     kept: int  # most files that stay; those not used for longest go first
 
     def read(self, key: str) -> bytes | None:
-        """What was kept under the key; None where there is nothing, or it is damaged."""
+        """What was kept under the key; None if there is nothing, or it is damaged."""
         folder = self._folder()
         if folder is None:
             return None
@@ -248,7 +248,7 @@ class DiskCache:
         return body if _sha(body) == digest else None
 
     def write(self, key: str, body: bytes) -> None:
-        """Keeps ``body`` under the key, where there is a folder that can be written."""
+        """Keeps ``body`` under the key, if there is a folder that can be written."""
         folder = self._folder()
         if folder is None:
             return
@@ -279,7 +279,7 @@ class DiskCache:
 
 
 def cache_folder() -> str | None:
-    """The folder of JAX's persistent compilation cache; None where none is set."""
+    """The folder of JAX's persistent compilation cache; None if none is set."""
     return jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
 
 

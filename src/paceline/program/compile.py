@@ -1,6 +1,6 @@
 """Lowering and compiling with XLA: counted, timed, in the background; lowered programs on disk.
 
-The second search of a study neither compiles nor lowers. JAX's persistent cache saves compiling,
+The second search on a study neither compiles nor lowers. JAX's persistent cache saves compiling,
 but finds a program only by its lowered text, and lowering a vectorized step costs a tenth of a
 second or more. ``jax.export`` writes that text. It is stored under a key that holds all that
 decides it, in the folder of the compilation cache, and deserialised by the next process.
@@ -233,7 +233,7 @@ def _read_lowered(key: str) -> Any | None:
 
 
 def _write_lowered(key: str, function: Callable[..., Any], shapes: tuple[Any, ...]) -> Any | None:
-    """Exports and keeps; None where JAX cannot export this function."""
+    """Exports and keeps; None if JAX cannot export this function."""
     try:
         exported = export.export(jax.jit(function))(*shapes)
         body = bytes(exported.serialize())

@@ -9,7 +9,7 @@ flags or values that it loads, is put back before the next build.
 
 XLA takes up to two seconds to compile ``jax.random.uniform`` for a shape that it has not met, often
 longer than a small model trains. Number i of a draw follows from the key and i alone, so many
-shapes can be cut from draws of a few lengths: to the bit the same, on a CPU as tests show; on an
+shapes can be cut from draws of a few lengths: bit for bit the same, on a CPU as tests show; on an
 accelerator each function's first matrix is compared with JAX' own, and counts if they agree.
 
 Keras' initializers look the functions up in ``jax.random`` at every call. While a search is on,
@@ -157,7 +157,7 @@ def _is_plain(shape: Any) -> bool:
 
 
 def _shape(arguments: dict[str, Any]) -> tuple[int, ...] | None:
-    """The shape that is asked for; None where it is not cut from another draw."""
+    """The shape that is asked for; None if it is not cut from another draw."""
     found = dict(arguments)
     key, shape, dtype = found.pop("key"), found.pop("shape"), found.pop("dtype")
     # Words of another width are counted otherwise.

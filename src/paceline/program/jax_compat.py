@@ -157,7 +157,7 @@ def more_scan_consts(params: dict[str, Any], count: int) -> dict[str, Any]:
 
 @functools.cache
 def _scan_groups(count: int) -> Any:
-    """How JAX 0.12 groups the operands of a ``scan`` with so many constants."""
+    """How JAX 0.12 groups the operands of a ``scan`` with this many constants."""
 
     def loop(*consts: Any) -> Any:
         return jax.lax.scan(lambda carry, _: (carry + sum(consts), None), 0.0, length=1)

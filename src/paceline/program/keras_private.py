@@ -87,7 +87,7 @@ OF_THE_EPOCH = frozenset({"_current_epoch", "_epoch_start_time"})
 OWN = "keras.src."
 
 
-#: Global state that is made anew for each function of a user's: names, and what seeds set.
+#: Global state that is made again for each function of a user's: names, and what seeds set.
 _FRESH = ("object_name_uids", "global_random_seed", "global_seed_generator")
 
 
@@ -248,7 +248,7 @@ class ArrayHolder(Protocol):
     """The place of a variable's array."""
 
     def get(self) -> Any:
-        """The array; None where Keras has taken it away for a while."""
+        """The array; None if Keras has taken it away for a while."""
         ...
 
     def set(self, value: Any) -> None:
@@ -342,7 +342,7 @@ def gradients_forgotten() -> Iterator[None]:
 
 @contextmanager
 def fresh_names() -> Iterator[None]:
-    """A block in which automatic layer names start anew; after it they go on where they were."""
+    """A block in which automatic layer names start over; after it they continue where they were."""
     with _kept("object_name_uids") as state:
         if state is not None:
             state.set_global_attribute("object_name_uids", None)
@@ -375,7 +375,7 @@ def choose_comparison(callback: Any) -> None:
 
 
 def seed_state() -> Any:
-    """A copy of the state of Keras' own generator of seeds, u32[2]; None where it has none yet."""
+    """A copy of the state of Keras' own generator of seeds, u32[2]; None if it has none yet."""
     with _kept() as state:
         generator = state and state.get_global_attribute("global_seed_generator")
     return None if generator is None else generator.state.numpy().copy()

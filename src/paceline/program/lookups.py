@@ -38,8 +38,8 @@ class Lookup:
     def numbers(self, leaves: Sequence[np.ndarray]) -> np.ndarray | None:
         """What is looked up for a batch, arrays in the order of the leaves of x.
 
-        The arrays have the shapes of the trace. None where more than moves, casts and constants
-        lies between.
+        The arrays have the shapes of the trace. None if more than moves, casts and constants lies
+        between.
         """
         return self._found(leaves, _VALUES)
 

@@ -75,7 +75,7 @@ class StepTemplate:
 
     @property
     def stale(self) -> bool:
-        """Whether a constant differs between trials and is no input of the compiled step."""
+        """Whether a constant differs between trials and is not an input of the compiled step."""
         return not self.observed <= set(self.lifted)
 
     def settle(self, n_seen: int) -> None:

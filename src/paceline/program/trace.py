@@ -200,7 +200,7 @@ def quick_state(
 ) -> State | None:
     """The state of a stock model whose structure is known, without tracing its forward pass.
 
-    None where its shapes are not those of ``like``, the state of a model of the same structure;
+    None if its shapes are not those of ``like``, the state of a model of the same structure;
     without ``like`` they are not compared. ``metrics`` are that model's metric variables as they
     were at first, ``start`` is its ``optimizer_start``.
     """

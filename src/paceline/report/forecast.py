@@ -149,7 +149,7 @@ def _seen(kinds: float, draws: int) -> float:
 def asha_share(epochs: int, min_epochs: int = 1, factor: int = 3) -> float:
     """Return the share of all epochs that ASHA trains; a trial that it never stops has ``epochs``.
 
-    The first rung has ``min_epochs``; at each rung, one in ``factor`` trials goes on.
+    The first rung has ``min_epochs``; at each rung, one in ``factor`` trials continues.
     """
     trained, rung, alive, before = 0.0, min_epochs, 1.0, 0
     while rung < epochs:

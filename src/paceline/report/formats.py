@@ -12,7 +12,7 @@ from typing import Any
 
 #: Columns of a line of text at most, because longer lines are harder to read.
 READABLE = 100
-#: Costs that are whole numbers.
+#: Costs that are integers.
 COUNTED = ("params", "bytes", "flops")
 #: Decimals of a number in a column at most; beyond, all are written with powers of ten.
 _MOST_DECIMALS = 8
@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
 
 
 def objective(name: str, value: float | None) -> str:
-    """Return the value of an objective; of a cost that is counted as a whole number."""
+    """Return the value of an objective; of a cost that is counted as an integer."""
     whole = name in COUNTED and value is not None
     return f"{value:,.0f}" if whole else metric(value)
 
@@ -231,7 +231,7 @@ def state(name: str) -> str:
 def reached(state: str, epochs: int, best_epoch: int | None) -> str:
     """Return in which epoch a trial reached its value, and whether it has trained to its end.
 
-    ``best_epoch`` counts from 1; None where it is not known.
+    ``best_epoch`` counts from 1; None if it is not known.
     """
     ends = {"pruned": ", stopped early", "running": ", unfinished", "paused": ", unfinished"}
     text = count(epochs, "epoch")

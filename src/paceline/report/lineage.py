@@ -99,7 +99,7 @@ def _segment(segment: LineageSegment, metric: str) -> Iterator[tuple[Trial, int,
 
 
 def value_in(trial: Trial, metric: str, epoch: int) -> float | None:
-    """Return a metric of a trial in an epoch, from 1; None where there is none."""
+    """Return a metric of a trial in an epoch, from 1; None if there is none."""
     values = trial.history.get(metric, ())
     return values[epoch - 1] if 0 < epoch <= len(values) else None
 

@@ -121,7 +121,7 @@ def progress_html(progress: Progress) -> str:
 
 
 def tuner_text(study: str, trials: TrialTable | None) -> str:
-    """Return what ``repr`` says of a tuner; ``trials`` is None where the study was not opened."""
+    """Return what ``repr`` says of a tuner; ``trials`` is None if the study was not opened."""
     if trials is None:
         return f"Tuner({study!r})"
     best = trials.best

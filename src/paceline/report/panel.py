@@ -85,7 +85,7 @@ def facts(progress: Progress) -> list[str]:
 
 
 class LivePanel:
-    """A panel that is drawn anew each time Rich renders it; records bring its title."""
+    """A panel that is drawn again each time Rich renders it; records bring its title."""
 
     def __init__(self, title: str) -> None:
         self.title = title

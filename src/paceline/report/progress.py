@@ -167,14 +167,14 @@ class LiveState(Struct):
 
 
 def watch(folder: Path) -> None:
-    """Ask the searches of a study to write what they do; nothing happens where there is none."""
+    """Ask the searches on a study to write what they do; nothing happens if there is none."""
     with contextlib.suppress(OSError):
         if folder.is_dir():
             (folder / WATCHED).touch()
 
 
 def read_live(folder: Path) -> LiveState | None:
-    """Return the last state that was written; None where there is none, or one of a stranger."""
+    """Return the last state that was written; None if there is none, or one of a stranger."""
     path = folder / LIVE
     try:
         if not path.is_file():  # a pipe in its place would be waited for

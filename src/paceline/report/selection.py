@@ -83,7 +83,7 @@ class Columns:
         self._trials = trials
 
     def of(self, trial: Trial) -> dict[str, Any]:
-        """Return a trial's value in each column; None where it lacks one."""
+        """Return a trial's value in each column; None if it lacks one."""
         record = tables.trial_record(trial)
         row = {name: record.get(name) for name in self.names}
         row |= {n: tables.objective_value(trial, i) for i, n in enumerate(self._objectives)}

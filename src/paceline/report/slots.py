@@ -146,7 +146,7 @@ def slots_note(searches: Sequence[SearchTimeline]) -> str:
 
 
 def slots_figure(searches: Sequence[SearchTimeline], best: int | None) -> Figure:
-    """Draw the searches of a study, one after another; at least one has a stay or a compile.
+    """Draw the searches on a study, one after another; at least one has a stay or a compile.
 
     Many stays are drawn as an image of ``COLUMNS`` columns: as lines each would be a path of its
     own, which takes a browser long. The trial ``best`` has a colour of its own.

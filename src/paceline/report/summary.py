@@ -68,7 +68,7 @@ def steps_in_python(summary: Mapping[str, Any], *, more: bool) -> Steps:
 
 
 def rule_of(summary: Mapping[str, Any]) -> str | None:
-    """Return the rule of a search that ended it, from its summary; None where none did."""
+    """Return the rule of a search that ended it, from its summary; None if none did."""
     by = (summary.get("ended") or {}).get("by")
     return by if by in STOPPING_RULES else None
 
@@ -143,7 +143,7 @@ def reproduction_text(study: str, again: Mapping[str, Any]) -> str:
 def _headline(summary: Mapping[str, Any]) -> str:
     counts = {state: count for state, count in summary["n_trials"].items() if count}
     total = sum(counts.values())
-    # At the end of a search none runs any more; the next search goes on with those under way.
+    # At the end of a search none runs any more; the next search continues with those under way.
     words = {state: formats.state(state) for state in counts} | {"running": "under way"}
     states = ", ".join(f"{count:,} {words[state]}" for state, count in counts.items())
     text = f"{summary['study']}: {formats.count(total, 'trial')} ({states or 'none'})"

@@ -119,7 +119,7 @@ def hparam_columns(trials: Iterable[Trial], objectives: Sequence[str] = ()) -> d
 def values_by_column(
     trials: Sequence[Trial], objectives: Sequence[str] = ()
 ) -> dict[str, list[Any]]:
-    """Return column -> one value per trial, None where a trial lacks it.
+    """Return column -> one value per trial, None if a trial lacks it.
 
     The order is that of ``Tuner.results()``: the value and its standard deviation, the
     hyperparameters, the rest. Each of several objectives has a column of its own in place of the
@@ -150,9 +150,9 @@ def results_frame(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> pd
     Returns:
         Columns value, or one for each of several objectives; with repeats or folds value_std; one
         column for each hyperparameter; number, state, best_epoch (that of the value), epochs,
-        seconds, seed, program and plan; if some trial goes on with another one also continues (the
-        number of that one); with a cluster also worker; if some trial has failed, was rejected or
-        was stopped by hand also error. A hyperparameter with the name of another column, or
+        seconds, seed, program and plan; if some trial continues with another one also continues
+        (the number of that one); with a cluster also worker; if some trial has failed, was rejected
+        or was stopped by hand also error. A hyperparameter with the name of another column, or
         ``value``, has the column ``hp.NAME``. A value that a trial lacks is missing in its row.
         ``attrs["hparams"]`` has the hyperparameter of each column, None of the other columns.
     """

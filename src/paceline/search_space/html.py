@@ -95,7 +95,7 @@ def bar(share: float) -> Markup:
 
 
 def thin(values: Iterable[T], most: int = POINTS) -> tuple[T, ...]:
-    """Return at most so many of the values, evenly spread, the first and the last among them."""
+    """Return at most this many of the values, evenly spread, the first and the last among them."""
     known = list(values)
     if len(known) <= most:
         return tuple(known)

@@ -137,7 +137,7 @@ class TrialAsker:
         seed: int,
         run: Callable[[HyperParameters, Proposal], T],
     ) -> tuple[Proposal, HyperParameters, T]:
-        """Return a proposal that continues a trial under way with other hparams, after ``epoch``.
+        """Return a proposal that continues an unfinished trial with other hparams, after ``epoch``.
 
         ``seed`` is the copy's. ``run`` and errors are those of ``propose``.
         """
@@ -247,7 +247,7 @@ class TrialUpdates:
     ) -> TrialState:
         """End a trial, and return its state.
 
-        A trial that comes again after a checkpoint keeps its first end.
+        A trial that is repeated after a checkpoint keeps its first end.
 
         Args:
             number: The trial's.
@@ -341,7 +341,7 @@ class TrialUpdates:
             self.report(number, epoch, logs, None if math.isnan(value) else value)
 
     def restart(self, number: int) -> None:
-        """Forget the epochs of a trial under way, which is trained from its first epoch again."""
+        """Forget the epochs of an unfinished trial, which is trained from its first epoch again."""
         trial = self._trials.by_number(number)
         trial_codec.update_from_json(trial, trial_codec.to_json(trial, afresh=True))
 
@@ -357,12 +357,12 @@ class TrialUpdates:
         self._left_running = []
 
     def show_ends(self) -> None:
-        """Restore the ends of trials that were to come again and have not."""
+        """Restore the ends of trials that were to be repeated and have not."""
         for trial in self._restored.not_come_again():
             self._trials.add(trial)
 
     def costs_before(self, number: int) -> dict[str, Any]:
-        """Return what was measured of a trial that comes again and had ended; empty otherwise."""
+        """Return what was measured of a trial that is repeated and had ended; empty otherwise."""
         return self._restored.costs_before(number)
 
     def under_way(self, afresh: Container[int]) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class StoredStudy:
 
 
 def check_name(name: Any) -> None:
-    """Refuse a study name that is no plain name of a folder: StudyError."""
+    """Refuse a study name that is not a plain name of a folder: StudyError."""
     if not isinstance(name, str) or not name.strip():
         raise StudyError(
             f"study name must not be empty, got {name!r}. Pass a name, such as fashion."
@@ -187,10 +187,10 @@ class RestoredStudy:
         self.trials = self.stored
         # The snapshot, where the storage allows to continue from it.
         self.resumed: Mapping[str, Any] | None = None
-        # The hparams and the seed of trials that will come again, by number.
+        # The hparams and the seed of trials that will be repeated, by number.
         self.foretold: dict[int, tuple[dict[str, Any], int | None]] = {}
         self.of_others: set[int] = set()  # trials that other programs have added since
-        # Trials that are to come again, and have ended in the storage: their stored ends stand.
+        # Trials that are to be repeated, and have ended in the storage: their stored ends stand.
         self._ended: dict[int, FrozenTrial] = {}
         session = "" if stored is None else stored.meta.get("session", "")
         if stored is None or resumed is None or resumed.get("session") != session:
@@ -223,16 +223,16 @@ class RestoredStudy:
         return self.resumed is not None and number in self._stored
 
     def asked_for(self) -> list[dict[str, Any]]:
-        """The hparams of the trials that the user had asked for; some of them come again."""
+        """The hparams of the trials that the user had asked for; some of them are repeated."""
         asked = [t.user_attrs for t in self.stored if t.user_attrs.get("enqueued") is True]
         return [attrs["hparams"] for attrs in asked if isinstance(attrs.get("hparams"), dict)]
 
     def ended_before(self, number: int) -> bool:
-        """Whether a trial that comes again has ended in the storage."""
+        """Whether a trial that is repeated has ended in the storage."""
         return number in self._ended
 
     def costs_before(self, number: int) -> dict[str, Any]:
-        """Return what was measured of a trial that comes again and had ended; empty otherwise."""
+        """Return what was measured of a trial that is repeated and had ended; empty otherwise."""
         trial = trial_codec.from_frozen(self._ended[number]) if number in self._ended else None
         return {} if trial is None else trial.costs
 
@@ -249,7 +249,7 @@ class RestoredStudy:
         return trial_codec.from_frozen(stored)
 
     def not_come_again(self) -> Iterator[Trial]:
-        """Trials that were to come again and have not, as they ended before."""
+        """Trials that were to be repeated and have not, as they ended before."""
         for stored in self._ended.values():
             trial = trial_codec.from_frozen(stored)
             if trial is not None:
@@ -263,8 +263,8 @@ def rolled_back(
 
     ``trials`` are all that the storage holds now, by number; ``facts`` is the snapshot, of
     ``Study.state``. Returns the trials of the snapshot, those under way running again; and the
-    hparams and seeds of the search's trials that began since, by number. None where the storage
-    does not hold the snapshot's trials. Those that other programs added stay as they are.
+    hparams and seeds of the search's trials that began since, by number. None if the storage does
+    not hold the snapshot's trials. Those that other programs added stay as they are.
     """
     n, opened = facts["next"], facts["open"]
     if len(trials) < n:

@@ -72,7 +72,7 @@ def resolve_objective(
 
     Args:
         objective: A name in the logs, ``max:NAME``, ``min:NAME``, an object with ``name`` and
-            ``direction`` as KerasTuner's, or None: ``val_`` and the first metric that is no loss
+            ``direction`` as KerasTuner's, or None: ``val_`` and the first metric that is not a loss
             and is validated, else ``val_loss``.
         direction: maximize or minimize (``max`` and ``min`` as well); None infers it.
         metric_names: Names of an epoch's logs, in the order of ``compile``; None when not known

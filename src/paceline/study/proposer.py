@@ -70,7 +70,7 @@ class Proposal:
     waited: bool = False  # whether another program has added the trial, so that the storage has it
     # Name of a constraint -> by how much it is violated; 0 or less where it holds.
     constraints: dict[str, float] = field(default_factory=dict)
-    rejected: str | None = None  # why the trial is not trained; None where it is
+    rejected: str | None = None  # why the trial is not trained; None if it is
     enqueued: bool = False  # whether the user asked for its values, or for some of them
 
     def choose(self, parameter: Parameter) -> Any:
@@ -109,7 +109,7 @@ class Proposer:
         self._proposal: Proposal | None = None
         self._begins_in_the_middle = False
         self.tried = TriedConfigurations()
-        # Trials of a resumed search that come again: number -> their hparams.
+        # Trials of a resumed search that are repeated: number -> their hparams.
         self._foretold = dict(restored.foretold)
         self._seeds = {number: seed for number, (_, seed) in restored.foretold.items()}
         self._of_others = restored.of_others
@@ -237,7 +237,7 @@ class Proposer:
                 chooser = self._sampler.stand_in(middle)
             elif self._sampler.points is not None and attempt == 0:
                 chooser = self._sampler.points.chooser(number)
-            # Values that were given are no draw: the draw is tried as it is later.
+            # Values that were given are not a draw: the draw is tried as it is later.
             elif self.structure_order.draws is not None and values is None:
                 draw = self.structure_order.next_draw()
                 chooser = self.structure_order.draws.chooser(draw)
@@ -391,7 +391,7 @@ class Proposer:
     def _propose_waiting(
         self, run: Callable[[HyperParameters, Proposal], T]
     ) -> tuple[Proposal, HyperParameters, T] | None:
-        """Propose a trial that another program has added; None where none waits.
+        """Propose a trial that another program has added; None if none waits.
 
         It is tried even where its configuration was tried before, as Optuna does.
         """
@@ -414,7 +414,7 @@ class Proposer:
     def _build(
         self, proposal: Proposal, run: Callable[[HyperParameters, Proposal], T]
     ) -> tuple[HyperParameters, T] | None:
-        """Run build for a proposal; None where the configuration has been tried before."""
+        """Run build for a proposal; None if the configuration has been tried before."""
         try:
             hp, made = self._run(proposal, run)
         except BuildFailed as failed:
@@ -611,7 +611,7 @@ class TriedConfigurations:
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
-        # Values chosen so far -> the parameter asked for next; None where the build ended.
+        # Values chosen so far -> the parameter asked for next; None if the build ended.
         self._next: dict[tuple[Any, ...], Parameter | None] = {}
 
     def note(self, hparams: Mapping[str, Any]) -> None:
@@ -627,7 +627,7 @@ class TriedConfigurations:
 
     def note_proposal(self, proposal: Proposal) -> None:
         """Note the choices of a proposal whose build was run."""
-        # Given values are no choices, so the choices would not be the whole path; and where a
+        # Given values are not choices, so the choices would not be the whole path; and where a
         # build failed, another build of the same choices may go further.
         if not proposal.values and not proposal.failed:
             self.add_path(proposal.chosen.values())

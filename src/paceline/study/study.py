@@ -104,7 +104,7 @@ class Study:
                 this version cannot read.
             StorageError: The storage cannot be opened or read.
             SamplerError, MissingExtraError: The sampler is unknown, or its package not installed.
-            UsageError: A seed that is no whole number from 0.
+            UsageError: A seed that is not an integer from 0.
         """
         check_name(name)
         check_storage_text(storage)
@@ -251,9 +251,9 @@ class Study:
     def warm_start_from(self, names: Sequence[str], directory: Path, storage: Any) -> None:
         """Learn from earlier studies, which are read and never written.
 
-        A study that has begun goes on with what it learnt at its beginning, so that it decides the
-        same whatever became of the earlier studies. Call it after the space of the first build is
-        known, and before the first trial. ``names`` have passed ``check_warm_start_from``. The
+        A study that has begun continues with what it learnt at its beginning, so that it decides
+        the same whatever became of the earlier studies. Call it after the space of the first build
+        is known, and before the first trial. ``names`` have passed ``check_warm_start_from``. The
         errors are those of ``read_earlier_studies``.
         """
         told, stored = self.proposer.sampled.told, self.metadata
@@ -309,8 +309,8 @@ class Study:
     def sync_workers(self) -> PeerChanges | None:
         """Learn of other workers' trials, and take over those that dead workers left.
 
-        Returns what the search has to act on; None where no other worker has been here, or the
-        storage does not answer.
+        Returns what the search has to act on; None if no other worker has been here, or the storage
+        does not answer.
         """
         if not self.peers.shared:
             return None

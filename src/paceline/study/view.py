@@ -38,7 +38,7 @@ def meta_in_journal(name: str, *, storage: str | None, directory: Path) -> dict[
     """Return the attribute ``paceline`` of a study in a journal, without reading its trials.
 
     ``storage`` is ``journal:PATH``, or None for the journal in ``directory``, the folder of the
-    studies. None where the study is in another storage, or not there. Raises StudyError for an
+    studies. None if the study is in another storage, or not there. Raises StudyError for an
     impossible name, and StorageError where the journal cannot be read.
     """
     check_name(name)
@@ -74,7 +74,7 @@ class StudyView:
 
     @property
     def searched(self) -> bool | None:
-        """Whether a search of it runs; None where that is not known."""
+        """Whether a search of it runs; None if that is not known."""
         return is_searched(self._stored.attrs, self._workers)
 
     def check_searched(self) -> None:
@@ -133,7 +133,7 @@ class StudyView:
     def open(
         cls, name: str, *, storage: str | None = None, directory: Path = Path("runs")
     ) -> StudyView | None:
-        """Read a study, and write nothing; None where there is none of this name.
+        """Read a study, and write nothing; None if there is none of this name.
 
         ``storage`` is ``journal:PATH``, an Optuna URL, or None for the journal in ``directory``,
         the folder of the studies. Raises StudyError for an impossible name, or a study that this

@@ -106,19 +106,19 @@ class Tuner(StudyResults):
         trackers: "mlflow", "wandb", "tensorboard", an object with the methods begin, log_trial and
             end, or a list of these: told of each trial that ends, while trials stay in packs.
             "mlflow+model" and "wandb+model" also store the best model.
-        overwrite: The first search begins the study anew. What is there of it is put aside, and
-            removed once the new study has a trial that is complete or pruned; it comes back where
+        overwrite: The first search starts the study over. What is there of it is put aside, and
+            removed once the new study has a trial that is complete or pruned; it is restored if
             none is.
         on_progress: Called with a ``Progress`` a few times a second. When it returns False, the
-            search stops at once, without an error; the next search goes on from the last
+            search stops at once, without an error; the next search continues from the last
             checkpoint.
         on_note: Called with sentences worth telling the user. Without ``on_progress`` and
             ``on_note``, a search shows itself: a panel on stderr in a terminal, a table in a
             notebook, a line every 30 seconds elsewhere.
-        on_hang: Called in a thread of its own when a ``build`` or ``fit`` neither comes back
-            within ``trial_timeout`` nor can be interrupted, with what happened, and whether
-            another process can go on without that trial. The function may end the process. None:
-            a note says that the process must be ended.
+        on_hang: Called in a thread of its own when a ``build`` or ``fit`` neither comes back within
+            ``trial_timeout`` nor can be interrupted, with what happened, and whether another
+            process can continue without that trial. The function may end the process. None: a note
+            says that the process must be ended.
 
     Raises:
         UsageError: An argument has a value that cannot work.
@@ -245,7 +245,7 @@ class Tuner(StudyResults):
         verbose: int | str = "auto",
         **fit_arguments: Any,
     ) -> None:
-        """Searches until the study has ``n_trials`` trials; an existing study goes on.
+        """Searches until the study has ``n_trials`` trials; an existing study continues.
 
         Takes what ``model.fit`` takes. Any number may be a function of hp, and so may x, y,
         sample_weight, validation_data and class_weight.
@@ -264,17 +264,17 @@ class Tuner(StudyResults):
             batch_size: Examples per step; 32 by default, as in Keras. Fewer are one smaller batch.
             n_trials: The study's total, failed trials included and rejected ones not, or ``"+N"``
                 for N more.
-            timeout: Stop after this many seconds; the next search goes on with trials under way.
+            timeout: Stop after this many seconds; the next search continues with unfinished trials.
             trial_timeout: Seconds on the clock that one trial may take to build and to train; a
-                trial that takes longer fails. A compiled step cannot be stopped: where one does
-                not come back, the search ends with an error, and goes on without that trial in
+                trial that takes longer fails. A compiled step cannot be stopped: where one does not
+                come back, the search ends with an error, and continues without that trial in
                 another process.
             target_value: End the search as soon as a trial's objective is as good as this. Like
-                ``timeout``, this and the next two leave trials under way to the next search.
+                ``timeout``, this and the next two leave unfinished trials to the next search.
             patience_trials: End it when so many trials in a row have ended without a better value.
             max_total_epochs: Begin no trial whose epochs would exceed this total of all trials.
             enqueue_defaults: First try the defaults, in a new study.
-            continue_best: First has so many of the best trials go on to ``epochs``, each as a
+            continue_best: First has so many of the best trials continue to ``epochs``, each as a
                 trial of its own that continues it: the same hparams, seed and history, then more
                 epochs. They do not count for ``n_trials``, which may be left out then. Of
                 ``keep_best`` trials the last variables are kept; others train from their first
@@ -303,7 +303,7 @@ class Tuner(StudyResults):
             UsageError, DataError: An argument cannot work, or the data; nothing has been trained.
             BuildError: ``build`` failed on its first values, or returned no compiled model.
             ObjectiveError, SpaceError, SamplerError: Objective, space or sampler cannot work.
-            StudyError, StorageError: The study cannot go on, or its storage cannot be used.
+            StudyError, StorageError: The study cannot continue, or its storage cannot be used.
             ConstraintError: A constraint failed at first; or, later, 100 rejections in a row.
             TrialHangError: A compiled step did not come back; search again in another process.
             KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the next search continues open trials.
@@ -458,7 +458,7 @@ class Tuner(StudyResults):
     ) -> tuple[dict[str, Any] | None, str | None]:
         """Searches in the session's own process, where Keras does not run on JAX in this one.
 
-        Returns the arguments with which this process must go on, None where the search is over, and
+        Returns the arguments with which this process must continue, None if the search is over, and
         why.
         """
         config = self._config
@@ -541,7 +541,7 @@ class Tuner(StudyResults):
         return config.storage is not None or (config.folder / JOURNAL).exists()
 
     def _put_aside(self, stack: ExitStack) -> None:
-        """Begins the study anew where that was asked for, or ends what an earlier search began."""
+        """Starts the study over if that was asked for, or ends what an earlier search began."""
         config = self._config
         overwrite, self._overwrite = self._overwrite, False
         if config.storage is None and (overwrite or aside_of(config.folder).exists()):

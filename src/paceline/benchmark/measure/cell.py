@@ -1,4 +1,4 @@
-"""Measures one cell: compiles its plan anew, runs it as a search would, and times the steps.
+"""Measures one cell: compiles its plan again, runs it as a search would, and times the steps.
 
 S: slots of a pack. N: training examples.
 """
@@ -31,7 +31,7 @@ PATIENCE = 1.0
 
 @contextlib.contextmanager
 def nothing_cached() -> Iterator[None]:
-    """A block in which every program is compiled anew: one from a cache has no compile time."""
+    """A block in which every program is compiled again: one from a cache has no compile time."""
     from jax.experimental.compilation_cache import compilation_cache
 
     config: Any = jax.config

@@ -81,7 +81,7 @@ class QuotaSessions:
 def sessions(costs: Costs, platform: str, plan: PlannedSearch) -> QuotaSessions:
     """Returns how a search on a platform ("cpu", "gpu" or "tpu") is spread over sessions.
 
-    Each session builds, traces and compiles anew, since the cache of compiled programs may be gone
+    Each session builds, traces and compiles again, since the cache of compiled programs may be gone
     with the machine.
     """
     n_trials, epochs, share, quota = plan.n_trials, plan.epochs, plan.share, plan.quota

@@ -185,7 +185,7 @@ def merge(paths: Sequence[str | Path], note: Callable[[str], None]) -> Bench:
 
 
 def _common(what: str, values: Sequence[T], note: Callable[[str], None]) -> T | None:
-    """The one value of several results; None where they have none, or several."""
+    """The one value of several results; None if they have none, or several."""
     if any(value != values[0] for value in values[1:]):
         note(f"the results are for different {what}, so there is no comparison")
         return None

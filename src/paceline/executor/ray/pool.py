@@ -35,8 +35,8 @@ _LOOKS = 5.0
 WITHOUT_HEAD = 20.0
 #: So many workers in a row may die before one of them has answered an order.
 _DEATHS = 5
-#: Seconds without a sign of life after which a worker that has an order is ended. A worker gives
-#: signs of life while it compiles or builds: another thread of it does.
+#: Seconds without a heartbeat after which a worker that has an order is ended. A worker sends
+#: heartbeats while it compiles or builds: another thread of it does.
 SILENCE = 60.0
 #: Seconds between two questions whether a worker that has an order is alive.
 _BEAT = 5.0
@@ -56,8 +56,8 @@ class _Worker:
     node_id: str | None = None  # Ray's id of that machine
     leaving: bool = False  # whether the search was told that the machine will go soon
     busy: bool = False  # whether it has an order, or loads what it needs, and has not answered
-    asked: bool = False  # whether it was asked for a sign of life, and has not given it
-    silent: float = 0.0  # seconds since its last sign of life, while it has an order
+    asked: bool = False  # whether it was asked for a heartbeat, and has not given it
+    silent: float = 0.0  # seconds since its last heartbeat, while it has an order
 
 
 class RayPool:
@@ -135,7 +135,7 @@ class RayPool:
     # -- workers -----------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Starts workers where there is a place for one."""
+        """Starts workers if there is a place for one."""
         now = time.monotonic()
         if now - self._looked < _LOOKS:
             return
@@ -262,7 +262,7 @@ class RayPool:
         return None
 
     def _end_silent(self) -> list[Event]:
-        """Ends workers that owe an answer and give no sign of life: stopped, or out of reach.
+        """Ends workers that owe an answer and send no heartbeats: stopped, or out of reach.
 
         Ray watches machines and connections. A process that stands still has both, and its call
         would never end.

@@ -59,7 +59,7 @@ class RaySession:
                 "ray://, or 'auto'."
             )
         found = find_spec("ray")
-        if found is None or found.origin is None:  # a folder of that name is no package
+        if found is None or found.origin is None:  # a folder of that name is not a package
             raise MissingExtraError(
                 "executor: 'ray' needs Ray, which is not installed. Run pip install "
                 '"paceline[ray]" here and on all machines of the cluster.'

@@ -7,7 +7,7 @@ Where even that takes too long, each structure has its own.
 
 What is chosen follows from the search space, the first trial of its kind and the trials that the
 study was to have when it began. Neither the clock nor the cache of programs counts: a search that
-goes on has to choose the same.
+continues has to choose the same.
 
 A short step leaves most of an accelerator idle: launching its kernels takes longer than their
 arithmetic. So there trials gain from each other's company even where no compile is saved. The
@@ -94,7 +94,7 @@ class WidthValues:
         return self._mean(self.values)
 
     def tops(self, count: int) -> list[int]:
-        """The tops of so many bands, each as likely; fewer where one value fills two of them."""
+        """The tops of ``count`` bands, each as likely; fewer where one value fills two of them."""
         found, full, reached, total = [], 0, 0.0, sum(self.weights)
         for value, weight in zip(self.values, self.weights, strict=True):
             reached += weight * count / total
@@ -167,13 +167,13 @@ class ToExpect:
     cost: float  # structures that compile while the first one trains
     trials: int  # of the kind; of no account where ``time`` is given
     choices: int  # combinations that would share a program
-    time: float = 0.0  # structures that compile in the time for the kind; 0.0: time is no limit
+    time: float = 0.0  # structures that compile in the time for the kind; 0.0: time is not a limit
 
 
 def choose_bands(
     widths: Mapping[str, WidthValues], work: WorkByWidths, expected: ToExpect
 ) -> dict[str, list[int]] | None:
-    """The bands that take least; None where programs of their own take less.
+    """The bands that take least; None if programs of their own take less.
 
     Where time ends the search, those by which most trials are trained. ``work`` is that of the
     first trial.

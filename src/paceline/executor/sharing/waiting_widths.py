@@ -69,7 +69,7 @@ class WaitingTrialMerger:
     ) -> list[Key] | None:
         """Joins groups that fit into the largest one, where that pays.
 
-        Returns the keys of those that share it; None where it is not proved of any.
+        Returns the keys of those that share it; None if it is not proved of any.
         """
         whole, others = groups[largest], [groups[key] for key in fitting]
         if not _pays(whole, others):
@@ -132,7 +132,7 @@ def _tails(group: LocalGroup) -> Tails:
 
 
 def _admitted(family: Family, group: LocalGroup) -> TrialInFamily | None:
-    """How the trials of a group share a family's program; None where that is not proved."""
+    """How the trials of a group share a family's program; None if that is not proved."""
     try:
         return family.admit(_traced(group), _tails(group))
     except NotPaddable:
@@ -146,7 +146,7 @@ def _fits(whole: LocalGroup, group: LocalGroup) -> bool:
 
 
 def _extents(whole: LocalGroup, group: LocalGroup) -> list[tuple[int, int]] | None:
-    """The extents of the variables of both; None where they do not go in pairs."""
+    """The extents of the variables of both; None if they do not go in pairs."""
     ours, own = (
         [leaf.shape for part in each.state.lists() for leaf in part] for each in (whole, group)
     )

@@ -52,8 +52,8 @@ class WidthFamilies:
     def __init__(self, notes: UserNotifier, facts: SharingFacts) -> None:
         self._notes, self._facts = notes, facts
         self._families: dict[Any, Family | None] = {}  # None: such trials share no program
-        # Kind and operations, and whether bands are known -> whole numbers whose values keep trials
-        # in families of their own.
+        # Kind and operations, and whether bands are known -> integers whose values keep trials in
+        # families of their own.
         self._dividing: dict[Any, tuple[str, ...]] = {}
         self._bands: dict[Any, Bands] = {}  # by kind and bounds of widths
         self._apart: set[Any] = set()  # kinds and bounds of widths whose padding does not pay
@@ -187,7 +187,7 @@ class WidthFamilies:
         return (bounds, *tops_of(bands, widths.hparams))
 
     def work_ahead(self) -> bool:
-        """Goes on with a family that is being made; returns False where there is none."""
+        """Goes on with a family that is being made; returns False if there is none."""
         if not self._postponed:
             return False
         self._facts.steps += 1

@@ -108,7 +108,7 @@ class FitState(keras.callbacks.Callback):
             self._record.history.setdefault(name, []).append(value)
 
     def freeze(self) -> None:
-        """Keeps the state as it is now: what ``fit`` does at its end is no part of it."""
+        """Keeps the state as it is now: what ``fit`` does at its end is not a part of it."""
         arrays: Arrays = {}
         self._frozen = self.capture(arrays), arrays
 

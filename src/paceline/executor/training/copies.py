@@ -33,8 +33,8 @@ class TrialCopies:
         """Begins a trial that has just been submitted where the paused trial ``source`` waits.
 
         ``source`` stays as it is; ``compose`` chooses the variables. Returns what
-        ``callback_state`` found of its callbacks, whose state the trial's own take over; None where
-        the trial does not wait, or its variables have other shapes: then it begins anew. Raises
+        ``callback_state`` found of its callbacks, whose state the trial's own take over; None if
+        the trial does not wait, or its variables have other shapes: then it starts over. Raises
         KeyError if the source is not paused.
         """
         waiting = self._grouper.find_waiting(number)

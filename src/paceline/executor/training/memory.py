@@ -157,7 +157,7 @@ def free_bytes() -> float:
 
 
 def device_bytes(device: Any) -> int | None:
-    """Bytes of a device's memory, or of the machine's for a CPU; None where nothing states them."""
+    """Bytes of a device's memory, or of the machine's for a CPU; None if nothing states them."""
     statistics = device.memory_stats()  # None on a CPU
     if statistics and "bytes_limit" in statistics:
         return int(statistics["bytes_limit"])
@@ -170,7 +170,7 @@ def device_bytes(device: Any) -> int | None:
 
 
 def chunk_bytes_of(train_bytes: int, validation_bytes: int) -> float | None:
-    """Bytes of a chunk of training data; None where all data fit on the device.
+    """Bytes of a chunk of training data; None if all data fit on the device.
 
     Raises UsageError if the validation data, which are never sent in chunks, do not fit alone.
     """
@@ -191,7 +191,7 @@ def batches_bytes() -> float:
 
 
 def _steady(most: float) -> float:
-    """A size of at most so many bytes, the same as long as half of the device's memory is free.
+    """A size of at most this many bytes, the same as long as half of the device's memory is free.
 
     Examples are shuffled by chunks, so the size of a chunk decides their order. With less memory it
     is halved until it fits. A limit that the user gives is taken as it is.
@@ -224,7 +224,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def search_chunk_bytes(data: SearchData) -> float | None:
-    """Bytes of a chunk of a search's training data; None where all of them fit on the device."""
+    """Bytes of a chunk of a search's training data; None if all of them fit on the device."""
     train, validation = data.train, data.validation
     beside = validation.nbytes_beside(train) if validation else 0
     if isinstance(train, BatchedDataset):

@@ -343,7 +343,7 @@ class Planner:
     # -- choosing ----------------------------------------------------------------------------------
 
     def usual(self, group: LocalGroup, n_trials: int) -> Candidate:
-        """How a group of so many trials begins: as an earlier search found best, else by rules.
+        """How a group of this many trials begins: as an earlier search found best, else by rules.
 
         Also sets ``group.plan_choice`` to what may be tried out.
         """
@@ -441,7 +441,7 @@ class Planner:
         return all_asked and not group.queue and self._smaller(group, epoch_seconds) is not None
 
     def _smaller(self, group: LocalGroup, epoch_seconds: float) -> int | None:
-        """Slots of smaller packs for a group's last trials; None where they do not pay."""
+        """Slots of smaller packs for a group's last trials; None if they do not pay."""
         now = program_of(group)
         trials = [trial for pack in group.packs for trial in pack.live]
         slots = self._enough(len(trials))

@@ -44,7 +44,7 @@ class WaitingEpoch:
 
     trained: PackEpoch  # what the pack returned
     epochs: dict[int, int]  # trial number -> the epoch's number, from 1
-    # Trial number -> copies of its weights; None where the pack still has them.
+    # Trial number -> copies of its weights; None if the pack still has them.
     weights: dict[int, Weights] | None
 
 

@@ -1,7 +1,8 @@
 """The slots of packs: which trial gets a free slot, and how many trials should be ready for one.
 
 A group's packs have a fixed number of slots. Between two epochs free slots are filled from the
-group's queue. When the device's memory does not suffice, the group goes on with half as many slots.
+group's queue. When the device's memory does not suffice, the group continues with half as many
+slots.
 """
 
 from __future__ import annotations
@@ -252,7 +253,7 @@ class TrialDemand:
     stream: Any = field(init=False, default=None)
 
     def expect_members(self, n_members: int) -> None:
-        """Counts a trial with so many members that is about to be taken in."""
+        """Counts a trial with this many members that is about to be taken in."""
         self.unasked = max(0, self.expected - self.grouper.waiting - n_members)
 
     def is_sure(self, group: TrialGroup) -> bool:
@@ -268,8 +269,8 @@ class TrialDemand:
         """
         several = len(self.grouper.groups) > 1 and not self.in_order
         enough = _SURE if self.continuous else _SURE_OF_CHOICES
-        # Not the models seen, among which are formulas of an earlier search: a search that comes
-        # again has to make the same programs to find them in the cache.
+        # Not the models seen, among which are formulas of an earlier search: a search that is
+        # repeated has to make the same programs to find them in the cache.
         return several and (alone or group.n_trials >= enough)
 
     def of_known(self, group: TrialGroup) -> tuple[int, int]:

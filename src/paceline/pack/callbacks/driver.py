@@ -247,7 +247,7 @@ class CallbackDriver:
         keras_private.symbolic_build(model, self._batch)
         self._model = SlotModel(model)
         self._model.attach(self._slot)
-        # A trial that goes on has been looked at before.
+        # A trial that continues has been looked at before.
         self._built_with = plain_attributes(model) if self._stored is None else None
         given = [*self._given, self._logs_seen]
         self._list = keras.callbacks.CallbackList(

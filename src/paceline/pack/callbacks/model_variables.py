@@ -32,7 +32,7 @@ def copied(callbacks: Sequence[Any], model: Any, kept: Mapping[int, Any]) -> lis
     held = _held(callbacks)
     if held.keys() - same.keys():
         read = _read_by(model)
-        # A variable that a build has made is no callback's own, but perhaps another model's.
+        # A variable that a build has made is not a callback's own, but perhaps another model's.
         same |= {key: v for key, v in held.items() if key in read or is_of_build(v)}
     return copy.deepcopy(list(callbacks), {**same, **kept})
 

@@ -75,7 +75,7 @@ def _functions(
 
 
 def _outside(user: UserFunction) -> Iterator[str]:
-    """Yields what the function changes that is no part of its own callback, which was copied."""
+    """Yields what the function changes that is not a part of its own callback, which was copied."""
     itself = user.function.__code__.co_varnames[:1] if user.shared_self else ()
     for what in changed(user):
         first, _, rest = what.strip("'").partition(".")

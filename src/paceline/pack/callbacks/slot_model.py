@@ -209,7 +209,7 @@ class _SlotArrayHolder:
         return self._value
 
     def set(self, value: Any) -> None:
-        # None is no write: Keras takes arrays away while it evaluates, and puts them back.
+        # None is not a write: Keras takes arrays away while it evaluates, and puts them back.
         self._value, self.written = value, value is not None
         self._owner.touch(self)
 

@@ -69,7 +69,7 @@ class Workload:
     # (N, V) where each slot trains and validates on a fold of ``train``; None: every slot has all
     # training and all validation examples.
     fold: tuple[int, int] | None = None
-    # Training data of more bytes are sent in chunks of at most so many bytes, but of one batch at
+    # Training data of more bytes are sent in chunks of at most this many bytes, but of one batch at
     # least; None: all training data lie on the device.
     chunk_bytes: float | None = None
     steps_per_epoch: int | None = None  # batches of an epoch; None: all batches of the data
@@ -280,7 +280,7 @@ class SizedStep:
 
 
 def step_sizes(role: StepTemplate, size: int, rest: int, *, merge: bool = False) -> list[SizedStep]:
-    """The step on the full batch and, where there is a smaller batch, the step on that.
+    """The step on the full batch and, if there is a smaller batch, the step on that.
 
     ``size``: B. ``rest``: examples of the smaller batch. ``merge``: return one step that takes
     both, where it is proved that one step can.

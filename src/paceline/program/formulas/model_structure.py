@@ -46,10 +46,9 @@ class ModelStructure:
     # The floating-point numbers within the model, in one fixed order. The values of variables, such
     # as a constant learning rate, are not among them: they are state.
     numbers: tuple[float, ...]
-    # Digest of everything but numbers and whole numbers, so that models of several widths have the
-    # same.
+    # Digest of everything but numbers and integers, so that models of several widths have the same.
     skeleton: str
-    integers: tuple[int, ...]  # the whole numbers within the model, in one fixed order
+    integers: tuple[int, ...]  # the integers within the model, in one fixed order
     extents: tuple[int, ...]  # which of these are extents of its variables
     # Whether all classes of the model are known to take the same steps at any widths.
     any_width: bool
@@ -58,7 +57,7 @@ class ModelStructure:
 def structure_of(model: Any) -> ModelStructure | None:
     """The structure of a compiled model, built or not.
 
-    None where its steps may run code that is not Keras' own.
+    None if its steps may run code that is not Keras' own.
     """
     state = (*model.variables, *model.optimizer.variables, *model.metrics_variables)
     reader = _Reader({id(variable) for variable in state})
@@ -118,8 +117,8 @@ class _Reader:
     def read(self, root: Any) -> None:
         """Writes down ``root`` and all that it reaches.
 
-        Each word fixes how many parts follow, so that two graphs with the same words and whole
-        numbers are the same.
+        Each word fixes how many parts follow, so that two graphs with the same words and integers
+        are the same.
         """
         write, stack, places = self.words.append, self._stack, self._places
         stack.append(root)

@@ -32,7 +32,7 @@ class _Unknown(Exception):
 
 
 def step_like(whole: Step, part: Step, own: Step) -> Step | None:
-    """A model's step on the smaller batch; None where it does not follow.
+    """A model's step on the smaller batch; None if it does not follow.
 
     ``whole`` and ``part`` are another model's steps on the full and on the smaller batch, ``own``
     is the model's on the full batch. The models are the same but for numbers, and all their classes
@@ -118,7 +118,7 @@ def _param(whole: Any, part: Any, own: Any) -> Any:
         return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
     try:
         return _following(whole, part, own, eq)
-    except ValueError as error:  # arrays, whose comparison is no answer
+    except ValueError as error:  # arrays, whose comparison is not an answer
         raise _Unknown from error
 
 

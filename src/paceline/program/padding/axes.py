@@ -170,7 +170,7 @@ def _made(parts: Sequence[Axis], *, product: bool) -> Axis:
 def unify(first: Axis, second: Axis) -> Axis:
     """Makes two axes the same: an operation works on them element by element.
 
-    Raises NotPaddable where their elements do not lie in the same places.
+    Raises NotPaddable where their elements are not in the same places.
     """
     a, b = first.root(), second.root()
     if a is b:

@@ -42,7 +42,7 @@ _PROVED = DiskCache("merged", kept=2000)
 
 
 def merger(full: Step, small: Step, lifted: Sequence[int]) -> Callable[[], MaskedStep] | None:
-    """What makes one step of these two, as ``merge`` does; None where it cannot.
+    """What makes one step of these two, as ``merge`` does; None if it cannot.
 
     Whether it can is kept on disk, so that a program that is found there needs no walk.
     """

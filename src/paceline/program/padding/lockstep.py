@@ -1,6 +1,6 @@
 """Traces of one step at several extents, walked equation by equation at once.
 
-The walk proves, for each equation, where a slot's own elements lie in the result and what the
+The walk proves, for each equation, where a slot's own elements are in the result and what the
 padding around them holds, and notes what must be filled in for the own elements to come out as they
 would alone. What no rule proves raises ``NotPaddable``: there is no guess.
 

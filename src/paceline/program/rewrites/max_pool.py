@@ -2,7 +2,7 @@
 
 K strided views of the input are compared, in the order and with the comparison of XLA; that gives
 the largest cell of each window. Each cell then sums the gradients of the windows that chose it, in
-the order of the windows. NaN included, the results are equal to the bit.
+the order of the windows. NaN included, the results are equal bit for bit.
 
 Notation
     K: cells of a window, in row-major order. W: windows.

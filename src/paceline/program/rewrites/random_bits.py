@@ -2,7 +2,7 @@
 
 Dropout draws a mask of random bits in every step. On a CPU JAX lowers threefry to a loop of five
 rounds, whose many small operations take a third of a small model's step; unrolled, XLA fuses all
-rounds into one operation. But XLA would compute a plain expression anew for each of its uses (a
+rounds into one operation. But XLA would compute a plain expression again for each of its uses (a
 dropout mask has two: forward and backward). So a loop draws the bits in two halves, and XLA
 computes a loop once.
 

@@ -180,7 +180,7 @@ def transforms(tile: int, taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray
     n = tile + taps - 1
     back = np.array(_powers(n, tile)).T
     filters, forth = np.array(_powers(n, taps)), np.array(_inverse(_powers(n, n))).T
-    for row in range(n):  # whole numbers in the data's matrix: most multiplications are with it
+    for row in range(n):  # integers in the data's matrix: most multiplications are with it
         scale = math.lcm(*(value.denominator for value in forth[row]))
         forth[row] *= scale
         filters[row] /= scale

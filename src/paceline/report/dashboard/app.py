@@ -176,7 +176,7 @@ def _answer(
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
     daemon_threads = True
-    # A browser that has gone away while it was answered is no error worth a traceback.
+    # A browser that has gone away while it was answered is not an error worth a traceback.
     block_on_close = False
 
     def handle_error(self, request: Any, client_address: Any) -> None:

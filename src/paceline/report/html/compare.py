@@ -16,7 +16,7 @@ from paceline.report.static import as_dict
 
 
 def compare_figure(subject: ReportSubject, other: ReportSubject) -> ReportFigure | None:
-    """Draw the best value until each trial, of both studies; None where they cannot be compared."""
+    """Draw the best value until each trial, of both studies; None if they cannot be compared."""
     if not subject.reached or not other.reached or subject.objective != other.objective:
         return None
     figure = as_dict(history_figure([subject, other], list(map(shown_trials, (subject, other)))))

@@ -32,7 +32,7 @@ POPULATION = (
 class Importances:
     """Shares of the hyperparameters in what made values differ."""
 
-    # Hyperparameter, as Optuna stores it -> share, the largest first; they add up to 1. Empty where
+    # Hyperparameter, as Optuna stores it -> share, the largest first; they add up to 1. Empty if
     # there is no estimate.
     shares: dict[str, float]
     caution: str | None  # why the estimate is to be taken with care, or why there is none

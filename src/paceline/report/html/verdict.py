@@ -231,7 +231,7 @@ def _edges(subject: ReportSubject) -> Iterator[str]:
 
 
 def _place(distribution: BaseDistribution, value: Any) -> float | None:
-    """Where a value lies in its range, from 0 to 1; None for choices and single values."""
+    """Where a value is in its range, from 0 to 1; None for choices and single values."""
     if not isinstance(distribution, (FloatDistribution, IntDistribution)):
         return None
     low, high = float(distribution.low), float(distribution.high)
@@ -258,7 +258,7 @@ def _share_of_edge(distribution: BaseDistribution, low: bool) -> float:
     if not distribution.log:
         steps = round((last - first) / distribution.step)
         return (math.floor(steps * (_EDGE + _ROUNDED)) + 1) / (steps + 1)
-    # Optuna draws the logarithm of a whole number between those of its neighbours' midpoints.
+    # Optuna draws the logarithm of an integer between those of its neighbours' midpoints.
     width = math.log((last + 0.5) / (first - 0.5))
     if low:
         end = math.floor(first * (last / first) ** (_EDGE + _ROUNDED))
@@ -268,7 +268,7 @@ def _share_of_edge(distribution: BaseDistribution, low: bool) -> float:
 
 
 def _by_chance(n: int, of: int, share: float) -> float:
-    """The probability that at least ``n`` of ``of`` lie in a share of the range by chance."""
+    """The probability that at least ``n`` of ``of`` are in a share of the range by chance."""
     return sum(math.comb(of, k) * share**k * (1 - share) ** (of - k) for k in range(n, of + 1))
 
 

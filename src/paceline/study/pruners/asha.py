@@ -38,8 +38,7 @@ class ASHA:
             many times the epochs of the one before.
 
     Raises:
-        UsageError: A value that is no whole number, min_epochs below 1, or reduction_factor below
-            2.
+        UsageError: A value that is not an integer, min_epochs below 1, or reduction_factor below 2.
     """
 
     min_epochs: int = 1
@@ -73,7 +72,7 @@ class ASHA:
         """Check that trials have a value at each rung, where it comes from validation.
 
         Args:
-            epochs: Of every trial; None where they depend on hp.
+            epochs: Of every trial; None if they depend on hp.
             freq: The epochs to validate after, as ``fit`` takes them.
 
         Raises:
@@ -92,7 +91,7 @@ class ASHA:
             )
 
     def check(self, epochs: int) -> None:
-        """Check that trials of so many epochs reach a rung.
+        """Check that trials of this many epochs reach a rung.
 
         Raises:
             UsageError: The first rung lies beyond the trials' epochs.
@@ -125,8 +124,8 @@ class RungLadder:
     """The rungs of one study: judges trials that reach one, and promotes paused ones.
 
     ``n_trials`` is the study's total; None when only time bounds it. ``by_time``: time may end the
-    search before. Then the best trial of a rung always goes on: a model is there soon, and the end
-    may come before others have reached the rung.
+    search before. Then the best trial of a rung always continues: a model is there soon, and the
+    end may come before others have reached the rung.
     """
 
     def __init__(self, settings: ASHA, n_trials: int | None, *, by_time: bool = False) -> None:
@@ -160,7 +159,7 @@ class RungLadder:
     def state(self) -> list[Any]:
         """Return the trials of each rung, as JSON values.
 
-        They are copies: a thread writes them while the search goes on.
+        They are copies: a thread writes them while the search continues.
         """
         return [
             [epoch, list(rung.losses), list(rung.paused.items())]
@@ -199,7 +198,7 @@ class RungLadder:
     def last(self) -> list[int]:
         """Return the best paused trial of the highest rung, to continue when no other comes.
 
-        Where there are fewer trials than a full ladder needs, no trial would train to its end
+        If there are fewer trials than a full ladder needs, no trial would train to its end
         otherwise.
         """
         for epoch in sorted(self._rungs, reverse=True):

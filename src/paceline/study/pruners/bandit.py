@@ -83,7 +83,7 @@ def chosen(
     others: Sequence[Mapping[str, Any]],
     rng: np.random.Generator,
 ) -> dict[str, Any] | None:
-    """Return the values of a copy by plain name, or None where too little is known.
+    """Return the values of a copy by plain name, or None if too little is known.
 
     Args:
         parameters: The hyperparameters to choose, each with ``is_learnt``; at least one.
@@ -132,7 +132,7 @@ class _PerturbationRows:
         self._last = max(interval.epoch for interval in known)
 
     def beside(self, interval: PerturbationGain) -> list[float]:
-        """Return the two columns that are no hyperparameters."""
+        """Return the two columns that are not hyperparameters."""
         return [interval.epoch / self._last, (interval.reached - self._middle) / self._spread]
 
     def shares(self, interval: PerturbationGain) -> list[float]:

@@ -43,7 +43,7 @@ class PBT:
         perturbation_interval: Epochs between two perturbations.
         quantile_fraction: Share of the population that is replaced at a perturbation, and that is
             copied; at least one trial.
-        resample_probability: Probability that a hyperparameter of a copy is drawn anew. Otherwise
+        resample_probability: Probability that a hyperparameter of a copy is drawn again. Otherwise
             it is multiplied by one of ``perturbation_factors``; a number among the values of an
             ``hp.Choice`` or on a grid moves to a neighbour at least.
         perturbation_factors: What numbers are multiplied by.
@@ -116,8 +116,8 @@ class PBT:
         """Check that a search can be one of a population.
 
         Args:
-            epochs: Epochs of every trial; None where they depend on hp.
-            n_trials: The population; None where only time bounds the search.
+            epochs: Epochs of every trial; None if they depend on hp.
+            n_trials: The population; None if only time bounds the search.
             n_members: Members of each trial: repeats, folds.
 
         Raises:
@@ -217,7 +217,7 @@ class PopulationPruner(Pruner):
     """Population based training of one search's trials.
 
     It learns nothing of trials of earlier searches, which are of another population; and its
-    members wait until all are there, and then go on.
+    members wait until all are there, and then continue.
     """
 
     pauses = True
@@ -254,7 +254,7 @@ class PopulationPruner(Pruner):
     def perturb(self, seed: int) -> list[Perturbation]:
         """Return which trials are copied where, all members being there; ``seed`` is the study's.
 
-        The trials that are replaced end afterwards, and all others go on: see ``given_up`` and
+        The trials that are replaced end afterwards, and all others continue: see ``given_up`` and
         ``promoted``.
         """
         ranked = sorted(self._waiting, key=lambda number: (self._waiting[number], number))

@@ -88,7 +88,7 @@ def make_pruner(
     Args:
         checked: From ``check_pruner``.
         direction: Of the objective.
-        epochs: Epochs of every trial; None where they depend on hp.
+        epochs: Epochs of every trial; None if they depend on hp.
         n_trials: The study's total; None when only time bounds it.
         past: Trials that have ended, each with epoch -> the objective's value.
         by_time: Whether time may end the search before it has them.

@@ -19,7 +19,7 @@ from paceline.study.samplers.samplers import NAMES
 
 #: Trials from which CMA-ES finds more than TPE, and the most numbers that it is chosen for.
 CMAES_TRIALS, CMAES_NUMBERS = 400, 20
-#: Whole numbers with fewer values are too coarse for a normal distribution.
+#: Integers with fewer values are too coarse for a normal distribution.
 _COARSE = 10
 
 
@@ -29,7 +29,7 @@ class SearchOutline:
 
     parameters: Collection[Parameter]  # of all models built so far
     conditional: bool = False  # whether some of them are there under a condition alone
-    n_trials: int | None = None  # wanted in all; None where something else ends the search
+    n_trials: int | None = None  # wanted in all; None if something else ends the search
     n_objectives: int = 1
     constrained: bool = False  # whether trials may be rejected
     learns: bool = False  # whether the search learns from earlier studies
@@ -92,7 +92,7 @@ def is_name(sampler: Any) -> bool:
 
 
 def _n_configurations(parameters: Collection[Parameter], most: int) -> int | None:
-    """Return how many configurations a grid tries; None where it leaves some out, or tries more.
+    """Return how many configurations a grid tries; None if it leaves some out, or tries more.
 
     It counts up to ``most``; hyperparameters under a condition are counted as if they had none.
     """

@@ -108,8 +108,8 @@ class EarlierStudy:
     ) -> dict[str, Any] | None:
         """Return a trial's values of a space, which may be some of them: name -> stored value.
 
-        ``space`` is storage name -> distribution in the new study, and so are the values. None
-        where a value is out of its bounds there.
+        ``space`` is storage name -> distribution in the new study, and so are the values. None if a
+        value is out of its bounds there.
         """
         found = {}
         for name, now in space.items():

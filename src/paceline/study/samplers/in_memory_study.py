@@ -1,6 +1,6 @@
 """A study in memory that samplers learn from, so that choosing never waits for a storage.
 
-It holds trials under way with their values epoch by epoch, those that have ended, and proposals
+It holds unfinished trials with their values epoch by epoch, those that have ended, and proposals
 that were rejected (as failed trials, which Optuna's samplers ignore). Its trial numbers are its
 own; ``SampledTrials`` knows them by the study's numbers. It always minimises: the direction of a
 study is known only after the first build, when samplers have chosen already; callers pass losses.
@@ -80,7 +80,7 @@ class InMemoryStudy:
 
         Args:
             n: How many objectives it has.
-            learns: Whether the sampler is told of ended trials. Samplers that are made anew for
+            learns: Whether the sampler is told of ended trials. Samplers that are made again for
                 every trial need not be told, which saves Optuna's copying.
             constrained: Whether it holds by how much trials violate their constraints.
             told: Shows the sampler its trials; None: it sees those of the study.
@@ -149,7 +149,7 @@ class InMemoryStudy:
         return number
 
     def ask(self, sampler: BaseSampler | None) -> optuna.Trial:
-        """Begin a trial whose values ``sampler`` chooses; None where no Optuna sampler does.
+        """Begin a trial whose values ``sampler`` chooses; None if no Optuna sampler does.
 
         Raises SamplerError where the sampler failed.
         """
@@ -257,7 +257,7 @@ class InMemoryStudy:
             self._told.end(self._storage.get_trial(self._trial_id(number)))
 
     def pause(self, number: int, *, paused: bool) -> None:
-        """Note that a trial is paused, or goes on."""
+        """Note that a trial is paused, or continues."""
         if self._told is None:
             return
         trial_id = self._trial_id(number)
@@ -286,7 +286,7 @@ class InMemoryStudy:
 
 
 def _losses(trial: FrozenTrial, signs: Sequence[int]) -> list[float] | None:
-    """The values of a stored trial as losses; None where it has none that samplers learn from."""
+    """The values of a stored trial as losses; None if it has none that samplers learn from."""
     if trial.state != OptunaState.COMPLETE or not trial.values:
         return None
     return [sign * value for sign, value in zip(signs, trial.values, strict=True)]
@@ -321,7 +321,7 @@ class SampledTrials:
     ``past`` are trials of earlier sessions, as the storage holds them; ``signs`` are 1 where low
     values of ``past`` are good, -1 where high ones are, one for each objective. ``open_again`` has
     the numbers of those that are under way again; ``parents`` is of the ``state`` of the search
-    that goes on. The rest is as for ``InMemoryStudy``.
+    that continues. The rest is as for ``InMemoryStudy``.
     """
 
     def __init__(
@@ -379,7 +379,7 @@ class SampledTrials:
                 self.study.report(self._numbers[number], epoch, loss)
 
     def pause(self, number: int, *, paused: bool) -> None:
-        """Note that an open trial is paused, or goes on."""
+        """Note that an open trial is paused, or continues."""
         if number in self._numbers:
             with self.stopwatch.running():
                 self.study.pause(self._numbers[number], paused=paused)

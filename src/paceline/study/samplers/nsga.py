@@ -1,7 +1,7 @@
 """NSGA-II and NSGA-III: Optuna's genetic samplers, with a seed for every trial.
 
 They learn in generations: a trial notes in which one it was drawn, and the study which trials are
-the parents of a generation. A search that goes on from a checkpoint needs both again, since which
+the parents of a generation. A search that continues from a checkpoint needs both again, since which
 parents survive depends on what was drawn before.
 """
 

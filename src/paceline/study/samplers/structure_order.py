@@ -44,7 +44,7 @@ class StructureOrder:
         past: Iterable[FrozenTrial],
         resumed: Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin, or go on.
+        """Begin, or continue.
 
         ``past`` are trials of earlier sessions, as the storage holds them. ``resumed`` is of
         ``state``: the session that it was taken in is continued.
@@ -62,7 +62,7 @@ class StructureOrder:
         # Trials of this session by structure, how many of them are counted, and under which names.
         self._counts: dict[tuple[tuple[str, Any], ...], int] = {}
         self._n_counted, self._counted_by = 0, self._structure.names
-        # The wave: its first trial (None where that was not of TPE's choice), how many it has, and
+        # The wave: its first trial (None if that was not of TPE's choice), how many it has, and
         # which of them have not ended.
         self._leader: int | None = None
         self._n_asked = 0
@@ -159,7 +159,7 @@ class StructureOrder:
     def state(self) -> dict[str, Any]:
         """What cannot be told from the trials, as JSON values."""
         return {
-            "numbers": list(self._numbers),  # a copy, written while the search goes on
+            "numbers": list(self._numbers),  # a copy, written while the search continues
             "leader": self._leader,
             "asked": self._n_asked,
             "under_way": sorted(self._under_way),
@@ -257,7 +257,7 @@ class StructuralParameters:
     """
 
     def __init__(self) -> None:
-        self._names: tuple[str, ...] | None = ()  # None: to be found anew
+        self._names: tuple[str, ...] | None = ()  # None: to be found again
         # Program -> stored values of its first trial; in what is not free, its trials are alike.
         self._first: dict[str, dict[str, Any]] = {}
         self._free: set[str] = set()

@@ -34,7 +34,7 @@ TRIAL, SAMPLER, SHIFT, VALUE, WAITED, LEARNT, RESTART = range(7)
 
 
 def check_seed(seed: Any) -> int:
-    """Return a study's seed as an int; UsageError where it is no whole number from 0."""
+    """Return a study's seed as an int; UsageError where it is not an integer from 0."""
     try:
         found = -1 if isinstance(seed, bool) else operator.index(seed)
     except TypeError:
@@ -152,7 +152,7 @@ class RandomDraws:
     """
 
     def __init__(self, seed: int, used: Iterable[int]) -> None:
-        """Begin, or go on: ``used`` are numbers of draws that earlier sessions have tried."""
+        """Begin, or continue: ``used`` are numbers of draws that earlier sessions have tried."""
         taken = frozenset(used)
         self.used = set(taken)  # those that have been tried, or rejected
         self._seed = seed

@@ -52,8 +52,8 @@ class TrialClaims:
         and ``replaces`` the number of a trial that this one is trained in place of.
 
         Returns the trial's number and the storage's id of it, for the watch to be told that it
-        began; None where another worker was quicker: then it is withdrawn. Where a storage that
-        raises has made the trial all the same, the watch finds it as one that is left.
+        began; None if another worker was quicker: then it is withdrawn. Where a storage that raises
+        has made the trial all the same, the watch finds it as one that is left.
         """
         with self._store.writing():
             storage = self._store.storage
@@ -85,7 +85,7 @@ class TrialClaims:
         The new trial, of ``template``, is made first: should this worker die in between, the next
         one finds both. Where two workers take over the same trial, their new ones are equal, so the
         later one is withdrawn. Returns whether the trial is interrupted now, and what ``claim``
-        does; (False, None) where it has ended otherwise meanwhile.
+        does; (False, None) if it has ended otherwise meanwhile.
         """
         owner = owner_of(trial)
         if owner is not None and owner != self._worker.token:

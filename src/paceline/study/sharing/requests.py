@@ -22,7 +22,7 @@ from paceline.study.trials.trial_codec import best_so_far
 
 
 def ask(store: StudyStorage, study: int, request: Request) -> None:
-    """Ask the search of a study (the storage's id) to stop, to pause, or to continue.
+    """Ask the search on a study (the storage's id) to stop, to pause, or to continue.
 
     Raises StorageError where the storage does not answer.
     """
@@ -69,8 +69,8 @@ def enqueue(store: StudyStorage, study: int, name: str, values: Mapping[str, Any
 def stop_trial(store: StudyStorage, study: int, name: str, number: int, reason: str) -> None:
     """End a trial that runs or waits as pruned, and store the reason with it.
 
-    ``study`` is the storage's id. Raises StudyError where there is no such trial, or it has ended,
-    and StorageError where the storage does not answer.
+    ``study`` is the storage's id. Raises StudyError if there is no such trial, or it has ended, and
+    StorageError where the storage does not answer.
     """
     ended = f"trial {number} of {name!r} has already finished"
     with store.writing():

@@ -76,7 +76,7 @@ class StudyWatch:
         self._read: list[FrozenTrial] = []  # the trials as they were when last read
         self.n_known = 0  # how many the storage had then
         self._n_lines: int | None = None  # of a journal, by others; None to look again
-        self.mine: set[int] = set()  # this search's trials under way
+        self.mine: set[int] = set()  # this search's unfinished trials
         # Trials that are this search's or were, and others of which it knows that they have ended.
         self._own: set[int] = set()
         self._of_others: set[int] = set()  # theirs under way, and those that wait
@@ -90,7 +90,7 @@ class StudyWatch:
         self._changes: list[TrialChange] = []
         self._asked_before: Any = None
         self.runs_waiting = True  # whether trials that other programs add are run here
-        # What another program last asked this search to do; None where nothing was asked since
+        # What another program last asked this search to do; None if nothing was asked since
         # ``begin``, but that a study which was paused before stays paused.
         self.request: Request | None = None
 
@@ -118,7 +118,7 @@ class StudyWatch:
         self._study = study
 
     def share(self, mine: Iterable[int], ended: Iterable[int]) -> None:
-        """Begin anew, since other workers search the study: look at all trials again.
+        """Start over, since other workers search the study: look at all trials again.
 
         By number: ``mine`` are the trials that this worker trains, ``ended`` those of which it
         knows that they have ended. All of them are in the storage, under these numbers.
@@ -337,7 +337,7 @@ class StudyWatch:
     def take_waiting(self) -> WaitingTrial | None:
         """Begin to run the first trial that waits, unless another program is quicker.
 
-        Returns the trial, which runs in the storage now; None where none waits, or the storage does
+        Returns the trial, which runs in the storage now; None if none waits, or the storage does
         not answer, or has not confirmed the numbers of this search's trials.
         """
         while self._waiting and not self._held:
@@ -355,7 +355,7 @@ class StudyWatch:
                 if taken:
                     self._note_own(number)
                     return waiting
-                self._of_others.add(number)  # how it goes on there is told later
+                self._of_others.add(number)  # how it continues there is told later
         return None
 
     def refuse(self, waiting: WaitingTrial, why: str) -> None:
@@ -395,7 +395,7 @@ class StudyWatch:
 
 
 def meaning(asked: Any) -> Request | None:
-    """Return what the attribute ``REQUEST`` asks for; None where it asks for nothing known."""
+    """Return what the attribute ``REQUEST`` asks for; None if it asks for nothing known."""
     found = asked.get("do") if isinstance(asked, dict) else None
     return found if found in ("stop", "pause", "continue") else None
 

@@ -45,7 +45,7 @@ class Worker:
         beats: Whether a thread beats from ``join`` to ``leave``; otherwise ``beat`` has to be
             called.
 
-    Raises UsageError where PACELINE_HEARTBEAT_SECONDS is no number above 0 and up to 3600.
+    Raises UsageError where PACELINE_HEARTBEAT_SECONDS is not a number above 0 and up to 3600.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Worker:
         self.shared = False
         # Held while a trial gets its number, and while ``shared`` changes.
         self.numbering_lock = threading.RLock()
-        # How often others have declared this worker dead since it joined. Each time it goes on
-        # under another token, and its trials under way are no longer its own.
+        # How often others have declared this worker dead since it joined. Each time it continues
+        # under another token, and its unfinished trials are no longer its own.
         self.n_deaths = 0
         self._folder, self._note = folder, note
         self._every = seconds_between() if every is None else every

@@ -1,6 +1,6 @@
 """A study's folder: which search holds it, and what the folder and its storage must not contain.
 
-The first search of a study holds the study's folder; further searches have folders of their own.
+The first search on a study holds the study's folder; further searches have folders of their own.
 
 A study's files may come from a stranger, so nothing that is read from them can run code: no pickle,
 no ``eval``, and of saved models the weights alone. Refused is what could reach further than the
@@ -124,7 +124,7 @@ def check_unowned(folder: Path, storage: Any) -> None:
 
 
 def check_writable(folder: Path, label: str) -> None:
-    """Refuse a folder that is no folder, or that could not be made or written."""
+    """Refuse a folder that is not a folder, or that could not be made or written."""
     there = folder
     while not there.exists() and there != there.parent:
         there = there.parent
@@ -147,7 +147,7 @@ def check_storage_text(storage: Any) -> None:
 
 
 def journal_path(storage: str | None, study: str, directory: Path) -> Path | None:
-    """Return the journal that a study is kept in; None where it is in another storage.
+    """Return the journal that a study is kept in; None if it is in another storage.
 
     ``storage`` is ``journal:PATH``, an Optuna URL, or None for the journal in the study's folder.
     """

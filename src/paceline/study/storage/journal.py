@@ -36,7 +36,7 @@ _RECORD = msgspec.json.Decoder(schema.JournalRecord)
 class DamagedLineError(ValueError):
     """A line of a journal that cannot be read.
 
-    ``line`` is its number, from 1; None where only the line is known.
+    ``line`` is its number, from 1; None if only the line is known.
     """
 
     def __init__(self, reason: str, line: int | None = None) -> None:
@@ -113,7 +113,7 @@ class JournalFile:
 
         Where the block or the write fails (also since someone else has cut or removed the file),
         nothing is written. A ``JournalStorage`` over this file may have read records of the failed
-        batch, so it has to be made anew. ``written`` is called when everyone can read the lines,
+        batch, so it has to be made again. ``written`` is called when everyone can read the lines,
         which the disk may have later still: it takes milliseconds, and a drive of a network far
         longer.
         """

@@ -79,7 +79,7 @@ class JournalReplay:
     def apply(self, line: Any) -> tuple[str, Exception | None]:
         """Apply a line, or a record that was read from one.
 
-        Returns which process wrote it; and why it changes nothing, None where it does change
+        Returns which process wrote it; and why it changes nothing, None if it does change
         something. Raises DamagedLineError where it cannot be read, or says what cannot be; nothing
         has changed then.
         """

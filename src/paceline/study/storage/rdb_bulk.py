@@ -141,9 +141,9 @@ class BulkWriter:
 
     @classmethod
     def of(cls, storage: BaseStorage) -> BulkWriter | None:
-        """Return a writer to a storage's tables; None where Optuna's own calls have to write.
+        """Return a writer to a storage's tables; None if Optuna's own calls have to write.
 
-        They have to where the storage is no plain ``RDBStorage``, where the database is neither
+        They have to where the storage is not a plain ``RDBStorage``, where the database is neither
         SQLite nor PostgreSQL, where Optuna's release or the tables are not known here, and where
         the user has chosen how transactions are isolated.
         """

@@ -1,4 +1,4 @@
-"""Removing a study, its folder and its rows in a storage, and beginning it anew."""
+"""Removing a study, its folder and its rows in a storage, and starting it over."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Removal:
     """What is to be removed of a study."""
 
     name: str
-    folder: Path | None  # None where there is none, or where it is another study's
+    folder: Path | None  # None if there is none, or where it is another study's
     n_files: int  # in the folder
     n_bytes: int
-    # The storage that holds rows of the study beside those of others; None where the study is in
-    # its folder alone.
+    # The storage that holds rows of the study beside those of others; None if the study is in its
+    # folder alone.
     store: StudyStorage | None
 
     @classmethod
@@ -40,8 +40,8 @@ class Removal:
         """Look what there is of a study; removes nothing.
 
         ``storage`` is the URL of a storage; None for the journal in the study's folder. Raises
-        StudyError for an impossible name, where there is no such study, or where its folder is none
-        of a study.
+        StudyError for an impossible name, if there is no such study, or where its folder is none of
+        a study.
         """
         check_name(name)
         check_storage_text(storage)
@@ -82,7 +82,7 @@ class Removal:
     ) -> None:
         """Remove the study, its rows first.
 
-        ``sleep`` waits so many seconds, and ``note`` is called with what takes a while.
+        ``sleep`` waits this many seconds, and ``note`` is called with what takes a while.
 
         Raises:
             StudyError: The study is being searched.
@@ -146,8 +146,8 @@ def begun_anew(name: str, directory: Path, *, overwrite: bool) -> Iterator[None]
 
     When the block ends, the earlier study is removed if the new one has a trial that came to an end
     without failing. It comes back if the new one has no trial, or failed ones only. Where trials of
-    the new one are under way both stay, until a later block ends. ``overwrite``: the study begins
-    anew now; otherwise an earlier search began it so.
+    the new one are under way both stay, until a later block ends. ``overwrite``: the study starts
+    over now; otherwise an earlier search began it so.
 
     Raises:
         StudyError: The study is being searched.

@@ -98,7 +98,7 @@ class StudyStorage(ABC):
 
     @property
     def rows(self) -> BulkWriter | None:
-        """The writer of whole batches to a database; None where the storage's own calls write.
+        """The writer of whole batches to a database; None if the storage's own calls write.
 
         Raises SQLAlchemyError where the database does not answer.
         """
@@ -130,7 +130,7 @@ class StudyStorage(ABC):
                 raise
 
     def reopen(self) -> None:
-        """After a failure, open the storage anew at the next call.
+        """After a failure, open the storage again at the next call.
 
         This is for storages that keep what they have read, such as journals. Databases are asked
         each time, and renew their connections themselves.
@@ -284,7 +284,7 @@ class StudyStorage(ABC):
                     optuna.load_study(study_name=name, storage=storage).set_metric_names(names)
 
     def study_id(self, name: str) -> int:
-        """Return the storage's id of a study; StorageError also where there is none any more."""
+        """Return the storage's id of a study; StorageError also if there is none any more."""
         with self.errors("read"), self.turn:
             return self.storage.get_study_id_from_name(name)
 

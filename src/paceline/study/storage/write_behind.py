@@ -46,8 +46,8 @@ class WriteBehind:
         note: Called with a line of text when the storage stops answering, and when it answers
             again.
         still_mine: Whether no other worker has taken this one for dead, asked before a trial is
-            written that the storage has not numbered; None where none can.
-        look: Called now and then by the thread; what it raises is no trouble of the records.
+            written that the storage has not numbered; None if none can.
+        look: Called now and then by the thread; what it raises is not an error of the records.
     """
 
     # Records of a batch: a journal's lock is then held for a tenth of a second at most.
@@ -231,7 +231,7 @@ class WriteBehind:
     def flush(self) -> None:
         """Wait until everything handed over is in the storage.
 
-        Raises StorageError where it could not be written; the thread goes on trying.
+        Raises StorageError where it could not be written; the thread keeps trying.
         """
         with self.stopwatch.running(), self._change:
             if not self.started:

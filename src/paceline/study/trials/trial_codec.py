@@ -90,7 +90,7 @@ def evaluated_constraints(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def violation_of(stored: FrozenTrial) -> float | None:
-    """Return by how much a stored trial violates its constraints; None where it has none.
+    """Return by how much a stored trial violates its constraints; None if it has none.
 
     The sum of what is violated, as Optuna's samplers have it; else 0. Studies may have been begun
     with another release of Optuna, so both forms are read.
@@ -150,7 +150,7 @@ def to_frozen(
 
 
 def owner_of(stored: FrozenTrial) -> str | None:
-    """Return the token of the worker that trains a stored trial; None where it names none."""
+    """Return the token of the worker that trains a stored trial; None if it names none."""
     owner = stored.system_attrs.get(OWNER)
     return owner if isinstance(owner, str) else None
 
@@ -169,7 +169,7 @@ def _attributes(trial: Trial, names: Sequence[str]) -> dict[str, Any]:
 
 
 def set_fields(trial: Trial, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Set fields of a trial by name, and return those attributes that are no fields."""
+    """Set fields of a trial by name, and return those attributes that are not fields."""
     other: dict[str, Any] = {}
     for name, value in attrs.items():
         if name in _ENDED:
@@ -184,7 +184,7 @@ def end_of(
 ) -> tuple[list[float] | None, dict[str, Any]]:
     """Return the values and the attributes to store at the end of a trial.
 
-    ``other`` are attributes that are no fields of it, ``n`` the objectives of its study.
+    ``other`` are attributes that are not fields of it, ``n`` the objectives of its study.
     """
     attrs = {"history": {}, **_attributes(trial, _ENDED), **other}
     if trial.runs:
@@ -232,8 +232,8 @@ def from_frozen(stored: FrozenTrial, *, maximize: bool | None = None) -> Trial |
     """Return a stored trial as users see it; None for one that waits to be run or is withdrawn.
 
     A trial that another program stored has its parameters as hparams, and what it reported in place
-    of a history. Where the direction is given, a trial under way has its best epoch so far, and the
-    value then, of what it has reported.
+    of a history. Where the direction is given, an unfinished trial has its best epoch so far, and
+    the value then, of what it has reported.
     """
     state = _STATES.get(stored.state)
     if state is None or WITHDRAWN in stored.system_attrs:
@@ -263,7 +263,7 @@ def from_frozen(stored: FrozenTrial, *, maximize: bool | None = None) -> Trial |
 def best_so_far(stored: FrozenTrial, maximize: bool) -> tuple[int, float] | None:
     """Return the best epoch of a stored trial, from 1, and the first objective then.
 
-    None where no epoch has a number.
+    None if no epoch has a number.
     """
     known = [(e, v) for e, v in stored.intermediate_values.items() if not math.isnan(v)]
     sign = -1 if maximize else 1
@@ -271,7 +271,7 @@ def best_so_far(stored: FrozenTrial, maximize: bool) -> tuple[int, float] | None
 
 
 def to_json(trial: Trial, *, afresh: bool) -> dict[str, Any]:
-    """Return a trial under way as JSON values; ``update_from_json`` takes them.
+    """Return an unfinished trial as JSON values; ``update_from_json`` takes them.
 
     ``afresh``: it begins again, from its first epoch.
     """

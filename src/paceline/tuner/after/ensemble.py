@@ -156,7 +156,7 @@ def check_penalties(parts: Sequence[EnsembleCandidate], data: ArrayData) -> None
 
 
 class _MaskOf(keras.layers.Layer):
-    """Returns the mask that Keras carries beside a tensor; None where there is none."""
+    """Returns the mask that Keras carries beside a tensor; None if there is none."""
 
     def __init__(self) -> None:
         super().__init__(autocast=False)

@@ -170,7 +170,9 @@ class _LineageReplay:
                 self._packs.pretrace(model, self._arguments.inputs_for(hp, model))
 
     def train(self, segment: LineageSegment, source: Trial | None) -> None:
-        """Trains the epochs that one trial has of the line, as a copy of ``source`` or anew."""
+        """Trains the epochs that one trial has of the line, as a copy of ``source`` or from the
+        start.
+        """
         trial, packs = segment.trial, self._packs
         self._until = segment.last
         self._trials.begin(trial.number, self._epochs)
@@ -231,7 +233,7 @@ class _LineageReplay:
 
     def _take_over(self, packs: LocalExecutor, trial: Trial, source: Trial, model: Any) -> None:
         """Has a trial that was submitted begin where the trial waits that it copies."""
-        from paceline.tuner.population.effects import Effects  # most trials are no copies
+        from paceline.tuner.population.effects import Effects  # most trials are not copies
 
         effects = Effects(self._builder, self._arguments, packs.copies, source.seed)
         own = model.non_trainable_variables

@@ -1,4 +1,4 @@
-"""What came of the searches of a study: trials, tables, models."""
+"""What came of the searches on a study: trials, tables, models."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StudyResults:
         self._validation: ArrayData | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy has, or a pickle: the arguments; the copy opens the study anew."""
+        """What a copy has, or a pickle: the arguments; the copy opens the study again."""
         return {**vars(self), "_study": None, "_models": None}
 
     def __repr__(self) -> str:
@@ -60,7 +60,7 @@ class StudyResults:
         return tuner_html(self.name, self._known_trials())
 
     def _known_trials(self) -> TrialTable | None:
-        """The trials; None where the study is not there yet, or cannot be read."""
+        """The trials; None if the study is not there yet, or cannot be read."""
         try:
             return self._require_study().trials
         except PacelineError:
@@ -139,7 +139,7 @@ class StudyResults:
         Raises:
             StudyError: There is no such trial, or its model is not kept; or the study has several
                 objectives, and ``number`` is not given.
-            UsageError: ``rank`` is no whole number from 1.
+            UsageError: ``rank`` is not an integer from 1.
         """
         whole_number(rank, "rank")
         if number is None:
@@ -161,7 +161,7 @@ class StudyResults:
 
         Raises:
             StudyError: As from ``best_model``.
-            UsageError: ``n`` is no whole number from 1.
+            UsageError: ``n`` is not an integer from 1.
         """
         whole_number(n, "n")
         self._ranked_trial(n)
@@ -244,11 +244,11 @@ class StudyResults:
         """All trials, a row each.
 
         Returns:
-            Columns value (with several objectives one for each of them, called by its name),
-            where there are repeats or folds spread, then one for each
-            hyperparameter (``hp.NAME`` where it is called like one of the others), then number,
-            state, epochs, seconds, seed, program, plan, where a trial has failed also error (why).
-            ``seconds`` is the trial's share of the time for which its pack trained and validated.
+            Columns value (with several objectives one for each of them, called by its name), if
+            there are repeats or folds spread, then one for each hyperparameter (``hp.NAME`` where
+            it is called like one of the others), then number, state, epochs, seconds, seed,
+            program, plan, where a trial has failed also error (why). ``seconds`` is the trial's
+            share of the time for which its pack trained and validated.
 
         Raises:
             StudyError: There is no such study.
@@ -269,7 +269,7 @@ class StudyResults:
 
     @property
     def folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The folds of the last search, each as two arrays of whole numbers.
+        """The folds of the last search, each as two arrays of integers.
 
         One holds the numbers of the examples that the fold trains on, from 0, the other those that
         it is validated on. Empty without ``folds``.

@@ -48,7 +48,7 @@ class ArgumentSpec:
     by_hp: bool = False  # may be a function of hp
     # Whether a study remembers it; "given": only where it is not the default.
     kept: Literal["always", "given", "never"] = "never"
-    key: bool = False  # a search with another value does not go on with a checkpoint
+    key: bool = False  # a search with another value does not continue with a checkpoint
     era: bool = False  # it decides how each trial trains: with another value begins an era
 
 
@@ -57,7 +57,7 @@ def _spec(check: Check, **declared: Any) -> dict[str, ArgumentSpec]:
 
 
 def whole_number(value: Any, name: str, least: int = 1, most: int | None = None) -> int:
-    """The value of argument ``name`` as a whole number from ``least`` to ``most`` (None: any)."""
+    """The value of argument ``name`` as an integer from ``least`` to ``most`` (None: any)."""
     try:
         number = -1 if isinstance(value, (bool, str)) or int(value) != value else int(value)
     except (TypeError, ValueError, OverflowError):
@@ -307,7 +307,7 @@ class SearchArguments:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What two searches must share for one to go on with the other's checkpoint, as JSON."""
+        """What two searches must share for one to continue with the other's checkpoint, as JSON."""
         # These two are in the key of every checkpoint, the others where they are not the default.
         always = {name: self._stored(name) for name in ("batch_size", "validation_batch_size")}
         given = {**self.to_meta(), **always}
@@ -328,7 +328,7 @@ class SearchArguments:
 ARGUMENTS: dict[str, ArgumentSpec] = {
     each.name: each.metadata["spec"] for each in fields(SearchArguments) if each.metadata
 }
-#: Fields of ``DataArguments`` that are no arguments of ``search``.
+#: Fields of ``DataArguments`` that are not arguments of ``search``.
 _OF_TUNER = {"seed", "packs", "preprocessing"}
 #: Arguments of ``search`` that are handed to the reader of the data.
 _OF_DATA = {each.name for each in fields(DataArguments)} - _OF_TUNER

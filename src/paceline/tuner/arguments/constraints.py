@@ -25,7 +25,7 @@ OPERATORS = ("<=", "<", ">=", ">")
 _OPPOSITE = {"<=": ">", "<": ">=", ">=": "<", ">": "<="}
 _FORM = 'such as constraints={"params": ("<=", 200_000)}'
 _TEXT = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\S+)\s*")
-#: A search ends with an error after so many rejected configurations in a row, unless they come in
+#: A search ends with an error after this many rejected configurations in a row, unless they come in
 #: the order of a grid. A space of which one in 20 is allowed gets there once in 170 times.
 REJECTED_IN_A_ROW = 100
 #: The largest amount that is stored: JSON has no infinity.
@@ -46,7 +46,7 @@ class _CountLimit:
     def amount(self, model: Any) -> tuple[float, str]:
         """By how much a model violates the bound, at most 0 where it does not; and how."""
         count = _COUNTS[self.name](model)
-        # Counts are whole numbers: one below 10 is at most 9, one below 9.5 as well.
+        # Counts are integers: one below 10 is at most 9, one below 9.5 as well.
         match self.operator:
             case "<=":
                 over = count - self.limit

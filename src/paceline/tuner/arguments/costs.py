@@ -73,7 +73,7 @@ class TrialCosts:
     def of_build(self, model: Any, inputs: TrialInputs, build: Callable[[], Any]) -> dict[str, int]:
         """Name -> cost of a model that was just built, for the objectives other than the latency.
 
-        The model is not changed: where it has no variables yet, ``build`` builds it again. Raises
+        The model is not changed: if it has no variables yet, ``build`` builds it again. Raises
         ObjectiveError where a cost cannot be told of this model.
         """
         wanted = [name for name in self.names if name != "latency"]

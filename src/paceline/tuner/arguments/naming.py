@@ -29,7 +29,7 @@ def default_study() -> tuple[str, str | None]:
 
 
 def _program_name() -> str | None:
-    """The name of the script or notebook that this process runs; None where it has no such name."""
+    """The name of the script or notebook that this process runs; None if it has no such name."""
     main = sys.modules.get("__main__")
     if in_notebook():
         # VS Code and Jupyter say what notebook a kernel runs; others do not.

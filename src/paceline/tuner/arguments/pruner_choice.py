@@ -49,7 +49,7 @@ def with_chosen_pruner(
             note(f'pruner: "auto" keeps {before}: {reason}')
             return replace(config, pruner=pruner, pruner_reason=reason)
         if config.pruner_rule == "by time":
-            return config  # its trials have none, and may go on from a checkpoint
+            return config  # its trials have none, and may continue from a checkpoint
     if config.pruner_rule == "by time" and arguments.timeout is None:
         return config
     why_not, n_epochs = _why_not(config, arguments, objective)
@@ -69,7 +69,7 @@ def with_chosen_pruner(
 
 
 def _again(text: Any) -> Any:
-    """The pruner that a study has stored; None where the text names none."""
+    """The pruner that a study has stored; None if the text names none."""
     try:
         return check_pruner(text)
     except UsageError:
@@ -79,7 +79,7 @@ def _again(text: Any) -> Any:
 def _why_not(
     config: TunerConfig, arguments: SearchArguments, objective: Objective | Objectives
 ) -> tuple[str | None, int]:
-    """Why trials are better trained to their end, and their epochs; None where they are not."""
+    """Why trials are better trained to their end, and their epochs; None if they are not."""
     if not isinstance(objective, Objective):
         return "there are several objectives", 0
     if not strategy_of(config.sampler).resumable:

@@ -1,6 +1,6 @@
 """``sampler="auto"``: the sampler that a study has, or the one that the rules choose for it.
 
-The choice is made once. It is stored in the study, and every later search of the study takes it.
+The choice is made once. It is stored in the study, and every later search on the study takes it.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class BestFacts(Struct):
 class BestModels(BestTrialArrays):
     """Keeps the weights of the k best trials, each at its best epoch.
 
-    A trial under way, running or paused, may still fail, so its weights are held beside those of
+    An unfinished trial, running or paused, may still fail, so its weights are held beside those of
     the trials that have ended, not in their place. With several objectives the front stays, however
     large; ``front`` returns its trials.
     """
@@ -201,8 +201,8 @@ class BestModels(BestTrialArrays):
 def find_saved(folder: Path, study: str, number: int, value: float | None) -> Path | None:
     """The file to load a trial's weights from, whichever worker of the study has saved it.
 
-    It holds a whole model or weights alone; None where there is none. A file of another ``value``
-    is another trial's. ``folder`` and ``study`` are the study's, the latter its id.
+    It holds a whole model or weights alone; None if there is none. A file of another ``value`` is
+    another trial's. ``folder`` and ``study`` are the study's, the latter its id.
     """
     for best in (folder / FOLDER, *sorted(folder.glob(f"{WORKERS}/*/{FOLDER}"))):
         entry = read_manifest(best, study).get(number)

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: a search between two epochs, for the next search to go on from.
+"""Checkpoints on disk: a search between two epochs, for the next search to continue from.
 
 ``SavePolicy`` says when one is due: often enough that a dead process costs little, seldom enough to
 be cheap. That is every 60 s (PACELINE_CHECKPOINT_SECONDS), and not before 40 times as long has
@@ -169,7 +169,7 @@ class CheckpointManager:
             self.folder.rmdir()
 
     def load(self) -> Snapshot[dict[str, Any]] | None:
-        """The newest checkpoint that is whole; None where there is none."""
+        """The newest checkpoint that is whole; None if there is none."""
         found = self._found()
         for at, (_, digest, path) in enumerate(found):
             snapshot, why = self._read(path, digest)
@@ -265,7 +265,7 @@ def save_checkpoint(
 def _tidy(folder: Path) -> None:
     """Removes temporary files of checkpoints; safetensors writes to one of its own first.
 
-    ``stuck.json`` lies in this folder too, and another thread or process may just be writing it.
+    ``stuck.json`` is in this folder too, and another thread or process may just be writing it.
     """
     for path in folder.glob(".tmp*"):
         if path.suffix != ".json":
@@ -321,7 +321,8 @@ class SavePolicy:
 
     def __init__(self, checkpoints: CheckpointManager, key: Mapping[str, Any]) -> None:
         self._checkpoints = checkpoints
-        # JSON values that a search must have in common with this one to go on with its checkpoints.
+        # JSON values that a search must have in common with this one to continue with its
+        # checkpoints.
         self.key: Mapping[str, Any] = plain(dict(key))
         self._every = seconds_between()
         self._next = 0.0  # the first one is due at once
@@ -341,7 +342,7 @@ class SavePolicy:
         written = snapshot.encoded()
         written.facts["key"] = self.key
         self._checkpoints.save(written)
-        # The first snapshot is waited for: with it, a search that goes on knows which trials have
+        # The first snapshot is waited for: with it, a search that continues knows which trials have
         # begun since.
         if not written.arrays:
             self._checkpoints.flush()
@@ -356,7 +357,7 @@ class SavePolicy:
         self._next = now + max(self._every, _REPAYS * (now - began) if self._every else 0.0)
 
     def load(self, kind: type[F], note: Callable[[str], None]) -> Snapshot[F] | None:
-        """The last snapshot; None, and a note says why, where this search cannot go on with it.
+        """The last snapshot; None, and a note says why, where this search cannot continue with it.
 
         Raises StudyError where it is of a search like this one, but its facts are not of ``kind``.
         """
@@ -389,7 +390,7 @@ class SavePolicy:
     def forget_enqueued(self, values: Mapping[str, Any] | None) -> None:
         """Removes values that were enqueued and are an error from the last snapshot.
 
-        Otherwise every further search of the study would try them again and fail.
+        Otherwise every further search on the study would try them again and fail.
         """
         self._checkpoints.flush()
         snapshot = self._checkpoints.load()

@@ -44,7 +44,7 @@ _PROBES = 10
 class Effect:
     """What another value of a hyperparameter changes in a model."""
 
-    fixed: str | None = None  # why it cannot change while a trial trains; None where it can
+    fixed: str | None = None  # why it cannot change while a trial trains; None if it can
     leaves: frozenset[int] = frozenset()  # numbers of the optimizer's variables that follow from it
     sets_rate: bool = False  # whether the learning rate is among them
     build_fails: bool = False  # whether ``build`` takes no such value; others it may
@@ -119,8 +119,8 @@ class Effects:
     def program(self, hparams: Mapping[str, Any]) -> tuple[str, ...] | None:
         """What trials have in common whose hyperparameters have the same effects.
 
-        It is the name of their group, and those that ``build`` declares; None where ``build``
-        fails, or its model cannot be packed.
+        It is the name of their group, and those that ``build`` declares; None if ``build`` fails,
+        or its model cannot be packed.
         """
         with suppress(Exception):
             model = self._model(hparams)

@@ -194,8 +194,8 @@ class Population:
             return
         policy = self._context.policy
         if policy is not None and not policy.any:
-            # A search that goes on from a checkpoint makes the same copies again. From the storage
-            # alone it could not.
+            # A search that continues from a checkpoint makes the same copies again. From the
+            # storage alone it could not.
             self._checkpointer.save()
         for perturbation in self._pruner.perturb(self._seed):
             self._copy(perturbation)
@@ -233,7 +233,7 @@ class Population:
                 self._study.proposer.reject(failed.proposal)
                 attempt += 1
             except ClaimLost:
-                # The others have to wait for this copy: who goes on without it is another
+                # The others have to wait for this copy: who continues without it is another
                 # population. Nothing is lost: the last checkpoint is from before the perturbation.
                 refused += 1
                 if refused == _REFUSALS:
@@ -267,7 +267,7 @@ class Population:
         return build
 
     def _group_of(self, source: Trial) -> LocalGroup | None:
-        """The group in which a trial would train; None where its model cannot be built again."""
+        """The group in which a trial would train; None if its model cannot be built again."""
         if source.number not in self._groups:
             shown = self._launcher.example(source.number)
             found = None if shown is None else self._packs.copies.group_of(*shown)

@@ -275,7 +275,7 @@ def _differences(batch: Any, validation: Any) -> str:
 
 
 def _per_example(parts: Any) -> str:
-    """Shapes of one example as text; empty where there is no such part."""
+    """Shapes of one example as text; empty if there is no such part."""
     shapes = [keras.tree.map_structure(lambda leaf: str(tuple(leaf.shape[1:])), p) for p in parts]
     return str(shapes[0]).replace("'", "") if shapes else ""
 

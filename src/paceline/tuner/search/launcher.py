@@ -122,7 +122,7 @@ class TrialLauncher:
 
     @property
     def to_come(self) -> int | None:
-        """Trials still to be asked for; None where only time or the space is a limit."""
+        """Trials still to be asked for; None if only time or the space is a limit."""
         limit = self._arguments.n_trials
         waiting = self._study.watch.n_waiting  # which run whatever the limit is
         n_left = None if limit is None else max(waiting, limit - self._trials.n_counted)
@@ -135,7 +135,8 @@ class TrialLauncher:
         return None if (rules := self._context.stopping) is None else rules.n_may_begin
 
     def adopt(self, number: int) -> int:
-        """Begins a trial that a worker left when it died; returns the epoch after which it goes on.
+        """Begins a trial that a worker left when it died; returns the epoch after which it
+        continues.
 
         That is 0 where nothing of its training is left.
         """
@@ -248,7 +249,7 @@ class TrialLauncher:
         inputs = self._arguments.inputs_for(hp, model)
         if self._arguments.callbacks is not None:
             self._arguments.callbacks.ask(hp)
-        # A trial that was allowed once stays so: one that goes on, or is taken over.
+        # A trial that was allowed once stays so: one that continues, or is taken over.
         constraints = self._context.constraints
         goes_on = proposal.continued_from is not None and proposal.continued_at is None
         if constraints and isinstance(proposal, Proposal) and not goes_on:
@@ -295,7 +296,7 @@ class TrialLauncher:
     def other_models(
         self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial
     ) -> SiblingModelBuilder | None:
-        """Builds models like a trial's; None where it is to have a program of its own."""
+        """Builds models like a trial's; None if it is to have a program of its own."""
         return other_models(
             lambda values: self._build_at(number, values, seed),
             hparams,
@@ -462,7 +463,7 @@ class TrialPrefetch:
         packs.lockstep = not free
         packs.judged = self._pruned or self._arguments.n_members > 1
         # Not looked at again until the round ends: then trials may have ended early, at a time that
-        # depends on the device, and a search that goes on asks for the same trials in a round.
+        # depends on the device, and a search that continues asks for the same trials in a round.
         self._may_begin = self._launcher.n_may_begin
         self._training = True
 
@@ -510,8 +511,8 @@ class TrialPrefetch:
 
     def all_asked(self) -> bool:
         """Whether this search will ask for no more trials."""
-        # While packs train the time is not looked at: a search that goes on from a checkpoint must
-        # ask for the same trials in the same round.
+        # While packs train the time is not looked at: a search that continues from a checkpoint
+        # must ask for the same trials in the same round.
         if self._failures.cause is not None or (not self._training and self._timeout.over):
             return True
         if self.closing:

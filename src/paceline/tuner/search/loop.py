@@ -126,7 +126,7 @@ class SearchLoop:
                 self._events.training_failed(number, TrialTimeoutError(text))
             raise limit.error(stuck, trial_of) from None
         except ClusterError:
-            self.checkpointer.save()  # whatever was told is known, and can go on elsewhere
+            self.checkpointer.save()  # whatever was told is known, and can continue elsewhere
             raise
         except SpaceError:
             self.checkpointer.forget_enqueued()
@@ -198,7 +198,7 @@ class SearchLoop:
         self.ended = end
         self.checkpointer.save()
         self._note_stop("stopped by the timeout" if end.rule == "timeout" else end.text)
-        # With no trial under way there is nothing that the next search would go on with.
+        # With no trial under way there is nothing that the next search would continue with.
         self.done = not self._trials.running and not self._trials.paused and end.rule != "timeout"
 
     def _natural_end(self) -> SearchEnd:
@@ -304,7 +304,7 @@ class SearchLoop:
         useful = bool(self._trials.ended["complete"] + self._trials.ended["pruned"])
         found = self._failures.error(self._launcher.over or all_failed, useful)
         if found is not None:
-            # The trials that failed have ended: once the build is mended, the search goes on.
+            # The trials that failed have ended: once the build is mended, the search continues.
             self.checkpointer.save()
             raise found[0] from found[1]
 

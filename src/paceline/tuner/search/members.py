@@ -135,11 +135,11 @@ def other_models(
     outlook: SearchOutlook,
     job: int | None = None,
 ) -> SiblingModelBuilder | None:
-    """Builds models like a trial's; None where it is to have a program of its own.
+    """Builds models like a trial's; None if it is to have a program of its own.
 
     ``build`` makes a model of hyperparameters, from the trial's seed; ``share_widths`` is as the
-    argument of ``Tuner``. ``job`` is the number of the trial's first job, where a search that goes
-    on may ask for it.
+    argument of ``Tuner``. ``job`` is the number of the trial's first job, where a search that
+    continues may ask for it.
     """
     if share_widths is False:
         return None

@@ -21,7 +21,7 @@ class TrialAdopter(Protocol):
     """What can train trials on that another worker has left: the launcher."""
 
     def adopt(self, number: int) -> int:
-        """Begins such a trial; returns the epoch after which it goes on."""
+        """Begins such a trial; returns the epoch after which it continues."""
         ...
 
 
@@ -47,13 +47,13 @@ class PeerWatcher:
         self._trials, self._pruner = context.trials, context.pruner
         self._next, self._waits = 0.0, False
         self._took = False  # whether trials were taken over since ``wait`` last returned False
-        self._to_begin: list[int] = []  # trials under way that have got another number
+        self._to_begin: list[int] = []  # unfinished trials that have got another number
         self.stopped_by: str | None = None  # the program that asked the search to stop, in words
 
     def look(self, n_left: int | None = None) -> None:
         """Takes in what the other workers did, unless that was done less than ``EVERY`` ago.
 
-        ``n_left`` is the number of trials that the study still lacks; None where there is no total.
+        ``n_left`` is the number of trials that the study still lacks; None if there is no total.
         """
         self._take_numbers()
         self.hear()
@@ -117,9 +117,9 @@ class PeerWatcher:
     def wait(self) -> bool:
         """With nothing to do, waits a moment for workers whose trials may have to be taken over.
 
-        True if the search must go on: a moment was waited, or trials of a dead worker have just
+        True if the search must continue: a moment was waited, or trials of a dead worker have just
         begun here. False when there is nothing to wait for: no trial runs elsewhere, or every
-        worker with a trial has given a sign of life since this search had nothing to do.
+        worker with a trial has sent a heartbeat since this search had nothing to do.
         """
         peers, worker = self._peers, self._peers.worker
         if not peers.shared or worker is None:

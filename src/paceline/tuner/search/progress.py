@@ -58,7 +58,7 @@ class ProgressReporter:
         self._looked = -math.inf
         # when so many trials had ended, and how many were on the Pareto front
         self._front_of = (0, 0)
-        self.devices = _devices()  # of JAX in words; None where Keras runs on something else
+        self.devices = _devices()  # of JAX in words; None if Keras runs on something else
 
     def show(self, phase: str) -> None:
         """Calls the user's ``progress``, unless just done; SearchStopped where it returns False.
@@ -89,7 +89,7 @@ class ProgressReporter:
         return Progress(
             study=self._study.name,
             phase=phase,
-            # Copies, and trials that go on with more epochs, are trained beside those asked for.
+            # Copies, and trials that continue with more epochs, are trained beside those asked for.
             n_trials=None if self._n_trials is None else self._n_trials + trials.n_extra,
             n_complete=trials.ended["complete"],
             n_pruned=trials.ended["pruned"],
@@ -269,7 +269,7 @@ class ProgressReporter:
 
 
 def _devices() -> str | None:
-    """The devices of JAX in words; None where Keras runs on something else."""
+    """The devices of JAX in words; None if Keras runs on something else."""
     if keras.backend.backend() != "jax":
         return None
     import jax

@@ -1,4 +1,4 @@
-"""One search of a study, from opening the study to saving what came of it."""
+"""One search on a study, from opening the study to saving what came of it."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ class SearchRun:
             stack.callback(lambda: None if search.stuck else self.models.save(self._note))
             self._continue_best(search)
             if self._snapshot is not None:
-                # A search that failed before its first trial has left nothing to go on with.
+                # A search that failed before its first trial has left nothing to continue with.
                 if study.trials:
                     ended = [has_ended(trial) for trial in study.trials if trial.rejected is None]
                     self._note(
@@ -302,12 +302,12 @@ class SearchRun:
 
     @property
     def _epochs(self) -> int | None:
-        """Epochs that each trial trains; None where that depends on hp."""
+        """Epochs that each trial trains; None if that depends on hp."""
         epochs, first = self._arguments.epochs, self._arguments.initial_epoch
         return None if callable(epochs) or callable(first) else int(epochs) - int(first)
 
     def _costs(self, packs: PackExecutor | None) -> TrialCosts | None:
-        """What tells the costs of models; None where they are no objectives."""
+        """What tells the costs of models; None if they are not objectives."""
         if self._several is None or not self._several.costs:
             return None
         from paceline.tuner.arguments.costs import TrialCosts
@@ -363,7 +363,7 @@ class SearchRun:
         n_done = n_open + sum(counts(trial) for trial in study.trials if has_ended(trial))
         wanted, before = (None, None) if self._snapshot is None else self._snapshot.facts.limit
         if isinstance(wanted, str) and arguments.wanted == wanted:
-            # The same call goes on: it adds no more.
+            # The same call continues: it adds no more.
             arguments = replace(arguments, n_trials=before)
         else:
             arguments = arguments.settled(n_done)
@@ -405,7 +405,7 @@ class SearchRun:
 
     @property
     def _outlook(self) -> SearchOutlook:
-        """As ``SearchContext`` has it: a study that goes on keeps its own."""
+        """As ``SearchContext`` has it: a study that continues keeps its own."""
         study, arguments = self.study, self._arguments
         if study.trials:
             return SearchOutlook(**study.metadata.meta.get("outlook", {}))

@@ -24,7 +24,7 @@ from paceline.study.storage.schema import Count
 from paceline.study.trials.trial import INTERRUPTED, UNDER_WAY, Trial, TrialState
 from paceline.tuner.arguments.constraints import rejections_text
 
-#: A search ends with an error after so many failures in a row: its space or data cannot work.
+#: A search ends with an error after this many failures in a row: its space or data cannot work.
 IN_A_ROW = 5
 
 
@@ -232,7 +232,7 @@ class FailureLimit:
         return True
 
     def error(self, over: bool, useful: bool = False) -> tuple[PacelineError, BaseException] | None:
-        """The error that the search must end with, and its cause; None as long as it can go on.
+        """The error that the search must end with, and its cause; None as long as it can continue.
 
         ``over``: the whole space has been tried. ``useful``: some trial is complete or was pruned.
         """

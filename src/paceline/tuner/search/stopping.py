@@ -65,7 +65,7 @@ def _check_total(total: int, epochs: Any, first: Any) -> None:
     """Refuses a total of epochs that no trial fits into, or of which nobody knows what does."""
     for name, value in (("epochs", epochs), ("initial_epoch", first)):
         # A trial would have to be built to know whether it fits. One that does not would be drawn
-        # again when the search goes on, from other results, so another one might begin.
+        # again when the search continues, from other results, so another one might begin.
         if callable(value):
             raise UsageError(
                 f"max_total_epochs={total:,} needs {name} as a number, got a function of hp. Pass "
@@ -99,7 +99,7 @@ class StoppingCheck:
     trials: TrialTable
     running: UnfinishedTrials
     objective: Objective
-    epochs: int | None  # None where they depend on hp
+    epochs: int | None  # None if they depend on hp
     _seen: tuple[Any, ...] = field(init=False, default=())
     _found: SearchEnd | None = field(init=False, default=None)  # by the trials that have ended
     _ended_epochs: int = field(init=False, default=0)
@@ -107,9 +107,9 @@ class StoppingCheck:
     def check_population(self, n_new: int, copies: Sequence[Trial]) -> None:
         """Checks before a search that a population can train to its last epoch under the rules.
 
-        ``n_new`` members train from their first epoch, or go on from a checkpoint; ``copies`` go on
-        from a checkpoint, too, and continue other trials. All train side by side, whatever the
-        others reach.
+        ``n_new`` members train from their first epoch, or continue from a checkpoint; ``copies``
+        continue from a checkpoint, too, and continue other trials. All train side by side, whatever
+        the others reach.
         """
         rules = self.rules
         rules.check_population()
@@ -134,7 +134,7 @@ class StoppingCheck:
 
     @property
     def verdict(self) -> SearchEnd | None:
-        """Why the search ends now; None where it goes on."""
+        """Why the search ends now; None if the search continues."""
         self._look()
         return self._found or self._out_of_epochs()
 
@@ -181,8 +181,9 @@ class StoppingCheck:
     def _no_gain(self) -> SearchEnd | None:
         """Counts trials without gain in the order of their numbers, up to the first that trains.
 
-        A paused trial counts with the value that it has: it may never go on. A trial that another
-        program trains counts once it has ended: nobody here knows whether that program still runs.
+        A paused trial counts with the value that it has: it may never continue. A trial that
+        another program trains counts once it has ended: nobody here knows whether that program
+        still runs.
         """
         most = self.rules.patience_trials
         if most is None:

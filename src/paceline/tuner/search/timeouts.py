@@ -6,7 +6,7 @@ not count. Python code that takes too long is interrupted (``run_with_timeout``)
 too long to train fails after the epoch.
 
 A compiled step that runs cannot be stopped from inside its process. The process must end, and
-another one goes on from the last checkpoint, without the trial whose step did not come back.
+another one continues from the last checkpoint, without the trial whose step did not come back.
 ``StuckTrials`` remembers that trial in a file. Where several trials trained in the pack, any of
 them may be the reason: they are suspects, and train one by one through the epoch that did not end.
 """
@@ -35,7 +35,8 @@ from paceline.study.trials.trial_codec import plain
 
 T = TypeVar("T")
 
-#: Called with why this process cannot go on, and whether another one can; it may end the process.
+#: Called with why this process cannot continue, and whether another one can; it may end the
+#: process.
 WhenStuck = Callable[[str, bool], None]
 
 
@@ -48,7 +49,7 @@ def check_seconds(value: Any, name: str) -> float:
 
 #: Trials whose time to the first epoch tells that of the next one.
 _LATEST = 8
-#: Part of the time in which the best trials go on and none begins, at least: that is best in the
+#: Part of the time in which the best trials continue and none begins, at least: that is best in the
 #: replays of benchmarks/policies.py.
 _CLOSING = 0.05
 
@@ -215,7 +216,7 @@ class StuckTrials:
         return new
 
     def error(self, number: int, hparams: Mapping[str, Any]) -> TrialTimeoutError | None:
-        """Why a trial must not be trained; None where the file says nothing of it."""
+        """Why a trial must not be trained; None if the file says nothing of it."""
         held, text = self._trials.get(number, ({}, ""))
         return TrialTimeoutError(text) if text and held == plain(dict(hparams)) else None
 
@@ -265,7 +266,7 @@ def run_with_timeout(
     text: str,
     stuck: Callable[[str], None] | None = None,
 ) -> T:
-    """Calls a function, and interrupts it after so many seconds; raises TrialTimeoutError then.
+    """Calls a function, and interrupts it after this many seconds; raises TrialTimeoutError then.
 
     A signal interrupts it: in the main thread, not on Windows, and only as long as the program has
     no handler of SIGALRM of its own. Elsewhere the function is not interrupted. Code that waits in

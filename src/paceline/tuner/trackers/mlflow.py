@@ -72,7 +72,7 @@ class MlflowTracker:
             )
         self.where = f"the runs of experiment {name!r} are {shown}"
         runs = self._runs(f"tags.`{_STUDY}` = '{_quoted(study.name)}'")
-        # Two studies may have one name, such as one that was begun anew.
+        # Two studies may have one name, such as one that was started over.
         tags_of = [(run, run.data.tags) for run in runs]
         mine = [r for r, t in tags_of if t.get(_IDENTITY) == study.identity]
         if mine:
