@@ -101,7 +101,7 @@ def test_a_small_device_gets_as_many_slots_as_it_holds(
 def test_slots_that_do_not_fit_are_refused_before_anything_trains(make, monkeypatch) -> None:
     monkeypatch.setenv(memory.LIMIT, str(3_000_000))
     with pytest.raises(
-        paceline.UsageError, match=r"parallel_trials: 32 slots need .* [1-9]\d* fit"
+        paceline.UsageError, match=r"parallel_trials: 32 slots need .* Use at most [1-9]"
     ):
         make([], parallel_trials=32).search(X, Y, n_trials=32, **CALL)
 

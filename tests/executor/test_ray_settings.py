@@ -19,7 +19,7 @@ from paceline.executor.ray.session import check_protection
     ("settings", "match"),
     [
         ({"workers": 0}, "workers .* must be an integer of at least 1, got 0"),
-        ({"cpus": True}, "cpus: True, .*cores of each worker"),
+        ({"cpus": True}, "cpus .the cores of each worker. .* got True"),
         ({"gpus": 0.5}, "gpus must not be a fraction, .* got 0.5. Use gpus=1"),
         ({"gpus": 2}, "gpus must be at most 1, .* got 2.*more workers"),
     ],
@@ -43,7 +43,7 @@ def test_what_a_cluster_cannot_do(tuner: dict[str, Any], match: str) -> None:
 
 
 def test_populations_and_fit_are_refused_before_any_trial() -> None:
-    with pytest.raises(paceline.UsageError, match="pbt copies trials.*use another pruner"):
+    with pytest.raises(paceline.UsageError, match="pbt works on one machine.*use another pruner"):
         searched(InProcessCluster(1), "pbt", pruner="pbt:2", search={"epochs": 8})
     with pytest.raises(paceline.UsageError, match="'ray' cannot train these trials.*Use 'auto'"):
         searched(InProcessCluster(1), "fit", search={"callbacks": keras.callbacks.ProgbarLogger()})

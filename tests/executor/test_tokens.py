@@ -53,7 +53,7 @@ class Batches(keras.utils.PyDataset):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (ROWS, r"of x that .* 'words' looks up must be from 0 to 9 .*, got 10\. Set input_dim=11"),
+        (ROWS, r"'words' looks up must be from 0 to 9 .*, got 10\. Set input_dim=11"),
         (-1, r"got -1\. Renumber them from 0\."),
         (-(ROWS + 1), "got -11"),
         (999_999, "got 999,999"),

@@ -95,8 +95,8 @@ def bench(
         predict_batch_size: Batch size of that search; None: the batch size that is measured first.
         predict_pruner: Pruner of that search. The share of epochs that "asha" leaves out is known
             beforehand; with any other pruner the prediction counts all epochs.
-        workers: Workers of a Ray cluster, each with one device like this one: the result also says
-            how long that search takes there, and whether Ray pays.
+        workers: Workers of a Ray cluster, each with one device like this one. The result also has
+            the time of the search on them, and whether Ray is worth it.
         quota: Hours a week of each platform, and hours of a session: "gpu=30h,tpu=20h,session=9h",
             or seconds by name. The result says how many sessions that search takes.
         executor: "auto", or "fit" to measure nothing but Keras' own ``fit``.
@@ -114,7 +114,7 @@ def bench(
         BuildError: ``build`` failed.
     """
     note = on_note or to_stderr
-    ModelBuilder(build)  # what is not a build function is refused before the data is read
+    ModelBuilder(build)  # a bad build function is refused before the data are read
     check_precision(precision)
     if executor not in ("auto", "fit"):
         raise UsageError(f"executor must be auto or fit, got {executor!r}.")

@@ -126,10 +126,10 @@ def grid_values(
 ) -> Sequence[Scalar]:
     """Return the real values that a grid walks, lowest or first choice first.
 
-    A float without step gives 10 values spread evenly on its scale, an int on a log scale without
-    step up to 10, both with both bounds. ``mirrored``: whether a stored value is ``low + high``
-    minus the real one. ``every``: all values of an int on a log scale, so that a finite space is
-    walked completely.
+    Without step, a float gives 10 values spread evenly on its scale, an int on a log scale up to
+    10. Both include the bounds. ``mirrored``: whether a stored value is ``low + high`` minus the
+    real one. ``every``: all values of an int on a log scale, so that a finite space is walked
+    completely.
     """
     if isinstance(distribution, CategoricalDistribution):
         return cast(list[Scalar], list(distribution.choices))

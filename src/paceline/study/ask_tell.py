@@ -1,8 +1,8 @@
 """Asking for a study's trials, and telling what becomes of them.
 
 ``TrialAsker`` decides how many trials may be open, and takes what users enqueue. ``TrialUpdates``
-tells each change of a trial to all three that keep trials: the table that users see, the sampler's
-study in memory, and the storage; see ``study.py``.
+sends each change of a trial to the table that users see, the sampler's study in memory, and the
+storage; see ``study.py``.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ class TrialAsker:
         self._proposer, self._trials, self._peers = proposer, trials, peers
         self._adaptive = proposer.adaptive
         # ``n_trials``: trials wanted in all; None when only time bounds the search. ``n_counted``:
-        # those of them that are there, without those that are tried again, those that continue
-        # others, and those that are rejected before they train. ``by_time``: time may end the
-        # search before it has so many.
+        # how many of them exist, without repeated trials, continuations, and trials rejected before
+        # training. ``by_time``: time may end the search before it has ``n_trials``.
         self.n_trials, self.n_counted, self.by_time = n_trials, 0, False
         # Whether this worker draws from a seed of its own, since the study is shared.
         self.draws_alone = peers.shared
@@ -84,7 +83,7 @@ class TrialAsker:
         return expected if self.n_trials is None else min(self.n_trials, expected)
 
     def n_trials_with(self, n_more: int | None) -> int | None:
-        """Return how many trials the study shall have where only ``n_more`` may begin."""
+        """Return the study's total of trials if only ``n_more`` may begin."""
         if n_more is None:
             return self.n_trials
         most = self.n_counted + n_more
@@ -208,7 +207,7 @@ class TrialUpdates:
 
     @property
     def n_again(self) -> int:
-        """How many trials a dead process left under way: they begin again as new ones."""
+        """How many unfinished trials a dead process left: they restart as new ones."""
         return len(self._left_running)
 
     def learn_program(self, number: int, program: str) -> None:
@@ -280,7 +279,7 @@ class TrialUpdates:
             trial, state = kept, kept.state
         try:
             self._proposer.tell(number, trial_codec.OPTUNA_STATES[state], self._losses(trial))
-        finally:  # a trial whose sampler failed has ended all the same
+        finally:  # a trial whose sampler failed has still ended
             noted = self._proposer.sampled.evaluated(number)
             amounts = [amount for each in noted.values() for amount in each]
             trial.violates = trial.violates or any(amount > 0 for amount in amounts)
@@ -368,7 +367,7 @@ class TrialUpdates:
     def under_way(self, afresh: Container[int]) -> dict[str, Any]:
         """Return the trials that have not ended, by number, as JSON values.
 
-        ``afresh`` has the numbers of those that would begin again from their first epoch.
+        ``afresh`` has the numbers of those that would restart from their first epoch.
         """
         return {
             str(trial.number): trial_codec.to_json(trial, afresh=trial.number in afresh)

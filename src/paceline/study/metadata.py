@@ -1,8 +1,8 @@
 """A study as a storage keeps it: an ordinary Optuna study with one attribute of Paceline's.
 
-``StoredStudy`` is what a storage holds of a study, ``StudyMetadata`` the attribute ``paceline``
-that describes it there, and ``RestoredStudy`` what a search begins with: the trials as the storage
-has them, or as they were when a checkpoint was taken.
+``StoredStudy`` is a study's content in a storage, ``StudyMetadata`` its attribute ``paceline``.
+``RestoredStudy`` has the trials that a search begins with: as in the storage, or as in a
+checkpoint.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from paceline.study.trials.trial import INTERRUPTED, Trial, TrialState
 META = "paceline"
 # Version of what it holds.
 FORMAT = 3
-#: Where Optuna's ``enqueue_trial`` keeps the values of a trial that waits, in all its releases
-#: since 2.0: there is no public name for it, and ``Study.ask`` would choose all other values.
+#: Optuna's ``enqueue_trial`` keeps the values of a waiting trial under this name since 2.0. There
+#: is no public name for it, and ``Study.ask`` would choose all other values.
 FIXED = "fixed_params"
 # Bytes of a study's name: folders are called so, some with a trial's number, in at most 255 bytes.
 _NAME_BYTES = 240
@@ -262,9 +262,9 @@ def rolled_back(
     """Return the trials of a study as they were when a snapshot was taken.
 
     ``trials`` are all that the storage holds now, by number; ``facts`` is the snapshot, of
-    ``Study.state``. Returns the trials of the snapshot, those under way running again; and the
-    hparams and seeds of the search's trials that began since, by number. None if the storage does
-    not hold the snapshot's trials. Those that other programs added stay as they are.
+    ``Study.state``. Returns the trials of the snapshot, with unfinished ones running again, and the
+    hparams and seeds of the search's later trials, by number. None if the storage does not hold the
+    snapshot's trials. Those that other programs added stay as they are.
     """
     n, opened = facts["next"], facts["open"]
     if len(trials) < n:

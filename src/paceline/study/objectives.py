@@ -15,9 +15,9 @@ from paceline.errors import ObjectiveError, StudyError, with_keras_3
 
 Direction = Literal["maximize", "minimize"]
 
-# Keras' built-in metrics, and the losses that can be given as metrics, by the names that logs have:
-# an instance's own name, the string passed to compile, or an alias. Lower case, no underscores.
-# Without dice, tversky and circle: Keras has losses of these names, and users scores of the same.
+# Keras' built-in metrics, and losses that can be metrics, by their names in logs: an instance's
+# name, the string passed to compile, or an alias. Lower case, no underscores. Without dice, tversky
+# and circle, which are losses of Keras, but scores of users.
 _MAXIMIZE = frozenset(
     "accuracy acc binaryaccuracy categoricalaccuracy sparsecategoricalaccuracy "
     "topkcategoricalaccuracy sparsetopkcategoricalaccuracy auc precision recall precisionatrecall "
@@ -71,14 +71,14 @@ def resolve_objective(
     """Return the objective meant.
 
     Args:
-        objective: A name in the logs, ``max:NAME``, ``min:NAME``, an object with ``name`` and
-            ``direction`` as KerasTuner's, or None: ``val_`` and the first metric that is not a loss
-            and is validated, else ``val_loss``.
+        objective: A name in the logs, ``max:NAME``, ``min:NAME``, or an object with ``name`` and
+            ``direction`` as KerasTuner's. None: ``val_`` and the first validated metric that is not
+            a loss, else ``val_loss``.
         direction: maximize or minimize (``max`` and ``min`` as well); None infers it.
-        metric_names: Names of an epoch's logs, in the order of ``compile``; None when not known
-            yet, then nothing is checked against them and ``objective`` must name a metric.
-        compiled: Those that ``compile`` was given; the default is none of the others, of which a
-            model's own ``call`` makes some, unless their direction is known. None: all are.
+        metric_names: Names of an epoch's logs, in the order of ``compile``. None if they are not
+            known yet; ``objective`` must then name a metric, which is not checked.
+        compiled: The names given to ``compile``. A metric that the model's own ``call`` creates is
+            the default only if its direction is known. None: all names.
 
     Raises ObjectiveError: no such metric, an unknown direction, or two that contradict each other.
     """
@@ -112,10 +112,9 @@ def resolve_objective(
 def infer_direction(name: str, metric_names: Sequence[str] | None = None) -> Direction | None:
     """Return the direction of one of Keras' metrics or losses; None for a name not known.
 
-    ``name`` is that in the logs: with ``val_``, with the number that tells equal metrics apart
-    (``auc_1``), with the name of an output before it. A name is taken for that of an output when it
-    has a loss of its own among ``metric_names``, all names of the logs, as Keras gives every output
-    of several.
+    ``name`` is that in the logs: with ``val_``, the number of equal metrics (``auc_1``), and the
+    name of an output. ``metric_names`` are all names of the logs. A name is an output's if
+    ``metric_names`` has its loss, since Keras logs one for every output of several.
     """
     bare = re.sub(r"_\d+$", "", name.removeprefix("val_")).removeprefix("weighted_")
     if bare.endswith("_loss"):
@@ -263,9 +262,9 @@ class Objectives:
     ) -> list[float]:
         """Return the values of a trial, one for each objective.
 
-        ``history`` has one value of a metric for each epoch, ``epoch`` is the best one of the first
-        objective, from 1, and ``costs`` are of the trial's model. Raises ObjectiveError where a
-        metric has no number in that epoch, or the name of a cost.
+        ``history`` has one value of a metric for each epoch. ``epoch``, from 1, is the best one of
+        the first objective. ``costs`` are of the trial's model. Raises ObjectiveError if a metric
+        has no number in that epoch, or the name of a cost.
         """
         found = []
         for name in self.names:

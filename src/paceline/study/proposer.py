@@ -1,8 +1,8 @@
 """What to try next: proposals of trials, none of which repeats an earlier configuration.
 
-A ``Proposer`` runs the user's build for configurations from three sources, in this order: values
-that were enqueued, the study's sampler, and a walk through the whole space when the sampler finds
-nothing new. A ``Searcher`` is a source of its own, in place of these three.
+A ``Proposer`` runs the user's build for configurations from three sources, in this order: enqueued
+values, the study's sampler, and, when the sampler finds nothing new, a walk through the space. A
+``Searcher`` replaces all three.
 
 A ``Proposal`` is a configuration that is being proposed. ``EnqueuedTrials`` come before those that
 a sampler chooses. ``TriedConfigurations`` recognises one that was tried already.
@@ -94,9 +94,9 @@ class Proposer:
     ) -> None:
         """Propose a study's first trials, or its next ones.
 
-        ``restored`` has the trials that the study had before, and the ``state`` of a resumed
-        search; ``signs`` are 1 where low values are good, -1 where high ones are, one for each
-        objective; ``note`` is called with a line of text that users may want to see.
+        ``restored`` has the study's earlier trials, and the ``state`` of a resumed search.
+        ``signs`` has one sign for each objective: 1 if low values are good, else -1. ``note`` is
+        called with a line of text for users.
         """
         # ``exhausted``: whether the last ``propose`` found nothing new.
         self.space, self.note, self.exhausted = space, note, False
@@ -223,9 +223,9 @@ class Proposer:
     ) -> Proposal:
         """Begin a proposal; SamplerError where the sampler failed.
 
-        ``attempt`` is how many proposals for this number were turned down before; ``values`` are
-        given ones, plain name -> real value; ``chooser`` chooses instead of the sampler; ``waited``
-        is the number of a trial that another program has added (None: a new trial).
+        ``attempt`` is how many proposals for this number were turned down before. ``values`` are
+        given: plain name -> real value. ``chooser`` chooses instead of the sampler. ``waited`` is
+        the number of a trial that another program has added (None: a new trial).
         """
         if self._proposal is not None:  # the caller was interrupted between propose and accept
             self._drop(self._proposal)
@@ -354,7 +354,7 @@ class Proposer:
         return self._next
 
     def skip_numbers(self, n_stored: int) -> None:
-        """Number further trials from ``n_stored``: the storage has so many.
+        """Number further trials from ``n_stored``, the number of trials in the storage.
 
         The trials that were foretold are among them.
         """
@@ -603,10 +603,10 @@ def key_of(hparams: Mapping[str, Any]) -> str:
 class TriedConfigurations:
     """The configurations that need not be tried again.
 
-    Those of trials are known by their values. Those that builds of this process have met are known
-    as paths of choices, too: a build that makes the same choices asks for the same parameters, so a
-    path that is known from end to end needs no build to be recognised. Paths of an earlier process
-    are not used: the user may have changed the build since.
+    Those of trials are known by their values. Those that builds of this process have met are also
+    known as paths of choices. A build that makes the same choices asks for the same parameters, so
+    a complete path is recognised without a build. Paths of an earlier process are not used: the
+    user may have changed the build since.
     """
 
     def __init__(self) -> None:
@@ -627,8 +627,8 @@ class TriedConfigurations:
 
     def note_proposal(self, proposal: Proposal) -> None:
         """Note the choices of a proposal whose build was run."""
-        # Given values are not choices, so the choices would not be the whole path; and where a
-        # build failed, another build of the same choices may go further.
+        # Given values are not choices, so the choices would not be the whole path. After a failed
+        # build, another build of the same choices may go further.
         if not proposal.values and not proposal.failed:
             self.add_path(proposal.chosen.values())
 

@@ -39,7 +39,7 @@ class SearchBegun(Struct, tag_field="kind", tag="search"):
 
 
 class Forecast(Struct, tag_field="kind", tag="forecast"):
-    """At a moment, so many seconds were predicted to be left."""
+    """The seconds that were predicted to be left at a moment."""
 
     at: Moment
     left: Moment

@@ -95,7 +95,7 @@ class StudyView:
 
     @cached_property
     def trials(self) -> TrialTable:
-        """Its trials; one under way has the value of its best epoch so far."""
+        """Its trials; an unfinished one has the value of its best epoch so far."""
         table = TrialTable(self.name)
         table.set_direction(*self._stored.directions)
         with uncollected():
@@ -155,7 +155,7 @@ class StudyView:
 
 
 def _best_value(stored: FrozenTrial, maximize: bool) -> float | None:
-    """The value of a stored trial; of one under way, that of its best epoch so far."""
+    """The value of a stored trial; of an unfinished one, that of its best epoch so far."""
     if stored.values:
         return stored.values[0]
     best = None if stored.state.is_finished() else trial_codec.best_so_far(stored, maximize)

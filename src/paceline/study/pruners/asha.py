@@ -1,15 +1,14 @@
 """ASHA with pauses: asynchronous successive halving that can continue the trials it held back.
 
 ``AshaPruner`` is the pruner, ``RungLadder`` the rule. A trial that reaches a rung continues if it
-is among the best 1/eta of the trials that have reached the rung, and is paused otherwise. As more
-trials reach the rung its best 1/eta grows, and paused trials are promoted: they continue at the
-epoch where they were paused. Optuna and Ray stop the trials that are paused here.
+is among the best 1/eta of the rung's trials. Otherwise it is paused. As more trials reach the rung
+its best 1/eta grows, and paused trials are promoted: they continue at the epoch where they were
+paused. Optuna and Ray stop the trials that are paused here.
 
 Source: Li et al., "A system for massively parallel hyperparameter tuning", 2020, algorithm 2. Three
-differences: rungs are absolute epochs; a paused trial that can no longer be promoted, whatever
-values the trials to come have, is given up at once, so that its state need not be kept; and when
-nothing is left to do and no trial is complete, the best trial of the highest rung trains to its
-end.
+differences. Rungs are absolute epochs. A paused trial that can no longer be promoted is given up at
+once, so that its state need not be kept. If nothing is left to do and no trial is complete, the
+best trial of the highest rung trains to its end.
 """
 
 from __future__ import annotations
@@ -141,7 +140,7 @@ class RungLadder:
 
         ``epoch`` counts from 1, of the ``epochs`` that the trial would train in all; ``loss`` is
         its best so far. ``can_pause``: the trial could be continued later. If not, trials that are
-        not among the best are pruned; the very best one continues even where 1/eta of the trials is
+        not among the best are pruned. The very best one continues even if 1/eta of the trials is
         less than one.
         """
         if epoch not in self._settings.rungs(epochs):

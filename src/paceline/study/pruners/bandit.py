@@ -31,7 +31,7 @@ from paceline.study.trials.trial import Trial
 _LEAST = 4
 #: Intervals that are learnt from, the newest ones: the cost grows with the third power.
 _MOST = 400
-#: So many standard deviations count. With one to two, as in the authors' program, populations of 8
+#: Weight of the standard deviation. With one to two, as in the authors' program, populations of 8
 #: and 16 members found no more than random search (docs/decisions/0039).
 _OPTIMISM = 0.3
 #: Values that are compared: over the whole space, and around the trial that is copied.
@@ -88,8 +88,8 @@ def chosen(
     Args:
         parameters: The hyperparameters to choose, each with ``is_learnt``; at least one.
         intervals: What is known.
-        source: The trial that is copied, as a interval that is to come: the epoch at its end, what
-            the trial has reached, and its values. Its gain does not matter.
+        source: The trial that is copied, as a future interval: the epoch at its end, the trial's
+            result so far, and its values. Its gain does not matter.
         others: Values of the copies that this perturbation has made already.
         rng: Draws the values that are compared.
     """

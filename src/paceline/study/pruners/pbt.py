@@ -1,13 +1,12 @@
 """Population based training: the members of a population that do worst take over the best ones.
 
-``PBT`` has the settings, ``PopulationPruner`` the rule: every few epochs all members wait for one
-another, the worst are replaced by copies of the best, and the copies train on with other values of
-their hyperparameters. ``tuner/population/population.py`` knows what those values are, and how a
-copy is made.
+``PBT`` has the settings, ``PopulationPruner`` the rule. Every few epochs all members wait for one
+another. Copies of the best replace the worst, and train on with other hyperparameters.
+``tuner/population/population.py`` chooses these values and creates the copies.
 
 Source: Jaderberg et al., "Population based training of neural networks", 2017, with truncation
-selection. One difference: a copy is a trial of its own that continues the one it is copied from, so
-the record of each trial stays what was trained.
+selection. One difference: a copy is a new trial that continues its source, so the record of each
+trial stays true.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ class PBT:
         quantile_fraction: Share of the population that is replaced at a perturbation, and that is
             copied; at least one trial.
         resample_probability: Probability that a hyperparameter of a copy is drawn again. Otherwise
-            it is multiplied by one of ``perturbation_factors``; a number among the values of an
-            ``hp.Choice`` or on a grid moves to a neighbour at least.
+            it is multiplied by one of ``perturbation_factors``. Values of an ``hp.Choice`` or on a
+            grid move at least to a neighbour.
         perturbation_factors: What numbers are multiplied by.
         burn_in_period: No perturbation before this epoch.
         hparams: Names of the hyperparameters that may change; None: all that can change while a

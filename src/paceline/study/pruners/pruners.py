@@ -1,8 +1,7 @@
 """Pruners: which trials are worth training further.
 
-Optuna's pruners look at a study in memory that holds the objective's values as they are, since some
-of them (thresholds) compare values with a number and not with one another. ASHA is ours
-(``asha.py``).
+Optuna's pruners look at a study in memory. It holds the objective's values unchanged, since a
+threshold compares them with a number. ASHA is ours (``asha.py``).
 """
 
 from __future__ import annotations

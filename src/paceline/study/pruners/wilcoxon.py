@@ -1,8 +1,8 @@
 """Optuna's WilcoxonPruner over the members of trials: pairs of folds, or of repeats.
 
 Optuna expects a trial to train one instance after another and to report each instance's final
-value. Here the members of a trial train side by side, so a pair is of one epoch: a member's value
-at this epoch, and the value of the same member of the best complete trial at the same epoch.
+value. Here the members of a trial train side by side, so a pair belongs to one epoch and one
+member: its value in this trial, and in the best complete trial.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class SearchOutline:
     n_trials: int | None = None  # wanted in all; None if something else ends the search
     n_objectives: int = 1
     constrained: bool = False  # whether trials may be rejected
-    learns: bool = False  # whether the search learns from earlier studies
+    learns: bool = False  # whether the search is warm-started
     may_end_early: bool = False  # whether a time limit or a rule may end it before ``n_trials``
     population: bool = False  # whether all trials begin before one has ended, as those of PBT do
 

@@ -1,4 +1,4 @@
-"""What a search learns from earlier studies (``warm_start_from``): complete trials and their ranks.
+"""What a search takes from earlier studies (``warm_start_from``): complete trials and their ranks.
 
 Earlier studies are read once, before the first trial, and never written. What is learnt is stored
 with the new study, so that a resumed search decides the same, whatever became of the earlier ones.
@@ -31,7 +31,7 @@ from paceline.search_space import Parameter
 from paceline.study.metadata import StoredStudy, check_name
 from paceline.study.trials.trial_codec import violation_of
 
-#: Samplers that learn from earlier studies.
+#: Samplers that use earlier studies.
 LEARNERS = ("tpe", "cmaes")
 #: Trials that are learnt of one study: the best half of them, the others evenly over its ranks.
 KEPT = 100
@@ -167,8 +167,8 @@ def _fits(kind: BaseDistribution, value: Any) -> bool:
 def check_warm_start_from(warm_start_from: Any, sampler: Any) -> tuple[str, ...]:
     """Check the argument of ``Tuner`` beside its sampler; the studies are read later.
 
-    It is None, or one or several of: the name of a study, the path of a study's folder or of its
-    journal, the URL of a storage, with ``#NAME`` behind it where it holds several studies.
+    It is None, or one or several of: the name of a study, the path of its folder or journal, the
+    URL of a storage (with ``#NAME`` if it holds several studies).
     """
     if warm_start_from is None:
         return ()

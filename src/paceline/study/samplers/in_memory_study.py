@@ -2,8 +2,8 @@
 
 It holds unfinished trials with their values epoch by epoch, those that have ended, and proposals
 that were rejected (as failed trials, which Optuna's samplers ignore). Its trial numbers are its
-own; ``SampledTrials`` knows them by the study's numbers. It always minimises: the direction of a
-study is known only after the first build, when samplers have chosen already; callers pass losses.
+own; ``SampledTrials`` knows them by the study's numbers. It always minimises, and callers pass
+losses, because samplers choose before the first build shows the direction of a study.
 """
 
 from __future__ import annotations
@@ -269,9 +269,9 @@ class InMemoryStudy:
     def _constraints(self, trial: FrozenTrial) -> dict[str, Any]:
         """The system attributes for the constraints that a stored trial has.
 
-        Each trial has one constraint here: samplers compare the sums, and some of them refuse
-        trials that have more constraints than others, as after a change of the constraints. A
-        user's sampler gets those that its ``constraints_func`` has returned as they were.
+        Each trial has one constraint here: samplers compare the sums, and some refuse trials with
+        different numbers of constraints. A user's sampler gets the results of its
+        ``constraints_func`` unchanged.
         """
         if self._learns and trial_codec.has_evaluated(trial):
             return trial_codec.constraints_of(trial)
@@ -318,10 +318,10 @@ def _named_errors(sampler: BaseSampler) -> Iterator[None]:
 class SampledTrials:
     """The trials that a sampler learns from, by the study's numbers.
 
-    ``past`` are trials of earlier sessions, as the storage holds them; ``signs`` are 1 where low
-    values of ``past`` are good, -1 where high ones are, one for each objective. ``open_again`` has
-    the numbers of those that are under way again; ``parents`` is of the ``state`` of the search
-    that continues. The rest is as for ``InMemoryStudy``.
+    ``past`` are trials of earlier sessions, as the storage holds them. ``signs`` has one sign for
+    each objective: 1 if low values of ``past`` are good, else -1. ``open_again`` has the numbers of
+    those that run again; ``parents`` is of the ``state`` of the search that continues. The rest is
+    as for ``InMemoryStudy``.
     """
 
     def __init__(

@@ -2,12 +2,12 @@
 
 ``resolve_sampler`` finds the sampler meant.
 
-``tpe``, ``gp``, ``nsga2`` and ``nsga3`` are Optuna's, created again for every trial from the
-study's seed and the trial's number, so that a choice does not depend on the clock or on a restart.
-Four samplers are ours: ``random`` (``RandomDraws``), because the value that Optuna's draws for one
-parameter depends on which parameters it drew before; ``qmc`` (``Sobol``), because Optuna's knows no
-conditions and needs a finished trial first; ``cmaes`` (``CmaEs``), because Optuna's keeps pickles
-in the storage; ``grid`` (``GridWalk``), because Optuna's needs the space before the first build.
+``tpe``, ``gp``, ``nsga2`` and ``nsga3`` are Optuna's, created for every trial from the study's seed
+and the trial's number. So a choice does not depend on the clock or on a restart. Four samplers are
+ours. ``random`` (``RandomDraws``): a value that Optuna's draws depends on the parameters drawn
+before. ``qmc`` (``Sobol``): Optuna's has no conditions and needs a finished trial first. ``cmaes``
+(``CmaEs``): Optuna's keeps pickles in the storage. ``grid`` (``GridWalk``): Optuna's needs the
+space before the first build.
 
 The rest of a search asks a ``SearchStrategy`` and never which kind it is. A ``Searcher`` is given
 to ``Tuner`` in the sampler's place: it suggests configurations and keeps the results, and Paceline
@@ -101,7 +101,7 @@ class TrialWeights(Protocol):
         ...
 
     def save(self, rebuild: Any, note: Any = None) -> None:
-        """Write to disk what is not there yet."""
+        """Write all that is missing on disk."""
         ...
 
 
@@ -115,16 +115,16 @@ class SearchStrategy:
     # Whether the study's storage holds all that decides, so that other processes may search the
     # study too, and a later one may continue it.
     resumable = True
-    # Whether configurations come in an order of its own until there are no more, as those of a
-    # grid: the search then needs no ``n_trials`` and no timeout, and the first trials say little
-    # of the next ones.
+    # Whether configurations come in a fixed order until there are no more, as in a grid. The search
+    # then needs no ``n_trials`` and no timeout, and the first trials say little about the next
+    # ones.
     ends_by_itself = False
     limits_failures = False  # whether it has a rule of its own on how many trials may fail
     scores_infinity = False  # whether an infinite objective is a score like others, and no failure
 
     @property
     def max_open(self) -> int | None:
-        """How many trials may be under way at once; None without a limit.
+        """How many trials may be unfinished at once; None without a limit.
 
         ``TrialAsker`` has one for samplers that learn from values.
         """
@@ -145,8 +145,8 @@ class SearchStrategy:
     def on_search_begin(self, space: Space, hp: HyperParameters, batch: Any) -> None:
         """Note that a search begins, and learn the space of the first build.
 
-        ``hp`` is as after the first look at a model; ``batch`` has the shapes of a batch, as a step
-        sees them, and is None if the data does not tell.
+        ``hp`` is as after the first look at a model. ``batch`` has the shapes of a batch, as a step
+        sees them; None if they are unknown.
         """
         space.learn(hp)
 
@@ -282,7 +282,7 @@ _GOES_ON = {optuna.samplers.CmaEsSampler: "cmaes", optuna.samplers.QMCSampler: "
 
 
 def note_on_state(sampler: Any) -> str | None:
-    """Return a note on a study that continues without its sampler's state; None if there is none."""
+    """Return a note on a study that continues without its sampler's state, or None."""
     if not isinstance(sampler, BaseSampler) or isinstance(sampler, _BY_TRIALS):
         return None
     name = next((ours for kind, ours in _GOES_ON.items() if isinstance(sampler, kind)), None)

@@ -1,4 +1,4 @@
-"""The trials that TPE and CMA-ES choose from: those that have ended, are under way, or were learnt.
+"""The trials that TPE and CMA-ES choose from: finished, unfinished, or of earlier studies.
 
 ``ToldTrials`` shows them to Optuna's sampler in place of all trials of the study in memory. Of more
 than ``FEW`` it shows the best and the newest, so that asking takes no longer from there on
@@ -26,8 +26,8 @@ from paceline.study.trials.trial_codec import NAMED, constraint_attributes, viol
 
 #: Trials up to which all are shown.
 FEW = 1000
-#: Of more trials than ``FEW`` so many of the best and of the newest are shown; one may be both. TPE
-#: takes at most 25 trials for good ones.
+#: Of more trials than ``FEW`` this many of the best and of the newest are shown; one may be both.
+#: TPE takes at most 25 trials for good ones.
 BEST, NEWEST = 128, 872
 
 _LEARNT_FROM = (OptunaState.COMPLETE, OptunaState.PRUNED)
@@ -94,7 +94,7 @@ class ToldTrials:
         self._paused: set[int] = set()  # numbers of the shown trials that may continue
         self._ended: list[SeenTrial] = []  # by number
         self._ranked: list[SeenTrial] = []  # the best first
-        self._best_kept: list[SeenTrial] = []  # when so many trials had ended
+        self._best_kept: list[SeenTrial] = []  # when this many trials had ended
         self._n_at_best = 0
         self._violate = False
         self._beside: list[SeenTrial] = []  # of earlier studies, as shown last
@@ -192,7 +192,7 @@ class ToldTrials:
 
         ``space`` are the hyperparameters that are chosen: a trial of an earlier study is shown if
         it has allowed values of them. ``filled``: a value that such a trial does not have is drawn
-        at random, so that it can be shown all the same.
+        at random, so that it can be shown.
         """
         self._beside = self._earlier(space, filled) if self.learnt else []
         self.shown = True

@@ -61,8 +61,8 @@ def n_missing(seed: Any, number: int, attrs: Mapping[str, Any]) -> int:
     """Return how many trials are missing before a stored one, whose place is ``number``.
 
     A trial's seed follows from the study's seed and the number that the trial was to have. Other
-    workers may have taken that number and the next ones, so a trial may have a higher number than
-    its seed says, and never a lower one. ``attrs`` are as stored.
+    workers may have taken that number and the next ones. So a trial's number may be higher than its
+    seed says, but never lower. ``attrs`` are as stored.
     """
     if not isinstance(seed, int) or "seed" not in attrs or "continued_from" in attrs:
         return 0
@@ -96,8 +96,8 @@ def random_chooser(seed: int, *stream: int) -> Chooser:
 def middle(parameter: Parameter) -> Any:
     """Return the real value of a parameter from which a search begins that has little time.
 
-    That is the default that the user gave. Where none was given, it is the middle of a range, on
-    its scale, or of the numbers to choose from, and else the first choice.
+    That is the default that the user gave. Without one, it is the middle of a range, on its scale,
+    or of the numbers to choose from. Otherwise it is the first choice.
     """
     values = parameter.values()
     if parameter.default != values[0]:

@@ -99,9 +99,9 @@ class StudyPeers:
     ) -> StoredStudy | None:
         """Make the study in the storage, or join the worker that has made it a moment ago.
 
-        Returns what that worker has stored; None if the study was made here. Raises StudyError
-        where it was made meanwhile, and there is no worker to join with, or it has another
-        direction; StorageError where it cannot be written.
+        Returns what that worker has stored; None if the study was made here. Raises StudyError if
+        it was created meanwhile without a worker to join, or with another direction; StorageError
+        if it cannot be written.
         """
         made = True
         try:
@@ -141,8 +141,8 @@ class StudyPeers:
     def claim(self, template: FrozenTrial, limit: int | None) -> int | None:
         """Number a trial of a shared study in the storage, and begin it for this worker.
 
-        ``limit`` is how many trials the study shall have (None: no end). Returns None if the trial
-        is not begun: another worker was quicker, or the storage does not answer.
+        ``limit`` is the study's total of trials (None: no end). Returns None if the trial is not
+        begun: another worker was quicker, or the storage does not answer.
         """
         try:
             claims = self._begun_claims()

@@ -40,8 +40,8 @@ def enqueue(store: StudyStorage, study: int, name: str, values: Mapping[str, Any
     """Add a trial that waits to be run, and return its number.
 
     ``study`` is the storage's id; ``values`` are plain name -> real value, and the sampler chooses
-    the others. Raises SpaceError for a name that no trial of the study has had, or a value that it
-    cannot have, and StorageError where the storage does not answer.
+    the others. Raises SpaceError for a name that no trial of the study has, or an impossible value;
+    StorageError if the storage does not respond.
     """
     with store.errors("read"), store.turn:
         meta = store.storage.get_study_user_attrs(study).get(META) or {}

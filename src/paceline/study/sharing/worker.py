@@ -41,7 +41,7 @@ class Worker:
         note: Called with a line of text that users may want to see.
         every: Seconds between beats; None takes PACELINE_HEARTBEAT_SECONDS, or 5.
         clock: Returns seconds that only grow.
-        pause: Waits so many seconds.
+        pause: Waits this many seconds.
         beats: Whether a thread beats from ``join`` to ``leave``; otherwise ``beat`` has to be
             called.
 
@@ -273,8 +273,8 @@ class Worker:
         if self._folder is None:
             return
         with contextlib.suppress(OSError):
-            # A worker that joins at this moment keeps its id, and is of another place for those
-            # that come later: its heartbeats tell them that it lives.
+            # A worker that joins at this moment keeps its id. Later workers see it in another
+            # place; its heartbeats show them that it lives.
             if [path.name for path in self._folder.iterdir()] == [PLACE]:
                 (self._folder / PLACE).unlink()
             self._folder.rmdir()

@@ -2,10 +2,10 @@
 
 The first search on a study holds the study's folder; further searches have folders of their own.
 
-A study's files may come from a stranger, so nothing that is read from them can run code: no pickle,
-no ``eval``, and of saved models the weights alone. Refused is what could reach further than the
-study: links out of its folder, through which a search would write, pipes and devices, which whoever
-reads them would wait for, and pickles in a storage, which Optuna's samplers would load.
+A study's files may come from a stranger, so reading them never runs code: no pickle, no ``eval``,
+and only the weights of saved models. Files that could reach further than the study are refused:
+links out of its folder (a search would write there), pipes and devices (readers would wait), and
+pickles in a storage (Optuna's samplers would load them).
 """
 
 from __future__ import annotations

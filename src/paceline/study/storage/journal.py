@@ -1,9 +1,8 @@
 """A journal file that Optuna's own reader opens, written a batch at a time.
 
 The format is Optuna's: one JSON object a line. Its own backend takes the lock, writes and syncs the
-file for every single record; this one does so once for a batch, and holds the lock meanwhile, so
-that several processes (a dashboard, another search) may write to one file. ``journal_storage.py``
-says what the lines mean.
+file for every single record. This one does so once for a batch. Several processes (a dashboard,
+another search) may write to one file. ``journal_storage.py`` says what the lines mean.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ class DamagedLineError(ValueError):
 class JournalFile:
     """The lines of a file, oldest first; the first write makes the file.
 
-    A process that was killed while writing leaves half a line at the end. Half a line is not read,
-    and it is cut off before the next write, because it would make that unreadable; a file beside
-    the journal keeps it. Methods raise OSError where the file cannot be read or written.
+    A process that was killed while writing leaves half a line at the end. Half a line is not read.
+    Before the next write it is moved to a file next to the journal, because it would make the next
+    line unreadable. Methods raise OSError where the file cannot be read or written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -113,9 +112,8 @@ class JournalFile:
 
         Where the block or the write fails (also since someone else has cut or removed the file),
         nothing is written. A ``JournalStorage`` over this file may have read records of the failed
-        batch, so it has to be made again. ``written`` is called when everyone can read the lines,
-        which the disk may have later still: it takes milliseconds, and a drive of a network far
-        longer.
+        batch, so it has to be made again. ``written`` is called when every process can read the
+        lines. The disk may have them later: it takes milliseconds, and a network drive far longer.
         """
         if self._holder == threading.get_ident():
             yield  # this thread holds the lock already
@@ -266,7 +264,7 @@ class FileLock:
                     self._break(made)
                 time.sleep(wait)
                 wait = min(2 * wait, 0.1)
-        with contextlib.suppress(OSError):  # the disk is full: the lock holds all the same
+        with contextlib.suppress(OSError):  # the disk is full, but the lock still holds
             os.write(descriptor, f"{os.getpid()} {_process_space()}".encode())
         os.close(descriptor)
         began = time.monotonic()

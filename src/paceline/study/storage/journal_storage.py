@@ -1,9 +1,9 @@
 """The studies in a journal file: the file is read once, and each line changes what is known.
 
-Optuna's own storage replays a journal by copying a trial at every record of it; here a record
-changes the trial in place (``JournalReplay``), until somebody has been given it. Each line is
-compared with the schema before it is used, and a damaged line is named by its number.
-``JournalStorage`` writes what Optuna's does, so that both read each other's files.
+Optuna's own storage copies a trial at every record of it. Here a record changes the trial in place
+(``JournalReplay``), until a caller has the trial. Each line is compared with the schema before it
+is used, and a damaged line is named by its number. ``JournalStorage`` writes what Optuna's does, so
+that both read each other's files.
 """
 
 # ruff: noqa: D102 - what the methods of a storage do, Optuna's BaseStorage says
@@ -63,8 +63,8 @@ class JournalReplay:
     """The studies and trials that the lines of a journal make, one line after another.
 
     Studies and trials have no ids in the file: the place of the line that creates them is the id.
-    Records of studies that were deleted, and of trials that have ended, change nothing: two
-    processes wrote at the same time, and the first one's record stands.
+    Records of deleted studies and finished trials change nothing: two processes wrote at the same
+    time, and the first record stands.
     """
 
     def __init__(self) -> None:

@@ -145,9 +145,9 @@ def begun_anew(name: str, directory: Path, *, overwrite: bool) -> Iterator[None]
     """Put a study's folder aside while a new one begins; its storage is the journal in its folder.
 
     When the block ends, the earlier study is removed if the new one has a trial that came to an end
-    without failing. It comes back if the new one has no trial, or failed ones only. Where trials of
-    the new one are under way both stay, until a later block ends. ``overwrite``: the study starts
-    over now; otherwise an earlier search began it so.
+    without failing. It comes back if the new one has no trial, or failed ones only. While trials of
+    the new one are unfinished both stay, until a later block ends. ``overwrite``: the study starts
+    over now; otherwise an earlier search started it over.
 
     Raises:
         StudyError: The study is being searched.
@@ -177,7 +177,7 @@ def _settle(name: str, directory: Path) -> None:
         view = StudyView.open(name, directory=directory)
         states = {trial.state for trial in view.trials} if view is not None else set()
     except PacelineError:
-        return  # what is there now cannot be read: both stay
+        return  # the present study cannot be read: both stay
     if states & {"complete", "pruned"}:
         shutil.rmtree(aside, ignore_errors=True)
     elif states <= {"failed", "rejected"}:

@@ -38,15 +38,15 @@ LOGGED: Callable[[str], None] = logging.getLogger("paceline").info
 class WriteBehind:
     """Writes records in the order given, a batch at a time, in a thread of its own.
 
-    Records that cannot be written wait: the thread tries again, soon at first and then every
-    ``WAITS[-1]`` seconds, for as long as the study is open.
+    Records that cannot be written wait. The thread tries again while the study is open, soon at
+    first and then every ``WAITS[-1]`` seconds.
 
     Args:
         store: Where the records end up; nothing is written before ``start``.
         note: Called with a line of text when the storage stops answering, and when it answers
             again.
-        still_mine: Whether no other worker has taken this one for dead, asked before a trial is
-            written that the storage has not numbered; None if none can.
+        still_mine: Whether no other worker has declared this one dead. Called before a new trial is
+            written. None if no other worker can.
         look: Called now and then by the thread; what it raises is not an error of the records.
     """
 
@@ -236,7 +236,7 @@ class WriteBehind:
         with self.stopwatch.running(), self._change:
             if not self.started:
                 return
-            # An attempt under way may have met a trouble that is over now: only a later one tells.
+            # A running attempt may have met an error that is over now: only a later one tells.
             before = self._attempts
             with self._hurried():
                 self._change.wait_for(lambda: not self._unwritten or self._failed > before)
@@ -487,7 +487,7 @@ def _folded(batch: list[Record]) -> list[Record]:
     """Return a batch in which each new trial's later records are part of its first one.
 
     A slow storage (SQLite syncs the disk for every call) gets large batches, in which many trials
-    begin and end: each of them then takes one call instead of some twenty.
+    begin and end. Each trial then takes one call instead of some twenty.
     """
     new: dict[int, FrozenTrial] = {}
     others: list[Record] = []

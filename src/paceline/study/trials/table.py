@@ -100,8 +100,8 @@ class TrialTable(Sequence[Trial]):
     def ties(self) -> list[int]:
         """Numbers of the other trials whose value is the best one's.
 
-        Trials of the best one's own line are none: with more epochs, or as copies of a population,
-        they have its value until they reach a better one.
+        Continuations and copies of the best trial are none: they have its value until they reach a
+        better one.
         """
         best = self.best
         if best is None:
@@ -253,8 +253,8 @@ def trials_to_continue(
     trial that another worker continues at this moment still counts among the best: of the best two
     trials, two workers continue one each.
 
-    ``trials`` are all of the study, of which the ``best`` complete ones are to be continued up to
-    ``epochs``; those that have as many are left out. None: not known yet.
+    ``trials`` are all of the study. The ``best`` complete ones are to be continued up to
+    ``epochs``, except those with as many epochs. None: not known yet.
     """
     # A copy has other hyperparameters from some epoch on: its source can still continue as it is.
     longer = [trial for trial in trials if trial.continued_at is None]

@@ -30,8 +30,8 @@ _STATES: dict[OptunaState, TrialState] = {
     OptunaState.FAIL: "failed",
     OptunaState.RUNNING: "running",
 }
-#: Attributes of a stored trial beside the user's: the token of the worker that trains it, and a
-#: mark that its worker has withdrawn it, since an earlier trial has the same configuration.
+#: Attributes of a stored trial: the token of its worker, and a mark that its worker has withdrawn
+#: it, because an earlier trial has the same configuration.
 OWNER, WITHDRAWN = "paceline:owner", "paceline:withdrawn"
 
 
@@ -133,9 +133,8 @@ def to_frozen(
     """Return the stored form of a trial that begins to run.
 
     Its hparams, its seed and why it is rejected are stored as attributes; ``values`` are stored
-    values. ``draw`` is the draw of random search that it tries (None with other samplers),
-    ``owner`` the token of the worker that trains it, and ``attributes`` are system attributes: its
-    constraints, and what its sampler noted.
+    values. ``draw`` is its draw of random search (None with other samplers), ``owner`` the token of
+    its worker. ``attributes`` are system attributes: its constraints, and notes of its sampler.
     """
     attrs = plain({"hparams": {}, **_attributes(trial, _BEGUN)})
     if draw is not None:
@@ -273,7 +272,7 @@ def best_so_far(stored: FrozenTrial, maximize: bool) -> tuple[int, float] | None
 def to_json(trial: Trial, *, afresh: bool) -> dict[str, Any]:
     """Return an unfinished trial as JSON values; ``update_from_json`` takes them.
 
-    ``afresh``: it begins again, from its first epoch.
+    ``afresh``: it restarts from its first epoch.
     """
     if afresh:
         trial = Trial(trial.number, hparams=trial.hparams, seed=trial.seed)
@@ -281,7 +280,7 @@ def to_json(trial: Trial, *, afresh: bool) -> dict[str, Any]:
 
 
 def update_from_json(trial: Trial, was: Mapping[str, Any]) -> None:
-    """Restore a trial that is under way again from ``to_json``."""
+    """Restore a trial that runs again from ``to_json``."""
     trial.state = was["state"]
     _set_stored(trial, was, [name for name in _OPEN if name != "hparams"])
 

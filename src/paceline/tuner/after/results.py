@@ -70,8 +70,8 @@ class StudyResults:
     def best_trial(self) -> Trial:
         """The trial with the best value in any epoch, of a study with one objective.
 
-        Its ``state`` says whether it is complete: a trial that was stopped early, or had not ended
-        when the search did, is the best where no other has reached its value.
+        Its ``state`` says whether it is complete. A trial that was stopped early or is unfinished
+        is the best if no other trial has reached its value.
 
         Raises:
             StudyError: No trial has a value yet; or the study has several objectives, so that
@@ -103,9 +103,9 @@ class StudyResults:
         in one.
 
         Each trial's ``values`` are in the order of the objectives. The trial that is best by the
-        first objective comes first; of a study with one objective, the list holds the best trial
-        and those that are as good. ``best_model(number=N)`` makes the model of one,
-        ``plot.pareto_front`` draws them.
+        first objective comes first. With one objective, the list holds the best trial and its
+        equals. ``best_model(number=N)`` returns the model of a trial, ``plot.pareto_front`` draws
+        them.
 
         Raises:
             StudyError: There is no such study.
@@ -124,15 +124,14 @@ class StudyResults:
     def best_model(self, rank: int = 1, *, number: int | None = None) -> Any:
         """The model of the best trial, compiled, with the weights of its best epoch.
 
-        With repeats or folds that is the model of the trial's first member: trained from the
-        trial's own seed, with folds on all but the first of ``folds``. ``evaluate`` gives that
-        member's value, the first of ``best_trial.members[best_trial.best_epoch - 1]``, and not the
-        mean.
+        With repeats or folds this is the model of the trial's first member, trained from the
+        trial's own seed, with folds on all but the first fold. ``evaluate`` gives that member's
+        value, not the mean.
 
         Args:
             rank: 1 for the best trial, 2 for the second best. Models of the best ``keep_best``
-                trials are kept. A trial that ``continue_best`` has trained on to no better value
-                has the model of the trial that it continues, and no rank of its own.
+                trials are kept. A continuation without a better value shares the model of the trial
+                that it continues, and has no rank.
             number: The number of a trial, in place of its rank: with several objectives one of
                 ``pareto``, whose models are kept.
 
@@ -170,9 +169,9 @@ class StudyResults:
     def ensemble(self, k: int = 5, *, validation_data: Any = None) -> Any:
         """One model that returns the mean prediction of several trials' models.
 
-        The models are selected among the ``keep_best`` best ones on one half of the validation
-        data, with replacement; a note says of which trials they are, and what the ensemble and the
-        best single model are worth on the other half, and so does the report from then on.
+        One half of the validation data selects models, with replacement, among the ``keep_best``
+        best ones. A note and the report name their trials, and the values of the ensemble and the
+        best single model on the other half.
 
         Args:
             k: Models of the ensemble at most, repeated ones included.
@@ -218,7 +217,7 @@ class StudyResults:
         self._tell(worth_of(record))
         try:
             write_ensemble(self._config.folder, record)
-        except OSError as error:  # the model is there all the same
+        except OSError as error:  # the model exists anyway
             self._tell(f"the report will not show this ensemble: {error}")
         return model
 
@@ -244,11 +243,11 @@ class StudyResults:
         """All trials, a row each.
 
         Returns:
-            Columns value (with several objectives one for each of them, called by its name), if
-            there are repeats or folds spread, then one for each hyperparameter (``hp.NAME`` where
-            it is called like one of the others), then number, state, epochs, seconds, seed,
-            program, plan, where a trial has failed also error (why). ``seconds`` is the trial's
-            share of the time for which its pack trained and validated.
+            The columns are value (or one for each of several objectives), with repeats or folds
+            spread, one for each hyperparameter, then number, state, epochs, seconds, seed, program
+            and plan. If a trial has failed, error says why. A hyperparameter with the name of
+            another column has ``hp.NAME``. ``seconds`` is the trial's share of its pack's time for
+            training and validation.
 
         Raises:
             StudyError: There is no such study.
@@ -299,9 +298,9 @@ class StudyResults:
             number: The trial's number; None: the best one's.
 
         Returns:
-            One row for each trial: its number, the first and the last epoch (from 1) that it has
-            trained of this line, the objective at the last one (value), and its hyperparameters
-            (``hp.NAME`` where one is called like another column).
+            One row for each trial: its number, the first and the last epoch (from 1) that it
+            trained, the objective at the last one (value), and its hyperparameters. A
+            hyperparameter with the name of another column has ``hp.NAME``.
 
         Raises:
             StudyError: There is no such trial, or none is complete.
@@ -404,9 +403,9 @@ class StudyResults:
         """Tries these values next; the sampler chooses those not named.
 
         Args:
-            hparams: Name -> value; a list of such; or a DataFrame with a column for each
+            hparams: Name -> value, or a list of such dicts. Or a DataFrame with a column for each
                 hyperparameter and a row for each configuration, such as ``results()`` of another
-                study: a missing cell is left to the sampler.
+                study. The sampler chooses missing cells.
 
         Raises:
             SpaceError: It is nothing of the kind, or names no hyperparameter.

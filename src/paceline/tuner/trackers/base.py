@@ -73,8 +73,8 @@ class Tracker(Protocol):
         """The search ends.
 
         Args:
-            best: The best trial of the study, with several objectives the one on the Pareto front
-                that is best by the first; None if no trial is complete.
+            best: The best trial of the study; with several objectives the best by the first. None
+                if no trial is complete.
             model: The file with its model; None if none is saved.
         """
         ...
