@@ -203,7 +203,9 @@ def test_what_is_a_mesh() -> None:
 
 
 def test_a_mesh_that_does_not_fit_the_devices() -> None:
-    with pytest.raises(paceline.UsageError, match=r"mesh: you asked for 16 devices.*finds 8 cpu devices"):
+    with pytest.raises(
+        paceline.UsageError, match=r"mesh: you asked for 16 devices.*finds 8 cpu devices"
+    ):
         local_devices((4, 4))
     with pytest.raises(paceline.UsageError, match=r"batch of 32 cannot be split over 3"):
         lay_out(jax.devices()[:6], (2, 3), 4, 32)

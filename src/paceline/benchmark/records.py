@@ -55,7 +55,7 @@ class CellConfig(msgspec.Struct, frozen=True):
 
     @property
     def devices(self) -> int:
-        """Number of devices that take part."""
+        """Number of devices that train."""
         return self.trial_devices * self.data_devices
 
     @property
@@ -139,8 +139,8 @@ class Device(msgspec.Struct, frozen=True):
     count: Size = 1
     cores: Count | None = None  # of the host, that this process may use
     memory: Count | None = None  # bytes of one device; None if unknown
-    # Of one device, None if not probed: floating-point operations per second of one large matrix
-    # product in the precision of the run; bytes per second, read and written, of one large copy.
+    # Of one device, None if not probed: floating-point operations per second of a large matrix
+    # product in the run's precision, and bytes per second of a large copy.
     peak_flops: Amount | None = None
     peak_bytes: Amount | None = None
 

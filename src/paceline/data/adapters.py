@@ -74,7 +74,7 @@ class EpochBatches:
         return number, first, min(self.steps, self.n_batches - first)
 
     def meet(self, epoch: int, other: int) -> bool:
-        """Whether two trials that have trained so many epochs read the same batches next."""
+        """Whether two trials that have trained this many epochs read the same batches next."""
         if self.period is None or self.changes:
             return epoch == other
         return (epoch - other) % self.period == 0
@@ -111,8 +111,8 @@ def batches_of(x: Any, kind: str, weights: Mapping[int, float] | None, what: str
     those of integers beyond 32 bits have 64. ``kind`` and ``what``, names of the data set's class
     and of the argument, are for messages.
 
-    Raises NotArrays where a batch holds values that are not numbers; DataError with the number of a
-    batch that cannot be read, or has no arrays of examples.
+    Raises NotArrays if a batch holds values that are not numbers. Raises DataError with the number
+    of a batch that cannot be read or has no arrays of examples.
     """
     batches = passes(x)
     for number in itertools.count(1):

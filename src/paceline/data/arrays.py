@@ -78,9 +78,9 @@ class ArrayData:
     def on_device(self, *, there: dict[int, Any] | None = None, sharding: Any = None) -> Any:
         """The nest ``inputs`` with device arrays [N, ...]; uint8 images stay uint8.
 
-        ``there``: arrays that are on the device already, by the ``id`` of the array on the host,
-        which are not sent again; those that are sent now are added. ``sharding``: the devices that
-        the data go to; None: the default one.
+        ``there``: arrays that are already on the device, by the ``id`` of the array on the host.
+        They are not sent again. New ones are added. ``sharding``: the devices that the data go to;
+        None: the default one.
         """
         there = {} if there is None else there
 
@@ -155,8 +155,8 @@ def prepare(
     class index -> weight, for a single target of integer or one-hot classes. ``allow_nan``: whether
     NaN and infinity are accepted (models that mask them). ``what``: name of the data in errors.
 
-    Raises NotArrays where x is a dataset, a generator or another thing without arrays; DataError
-    where lengths differ, the data are empty, or numbers are not finite.
+    Raises NotArrays if x is a dataset, a generator or something else without arrays. Raises
+    DataError if lengths differ, the data are empty, or numbers are not finite.
     """
     given = (x, y, sample_weight)
     x = _arrays(x, "x", what)

@@ -1,11 +1,10 @@
 """The data of an epoch on their way to the device: in one chunk, or in several.
 
-``EpochData`` is what a pack trains on. It has three kinds: ``ResidentArrays`` lie on the device as
-a whole; ``ChunkedArrays`` are in host memory, because the device cannot hold them; a
+``EpochData`` is what a pack trains on. It has three kinds. ``ResidentArrays`` are on the device as
+a whole. ``ChunkedArrays`` are in host memory, because the device cannot hold them. A
 ``ChunkedBatches`` reads a data set that comes in batches. The last two send one chunk after the
-other: all slots of a pack read the same chunk, and the host sends the next chunk while the device
-trains on this one. So these slots shuffle examples within a chunk only, and chunks come in the
-order of the data.
+other. All slots of a pack read the same chunk, and the host sends the next chunk meanwhile. So
+these slots shuffle examples within a chunk only, and chunks come in the order of the data.
 
 Notation
     S: slots. N: examples that one slot trains on. B: examples per trial and step. C: examples of a
@@ -100,8 +99,8 @@ class ResidentArrays:
     ) -> np.ndarray:
         """The order of one slot's examples in an epoch: i32[examples of the epoch].
 
-        One order over all N examples is drawn for each pass; an epoch that is a part of a pass has
-        its part of that order.
+        Each pass draws one order over all N examples. An epoch that is a part of a pass has its
+        part of that order.
         """
         number, start, stop = _examples_of(self.epochs, epoch, self.batch_size, self.n)
         if given is not None:
@@ -203,9 +202,9 @@ class ChunkedBatches:
     """A data set in batches, joined to chunks; the host reads one while the device trains.
 
     All slots of a pack are at the same place of the data. Without shuffling they read the same
-    batches in the same order; where Keras would draw the order of a PyDataset's batches, each slot
-    has an order of its own within a chunk. A data set that changes from epoch to epoch starts over
-    in each pack, with a copy of its own. ``size`` is C; ``sharding`` as of ``ChunkedArrays``.
+    batches in the same order. If Keras would shuffle a PyDataset's batches, each slot has its own
+    order within a chunk. A data set that changes from epoch to epoch starts over in each pack, as a
+    copy. ``size`` is C; ``sharding`` as of ``ChunkedArrays``.
     """
 
     def __init__(self, source: BatchedDataset, size: int, sharding: Any = None) -> None:

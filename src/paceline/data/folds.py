@@ -81,8 +81,8 @@ def _check_classes(classes: np.ndarray, k: int) -> None:
 def _by_class(classes: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
     """The examples class by class, each class in random order; their number is a multiple of K.
 
-    The examples left out come from the part of a class that K does not divide, so no fold has fewer
-    than N_class // K examples of a class; large classes, which miss them least, give first.
+    The examples left out are the remainders of classes that K does not divide, of large classes
+    first. So no fold has fewer than N_class // K examples of a class.
     """
     values, counts = np.unique(classes, return_counts=True)
     kept, excess = counts.copy(), len(classes) % k

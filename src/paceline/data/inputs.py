@@ -1,8 +1,8 @@
 """The data of a call of ``search``, read for one trial: arrays, data sets, or functions of hp.
 
-``DataArguments`` are the user's arguments, ``DataReader`` reads them once for each set of values
-that functions of hp ask for (``RecordingHP`` notes these), ``LoadedData`` are what it read, and
-``TrialInputs`` are all that one trial trains with beside its model.
+``DataArguments`` are the user's arguments. ``DataReader`` reads them once for each set of values
+that functions of hp ask for (``RecordingHP`` notes these). ``LoadedData`` are the result.
+``TrialInputs`` are all inputs of one trial but its model.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def weights_by_class(class_weight: Any, data: ArrayData | BatchedDataset) -> np.
     """A trial's class weights as a table, float[classes]; the weight of other classes is 1.
 
     ``class_weight``: class -> weight, from a function of hp. ``data``: training data, which tell
-    the number of classes. Raises UsageError where ``class_weight`` is no such dict, or the targets
+    the number of classes. Raises UsageError if ``class_weight`` is not such a dict, or the targets
     are not classes.
     """
     check_class_weight(class_weight)

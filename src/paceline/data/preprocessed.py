@@ -1,11 +1,10 @@
 """Data of KerasHub's tasks: arrays that a task's own preprocessor makes of the user's samples.
 
 The ``fit`` of a task (``BertTextClassifier``, ``ImageClassifier``) runs a preprocessor over each
-batch, in each epoch and each trial. Where the preprocessor makes the same of an example each time,
-and whatever other examples are in its batch, a search runs it over all data once, and all trials
-whose preprocessors are alike train on these arrays in packs. Where not, trials train in ``fit``: a
-preprocessor for masked words draws again, and one without a fixed length pads to the longest text
-of a batch.
+batch, in each epoch and each trial. If the preprocessor always returns the same arrays for an
+example, in any batch, a search runs it over all data once. All trials with equal preprocessors then
+train on these arrays in packs. Otherwise trials train in ``fit``: some preprocessors mask words at
+random, or pad to the longest text of a batch.
 
 This module never imports KerasHub: before the user has, there are no tasks.
 """
@@ -60,9 +59,9 @@ class Preprocessing:
         """Runs the preprocessor over samples.
 
         ``training``: the user's x, y and sample weights; the latter two may be None.
-        ``validation``: the same to validate on; None: there are none. Raises NotArrays where the
-        same samples give other arrays in another run or another batch, or the arrays would be too
-        large, or the class does more in its ``fit``.
+        ``validation``: the same to validate on; None: there are none. Raises NotArrays if the
+        arrays of a sample depend on the run or the batch, if they would be too large, or if the
+        class does more in its ``fit``.
         """
         if self._why_not is not None:
             raise NotArrays(f"of {self._name} {self._why_not}")
@@ -160,8 +159,8 @@ class PreprocessedSamples:
     def as_given(self, n: int | None) -> dict[str, Any]:
         """The data as the task's own ``fit`` takes them, which runs the preprocessor itself.
 
-        ``n``: number of examples to train on, where the others were split off to validate on; None:
-        validation data were given, or members of a trial each take their fold.
+        ``n``: number of examples to train on, if the others are for validation. None: there are
+        validation data, or each member of a trial has its fold.
         """
         training, validation = self.given, self.given_validation
         size = len(keras.tree.flatten(training)[0])

@@ -1,8 +1,8 @@
 """The numbers that the columns of a table become: x and y, by one rule that a study keeps.
 
-A column of numbers stays as it is. Each category of a column of text, or of truth values, becomes a
-column of 0 and 1, in the order of its sorted names; a category that was not there at first is 0 in
-all of them. Categories of the target are numbered from 0 in that order.
+A column of numbers stays as it is. Each category of a column of text or truth values becomes a
+column of 0 and 1, in the order of sorted names. A new category is 0 in all of them. Categories of
+the target are numbered from 0 in that order.
 """
 
 from __future__ import annotations

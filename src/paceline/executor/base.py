@@ -122,7 +122,7 @@ class SiblingModelBuilder:
     hparams: Mapping[str, Any]  # the trial's values
     build: Callable[[Mapping[str, Any]], Any]  # makes the model for other values of hparams
     epochs: float  # that a trial like it is expected to train
-    # Whether the trial shares a program wherever that is proved, also if it does not pay.
+    # Whether the trial shares a program wherever that is proved, even if it isn't faster.
     always: bool
     job: int | None = None  # number of the trial's first job; None if it is not known
     outlook: SearchOutlook = SearchOutlook()

@@ -34,7 +34,7 @@ from paceline.program.initial_weights import values_kept
 from paceline.program.trace import flat_logs
 
 _DATA = ("x", "y", "sample_weight")
-#: After each so many trials the memory of dropped models is returned to the system.
+#: After this many trials the memory of dropped models is returned to the system.
 _COLLECTED = 8
 
 
@@ -57,7 +57,7 @@ class FitExecutor:
         self._replicas: Replicas | None = None  # found when the first trial trains
         self._batched = batched
         self._queue: deque[Job] = deque()
-        self._state: FitState | None = None  # of the training that is under way, or was stopped
+        self._state: FitState | None = None  # of the training that runs or was stopped
         self.seconds = 0.0  # spent on training
         self.used = False  # whether any trial has been trained
         self._trained = 0  # trials
@@ -71,9 +71,9 @@ class FitExecutor:
         self._queue.extend(reversed(folds or [job]))
 
     def snapshot(self, arrays: Arrays, jobs: Container[int]) -> FitFacts | None:
-        """The training under way as it was after its last epoch; None if there is none.
+        """The running training after its last epoch; None if there is none.
 
-        Its arrays are added to ``arrays`` by name. ``jobs`` are the numbers of jobs under way.
+        Its arrays are added to ``arrays`` by name. ``jobs`` are the numbers of unfinished jobs.
         """
         state = self._state
         if state is None or state.epoch == 0 or state.number not in jobs:

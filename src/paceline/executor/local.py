@@ -1,7 +1,7 @@
 """Packs on the local device: keeps slots full, compiles in the background, reports every epoch.
 
-A thread trains one pack at a time. An accelerator has one thread. A CPU has one per core: the many
-small operations of a vectorized step keep a single core busy, and packs of one program share its
+A thread trains one pack at a time. An accelerator has one thread. A CPU has one per core. The small
+operations of a vectorized step keep a single core busy, and packs of one program share its
 executable.
 """
 
@@ -190,7 +190,7 @@ class LocalExecutor(PackExecutor[LocalGroup]):
             abandon(trial.driver)
 
     def join_waiting(self) -> None:
-        """Has trials of several widths that wait share programs where that is proved and pays.
+        """Lets waiting trials of several widths share programs, if that is proved and faster.
 
         Which trials wait must not depend on the clock when this is called.
         """
@@ -322,9 +322,9 @@ class LocalExecutor(PackExecutor[LocalGroup]):
     def advance(self, report: Report, meanwhile: Callable[[], bool], failed: Failed) -> None:
         """Trains one epoch of every pack whose turn it is, or in a stream for about a second.
 
-        Raises UsageError if the user's number of slots does not fit into the device's memory, and
-        PackTimeout if packs have not ended their epoch within the limit: then the executor cannot
-        train any more.
+        Raises UsageError if the user's number of slots does not fit into the device's memory.
+        Raises PackTimeout if packs have not ended their epoch within the limit; the executor can
+        then no longer train.
         """
         try:
             if self.streaming and self._stream is not None:

@@ -130,9 +130,9 @@ class Pack:
     def takes(self, trial: SlotTrial) -> bool:
         """Whether a trial's next epoch has the same steps as the next epoch of the trials here.
 
-        A program trains as many steps in all slots, and validates all slots or none. So where a
-        pass over the data is several epochs, or not every epoch is validated, a trial must be at
-        the same place as the others.
+        A program trains as many steps in all slots, and validates all slots or none. So if a pass
+        over the data is several epochs, or not every epoch is validated, all trials must be at the
+        same place.
         """
         if not self.live:
             return True

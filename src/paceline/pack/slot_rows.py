@@ -1,8 +1,8 @@
 """Variables of slots that stay where they are while their trials wait.
 
-A trial that leaves its slot for a while need not be copied to the host: the pack's arrays hold its
-variables until the pack trains on. ``SlotStack`` is what a pack lends, ``RowLeaf`` one variable of
-one slot in it. A list of ``State`` may hold such leaves beside arrays. On the host they are
+A trial that leaves its slot for a while need not be copied to the host. The pack's arrays hold its
+variables until the pack trains again. ``SlotStack`` is what a pack lends, ``RowLeaf`` one variable
+of one slot in it. A list of ``State`` may hold such leaves beside arrays. On the host they are
 copied as arrays are, by ``np.asarray``; ``move_rows`` has the devices copy them among themselves.
 
 Notation
@@ -29,8 +29,8 @@ Arrays = list[Any]
 
 #: Bytes of the variables of all slots up to which they may be copied to write some.
 _COPIED = 1 << 25
-#: Bytes that are copied for a program's slots before one that writes in place is compiled, which
-#: takes as long; and those that take as long to copy as a copy takes to begin.
+#: After this many copied bytes, a program that writes in place is compiled, since copying took as
+#: long. The second number of bytes takes as long to copy as a copy takes to begin.
 _COPIED_IN_ALL, _COPY = 1 << 29, 1 << 21
 
 
@@ -172,8 +172,8 @@ def _values(row: SlotRow, view: bool) -> list[list[np.ndarray]]:
 class RowWriter:
     """Writes variables that lie on the host into slots.
 
-    On a CPU they are written into copies at first: most programs of a search over structures have
-    few trials, and a program that writes in place takes a quarter of a second to compile.
+    On a CPU they are written into copies at first. A program that writes in place takes a quarter
+    of a second to compile, and most programs of a search over structures have few trials.
     ``layout``: devices that the slots are spread over; None: the default device.
     """
 

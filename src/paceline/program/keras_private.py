@@ -9,13 +9,13 @@ Some things have no public way:
     training a step. ``train_on_batch`` creates it too, but changes the weights.
 Keras' global state
     ``object_name_uids`` numbers automatic layer names. Every trial must give its outputs the same
-    names, because metrics are named after them; ``clear_session`` resets the numbers too, but loses
-    the user's dtype policy and distribution. ``set_random_seed`` sets ``global_random_seed`` and
-    ``global_seed_generator``, which have no getter: a search leaves them as they were.
-    Functions of users that take turns in threads (``compat/interception``) each have a global state
-    of their own, which is put into Keras' place when it is their turn. The state is
-    ``threading.local``, so that a new thread sees none of the user's settings, and
-    ``clear_session`` replaces it for all threads at once.
+    names, because metrics are named after them. ``clear_session`` also resets the numbers, but
+    loses the user's dtype policy and distribution. ``set_random_seed`` sets ``global_random_seed``
+    and ``global_seed_generator``, which have no getter: a search leaves them as they were.
+    Functions of users that take turns in threads (``compat/interception``) each have their own
+    global state, which replaces Keras' at their turn. The state is ``threading.local``, so that a
+    new thread sees none of the user's settings, and ``clear_session`` replaces it for all threads
+    at once.
 The layers of a model, those within layers too, and what ``compile`` was given
     for a copy of a model whose layers are the user's (``initial_weights.py``). Without them the
     user's layers take the weights, and a note says so.
@@ -69,9 +69,9 @@ OPERATIONS = "keras.src.ops.numpy"
 FIRST_SEED = "_initial_seed"
 #: Name of the variable that holds a seed generator's state.
 SEED_STATE = "seed_generator_state"
-#: Methods that ``symbolic_build`` replaces in a model of Keras 3.10 or 3.11: those that record the
-#: shardings of the state and pin the state to them. A pack places the state itself, and its model
-#: has no arrays of metrics, whose shardings ``evaluate`` and ``predict`` would record.
+#: Methods that ``symbolic_build`` replaces in a model of Keras 3.10 or 3.11: they record the
+#: shardings of the state and pin the state to them. A pack places the state itself. Its model has
+#: no arrays of metrics, whose shardings ``evaluate`` and ``predict`` would record.
 SHARDINGS = frozenset({"_record_training_state_sharding_spec", "_enforce_jax_state_sharding"})
 
 #: Attribute of a TensorBoard callback: whether it profiles batches.

@@ -184,8 +184,8 @@ def _check_reset(metric: Any) -> None:
 def optimizer_start(model: Any, batch: Any) -> tuple[State, list[Any] | None]:
     """As ``build_state``, and from what the optimizer's own variables start.
 
-    The latter are the shapes and dtypes of the variables that building the optimizer adds, if all
-    of them are zero, since they are zero for models of the same structure too. Else None.
+    The latter are the shapes and dtypes of the optimizer's new variables, if all of them are zero.
+    They are then zero for all models of the same structure. Else None.
     """
     before = list(model.optimizer.variables)
     state = build_state(model, batch)

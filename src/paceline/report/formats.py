@@ -79,8 +79,8 @@ def hparam(value: Any) -> str:
 def hparam_column(values: Sequence[Any]) -> list[str]:
     """Return the values of a hyperparameter in a column; of floats all in one precision.
 
-    It is the least one in which each of them is what ``hparam`` says, or eight decimals, which are
-    four digits at least; with values below 1e-4 among them, all have a power of ten.
+    It is the least one that shows each value as ``hparam`` does, but at most eight decimals, which
+    are at least four digits. If a value is below 1e-4, all have a power of ten.
     """
     floats = [v for v in values if isinstance(v, float) and math.isfinite(v)]
     if not floats or any(isinstance(v, float) and not math.isfinite(v) for v in values):
@@ -244,7 +244,7 @@ def strict(value: Any, digits: int = 17) -> Any:
     """Return ``value`` in the types of JSON; a number that is not finite becomes None.
 
     NumPy scalars become Python numbers, tuples and sets become lists, and any other object becomes
-    its text. Numbers have so many digits; 17 are all that they have.
+    its text. Numbers have this many digits; 17 show a number exactly.
     """
     if isinstance(value, Mapping):
         return {str(key): strict(item, digits) for key, item in value.items()}

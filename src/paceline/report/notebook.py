@@ -1,7 +1,7 @@
 """What a notebook shows of a search: a live view that stays as a summary, and a short interrupt.
 
-The view is one output of the cell, which is replaced, without widgets: so it is shown wherever
-notebooks are, and a saved notebook keeps its last state.
+The view is one output of the cell, which is replaced, without widgets. So every notebook shows it,
+and a saved notebook keeps its last state.
 """
 
 from __future__ import annotations

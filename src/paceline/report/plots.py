@@ -140,8 +140,8 @@ class StudyPlots:
     def curves(self, metric: str | None = None) -> Figure:
         """A metric by epoch, a line for each trial.
 
-        Of more than 200 trials the best 50 have lines, and bands show where a half and
-        four fifths of all trials lie; the title says so.
+        Of more than 200 trials the best 50 have lines. Bands contain a half and four fifths of all
+        trials. The title says this.
 
         Args:
             metric: A name in ``tuner.history``; None: the objective.
@@ -165,7 +165,7 @@ class StudyPlots:
     def slots(self) -> Figure:
         """Which trial was in which slot when, and when programs were compiled.
 
-        Searches of the study are drawn one after another.
+        Searches on the study are drawn one after another.
         """
         timelines = [] if self._folder is None else read_timelines(self._folder)
         if not any(search.stays or search.compiled for search in timelines):

@@ -7,8 +7,8 @@ A condition compares columns of ``Tuner.results()`` with literals:
     operator := < <= > >= = == !=
     literal := number | word | 'text' | "text" | true | false | none
 
-Names with blanks or signs in them stand between backquotes. ``none`` is a value that a trial lacks;
-apart from ``name = none``, a trial that lacks the value does not fulfil a comparison.
+Names with spaces or signs stand between backquotes. ``none`` is a value that a trial lacks; apart
+from ``name = none``, a trial that lacks the value does not fulfil a comparison.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 MOST_ROWS = 96
 #: Stays from which on they are an image, and its columns.
 MANY, COLUMNS = 600, 400
-#: Where compiles are drawn: so many rows above slot 0, or this share of all rows, so that their
-#: label is beside no other one.
+#: Where compiles are drawn: rows above slot 0, or a share of all rows, so that their label has
+#: space.
 _COMPILE_ROW, _COMPILE_SHARE = -1.5, 0.06
 _NEXT = "the next trial in the slot"
 #: Colours of neighbouring stays, of the best trial, and of compiles; seen on white and on black.

@@ -2,7 +2,7 @@
 
 A saved notebook that nobody trusts, a page that ``nbconvert`` has made of it, a preview: they show
 pictures, and nothing that a script would have drawn. So does the page of ``paceline bench``. The
-picture has what the figures of this library are made of: lines, points, bars, images and parallel
+picture supports the parts of this library's figures: lines, points, bars, images and parallel
 coordinates, on linear, log and category axes. Anything else of Plotly's is left out.
 
 Notation
@@ -179,8 +179,8 @@ def round_ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
 def log_ticks(low: float, high: float) -> list[float]:
     """Return the values that are labelled on a log axis from ``low`` to ``high``, both positive.
 
-    Powers of ten if there are enough of them; else also their double and fivefold, and within less
-    than that the round values of a linear axis.
+    Powers of ten if there are enough of them. Else also their double and fivefold, or the round
+    values of a linear axis.
     """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     room = (low * (1 - 1e-9), high * (1 + 1e-9))  # 0.1 as a power of ten may be 0.1 but for a bit

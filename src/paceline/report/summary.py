@@ -76,8 +76,8 @@ def rule_of(summary: Mapping[str, Any]) -> str | None:
 def best_text(best: Mapping[str, Any], objective: str) -> str:
     """Return the best configuration as a few lines.
 
-    ``best`` has number, state, value, hparams, epochs and best_epoch; with repeats or folds also
-    value_std; where other trials have the same value also their numbers, ties.
+    ``best`` has number, state, value, hparams, epochs and best_epoch. With repeats or folds it has
+    value_std. If other trials have the same value, it has their numbers, ties.
     """
     value = formats.metric(best["value"])
     epochs = formats.reached(best.get("state", "complete"), best["epochs"], best.get("best_epoch"))
@@ -143,7 +143,7 @@ def reproduction_text(study: str, again: Mapping[str, Any]) -> str:
 def _headline(summary: Mapping[str, Any]) -> str:
     counts = {state: count for state, count in summary["n_trials"].items() if count}
     total = sum(counts.values())
-    # At the end of a search none runs any more; the next search continues with those under way.
+    # At the end of a search none runs any more; the next search continues the unfinished ones.
     words = {state: formats.state(state) for state in counts} | {"running": "under way"}
     states = ", ".join(f"{count:,} {words[state]}" for state, count in counts.items())
     text = f"{summary['study']}: {formats.count(total, 'trial')} ({states or 'none'})"

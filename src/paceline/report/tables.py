@@ -148,13 +148,13 @@ def results_frame(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> pd
     """Return a table with one row per trial.
 
     Returns:
-        Columns value, or one for each of several objectives; with repeats or folds value_std; one
-        column for each hyperparameter; number, state, best_epoch (that of the value), epochs,
-        seconds, seed, program and plan; if some trial continues with another one also continues
-        (the number of that one); with a cluster also worker; if some trial has failed, was rejected
-        or was stopped by hand also error. A hyperparameter with the name of another column, or
-        ``value``, has the column ``hp.NAME``. A value that a trial lacks is missing in its row.
-        ``attrs["hparams"]`` has the hyperparameter of each column, None of the other columns.
+        The columns are value (or one for each of several objectives), with repeats or folds
+        value_std, one for each hyperparameter, then number, state, best_epoch (that of the value),
+        epochs, seconds, seed, program and plan. If a trial continues another one, continues has its
+        number. A cluster adds worker. If a trial has failed, was rejected or was stopped by hand,
+        error says why. A hyperparameter with the name of another column, or ``value``, has the
+        column ``hp.NAME``. A value that a trial lacks is missing in its row. ``attrs["hparams"]``
+        has the hyperparameter of each column, None of the other columns.
     """
     import pandas as pd
 
@@ -227,7 +227,7 @@ def trials_table(
 
 
 def render(table: Table, width: int | None) -> str:
-    """Return a table as lines without colours and without blanks at their ends."""
+    """Return a table as lines without colours and without spaces at their ends."""
     # In a notebook Rich would display an empty box as well.
     console = Console(
         file=io.StringIO(), width=width or 100_000, color_system=None, force_jupyter=False

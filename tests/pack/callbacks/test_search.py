@@ -432,7 +432,9 @@ def test_every_trial_writes_files_of_its_own(make, notes, tmp_path) -> None:
             assert Path("csv", f"{number}.csv").is_file()
     assert not Path("backup").exists()
     assert sum("skipped BackupAndRestore, because Paceline writes" in note for note in notes) == 2
-    said = [note for note in notes if "trial 0 uses runs/packed/trials/0/log.csv for log.csv" in note]
+    said = [
+        note for note in notes if "trial 0 uses runs/packed/trials/0/log.csv for log.csv" in note
+    ]
     assert len(said) == 1
 
 

@@ -54,7 +54,7 @@ def measure(
 ) -> Measurement:
     """Measures one cell with any plan but "fit", its runs for ``patience`` seconds.
 
-    An error, of the user's code or of XLA, does not reach the caller: the measurement has the state
+    An error of the user's code or of XLA does not reach the caller. The measurement has the state
     "failed" and the error as its reason.
     """
     known: dict[str, Any] = {}
@@ -143,8 +143,8 @@ def flops_of_step(
     wrong for a loop inside the step (recurrent layers). For a step with such a loop, the matrix
     products and convolutions of the traced step are counted, each ``scan`` as often as it runs.
 
-    ``closed`` is the traced step, ``executable`` the compiled one, or a program with the step as
-    the body of a loop; one pass of it trains ``side_by_side`` trials.
+    ``closed`` is the traced step. ``executable`` is the compiled step, or a program with the step
+    in a loop. One pass trains ``side_by_side`` trials.
     """
     counted, loops = count_flops(closed.jaxpr)
     if loops:

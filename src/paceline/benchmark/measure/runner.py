@@ -37,7 +37,7 @@ from paceline.program.canonical import Unpackable
 from paceline.report import formats
 from paceline.report.forecast import Costs, Pace
 
-#: Epochs of a search so long that even a slow compilation pays off.
+#: Epochs of a search so long that even a slow compilation is worth it.
 _MANY = 10_000
 #: The time to compile a plan that was not compiled yet is guessed as this many times that of
 #: others.

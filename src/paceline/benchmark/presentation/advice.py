@@ -13,10 +13,10 @@ from typing import Literal
 from paceline.benchmark.records import CellConfig, Curve, FirstEpoch, Measurement, Run, labels
 from paceline.report import formats
 
-#: One cell is called faster than another if its rate is higher by more than this share, and by more
-#: than the spread of both timings.
+#: A cell is faster than another if its rate is higher by more than this share and by more than the
+#: spread of both timings.
 CLEARLY = 0.05
-#: A larger batch pays if it gains at least this share of the rate.
+#: A larger batch is worth it if it gains at least this share of the rate.
 PAYS = 0.10
 
 Topic = Literal["fastest", "batch", "slots", "devices", "backends", "scaling", "memory", "accuracy"]
@@ -161,7 +161,7 @@ def _batch(run: Run) -> Advice | None:
 
 
 def _slots(run: Run) -> Advice | None:
-    """Whether training several trials at once pays, and how many."""
+    """Whether training several trials at once is faster, and how many."""
     packed = [c for c in run.measured if c.config.at_once > 1 and c.config.data_devices == 1]
     sizes = {c.config.batch_size for c in packed}
     alone = [c for c in run.measured if c.config.at_once == 1 and c.config.devices == 1]

@@ -33,7 +33,7 @@ WITHOUT_WORKERS = 600.0
 _LOOKS = 5.0
 #: Seconds without the cluster's head after which the search ends; Ray would end the process soon.
 WITHOUT_HEAD = 20.0
-#: So many workers in a row may die before one of them has answered an order.
+#: Workers that may die in a row before one of them has answered an order.
 _DEATHS = 5
 #: Seconds without a heartbeat after which a worker that has an order is ended. A worker sends
 #: heartbeats while it compiles or builds: another thread of it does.
@@ -80,7 +80,7 @@ class RayPool:
         self._packed, self._options, self._digest = packed, options, digest
         self._note = note
         self._workers: dict[str, _Worker] = {}
-        # What is under way: Ray's reference -> the worker, and the method that was called.
+        # Running calls: Ray's reference -> the worker, and the method that was called.
         self._calls: dict[Any, tuple[_Worker, str]] = {}
         self._news: list[Event] = []
         self._refused: list[WorkerPlace] = []  # of machines whose trials would differ

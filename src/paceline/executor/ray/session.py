@@ -45,8 +45,8 @@ class RaySession:
     """A connection to a cluster, until it is closed.
 
     The search sends ``data_bytes`` to each machine. Raises MissingExtraError if Ray is not
-    installed, UsageError if the cluster would be open to anybody or the address is of another kind,
-    and ClusterError if the cluster cannot be reached.
+    installed. Raises UsageError if the cluster would be open to anybody, or the address is of
+    another kind. Raises ClusterError if the cluster cannot be reached.
     """
 
     def __init__(self, settings: RaySettings, data_bytes: int, note: Callable[[str], None]) -> None:
@@ -126,8 +126,8 @@ class RaySession:
     def head_answers(self) -> bool:
         """Whether the cluster's head can be reached.
 
-        Every call of Ray that needs the head would wait for it, and Ray ends this process after a
-        minute of that, without a word to Python. So this asks the network, not Ray.
+        Every call of Ray that needs the head would wait for it, and after a minute Ray ends this
+        process without notice. So this asks the network, not Ray.
         """
         if not self._head:
             self._head = self.ray.get_runtime_context().gcs_address
@@ -141,8 +141,8 @@ class RaySession:
     def leaving(self) -> set[str]:
         """The ids of nodes that will go soon: an autoscaler or a cloud has drained them.
 
-        Ray has no public call for that. Its own libraries use this one; in a version without it no
-        node leaves, and the end of a drained one is the death of a node.
+        Ray has no public call for that. Its own libraries use this one. In a version without it no
+        node leaves early, and a drained node counts as dead.
         """
         try:
             from ray._private.state import state  # pyright: ignore[reportMissingImports]
@@ -251,8 +251,8 @@ def _ask(host: str, port: int, seconds: float) -> None:
 def _end_without_ray(ray: Any) -> None:
     """Has this process end although a thread of it waits in Ray.
 
-    Ray would wait once more when an error or the end of Python ends the process, and what C++ frees
-    at the very end is in use in that thread: the process would end by SIGSEGV.
+    Ray would wait once more when an error or the end of Python ends the process. C++ then frees
+    objects that this thread uses, and the process would end by SIGSEGV.
     """
     global _stuck
     _stuck = True
@@ -276,7 +276,7 @@ def _loopback_kept() -> Iterator[None]:
     """A block in which Ray takes the loopback's address as it is.
 
     It would put that of a network in its place, and listen on all interfaces. There is no option
-    against that; a version without these functions asks for a token all the same.
+    against that. A version without these functions still asks for a token.
     """
     try:
         from ray._private import services  # pyright: ignore[reportMissingImports]

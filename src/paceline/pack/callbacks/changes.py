@@ -34,7 +34,7 @@ _WRITERS = frozenset(
 )
 _PATH_ARGUMENTS = frozenset({"file", "filename", "filepath", "fname", "path", "path_or_buf"})
 _REMOVERS = frozenset("remove unlink rmtree removedirs rename replace move".split())
-#: Packages whose objects show what is going on: who uses them reads nothing from them.
+#: Packages for logging and progress: a function that uses their objects reads nothing from them.
 _HARMLESS = frozenset({"alive_progress", "logging", "rich", "tqdm"})
 #: Packages with one present run for the whole process, which ``init`` begins and ``finish`` ends.
 TRACKERS = frozenset({"clearml", "comet_ml", "mlflow", "neptune", "wandb"})

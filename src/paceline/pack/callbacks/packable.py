@@ -29,9 +29,9 @@ _WITHIN = (
 )
 #: Hooks before an epoch. Where they stop the training, ``fit`` trains one batch of the epoch.
 _BEFORE = ("on_train_begin", "on_epoch_begin")
-#: Keras' own callbacks whose hooks within an epoch a pack may leave out: ``_why`` refuses a
-#: ModelCheckpoint or TensorBoard that needs them, and a loss that TerminateOnNaN would look for
-#: fails a trial anyway.
+#: Keras' own callbacks whose hooks within an epoch a pack may leave out. ``_why`` refuses a
+#: ModelCheckpoint or TensorBoard that needs them. A NaN loss, which TerminateOnNaN looks for, fails
+#: a trial anyway.
 _HARMLESS = (
     keras.callbacks.Callback,
     keras.callbacks.ModelCheckpoint,

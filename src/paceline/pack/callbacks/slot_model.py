@@ -4,8 +4,8 @@ Reading a variable fetches it from the slot, once between two epochs. A variable
 goes back to the slot before the next epoch, if its value has changed. A variable that no callback
 touches is not fetched.
 
-Variables that other models have as well, those of layers made outside of ``build``, belong to the
-slot only while callbacks are called, and hold the user's values between two calls.
+Variables of layers made outside of ``build`` are shared by models. They belong to the slot only
+while callbacks run, and hold the user's values between two calls.
 """
 
 from __future__ import annotations

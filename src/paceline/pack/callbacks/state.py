@@ -83,10 +83,9 @@ def callback_state(
     Arrays among them go into ``arrays``, under names that begin with ``name``. ``begun_with`` is
     what ``attributes_of`` returned when training had begun; other attributes are not stored.
 
-    For each callback JSON values are returned: its class, its attributes, the values of the
-    variables of attributes that are Keras' objects, the attributes that are the same object as one
-    before, the names of the attributes that cannot be stored, and the bytes of the file that a
-    CSVLogger has written.
+    Returns JSON values for each callback: its class, its attributes, the variables of attributes
+    that are Keras' objects, and references to repeated objects. Also the names of attributes that
+    cannot be stored, and the bytes that a CSVLogger has written.
     """
     found, seen = [], {}
     for at, callback in enumerate(callbacks):

@@ -2,15 +2,14 @@
 
 Tracing a small model's train and test step takes three quarters of the time a trial costs before it
 trains. Keras' own code, though, can only use what it can reach: the model's attributes, their
-attributes, and so on, and a few global settings. If two models are equal in all of that but for
-some floating-point numbers, then their steps are equal but for constants that follow from those
-numbers. ``constant_formulas.py`` finds out how constants follow from numbers.
+attributes, and so on, and a few global settings. If two models differ there only in some
+floating-point numbers, their steps differ only in constants that follow from those numbers.
+``constant_formulas.py`` finds out how constants follow from numbers.
 
 A ``ModelStructure`` is that graph of objects, split into structure and numbers. A model that
 reaches code of the user's (a class, a function, an object of another package) has none, and its
 trial is traced. Configurations (``get_config``) would be shorter to read, but leave much out:
-rematerialisation, flash attention, variables excluded from weight decay, whatever is set on an
-object after it was made.
+rematerialisation, flash attention, variables excluded from weight decay, attributes set later.
 """
 
 from __future__ import annotations

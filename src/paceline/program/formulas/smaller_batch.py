@@ -2,11 +2,10 @@
 
 Two models may differ in widths and other numbers alone, while all their classes take the same steps
 at any widths (``ModelStructure.any_width``). Where their steps on the full batch have the same
-equations, so have those on the smaller one. Of the extents and numbers in these, what is the same
-in both steps of the first model does not depend on the batch, and the second model has its own.
-What is the same in both models on the full batch depends on the batch alone, and the second model
-has that of the first. What depends on both, such as an axis of all rows times a width, is not
-known.
+equations, so have those on the smaller one. Extents and numbers that are equal in both steps of the
+first model do not depend on the batch: the second model has its own. Those that are equal in both
+models on the full batch depend only on the batch: the second model has those of the first. Those
+that depend on both, such as an axis of all rows times a width, are unknown.
 
 Notation
     whole, part: the first model's step on the full and on the smaller batch.

@@ -113,8 +113,8 @@ class _PaddedJaxprEmitter:
         """Variables some reader of which needs zeros in their padding, and where.
 
         All their readers then get the zeros, which are within what is known of the padding. Made
-        for one reader alone, the filled array would be a second one beside the other, with a kernel
-        of its own to compile and to run.
+        for one reader alone, the filled array would be a second array with its own kernel to
+        compile and run.
         """
         found: dict[Any, set[int]] = {}
         for plan in self._body.planned:

@@ -1,20 +1,20 @@
 """Reductions along the last axis of an array: max, argmax, argmin, and sums of one-hot rows.
 
 XLA's CPU backend finds the extreme of a row of real numbers one by one, or in a kernel that needs
-the row in memory; integers it compares many at a time, and while they are made. So the rules for
+the row in memory. It compares many integers at a time, while they are computed. So the rules for
 extremes turn real numbers into integers of the same order.
 
 ``reduce_max`` serves arrays larger than a core's cache, of which XLA's kernel writes a second one.
-    Equal bit for bit, with three exceptions: 0.0 wins over -0.0, where XLA takes either; NaN wins,
-    which XLA's kernel passes over; and a largest number below 1.2e-38 is kept, where XLA has zero.
+    Equal bit for bit, with three exceptions. 0.0 wins over -0.0, while XLA takes either. NaN wins,
+    which XLA's kernel ignores. A largest number below 1.2e-38 is kept, while XLA returns zero.
 ``argmax`` and ``argmin`` find the extremes of the blocks of a row, and search only the first block
     that holds the row's extreme for its place. NaN wins, 0.0 and -0.0 are equal, and the first of
     equal numbers counts, as in JAX; results are integers, so they are equal.
 ``reduce_sum`` serves Keras' sparse cross-entropy on JAX, which multiplies the logarithms of all
     classes with a one-hot row and sums up, forward and backward; with a vocabulary for classes
     these arrays are the largest of the step. The one number that is not multiplied by zero is
-    fetched instead. XLA takes such a product as a choice: what is not chosen counts zero, NaN and
-    infinity too. Equal bit for bit.
+    fetched instead. XLA treats such a product as a choice: all other numbers count zero, even NaN
+    and infinity. Equal bit for bit.
 
 Notation
     A: length of a row, the last axis; classes of a one-hot row. B: blocks of a row.

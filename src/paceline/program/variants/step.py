@@ -224,7 +224,7 @@ class VariantStep(PaddedStep):
 
 
 def _differs(number: VariantConstant, examples: Sequence[tuple[int, PaddedStep]]) -> bool:
-    """Whether the values of a number in some steps of variants are not all the same."""
+    """Whether a number differs between some steps of variants."""
     values = {
         step.canonical.constants[number.members[variant]].value.tobytes()
         for variant, step in examples

@@ -2,9 +2,9 @@
 
 Its server is Python's own, with a thread for each request.
 
-There is no login, so the server listens on the loopback address alone, and the application answers
-only requests that name it so: a page of somebody else, which a browser has open at the same time,
-can neither read it under a name of its own (DNS rebinding) nor send it anything.
+There is no login, so the server listens only on the loopback address, and answers only requests to
+localhost. A stranger's page in the same browser can neither read the dashboard under another name
+(DNS rebinding) nor send it anything.
 """
 
 from __future__ import annotations

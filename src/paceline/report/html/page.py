@@ -1,7 +1,7 @@
 """The report of a study as one HTML page: figures by Plotly, everything else by hand.
 
-All that comes from a study is escaped where it is put into the page, and the page may load nothing
-from anywhere: its content security policy says so.
+All that comes from a study is escaped in the page. The page's content security policy forbids it to
+load anything.
 """
 
 from __future__ import annotations

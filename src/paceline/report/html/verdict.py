@@ -30,7 +30,7 @@ _ENOUGH = 10
 _EDGE = 0.1
 #: What rounding may add to a place in a range.
 _ROUNDED = 1e-9
-#: How improbable it must be that so many of the best trials lie at an edge by chance. Of ten
+#: How improbable it must be that this many of the best trials are at an edge by chance. Of ten
 #: hyperparameters with two edges each, one in five reports would show an edge that is none.
 _ODDS = 0.01
 #: A difference between values that is this share of that between the best and the median is small.
@@ -107,8 +107,8 @@ def _sure(subject: ReportSubject) -> Iterator[str]:
         return
     n = min(max(5, len(values) // 10), 20)
     gap, lead = abs(values[n - 1] - values[0]), abs(values[1] - values[0])
-    # A trial that was stopped is compared with what the best one had reached by then: of a median
-    # trial with one epoch the whole distance would tell how long the best one trained.
+    # A stopped trial is compared with the best one at the same epoch. For a median trial with one
+    # epoch, the whole distance would only show how long the best one trained.
     behind = subject.behind or [0.0]  # other programs may have stored no epochs
     median, least = max(0.0, statistics.median(behind)), min(behind[1:], default=0.0)
     then = " after the same number of epochs" if subject.n_cut else ""
@@ -182,9 +182,9 @@ def _chosen(subject: ReportSubject) -> Iterator[str]:
     n, best = len(subject.reached), subject.reached[0]
     if n < _ENOUGH or not best.best_epoch:
         return
-    # How much better it is than its neighbours is luck of that epoch, or of the choice among all
-    # epochs of all trials: a trend cancels out between the one before and the one after. Luck of
-    # the seed and of these examples lasts for all epochs, so it does not show here.
+    # How much better it is than its neighbours is luck: of that epoch, or of the choice among all
+    # epochs of all trials. A trend cancels out between the epochs before and after. Luck of the
+    # seed and of these examples lasts for all epochs, so it does not show here.
     curve, at = best.by_epoch(subject.objective), best.best_epoch
     beside = statistics.mean(curve.get(epoch, math.nan) for epoch in (at - 1, at + 1))
     luck = abs(beside - curve.get(at, math.nan))

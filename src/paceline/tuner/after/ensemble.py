@@ -1,9 +1,9 @@
 """One model of several trials: those whose mean prediction is best on validation data.
 
 Greedy selection with replacement, as in Caruana, Niculescu-Mizil, Crew and Ksikes, "Ensemble
-selection from libraries of models" (ICML 2004): from the best single model on, the model whose
-prediction most improves the mean is added, and may be added again; the best of all these means is
-kept. One half of the data selects, the other half shows what the ensemble is worth.
+selection from libraries of models" (ICML 2004). It begins with the best single model. It adds the
+model whose prediction most improves the mean, perhaps repeatedly, and keeps the best of all these
+means. One half of the data selects, the other half evaluates the ensemble.
 
 N: examples. K: models of the ensemble, repeated ones included.
 """

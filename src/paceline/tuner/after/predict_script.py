@@ -1,6 +1,6 @@
 """Predict with the model in this folder: python predict.py DATA.npy [-o predictions.npy].
 
-DATA.npy holds the examples, first axis examples; DATA.npz holds one array, or one called x, or one
+DATA.npy holds the examples, first axis examples. DATA.npz holds one array, or one named x, or one
 for each input of the model, under the input's name. A model that was searched on a table takes
 DATA.csv with the same columns, as encoding.json says. It needs the packages in requirements.txt,
 and not Paceline.

@@ -37,7 +37,7 @@ class Reproduction:
         trial: The trial as it is recorded.
         plan: The plan by which it was trained now: sequential or fit.
         history: Metric name -> one value per epoch.
-        notes: What is not as it was in the search: versions, device, data, callbacks.
+        notes: Differences from the search: versions, device, data, callbacks.
     """
 
     trial: Trial
@@ -106,13 +106,13 @@ def train_again(
 ) -> tuple[str, dict[str, list[float]]]:
     """Trains a trial alone, for as many epochs as are recorded; returns its plan and history.
 
-    The trial is the last one of ``line``; its hparams, seed and number of epochs are used. Where it
-    began as a copy of another one, that one comes before it: each trial trains its epochs of the
-    line, and the next one takes over. The history is that of the whole line.
+    The trial is the last one of ``line``; its hparams, seed and number of epochs are used. A trial
+    that began as a copy comes after its source. Each trial trains its epochs of the line, and the
+    next one takes over. The history is that of the whole line.
 
-    ``beside`` are trials of the same search, in its order. A program has the numbers as inputs in
-    which the trials differ that were seen before it was compiled, and another one rounds
-    differently; so models of the first few are shown again.
+    ``beside`` are trials of the same search, in its order. Inputs of a program are the numbers that
+    differed between trials before it was compiled, and another program rounds differently. So
+    models of the first few trials are shown again.
 
     Raises StudyError where the trial began as a copy of one that the study has no more, and
     BuildError where it failed this time.

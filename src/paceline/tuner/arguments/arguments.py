@@ -289,7 +289,7 @@ class SearchArguments:
         return loaded.validation_part(size * steps) if steps else validation, size
 
     def settled(self, n_done: int) -> SearchArguments:
-        """The same arguments with ``n_trials``, for a study that has so many trials already."""
+        """The same arguments with ``n_trials``, for a study that already has as many trials."""
         wanted = self.wanted
         if wanted is None and self.continue_best:
             wanted = n_done  # trials that continue others, and no new ones
@@ -389,11 +389,11 @@ def read_arguments(
 ) -> SearchArguments:
     """Checks the arguments of a call of ``Tuner.search``, which documents them.
 
-    ``executor`` and ``seed`` are the tuner's, ``needs_end`` says that the sampler never ends by
-    itself, ``folder`` is where files of callbacks go, and ``note`` is told what users should know
-    of their callbacks and data. ``preprocessing`` is what the first model does to samples, if it is
-    a task of KerasHub. The callbacks may also be a ``CallbackFactory``, which knows by itself where
-    their files go. Raises DataError where the data cannot be trained on.
+    ``executor`` and ``seed`` are the tuner's. ``needs_end``: the sampler never ends by itself.
+    ``folder`` is for files of callbacks. ``note`` is called with texts about callbacks and data.
+    ``preprocessing`` is what the first model does to samples, if it is a task of KerasHub. The
+    callbacks may also be a ``CallbackFactory``, which knows by itself where their files go. Raises
+    DataError where the data cannot be trained on.
     """
     values = check_each(given)
     _check_together(values, given, needs_end)
@@ -421,7 +421,7 @@ def read_arguments(
             "shuffle has no effect: the fit of KerasHub's tasks never shuffles. Shuffle the data "
             "before the search"
         )
-    # A data set that is no PyDataset has an order of its own, and Keras warns of True.
+    # Data sets other than PyDataset have their own order, and Keras warns about True.
     ordered = not loaded.batched and not isinstance(loaded.fit["x"], keras.utils.PyDataset)
     fit = {"shuffle": False if ordered else shuffle}
     if freq != 1:

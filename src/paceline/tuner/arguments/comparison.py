@@ -70,7 +70,7 @@ def compare(
 
 
 def unlike(before: Mapping[str, Any], arguments: SearchArguments) -> list[str]:
-    """What decides the values of a trial, and is not as a study was searched last.
+    """Differences from the last search on a study that affect the values of a trial.
 
     What an earlier version has not kept in the study's metadata is not compared.
     """
@@ -101,7 +101,7 @@ def check_alike(before: Mapping[str, Any], arguments: SearchArguments) -> None:
 
 
 def changes(before: Mapping[str, Any], arguments: SearchArguments) -> tuple[str, ...]:
-    """What is not as it was when a trial was searched, a sentence each.
+    """Differences from the search of a trial, a sentence each.
 
     ``before`` is the study's metadata, whose ``search`` are the arguments of the trial's search.
     """

@@ -96,8 +96,8 @@ def _missing(value: Any) -> bool:
 def read_file(path: Path) -> list[dict[str, Any]]:
     """Reads configurations from a file of JSON.
 
-    It holds an object of name -> value, or what ``paceline best --json`` and ``paceline trials
-    --json`` print, whose ``hparams`` are read; or a list of these.
+    It holds name -> value, or the output of ``paceline best --json`` or ``paceline trials --json``,
+    whose ``hparams`` are read. Or a list of these.
     """
     try:
         held = json.loads(path.read_text(encoding="utf-8"))

@@ -110,7 +110,7 @@ def eras(before: Mapping[str, Any], arguments: SearchArguments, n_trials: int) -
     """From which trial on a study was searched with which arguments, as JSON values.
 
     ``before`` is the study's metadata before this search; ``n_trials`` is how many trials there
-    are. Those under way when arguments change count with the earlier arguments.
+    are. Trials that are unfinished when arguments change count with the earlier arguments.
     """
     found, now = _eras(before), arguments.to_meta()
     if not found and n_trials:

@@ -47,9 +47,8 @@ class BestFacts(Struct):
 class BestModels(BestTrialArrays):
     """Keeps the weights of the k best trials, each at its best epoch.
 
-    An unfinished trial, running or paused, may still fail, so its weights are held beside those of
-    the trials that have ended, not in their place. With several objectives the front stays, however
-    large; ``front`` returns its trials.
+    An unfinished trial may still fail, so its weights do not replace those of finished trials. With
+    several objectives the whole Pareto front stays; ``front`` returns its trials.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class BestModels(BestTrialArrays):
         return list(self._best_of(self._ended).values())[-1].value
 
     def forget(self, number: int) -> None:
-        """Forgets a trial, whether it is under way or has ended."""
+        """Forgets a trial, finished or not."""
         self._open.pop(number, None)
         self._ended.pop(number, None)
 
@@ -174,7 +173,7 @@ class BestModels(BestTrialArrays):
                 return None
             return self._write(number, held.epoch, model, note)
 
-        # The k best of all trials, under way or ended.
+        # The k best of all trials, finished or not.
         several = self._front is not None
         self._save(self._ended if several else self._best_of(self._ended | self._open), write)
 
@@ -346,8 +345,8 @@ class TrainedModels:
     def save_if_due(self, note: Callable[[str], None]) -> None:
         """Calls ``save`` every ``EVERY`` seconds, so that a process that dies loses little.
 
-        A search that shares its study saves each model at once: it has no checkpoint of its own
-        to go back to, which would hold the models that are not saved.
+        A search that shares its study saves each model at once, because it has no checkpoint that
+        would hold unsaved models.
         """
         waited = time.perf_counter() - self._last_save
         if self._study.writer.unnumbered:

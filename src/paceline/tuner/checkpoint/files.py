@@ -61,9 +61,9 @@ class Snapshot(Generic[F]):
 
     facts: F  # of its owner, a Struct; JSON values as they are written and read
     arrays: dict[str, np.ndarray] = field(default_factory=dict)  # on the host; not changed any more
-    # Key -> arrays by name that go to a file of their own, which checkpoints share: under a key are
-    # the same arrays for as long as this process lives. A key is made of digits and dots. A
-    # snapshot that was read has these arrays among ``arrays``.
+    # Key -> arrays by name, in a separate file that checkpoints share. A key has the same arrays
+    # for as long as this process lives. A key is made of digits and dots. A snapshot that was read
+    # has these arrays among ``arrays``.
     shared_files: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
     def encoded(self) -> Snapshot[dict[str, Any]]:
@@ -152,7 +152,7 @@ class CheckpointManager:
             self._thread = None
 
     def clear(self) -> None:
-        """Removes all checkpoints, when no trial is under way, or notes that it cannot."""
+        """Removes all checkpoints when no trial is unfinished, or notes that it cannot."""
         self.flush()
         try:
             for _, _, path in reversed(self._found()):  # the oldest first, in case of a kill
@@ -404,7 +404,7 @@ class SavePolicy:
         self._checkpoints.save(snapshot)
 
     def clear(self) -> None:
-        """Removes all checkpoints, when no trial is under way."""
+        """Removes all checkpoints when no trial is unfinished."""
         self._checkpoints.clear()
 
 

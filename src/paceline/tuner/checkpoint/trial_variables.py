@@ -2,14 +2,14 @@
 
 ``BestTrialArrays`` keeps arrays of the best trials. The weights at each trial's best epoch are in
 ``best_models.py``. ``LastVariables`` keeps all variables after the last epoch, for
-``continue_best``: the best models are of no use for that, since they lack the variables of the
-optimizer and the metrics, and the seeds.
+``continue_best``. The best models lack the variables of the optimizer and the metrics, and the
+seeds.
 
 ``TrialHandoff`` is for studies that several workers search. Such a study cannot be taken back to an
 earlier state, because other workers change it meanwhile. So a worker's checkpoint holds each of its
-running trials by itself, with variables and history, and the worker that takes a trial over
-continues from there. The checkpoint is in the folder of the worker that wrote it, and is of use to
-workers that see the same folder.
+running trials separately, with variables and history. A worker that takes a trial over continues
+from it. The checkpoint is in the folder of the worker that wrote it, and is of use to workers that
+see the same folder.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class BestTrialArrays(ABC):
     def _save(
         self, kept: Mapping[int, HeldTrial], write: Callable[[int, HeldTrial], str | None]
     ) -> None:
-        """Writes what is not on disk yet; removes files of trials that are kept no longer.
+        """Writes all that is missing on disk; removes files of trials that are no longer kept.
 
         ``write`` returns the name of the file that it has made, or None if it cannot. Raises
         OSError where a file cannot be written.
@@ -296,7 +296,7 @@ class TrialHandoff:
         self._found = None
 
     def clear(self) -> None:
-        """Removes what dead workers have left, when no trial of the study is under way."""
+        """Removes files of dead workers when no trial of the study is unfinished."""
         for folder in self.folder.glob(f"{WORKERS}/*/{FOLDER}"):
             CheckpointManager(folder, self.note).clear()
         with study_lock(self.folder) as free:

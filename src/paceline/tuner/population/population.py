@@ -1,8 +1,8 @@
 """Population based training: copies of the best trials take the places of the worst.
 
-``study/pruners/pbt.py`` says who is copied where. Here is how: the copy is a trial of its own,
-built with other values of its hyperparameters, which begins with the variables of the trial that it
-continues. ``tuner/population/effects.py`` finds out which hyperparameters may change.
+``study/pruners/pbt.py`` says who is copied where. Here is how: the copy is a new trial with other
+values of its hyperparameters. It begins with the variables of its source.
+``tuner/population/effects.py`` finds out which hyperparameters may change.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The checkpoint of a search: what is in it, when it is taken, and a search that continues from it.
 
 Trials that have ended after the checkpoint are taken back and repeated. The search decides again
-from the same state, and a trial's numbers depend on its hparams and seed alone, so a search that
-was killed ends as it would have ended.
+from the same state, and a trial's numbers depend only on its hparams and seed. So a killed search
+ends as it would have ended.
 """
 
 from __future__ import annotations

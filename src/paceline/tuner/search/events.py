@@ -67,7 +67,7 @@ class TrialEvents:
         self.failures.ended_well()
         try:
             self._end(number, "complete")
-        finally:  # where the sampler fails at learning of it, the model is kept all the same
+        finally:  # the model is kept even if the sampler then fails
             self._models.best.complete(number)
         trial = self._study.trials.by_number(number)
         if fetch is None or not self._strategy.resumable:  # nobody will continue the trial
@@ -240,7 +240,7 @@ class PrunerVerdicts:
         return bool(best)
 
     def resume_leaders(self, n_at_once: int) -> None:
-        """Resumes the best paused trials, until so many train."""
+        """Resumes the best paused trials until this many train."""
         while self._pruner is not None and len(self._trials.running) < n_at_once:
             leader = self._pruner.leader()
             if leader is None:

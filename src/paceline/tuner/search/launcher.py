@@ -283,8 +283,8 @@ class TrialLauncher:
         """The trial's model, if it satisfies the constraints; raises TrialRejected if not."""
         built = model.built
         if not built:
-            # The variables of the trial's model are made when it is traced, from random numbers
-            # that nothing else may draw: those of another model are counted.
+            # Tracing creates the variables of the trial's model from random numbers that nothing
+            # else may draw, so draws of another model are counted.
             make_variables(model, inputs, self._arguments)
         proposal.constraints = constraints.check(model, hp.hparams)
         return model if built else self._build_at(proposal.number, hp.hparams, proposal.seed)
@@ -462,8 +462,8 @@ class TrialPrefetch:
             self.steps_due = STEPS
         packs.lockstep = not free
         packs.judged = self._pruned or self._arguments.n_members > 1
-        # Not looked at again until the round ends: then trials may have ended early, at a time that
-        # depends on the device, and a search that continues asks for the same trials in a round.
+        # Not looked at again until the round ends. Trials may end early, at a time that depends on
+        # the device, but a resumed search must ask for the same trials in a round.
         self._may_begin = self._launcher.n_may_begin
         self._training = True
 
@@ -511,8 +511,8 @@ class TrialPrefetch:
 
     def all_asked(self) -> bool:
         """Whether this search will ask for no more trials."""
-        # While packs train the time is not looked at: a search that continues from a checkpoint
-        # must ask for the same trials in the same round.
+        # While packs train the time is ignored: a search that resumes from a checkpoint must ask
+        # for the same trials in the same round.
         if self._failures.cause is not None or (not self._training and self._timeout.over):
             return True
         if self.closing:
@@ -528,7 +528,7 @@ class TrialPrefetch:
     def _may_ask(self) -> bool:
         if self._study_peers.waits or self.all_asked():
             return False
-        # Trials in ``fit`` are trained one by one: only so many may wait for their turn.
+        # Trials in ``fit`` are trained one by one: only a few may wait for their turn.
         if self._fit.waiting >= (self._packs.max_slots if self._packs and self._packs.busy else 1):
             return False
         if self._launcher.to_continue:

@@ -184,7 +184,7 @@ class SearchLoop:
         return True
 
     def _finish_leaders(self) -> None:
-        """Goes on with the best trials once no other would end an epoch before time is over."""
+        """Continues the best trials once no other would end an epoch in time."""
         pruner, packs = self._context.pruner, self._packs
         closing = False
         if pruner is not None and pruner.pauses and self._population is None and packs is not None:
@@ -198,7 +198,7 @@ class SearchLoop:
         self.ended = end
         self.checkpointer.save()
         self._note_stop("stopped by the timeout" if end.rule == "timeout" else end.text)
-        # With no trial under way there is nothing that the next search would continue with.
+        # Without unfinished trials the next search has nothing to continue.
         self.done = not self._trials.running and not self._trials.paused and end.rule != "timeout"
 
     def _natural_end(self) -> SearchEnd:

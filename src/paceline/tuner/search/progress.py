@@ -56,7 +56,7 @@ class ProgressReporter:
         self._n_rounds = 0
         self._rows: tuple[TrialRow, ...] = ()
         self._looked = -math.inf
-        # when so many trials had ended, and how many were on the Pareto front
+        # after this many finished trials, and how many were on the Pareto front
         self._front_of = (0, 0)
         self.devices = _devices()  # of JAX in words; None if Keras runs on something else
 

@@ -352,7 +352,7 @@ class SearchRun:
             raise unreadable(study, why, self._config.folder / "checkpoints") from error
 
     def _resolve_n_trials(self) -> tuple[int, int]:
-        """Works out the number of trials that the study shall have.
+        """Works out the study's total of trials.
 
         Returns the number of trials that it has, and how many of them are running or paused.
         """

@@ -109,7 +109,7 @@ class UnfinishedTrials:
 
     @property
     def n_counted(self) -> int:
-        """Trials that count for ``n_trials``: trained, failed ones included, or under way."""
+        """Trials that count for ``n_trials``: running, trained or failed."""
         under_way = len(self.running) + len(self.paused) + self.n_theirs
         return self.ended.total() - self.ended["rejected"] + under_way - self.n_extra
 
@@ -174,15 +174,15 @@ def has_ended(trial: Trial) -> bool:
 
 
 class FailureLimit:
-    """Counts the failures of one search; so many failures or rejections in a row end it."""
+    """Counts the failures of one search; too many failures or rejections in a row end it."""
 
     def __init__(self, in_a_row: float, rejected_in_a_row: float) -> None:
         self._in_a_row, self._rejected_in_a_row = in_a_row, rejected_in_a_row
         # In a row: builds and traces as trials were asked for, trainings as trials ended.
         self._builds = self._trainings = 0
         self._last: BaseException | None = None
-        # Rejections since a trial was last traced. Their number may be that of a whole grid, and an
-        # error keeps the model of its trial in memory: so texts, and the last error alone.
+        # Rejections since a trial was last traced. Only texts, and the last error: they may be as
+        # many as a grid, and an error keeps the model of its trial in memory.
         self._rejected: list[str] = []
         self._last_rejected: TrialRejected | None = None
         self.succeeded = 0  # trials that were complete or pruned

@@ -1,14 +1,14 @@
 """``timeout`` and ``trial_timeout``: how long a search, and each of its trials, may take.
 
-A trial's time is the time of its build, of tracing its steps, and of its training on the clock,
-together with its neighbours in the pack. The time for which it waits for a slot or a compiler does
-not count. Python code that takes too long is interrupted (``run_with_timeout``). A trial that takes
-too long to train fails after the epoch.
+A trial's time is that of its build, of tracing its steps, and of its training on the clock, with
+its neighbours in the pack. The time for which it waits for a slot or a compiler does not count.
+Python code that takes too long is interrupted (``run_with_timeout``). A trial that takes too long
+to train fails after the epoch.
 
 A compiled step that runs cannot be stopped from inside its process. The process must end, and
 another one continues from the last checkpoint, without the trial whose step did not come back.
-``StuckTrials`` remembers that trial in a file. Where several trials trained in the pack, any of
-them may be the reason: they are suspects, and train one by one through the epoch that did not end.
+``StuckTrials`` remembers that trial in a file. If several trials trained in the pack, any of them
+may be the cause. These suspects train one by one through the epoch that did not end.
 """
 
 from __future__ import annotations
@@ -268,11 +268,10 @@ def run_with_timeout(
 ) -> T:
     """Calls a function, and interrupts it after this many seconds; raises TrialTimeoutError then.
 
-    A signal interrupts it: in the main thread, not on Windows, and only as long as the program has
-    no handler of SIGALRM of its own. Elsewhere the function is not interrupted. Code that waits in
-    compiled code or in another library is not interrupted before it returns to Python: where the
-    function has not ended some time after the limit, ``stuck`` is called in another thread with
-    ``text``, that of the error.
+    A signal interrupts it in the main thread, not on Windows, and only if the program has no
+    handler of SIGALRM. Elsewhere the function is not interrupted. Compiled code and other libraries
+    are not interrupted before they return to Python. If the function still runs some time after the
+    limit, ``stuck`` is called in another thread with the error's ``text``.
     """
     if seconds is None:
         return call()
