@@ -64,7 +64,7 @@ def rates(**by_size: float):
 
 def test_where_a_larger_batch_stops_paying():
     text = said(run(*rates(b32=1000, b64=1800, b128=3000, b256=3100, b512=3050)), topic="batch")
-    assert text.startswith("A batch larger than 128 isn't worth it: 128 trains 3.0 times")
+    assert text.startswith("A batch larger than 128 isn't worth it. 128 trains 3.0 times")
     assert "up to 512 there is at most 3% more (sequential, one trial)" in text
 
 

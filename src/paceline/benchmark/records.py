@@ -140,7 +140,7 @@ class Device(msgspec.Struct, frozen=True):
     cores: Count | None = None  # of the host, that this process may use
     memory: Count | None = None  # bytes of one device; None if unknown
     # Of one device, None if not probed: floating-point operations per second of a large matrix
-    # product in the run's precision, and bytes per second of a large copy.
+    # product, and bytes per second of a large copy.
     peak_flops: Amount | None = None
     peak_bytes: Amount | None = None
 

@@ -56,8 +56,8 @@ class ArrayData:
     # Keras' floatx.
     inputs: tuple[Any, ...]
     n: int  # N
-    # Whether a step is given ``(x,)`` where x is all there is, as by data sets that yield it; else
-    # x itself, as by ``fit(x)``.
+    # Whether a step gets ``(x,)`` if there is only x, as data sets yield it; else x itself, as
+    # ``fit(x)`` does.
     wrapped: bool = False
     # The arrays, by leaf number, that are floats on the device: their integers have over 32 bits.
     wide: Mapping[int, Wide] = field(default_factory=dict)

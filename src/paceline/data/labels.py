@@ -67,7 +67,7 @@ def check_labels(
             raise DataError(
                 f"{what}: labels{name} go from {low} to {high}, but the model has {classes} "
                 f"classes, 0 to {classes - 1}; {units}renumber the labels, or exclude one with "
-                "the loss's ignore_class."
+                "ignore_class."
             )
 
 

@@ -60,8 +60,7 @@ class Preprocessing:
 
         ``training``: the user's x, y and sample weights; the latter two may be None.
         ``validation``: the same to validate on; None: there are none. Raises NotArrays if the
-        arrays of a sample depend on the run or the batch, if they would be too large, or if the
-        class does more in its ``fit``.
+        arrays of a sample depend on the run or the batch or are too large, or if ``fit`` does more.
         """
         if self._why_not is not None:
             raise NotArrays(f"of {self._name} {self._why_not}")

@@ -110,9 +110,9 @@ def _column(frame: Any, name: str, where: str, target: str) -> TableColumn:
     missing = np.flatnonzero(np.asarray(values.isna()))
     if len(missing):
         raise DataError(
-            f"column {name!r} of {where} must have a value in each row, got none in row "
-            f"{int(missing[0]) + 1} (the first of {len(missing):,}; empty, NA and NaN are none). "
-            "Fill in the values, or remove those rows or the column."
+            f"column {name!r} of {where} must have a value in each row, got none (empty, NA or "
+            f"NaN) in row {int(missing[0]) + 1}, the first of {len(missing):,}. Fill in the "
+            "values, or remove those rows or the column."
         )
     if getattr(values.dtype, "kind", "O") in "iuf":
         numbers = np.asarray(values.to_numpy(), dtype=np.float64)

@@ -276,7 +276,7 @@ def workload_of(
     Unpackable if the data are not arrays.
     """
     if setting.data is None:
-        raise Unpackable(setting.why_fit or "its data are no arrays")
+        raise Unpackable(setting.why_fit or "its data are not arrays")
     work = Workload(
         setting.data,
         setting.validation,

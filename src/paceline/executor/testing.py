@@ -345,7 +345,7 @@ class PackExecutorContract(ExecutorContract):
         histories: dict[int, list[dict[str, float]]] | None = None,
         rounds: int = 10_000,
     ) -> dict[int, list[dict[str, float]]]:
-        """Trains until nothing is left to train, or for so many rounds.
+        """Trains until nothing is left to train, or for this many rounds.
 
         Returns:
             Number of a job -> the logs of its epochs, in order.

@@ -1,8 +1,8 @@
 """A traced step in canonical form: fingerprint, constants, and the step with constants lifted.
 
 Notation
-    constant: a number or array written into a jaxpr, numbered by one fixed walk over the equations,
-        so that constant i of one trial is constant i of every trial with the same fingerprint.
+    constant: a number or array written into a jaxpr. One fixed walk over the equations numbers
+        them: constant i of a trial is constant i of every trial with the same fingerprint.
     lift: make constant i an input of the step, one value per trial.
 
 The walk inlines calls, numbers variables in order of appearance, and adds everything but the values

@@ -61,10 +61,10 @@ _tidied: tuple[Path, int] | None = None
 def persistent_cache() -> AbstractContextManager[None]:
     """JAX keeps what it compiles inside, on disk, for every program however small.
 
-    Changes nothing if the user has chosen a folder or switched the cache off, if no folder can be
-    made, or if Keras does not run on JAX. When the last of several searches has ended, JAX's
-    settings are restored and JAX reopens its cache. So programs that the user compiles do not go
-    into our folder. Programs that are in memory stay there.
+    Changes nothing if the user has chosen a folder or no cache, no folder can be made, or Keras
+    does not run on JAX. When the last of several searches has ended, JAX's settings are restored
+    and JAX reopens its cache. So programs that the user compiles do not go into our folder.
+    Programs that are in memory stay there.
     """
     return _patch.applied() if keras.backend.backend() == "jax" else nullcontext()
 

@@ -16,9 +16,9 @@ Keras' global state
     global state, which replaces Keras' at their turn. The state is ``threading.local``, so that a
     new thread sees none of the user's settings, and ``clear_session`` replaces it for all threads
     at once.
-The layers of a model, those within layers too, and what ``compile`` was given
-    for a copy of a model whose layers are the user's (``initial_weights.py``). Without them the
-    user's layers take the weights, and a note says so.
+The layers of a model, also within layers, and the arguments of ``compile``
+    for a copy of a model with the user's layers (``initial_weights.py``). Without them the user's
+    layers take the weights, and a note says so.
 Names of attributes and classes
     that ``model_structure.py`` meets on its walk over a model's objects. If Keras changes them,
     equal models look different, and their trials are traced; nothing worse happens.

@@ -132,8 +132,8 @@ def _compilable(model: Any) -> Iterator[None]:
         ) from error
     if (random.getstate(), _numpy_state()) != before:
         raise Unpackable(
-            "its step draws random numbers from Python or NumPy in each batch, as the layer "
-            "AugMix does, but a compiled step would draw them only once"
+            "its step draws random numbers from Python or NumPy in each batch, like the layer "
+            "AugMix, but a compiled step would draw only once"
         )
 
 

@@ -113,8 +113,7 @@ def progress_html(progress: Progress) -> str:
         if any(row.epochs for row in progress.rows):
             parts.append(
                 _line(
-                    "The best trial first, then trials that ended or are paused, then those that "
-                    "train."
+                    "The best trial first, then finished and paused trials, then those that train."
                 )
             )
     return html.block(f"{progress.study}: {progress.doing}", *parts)

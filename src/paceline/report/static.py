@@ -1,9 +1,9 @@
 """A Plotly figure as a picture, for places where no script runs.
 
-A saved notebook that nobody trusts, a page that ``nbconvert`` has made of it, a preview: they show
-pictures, and nothing that a script would have drawn. So does the page of ``paceline bench``. The
-picture supports the parts of this library's figures: lines, points, bars, images and parallel
-coordinates, on linear, log and category axes. Anything else of Plotly's is left out.
+Untrusted notebooks, pages of ``nbconvert`` and previews show pictures, but nothing that a script
+would draw. So does the page of ``paceline bench``. The picture supports the parts of this library's
+figures: lines, points, bars, images and parallel coordinates, on linear, log and category axes.
+Anything else of Plotly's is left out.
 
 Notation
     Pixels are those of the picture, (0, 0) at its upper left corner.

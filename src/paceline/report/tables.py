@@ -148,8 +148,8 @@ def results_frame(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> pd
     """Return a table with one row per trial.
 
     Returns:
-        The columns are value (or one for each of several objectives), with repeats or folds
-        value_std, one for each hyperparameter, then number, state, best_epoch (that of the value),
+        First come value (or one column for each objective), with repeats or folds value_std, and
+        one column for each hyperparameter. Then come number, state, best_epoch (that of the value),
         epochs, seconds, seed, program and plan. If a trial continues another one, continues has its
         number. A cluster adds worker. If a trial has failed, was rejected or was stopped by hand,
         error says why. A hyperparameter with the name of another column, or ``value``, has the
@@ -215,8 +215,8 @@ def trials_table(
 ) -> str:
     """Return a table for people, its lines never longer than ``width``; None: as long as it needs.
 
-    Each hyperparameter has a column of its own if there is room; else all share one column. There
-    are no colours, and the last line has a line end. ``best``: number of the trial to mark, or
+    Each hyperparameter has its own column if there is room; else all share one column. The text
+    has no colours, and the last line has a line end. ``best``: number of the trial to mark, or
     numbers of several.
     """
     marked = {best} if isinstance(best, int) else set(best or ())

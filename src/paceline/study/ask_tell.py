@@ -367,7 +367,7 @@ class TrialUpdates:
     def under_way(self, afresh: Container[int]) -> dict[str, Any]:
         """Return the trials that have not ended, by number, as JSON values.
 
-        ``afresh`` has the numbers of those that would restart from their first epoch.
+        ``afresh``: the numbers of those that would restart from their first epoch.
         """
         return {
             str(trial.number): trial_codec.to_json(trial, afresh=trial.number in afresh)

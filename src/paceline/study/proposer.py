@@ -1,8 +1,8 @@
 """What to try next: proposals of trials, none of which repeats an earlier configuration.
 
-A ``Proposer`` runs the user's build for configurations from three sources, in this order: enqueued
-values, the study's sampler, and, when the sampler finds nothing new, a walk through the space. A
-``Searcher`` replaces all three.
+A ``Proposer`` runs the user's build for configurations. They come from three sources, in this
+order: enqueued values, the study's sampler, and a walk through the space if the sampler finds
+nothing new. A ``Searcher`` replaces all three.
 
 A ``Proposal`` is a configuration that is being proposed. ``EnqueuedTrials`` come before those that
 a sampler chooses. ``TriedConfigurations`` recognises one that was tried already.

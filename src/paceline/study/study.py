@@ -1,9 +1,9 @@
 """A study: its trials, and everything that keeps them.
 
-A trial is kept three times: as the ``Trial`` that users see (``trials.py``), in the samplers' study
-in memory (``samplers/in_memory_study.py``), and in the storage, which a thread writes
-(``storage/write_behind.py``). ``accept`` and the methods of ``TrialUpdates`` do not wait for the
-storage; opening, ``persist``, ``state`` and ``close`` do.
+A trial is kept three times: as the ``Trial`` that users see, in the samplers' study
+(``samplers/in_memory_study.py``), and in the storage (``storage/write_behind.py``). ``accept`` and
+the methods of ``TrialUpdates`` do not wait for the storage; opening, ``persist``, ``state`` and
+``close`` do.
 """
 
 from __future__ import annotations

@@ -75,9 +75,9 @@ class Tuner(StudyResults):
             and keeps the models.
         pruner: "auto" (ASHA if it can help), "none", "median", "percentile[:P]", "hyperband",
             "threshold:VALUE", "patience[:EPOCHS]", "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]]",
-            "pbt[:EPOCHS[:FRACTION]]", with repeats or folds "wilcoxon[:P]"; a ``paceline.ASHA`` or
-            ``PBT``, or one of ``optuna.pruners``. None: "auto" if a timeout ends the search, else
-            "none".
+            "pbt[:EPOCHS[:FRACTION]]", or with repeats or folds "wilcoxon[:P]". Or a
+            ``paceline.ASHA``, ``paceline.PBT`` or object of ``optuna.pruners``. None: "auto" if a
+            timeout ends the search, else "none".
         seed: Decides every trial's hyperparameters, weights and order of examples.
         executor: "auto": packs, and Keras' ``fit`` for trials that cannot be packed. "packed": an
             error if no trial can be packed. "fit": Keras' ``fit`` for all. "ray", or a
@@ -86,13 +86,13 @@ class Tuner(StudyResults):
         direction: "maximize" or "minimize" where it cannot be inferred from the objective.
         plan: "auto", "vectorized" (one program, all slots at once), "looped" (one program, a loop
             over slots) or "sequential" (one program for trial after trial).
-        share_widths: True: trials whose layers differ in width share one program with the largest
-            widths, if it is proved that their results are the same as alone. False: each width has
-            its own program. "auto": whichever takes less time.
-        constraints: Conditions on a built model: a bound on "params" or "trainable_params", as
-            ``{"params": ("<=", 200_000)}``, or a function of (model, hparams), or several in a
-            dict. The function returns True, or a number of at most 0, if the model is allowed.
-            Other trials are rejected, and do not count for ``n_trials``.
+        share_widths: True: trials whose layers differ in width share one program, if it is proved
+            that their results are the same as alone. False: each width has its own program. "auto":
+            whichever takes less time.
+        constraints: Conditions on a built model: ``{"params": ("<=", 200_000)}`` (or
+            "trainable_params"), a function of (model, hparams), or several in a dict. The function
+            returns True, or a number of at most 0, if the model is allowed. Other trials are
+            rejected, and do not count for ``n_trials``.
         mesh: Devices to train on: "auto" (all accelerators, or the CPU), their number, or
             ``(trial, data)``. Trials are spread over ``trial`` groups of ``data`` devices; these
             split each batch.
@@ -388,9 +388,9 @@ class Tuner(StudyResults):
                 folds are taken from the study where they are not given.
 
         Returns:
-            The history, and its difference from the recorded one: none if the program is the same,
-            as in the plan ``sequential`` on this device, else rounding. A copy is trained together
-            with the trials that it continues.
+            The history, and its difference from the recorded one. With the same program there is
+            none, as in the plan ``sequential`` on this device; else rounding. A copy is trained
+            together with the trials that it continues.
 
         Raises:
             StudyError: There is no such study or trial, or it has no epochs.

@@ -153,8 +153,8 @@ def _batch(run: Run) -> Advice | None:
         gain = max(measurement.rate for measurement in measurements[knee + 1 :]) / at.rate - 1
         more = f"at most {gain:.0%} more" if gain >= 0.005 else "no more"
         text = (
-            f"A batch larger than {size} isn't worth it: {size} trains {at.rate / first.rate:.1f} "
-            f"times as many examples per second as {first.config.batch_size}, and up to "
+            f"A batch larger than {size} isn't worth it. {size} trains {at.rate / first.rate:.1f} "
+            f"times as many examples per second as {first.config.batch_size}, but up to "
             f"{last.config.batch_size} there is {more} ({how})."
         )
     return Advice("batch", text)
@@ -185,8 +185,8 @@ def _slots(run: Run) -> Advice | None:
     fewest = min(rivals, key=lambda measurement: (measurement.config.at_once, -measurement.rate))
     text = (
         f"Training several trials at once is faster at batch {size}: {way(fewest.config)}, train "
-        f"{fewest.rate / single.rate:.1f} times as many examples per second as one trial at a "
-        f"time ({fewest.rate:,.0f} and {single.rate:,.0f})."
+        f"{fewest.rate / single.rate:.1f} times as many examples per second as one "
+        f"({fewest.rate:,.0f} and {single.rate:,.0f})."
     )
     more = [c for c in packed if c.config.batch_size == size]
     more = [c for c in more if c.config.at_once > fewest.config.at_once]

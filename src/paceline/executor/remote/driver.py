@@ -1,10 +1,10 @@
 """An executor whose jobs train on other machines; the search cannot tell it from a local one.
 
 The search builds and traces each trial here, as it would for packs of its own, so it knows the
-trial's program. Machines make the job again from its spec and train it. What the search knows of a
-job is what it was told in answers: when a machine goes, its jobs continue elsewhere from the last
-state that was sent here. Their epochs up to the one that is known are repeated, and their reports
-are dropped. A job's numbers follow from its spec alone, so nothing shows.
+trial's program. Machines make the job again from its spec and train it. The search knows a job only
+from answers. If a machine is lost, its jobs continue elsewhere from the last state that was sent
+here. Their epochs up to the one that is known are repeated, and their reports are dropped. A job's
+numbers follow from its spec alone, so nothing shows.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ from paceline.errors import ClusterError, TrialTimeoutError
 from paceline.executor.base import EpochLimit
 from paceline.executor.remote.jobs import JobTable
 
-#: So many machines may die under a job, and it trains no epoch between, before it trains alone.
+#: Machines that may die under a job, without an epoch in between, before it trains alone.
 _TOGETHER = 2
-#: So many may die in all, before it fails: machines also die for reasons of their own.
+#: Machines that may die in all before the job fails: machines also die for other reasons.
 _DEATHS = 8
 
 

@@ -134,7 +134,7 @@ class Family:
         """A trial's steps within the program, given those on the full batches.
 
         ``tails`` are those on the smaller batches, to be proved as well; None: they follow. Raises
-        NotPaddable where it is not proved that the trial's results come out as they should.
+        NotPaddable if it is not proved that the trial's results are right.
         """
         operations = operations_of(traced)
         if operations not in self.members:  # of width 1, for example: JAX leaves such axes out
@@ -153,8 +153,8 @@ class Family:
     ) -> tuple[TrialInFamily, State]:
         """The same for a trial that was not traced, and its variables.
 
-        ``constants`` are those of its steps on the full batch, as ``beside_extents`` returns them;
-        ``own`` makes its variables, from the metrics' variables at the start of an epoch. Raises
+        ``constants`` are those of its steps on the full batch, as ``beside_extents`` returns them.
+        ``own`` makes its variables from the metrics' variables at the start of an epoch. Raises
         NotPaddable where its variables are not in those of the family as those that were walked.
         """
         member = self._member(variant)

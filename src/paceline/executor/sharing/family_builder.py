@@ -3,8 +3,8 @@
 The first trial of its kind shows which of its hyperparameters are widths, and which choices (an
 activation, dropout or none) change its operations. Its model is built, and its steps are traced, at
 the largest widths of the space and at smaller ones, for each of these choices. That takes seconds,
-so it is done in steps, between which the search does other things: the methods that build or trace
-are generators, which yield before each model.
+so the search does other things in between: the methods that build or trace are generators, which
+yield before each model.
 
 Notation
     variant: the models of one combination of choices.

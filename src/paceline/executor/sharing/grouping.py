@@ -421,9 +421,9 @@ class TrialGrouper(Generic[G]):
     ) -> tuple[tuple[Any, ...], list[tuple[Constant, ...]], State, PaddedLayout | None]:
         """Traces a model's steps.
 
-        Returns the key of the model's group, which is made if it is new; the constants of the
-        model's training step and, with validation data, of its validation step; its state; and how
-        it is trained in its group's program, if not as it was traced.
+        Returns the key of the model's group (new or existing), the constants of its training and
+        validation steps, and its state. The last value says how its group's program trains it, if
+        not as traced.
         """
         work, table = self._work(setting), setting.class_weight
         traced, start = traced_model(model, work, table, structure)

@@ -1,7 +1,7 @@
 """The state of a training in Keras' ``fit`` after an epoch, to continue the training from there.
 
-The state holds the model's variables, what callbacks hold, the history, and the global random
-states: ``fit`` draws the order of examples from them at the beginning of each epoch.
+The state holds the model's variables, the callbacks' state, the history, and the global random
+states, from which ``fit`` draws the data order.
 """
 
 from __future__ import annotations

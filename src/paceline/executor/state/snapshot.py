@@ -26,8 +26,8 @@ from paceline.program.trace import State
 
 #: Name -> array.
 Arrays = dict[str, np.ndarray]
-#: Given a job's number: its model, its inputs and what builds models like it (``Job.widths``); None
-#: if there is no such job, or it cannot be built.
+#: Given a job's number: its model, its inputs and its builder (``Job.widths``). None if there is no
+#: such job, or it cannot be built.
 Example = Callable[[int], tuple[Any, TrialInputs, SiblingModelBuilder | None] | None]
 
 

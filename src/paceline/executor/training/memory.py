@@ -28,8 +28,8 @@ from paceline.program.compile import Executable
 LIMIT = "PACELINE_MEMORY_BYTES"
 #: Share of the free memory that packs may take.
 _SHARE = 0.9
-#: Share of that memory that data may take before training data are sent in chunks; and the share of
-#: one chunk, of which two are on the device.
+#: Share of that memory above which training data are sent in chunks, and the share of one chunk.
+#: Two chunks are on the device.
 _DATA, _CHUNK = 0.6, 0.1
 #: Bytes of a chunk of a data set that is read while it is trained on. A larger chunk would only
 #: make training wait longer for the first one.
@@ -90,8 +90,8 @@ class DeviceData:
         data = group.work.resident_bytes
         given = data / 2 if group.work.chunk else data  # a program is given one of two chunks
         each = slot_bytes(executables, program.n_slots // rows, given)
-        # The free memory that the device states lacks the data that are there already. A limit of
-        # the user's is the same before and after.
+        # The device's free memory already excludes the data on it. A limit of the user's is the
+        # same before and after.
         if limited() or _key(group, layout) not in self._on_device:
             validation = group.work.validation
             beside = validation.nbytes_beside(group.work.train) if validation else 0

@@ -176,8 +176,8 @@ class SlotAllocator:
             return self._one_suspect_per_pack(group)
         n_packs = self.planner.packs_at_once
         if all_asked and group.n_live:
-            # No new trial will take a slot, so the trials that are left share as few packs as hold
-            # them: a slot without a trial computes as long as one with a trial.
+            # No new trial will take a slot, so the remaining trials share as few packs as possible,
+            # since empty slots compute as well.
             n_trials = group.n_live + len(group.queue)
             n_packs = min(n_packs, -(-n_trials // program_of(group).n_slots))
             if n_packs < sum(bool(pack.live) for pack in group.packs):
@@ -269,16 +269,16 @@ class TrialDemand:
         """
         several = len(self.grouper.groups) > 1 and not self.in_order
         enough = _SURE if self.continuous else _SURE_OF_CHOICES
-        # Not the models seen, among which are formulas of an earlier search: a search that is
-        # repeated has to make the same programs to find them in the cache.
+        # Not the models seen, which include formulas of an earlier search: a repeated search must
+        # make the same programs to find them in the cache.
         return several and (alone or group.n_trials >= enough)
 
     def of_known(self, group: TrialGroup) -> tuple[int, int]:
         """As ``of_program``, while most trials are still to be built.
 
-        Of what is to come, as large a part is of new programs as of the trials so far are the only
-        ones of theirs (the estimate of Good and Turing). The number for slots is rounded down to a
-        power of two: slots that stay empty compute all the same, while packs can grow.
+        The share of future trials with new programs is that of trials so far that are alone in
+        their program (Good and Turing's estimate). The number of slots is rounded down to a power
+        of two: empty slots still compute, while packs can grow.
         """
         counts = [each.n_trials for each in self.grouper.groups]
         met = 1 - counts.count(1) / sum(counts)

@@ -40,9 +40,9 @@ from paceline.program.trace import State, Step
 Arrays = list[Any]
 
 # Stacking hides the cost of starting many tiny operations. A step that spends its time in matrix
-# products has nothing to hide, and the loop of a recurrent layer runs best on the small matrices of
-# one trial at a time (docs/decisions/0003). The limits below are rules of thumb, measured on CPUs.
-# Above this number of floating-point operations in matrix products, a trial's step trains alone.
+# products has nothing to hide. The loop of a recurrent layer runs best on the small matrices of one
+# trial (docs/decisions/0003). The limits below are rules of thumb, measured on CPUs. Above this
+# number of floating-point operations in matrix products, a trial's step trains alone.
 _BUSY = 10e6
 #: Steps of a search below which programs are compiled for a short run: 5 to 20 s of small
 #: operations.
@@ -65,8 +65,8 @@ class Workload:
     validation: ArrayData | None
     batch_size: int  # B, at most N
     validation_batch_size: int  # examples per validation step, at most V
-    # (N, V) where each slot trains and validates on a fold of ``train``; None: every slot has all
-    # training and all validation examples.
+    # (N, V) if each slot trains and validates on a fold of ``train``. None: every slot has all
+    # examples.
     fold: tuple[int, int] | None = None
     # Larger training data are sent in chunks of at most this many bytes, but at least one batch.
     # None: all training data are on the device.

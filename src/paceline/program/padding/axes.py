@@ -5,9 +5,9 @@ Notation
         that of the program, whose extents are the largest.
 
 An axis is *open* where the first two traces differ: the program's extent is padded, and each slot
-has an extent of its own. An open axis may consist of others: the row-major product of axes
-(``Flatten`` of height, width and channels), or axes one after another (the four gates of an LSTM).
-Every slot's own elements then lie where the parts say, in their own order.
+has an extent of its own. An open axis may consist of others: a row-major product (``Flatten`` of
+height, width and channels), or consecutive axes (the four gates of an LSTM). Every slot's own
+elements then lie where the parts say, in their own order.
 """
 
 from __future__ import annotations

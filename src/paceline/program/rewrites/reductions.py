@@ -8,11 +8,11 @@ extremes turn real numbers into integers of the same order.
     Equal bit for bit, with three exceptions. 0.0 wins over -0.0, while XLA takes either. NaN wins,
     which XLA's kernel ignores. A largest number below 1.2e-38 is kept, while XLA returns zero.
 ``argmax`` and ``argmin`` find the extremes of the blocks of a row, and search only the first block
-    that holds the row's extreme for its place. NaN wins, 0.0 and -0.0 are equal, and the first of
+    with the row's extreme. NaN wins, 0.0 and -0.0 are equal, and the first of
     equal numbers counts, as in JAX; results are integers, so they are equal.
 ``reduce_sum`` serves Keras' sparse cross-entropy on JAX, which multiplies the logarithms of all
-    classes with a one-hot row and sums up, forward and backward; with a vocabulary for classes
-    these arrays are the largest of the step. The one number that is not multiplied by zero is
+    classes with a one-hot row and sums up. With a vocabulary for classes these arrays are the
+    largest of the step. The one number that is not multiplied by zero is
     fetched instead. XLA treats such a product as a choice: all other numbers count zero, even NaN
     and infinity. Equal bit for bit.
 

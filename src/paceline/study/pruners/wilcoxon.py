@@ -1,8 +1,8 @@
 """Optuna's WilcoxonPruner over the members of trials: pairs of folds, or of repeats.
 
 Optuna expects a trial to train one instance after another and to report each instance's final
-value. Here the members of a trial train side by side, so a pair belongs to one epoch and one
-member: its value in this trial, and in the best complete trial.
+value. Here the members of a trial train side by side. A pair belongs to one epoch and one member:
+its values in this trial and in the best complete trial.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class PairedWilcoxon(Pruner):
     ) -> None:
         if n_members < 2:
             raise UsageError(
-                "pruner: wilcoxon compares folds or repeats of trials, but trials have one run. "
-                "Pass folds= or repeats= (--folds, --repeats), or use another pruner."
+                "pruner: wilcoxon compares folds or repeats of trials, but trials have a single "
+                "run. Pass folds= or repeats= (--folds, --repeats), or use another pruner."
             )
         threshold = getattr(pruner, "_p_threshold", _P)
         if 0.5**n_members >= threshold:

@@ -1,9 +1,9 @@
 """A study in memory that samplers learn from, so that choosing never waits for a storage.
 
-It holds unfinished trials with their values epoch by epoch, those that have ended, and proposals
-that were rejected (as failed trials, which Optuna's samplers ignore). Its trial numbers are its
-own; ``SampledTrials`` knows them by the study's numbers. It always minimises, and callers pass
-losses, because samplers choose before the first build shows the direction of a study.
+It holds finished trials, unfinished ones with their values epoch by epoch, and rejected proposals
+(as failed trials, which Optuna's samplers ignore). Its trial numbers are its own; ``SampledTrials``
+knows them by the study's numbers. It always minimises, and callers pass losses, because samplers
+choose before the first build shows the direction of a study.
 """
 
 from __future__ import annotations

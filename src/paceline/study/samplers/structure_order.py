@@ -246,11 +246,11 @@ class StructureOrder:
 class StructuralParameters:
     """The structural parameters, as far as trials have shown which they are.
 
-    A parameter in which two trials of one program differ is not structural. Of the others, just as
-    many are taken as structural as tell the programs apart, those with the most values first. A
-    wrong guess does not last: each new trial can only show that a parameter is needed, or not.
-    Parameters that change the program for a few values only (a dropout rate that may be 0) are not
-    structural: such programs stay in one wave.
+    A parameter in which two trials of one program differ is not structural. Of the others, those
+    with the most values are structural: as many as are needed to tell the programs apart. A wrong
+    guess does not last: each new trial can only show that a parameter is needed, or not. Parameters
+    that change the program for a few values only (a dropout rate of 0) are not structural: such
+    programs stay in one wave.
     """
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ A search writes it at its end. The next reader of the journal reads it instead o
 covers, and then the lines after those. It holds ordinary lines of a journal, one for each trial,
 which are checked as all lines are. The first line is a header with two digests. A file is ignored
 if its digest differs, or if the journal does not begin with the bytes that it covers (a repaired
-journal, another one of the same name). The next search writes a new file. Readers never write it.
+journal). The next search writes a new file. Readers never write it.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 The first search on a study holds the study's folder; further searches have folders of their own.
 
 A study's files may come from a stranger, so reading them never runs code: no pickle, no ``eval``,
-and only the weights of saved models. Files that could reach further than the study are refused:
-links out of its folder (a search would write there), pipes and devices (readers would wait), and
-pickles in a storage (Optuna's samplers would load them).
+and only the weights of saved models. Three kinds are refused: links out of its folder (a search
+would write there), pipes and devices (readers would wait), pickles (Optuna would load them).
 """
 
 from __future__ import annotations

@@ -143,9 +143,8 @@ class BulkWriter:
     def of(cls, storage: BaseStorage) -> BulkWriter | None:
         """Return a writer to a storage's tables; None if Optuna's own calls have to write.
 
-        They have to if the storage is not a plain ``RDBStorage``, if the database is neither SQLite
-        nor PostgreSQL, if Optuna's release or the tables are unknown, or if the user has chosen the
-        isolation of transactions.
+        They have to unless the storage is a plain ``RDBStorage`` on SQLite or PostgreSQL, with a
+        known Optuna, known tables, and default isolation.
         """
         if type(storage) is not RDBStorage or not RELEASES.match(optuna.__version__):
             return None

@@ -52,8 +52,8 @@ def first_of(trial: Trial, by_number: Callable[[int], Trial | None]) -> int:
 def copied_line(line: list[LineageSegment]) -> list[LineageSegment]:
     """Return a line in which each trial but the first began as a copy of the one before it.
 
-    Trials that continue with more epochs have the configuration and the seed of their source, so
-    they are not copies: their epochs count for the source.
+    Trials that continue with more epochs have the configuration and the seed of their source. So
+    they are not copies, and their epochs count for the source.
     """
     found: list[LineageSegment] = []
     for each in line:

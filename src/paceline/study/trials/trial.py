@@ -80,8 +80,8 @@ class Trial:
         costs: With costs among the objectives: ``params``, ``bytes``, ``flops``, ``latency``
             (milliseconds), with ``latency_batch`` (of a batch) and ``latency_device``. Empty
             otherwise.
-        batch: Shapes and dtypes of a batch as JSON values, if the model depends on the data and the
-            shapes differ from those of the study's first build. None otherwise.
+        batch: Shapes and dtypes of a batch as JSON values, if the model depends on the data. None
+            if the shapes are those of the study's first build.
         violates: Whether it violates a constraint, by the ``constraints_func`` of a sampler or by
             another program. It may be complete, but is never the best.
         by_others: Whether another program made it.

@@ -30,8 +30,8 @@ _STATES: dict[OptunaState, TrialState] = {
     OptunaState.FAIL: "failed",
     OptunaState.RUNNING: "running",
 }
-#: Attributes of a stored trial: the token of its worker, and a mark that its worker has withdrawn
-#: it, because an earlier trial has the same configuration.
+#: Attributes of a stored trial: the token of its worker, and the mark of a withdrawn trial (an
+#: earlier one has the same configuration).
 OWNER, WITHDRAWN = "paceline:owner", "paceline:withdrawn"
 
 

@@ -124,9 +124,8 @@ class StudyResults:
     def best_model(self, rank: int = 1, *, number: int | None = None) -> Any:
         """The model of the best trial, compiled, with the weights of its best epoch.
 
-        With repeats or folds this is the model of the trial's first member, trained from the
-        trial's own seed, with folds on all but the first fold. ``evaluate`` gives that member's
-        value, not the mean.
+        With repeats or folds this is the model of the trial's first member, which has the trial's
+        seed and leaves out the first fold. ``evaluate`` gives that member's value, not the mean.
 
         Args:
             rank: 1 for the best trial, 2 for the second best. Models of the best ``keep_best``
@@ -243,11 +242,11 @@ class StudyResults:
         """All trials, a row each.
 
         Returns:
-            The columns are value (or one for each of several objectives), with repeats or folds
-            spread, one for each hyperparameter, then number, state, epochs, seconds, seed, program
-            and plan. If a trial has failed, error says why. A hyperparameter with the name of
-            another column has ``hp.NAME``. ``seconds`` is the trial's share of its pack's time for
-            training and validation.
+            First come value (or one column for each objective), with repeats or folds spread, and
+            one column for each hyperparameter. Then come number, state, epochs, seconds, seed,
+            program and plan. If a trial has failed, error says why. A hyperparameter with the name
+            of another column has ``hp.NAME``. ``seconds`` is the trial's share of its pack's time
+            for training and validation.
 
         Raises:
             StudyError: There is no such study.
@@ -298,9 +297,9 @@ class StudyResults:
             number: The trial's number; None: the best one's.
 
         Returns:
-            One row for each trial: its number, the first and the last epoch (from 1) that it
-            trained, the objective at the last one (value), and its hyperparameters. A
-            hyperparameter with the name of another column has ``hp.NAME``.
+            One row for each trial: its number, its first and last epoch (from 1), the objective at
+            the last one (value), and its hyperparameters. A hyperparameter with the name of another
+            column has ``hp.NAME``.
 
         Raises:
             StudyError: There is no such trial, or none is complete.

@@ -15,8 +15,8 @@ class ReplaySchedule(keras.callbacks.Callback):
     """Changes a model's hyperparameters before each epoch, as a schedule says.
 
     ``build`` is called with the values of the epoch. Attributes that differ in the new model are
-    set in the model that trains: those of layers (a dropout rate), regularizers, constraints and
-    the optimizer (a learning rate, a momentum). The weights, and the optimizer's state, stay.
+    set in the model that trains: of layers (a dropout rate), regularizers, constraints and the
+    optimizer (a learning rate). The weights, and the optimizer's state, stay.
 
         model = build(paceline.HyperParameters(values=schedule.loc[1]))
         model.fit(x, y, epochs=len(schedule), callbacks=[paceline.ReplaySchedule(build, schedule)])

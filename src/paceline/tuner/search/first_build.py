@@ -1,12 +1,12 @@
 """Models that are built before any trial, and never trained: the first one, and two to trace.
 
-The first build shows what a search must know before it trains or writes: the names of logs, the
-shapes of a batch, and whether the model accepts the data.
+Before a search trains, the first build shows the names of logs, the shapes of a batch, and whether
+the model accepts the data.
 
 ``trace_ends_of_space`` has two more models traced, so that fewer of the trials need tracing. The
-constants of a program follow formulas between the values that were traced
-(``program/formulas/constant_formulas.py``), and trials drawn at random would widen that range again
-and again. Models at both ends of the space show the whole range at once. That is worth it if every
+constants of a program follow formulas between traced values
+(``program/formulas/constant_formulas.py``). Random trials would widen that range again and again.
+Models at both ends of the space show the whole range at once. That is worth it if every
 hyperparameter is a continuous number, so that all trials share one structure.
 """
 

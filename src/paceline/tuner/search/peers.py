@@ -118,8 +118,8 @@ class PeerWatcher:
         """With nothing to do, waits a moment for workers whose trials may have to be taken over.
 
         True if the search must continue: a moment was waited, or trials of a dead worker have just
-        begun here. False when there is nothing to wait for: no trial runs elsewhere, or each worker
-        with a trial has sent a heartbeat since this search became idle.
+        begun here. False if there is nothing to wait for: no trial runs elsewhere, or each worker
+        with a trial has sent a heartbeat since.
         """
         peers, worker = self._peers, self._peers.worker
         if not peers.shared or worker is None:
