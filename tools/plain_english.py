@@ -168,7 +168,7 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
                     yield first.value
 
 
-def _strings(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+def _strings(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
     """Every string, with its words on one line; parts of an f-string are not strings of theirs."""
     if isinstance(node, ast.JoinedStr):
         parts = [

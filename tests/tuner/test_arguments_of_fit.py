@@ -50,13 +50,13 @@ REFUSED: list[tuple[str, Any, str]] = [
     *(("batch_size", value, WHOLE) for value in (0, -1, 2.5, "7", [7], True)),
     *(("epochs", value, WHOLE) for value in (0, 1.5, "2", [2], None, True)),
     ("epochs", 2**60, r"study 'study' cannot be written: .*search\.epochs is 1152921504606846976"),
-    *(("verbose", value, "is not one of auto, 0, 1, 2") for value in (3, -1, "1", None)),
+    *(("verbose", value, "must be one of auto, 0, 1, 2") for value in (3, -1, "1", None)),
     *(
         ("callbacks", value, "callbacks must be keras.callbacks.Callback")
         for value in ([3], "x", 0)
     ),
     *(("validation_split", v, "must be between 0 and 1") for v in (1, -0.1, "0.2", [0.2], np.nan)),
-    *(("validation_data", value, "validation_data: ") for value in ((), False, 3)),
+    *(("validation_data", value, "validation_data must be") for value in ((), False, 3)),
     ("validation_data", "x", "validation_data must be arrays or a data set, got the path 'x'"),
     *(
         ("shuffle", v, "shuffle must be True, False or 'batch', got")

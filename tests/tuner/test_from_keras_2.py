@@ -113,7 +113,7 @@ def test_an_objective_and_a_callback_are_told_of_the_name_of_the_metric() -> Non
         paceline.Tuner(toys.dense, "val_acc", study="s").search(
             X, Y, n_trials=1, validation_data=(X, Y)
         )
-    with pytest.raises(paceline.UsageError, match=f"watches 'val_acc'.*{said}"):
+    with pytest.raises(paceline.UsageError, match=f"monitors 'val_acc'.*{said}"):
         paceline.Tuner(toys.dense, "val_loss", study="s").search(
             X,
             Y,

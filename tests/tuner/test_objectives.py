@@ -391,7 +391,7 @@ def test_a_second_process_may_not_measure_beside_the_first(monkeypatch: pytest.M
             {"warm_start_from": "old", "sampler": "tpe"},
             {},
             UsageError,
-            r"warm_start_from: .*earlier\.pareto\(\)",
+            r"warm_start_from .*earlier\.pareto\(\)",
         ),
         ({"pruner": "pbt"}, {}, UsageError, "pruner: PBT supports only one .*asha or median"),
         ({"executor": "ray"}, {}, UsageError, r"executor: a cluster \(ray\) .*leave executor out"),
@@ -404,7 +404,7 @@ def test_a_second_process_may_not_measure_beside_the_first(monkeypatch: pytest.M
             {"objective": ["loss", "params", "max:val_accuracy"]},
             {"validation_freq": 2},
             UsageError,
-            'validation_freq: 2 .* "loss", .* "val_accuracy"; put "val_accuracy" first',
+            'validation_freq: 2 .* "loss", .* "val_accuracy". Put "val_accuracy" first',
         ),
     ],
 )

@@ -129,7 +129,7 @@ def test_no_death_of_a_machine_shows_in_any_history(seed: int) -> None:
     cluster = InProcessCluster(3, random_faults(seed, 12), rng.choice)
     found = searched(cluster, "cluster", notes=notes)
     assert records(found) == records(searched("packed", "local"))
-    assert any("is gone" in note and "continue on other workers" in note for note in notes)
+    assert any("lost worker" in note and "continue on other workers" in note for note in notes)
 
 
 @pytest.fixture

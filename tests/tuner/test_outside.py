@@ -360,7 +360,7 @@ def test_a_paused_study_waits(storage, notes) -> None:
     assert "paused" in phases
     assert phases[-1] == "done"  # its two epochs may be too short to be shown
     assert time.monotonic() - began > 1.0
-    assert [note.split(";")[0] for note in notes if "pause" in note] == [
+    assert [note.split(". ")[0] for note in notes if "pause" in note] == [
         "paused by `paceline pause`",
         "continuing after the pause",
     ]

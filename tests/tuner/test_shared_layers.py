@@ -190,7 +190,7 @@ def test_a_model_that_keras_cannot_copy_says_what_it_shares(make, notes) -> None
     model = tuner.best_model()
     loss = model.evaluate(XV, YV, batch_size=16, verbose=0)
     assert loss == pytest.approx(tuner.best_trial.value, rel=1e-5)
-    assert any("has layers in common with build, and Keras cannot copy it" in n for n in notes)
+    assert any("shares layers with build, and Keras cannot copy it" in n for n in notes)
 
 
 def test_layers_that_a_build_keeps_for_later_trials_are_refused_while_looked_at() -> None:

@@ -133,7 +133,7 @@ def test_a_study_whose_searches_recorded_nothing_has_no_slots_to_draw() -> None:
         path.unlink()
     with pytest.raises(paceline.StudyError, match="recorded its slots in this folder"):
         tuner.plot.slots()
-    assert "not recorded" in tuner.report().read_text(encoding="utf-8")
+    assert "no record of where" in tuner.report().read_text(encoding="utf-8")
 
 
 def test_a_search_that_is_watched_says_what_it_does(monkeypatch) -> None:

@@ -380,7 +380,7 @@ def _check_nests(x: Any, y: Any, sample_weight: Any) -> None:
         more = ", a tf.data.Dataset, a keras.utils.PyDataset, a PyTorch DataLoader, a Grain data "
         raise UsageError(
             f"{name} must be arrays, or lists and dicts of "
-            f"arrays{more + 'set or a generator' if name == 'x' else ''}, got a "
+            f"arrays{more + 'set or a generator' if name == 'x' else ''}, got type "
             f"{type(part).__name__}."
         )
 
