@@ -393,7 +393,7 @@ def test_what_cannot_be_an_ensemble_says_why(make) -> None:
     again = make(study="one", keep_best=2)
     with pytest.raises(UsageError, match="Pass validation_data"):
         again.ensemble()
-    with pytest.raises(UsageError, match="validation_data: pass"):
+    with pytest.raises(UsageError, match="validation_data must be"):
         again.ensemble(validation_data=x)
     custom = make(
         lambda hp: toys.compiled(Custom(), hp.Float("lr", 0.01, 0.1)), study="two", keep_best=2

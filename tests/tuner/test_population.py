@@ -615,7 +615,7 @@ def test_the_note_says_that_other_branches_declare_more(make, notes, build, only
 
 
 def test_a_name_that_no_branch_declares(make) -> None:
-    said = "hparams has .mom.,.* It declares optimizer, beta, lr, momentum\."
+    said = r"hparams has .mom.,.* It declares optimizer, beta, lr, momentum\."
     with pytest.raises(UsageError, match=said):
         searched(make, branched, pruner=paceline.PBT(2, hparams=["mom"]))
 
