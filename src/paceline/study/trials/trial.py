@@ -77,13 +77,13 @@ class Trial:
             ``enqueue_defaults`` or Optuna's ``enqueue_trial``.
         values: With several objectives, their values at the trial's best epoch, once it is
             complete; ``value`` is the first of them. Empty otherwise.
-        costs: With costs among the objectives, what is known of the model: ``params``, ``bytes``,
-            ``flops``, ``latency`` (milliseconds), and of the last one also ``latency_batch`` (of a
-            batch) and ``latency_device``. Empty otherwise.
-        batch: Shapes and dtypes of a batch as JSON values, where the model is made from the data
-            and the examples are not shaped as those of the study's first build. None otherwise.
+        costs: With costs among the objectives: ``params``, ``bytes``, ``flops``, ``latency``
+            (milliseconds), with ``latency_batch`` (of a batch) and ``latency_device``. Empty
+            otherwise.
+        batch: Shapes and dtypes of a batch as JSON values, if the model depends on the data. None
+            if the shapes are those of the study's first build.
         violates: Whether it violates a constraint, by the ``constraints_func`` of a sampler or by
-            another program: it may be complete all the same, and is never the best.
+            another program. It may be complete, but is never the best.
         by_others: Whether another program made it.
         reported: Epoch -> the objective, of a trial that another program trained or ended: all that
             a storage has of its epochs. Empty where ``history`` tells them.
@@ -123,9 +123,8 @@ class Trial:
     def value_std(self) -> float | None:
         """Standard deviation of the objective over the runs, at the trial's best epoch.
 
-        That of these runs (divided by their number), as NumPy's ``std`` and scikit-learn's
-        cross-validation have it; None without repeats or folds, and where a run has no number
-        then.
+        The standard deviation of these runs (divided by their number), as in NumPy's ``std`` and
+        scikit-learn's cross-validation. None without repeats or folds, or if a run has no number.
         """
         if self.best_epoch is None or len(self.runs) < self.best_epoch:
             return None
