@@ -70,10 +70,6 @@ def searched(names: Names, study: str, **settings: Any) -> Any:
     return tuner
 
 
-def before_searching(names: Names) -> None:
-    searched(names, "earlier")
-
-
 def before_keras_tuner(names: Names) -> None:
     from paceline.compat import keras_tuner as kt
 
@@ -98,11 +94,11 @@ def before_talos(names: Names) -> None:
     Path("experiment/1234.csv").write_text(LOG)
 
 
-def before_taking_away(names: Names) -> None:
+def before_export(names: Names) -> None:
     names["tuner"] = searched(names, "digits", keep_best=3)
 
 
-def before_plots(names: Names) -> None:
+def before_results(names: Names) -> None:
     names["tuner"] = searched(names, "digits")
 
 
@@ -111,7 +107,7 @@ def before_callbacks(names: Names) -> None:
 
 
 def before_model_file(names: Names) -> None:
-    (block, *_) = blocks("docs/guides/first_search.md", "python")
+    (block, *_) = blocks("docs/tutorials/first_search.md", "python")
     Path("model.py").write_text(block.text)
     sys.path.insert(0, "")
 
@@ -122,15 +118,13 @@ def before_data(names: Names) -> None:
 
 #: Page -> what makes the names and files that it takes for granted.
 BEFORE: dict[str, Callable[[Names], None]] = {
-    "README.md": before_model_file,
     "docs/guides/callbacks.md": before_callbacks,
     "docs/guides/data.md": before_data,
-    "docs/guides/first_search.md": before_model_file,
-    "docs/guides/keras_tuner.md": before_keras_tuner,
-    "docs/guides/plots.md": before_plots,
-    "docs/guides/searching.md": before_searching,
-    "docs/guides/taking_away.md": before_taking_away,
-    "docs/guides/talos.md": before_talos,
+    "docs/guides/export.md": before_export,
+    "docs/guides/results.md": before_results,
+    "docs/migrate/keras_tuner.md": before_keras_tuner,
+    "docs/migrate/talos.md": before_talos,
+    "docs/tutorials/first_search.md": before_model_file,
 }
 
 
@@ -147,20 +141,30 @@ PAGES = [page for page in pages() if runnable(page) and not is_notebook(page)]
 #: Pages of several searches or programs; `make test-docs` and `make test-slow` run them.
 LONG = {
     "docs/guides/bench.md",
+    "docs/guides/budgets.md",
     "docs/guides/callbacks.md",
     "docs/guides/constraints.md",
-    "docs/guides/keras_tuner.md",
+    "docs/guides/data.md",
+    "docs/guides/devices.md",
+    "docs/guides/export.md",
+    "docs/guides/failures.md",
     "docs/guides/notebooks.md",
-    "docs/guides/optuna.md",
-    "docs/guides/plots.md",
+    "docs/guides/objectives.md",
     "docs/guides/populations.md",
-    "docs/guides/ray_tune.md",
+    "docs/guides/pruning.md",
+    "docs/guides/repeats.md",
+    "docs/guides/results.md",
     "docs/guides/resuming.md",
-    "docs/guides/scikit_learn.md",
-    "docs/guides/searching.md",
-    "docs/guides/several_objectives.md",
-    "docs/guides/taking_away.md",
-    "docs/guides/talos.md",
+    "docs/guides/samplers.md",
+    "docs/guides/search_space.md",
+    "docs/guides/storages.md",
+    "docs/guides/warm_start.md",
+    "docs/index.md",
+    "docs/migrate/keras_tuner.md",
+    "docs/migrate/optuna.md",
+    "docs/migrate/ray_tune.md",
+    "docs/migrate/scikit_learn.md",
+    "docs/migrate/talos.md",
 }
 
 
