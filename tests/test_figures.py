@@ -161,7 +161,7 @@ def phrases() -> list[str]:
         f"and {bound['intro']['bound']:.1f} s for that of the first row",
         f"Paceline {pair(fashion['paceline'])} s, "
         f"KerasTuner on JAX {pair(fashion['keras_tuner'])} s",
-        f"faster on a CPU, {pair(fashion['keras_tuner_tf'])} s",
+        f"KerasTuner on TensorFlow {pair(fashion['keras_tuner_tf'])} s",
         f"takes {share(fit['ratio'] - 1)} longer",
         f"adds {packs['ms_per_trial_epoch']:.1f} ms",
         f"is {share(storage['journal'], 1)} with a journal, {share(storage['sqlite'], 1)} with "

@@ -26,8 +26,8 @@ WORKS = {
 #: Side of the result -> its name.
 SIDES = {"paceline": "Paceline", "keras_tuner": "KerasTuner on JAX"}
 
-#: Pixels: the picture, the place of the bars, one bar, and one work with its space below.
-WIDTH, LEFT, LONGEST, BAR, WORK, TOP = 760, 236, 330, 15, 56, 62
+#: Pixels: the picture, its margin, the longest bar, a bar's height, a work's, and the legend's.
+WIDTH, MARGIN, LONGEST, BAR, WORK, TOP = 520, 16, 420, 14, 68, 62
 
 STYLE = """
 text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif;
@@ -36,15 +36,16 @@ text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-s
 .bold { font-weight: 600; } .paceline { fill: #0969da; } .keras_tuner { fill: #afb8c1; }
 @media (prefers-color-scheme: dark) {
   text { fill: #c9d1d9; } .back { fill: #0d1117; stroke: #30363d; } .dim { fill: #9198a1; }
-  .paceline { fill: #4493f8; } .keras_tuner { fill: #57606a; }
+  .paceline { fill: #4493f8; } .keras_tuner { fill: #848d97; }
 }
 """
 
 
-def write(x: float, y: float, words: str, kind: str = "") -> str:
-    """Return one line of text."""
+def write(x: float, y: float, words: str, kind: str = "", end: bool = False) -> str:
+    """Return one line of text that begins at a place, or ends there."""
     named = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.0f}" y="{y:.0f}"{named}>{html.escape(words)}</text>'
+    anchor = ' text-anchor="end"' if end else ""
+    return f'<text x="{x:.0f}" y="{y:.0f}"{named}{anchor}>{html.escape(words)}</text>'
 
 
 def figure(report: dict[str, Any]) -> str:
@@ -54,27 +55,31 @@ def figure(report: dict[str, Any]) -> str:
         work: {side: works[work]["seconds"][side]["cold"] for side in SIDES} for work in WORKS
     }
     scale = LONGEST / max(max(each.values()) for each in seconds.values())
-    parts = [write(16, 26, "Seconds for the same search, first run (shorter is better)", "bold")]
-    x = 16
+    parts = [
+        write(MARGIN, 26, "Seconds for the same search, first run (shorter is better)", "bold")
+    ]
+    x = MARGIN
     for side, name in SIDES.items():
         parts.append(f'<rect class="{side}" x="{x}" y="37" width="11" height="11" rx="2"/>')
         parts.append(write(x + 17, 47, name, "dim"))
         x += 36 + 7 * len(name)
     for row, (work, (name, detail)) in enumerate(WORKS.items()):
         y = TOP + row * WORK
-        parts += [write(16, y + 13, name), write(16, y + 29, detail, "dim")]
+        ratio = works[work]["ratios"]["keras_tuner"]["cold"]
+        parts.append(write(MARGIN, y + 15, name))
+        parts.append(write(MARGIN + 160, y + 15, detail, "dim"))
+        parts.append(write(WIDTH - MARGIN, y + 15, f"{ratio:.1f}x as fast", "bold", end=True))
         for at, side in enumerate(SIDES):
-            width, top = max(1.0, seconds[work][side] * scale), y + at * (BAR + 3)
+            width, top = max(1.0, seconds[work][side] * scale), y + 23 + at * (BAR + 3)
             parts.append(
-                f'<rect class="{side}" x="{LEFT}" y="{top}" width="{width:.1f}" '
+                f'<rect class="{side}" x="{MARGIN}" y="{top}" width="{width:.1f}" '
                 f'height="{BAR}" rx="2"/>'
             )
-            parts.append(write(LEFT + width + 7, top + 12, f"{seconds[work][side]:.1f} s", "dim"))
-        ratio = works[work]["ratios"]["keras_tuner"]["cold"]
-        parts.append(write(WIDTH - 116, y + 20, f"{ratio:.1f}x as fast", "bold"))
-    height = TOP + len(WORKS) * WORK - 4
+            parts.append(write(MARGIN + width + 7, top + 11, f"{seconds[work][side]:.1f} s", "dim"))
+    height = TOP + len(WORKS) * WORK + 2
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+        f'width="{WIDTH}" role="img" '
         'aria-label="Bars: seconds of four searches, with Paceline and with KerasTuner">\n'
         f"<title>{html.escape(told(report))}</title>\n<style>{STYLE}</style>\n"
         f'<rect class="back" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="6"/>\n'

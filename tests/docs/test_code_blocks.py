@@ -1,8 +1,9 @@
 """Every Python block of README and docs runs, in the order of its page, as a reader would run it.
 
-What a page takes for granted (data, ``build``, a study) is made beforehand, small. Searches keep
-their arguments, but for numbers: at most so many trials and epochs as below. A block that cannot
-run here has a comment above it, ``<!-- not run: why -->``.
+A page takes nothing for granted but model.py of the first search; pages that speak of the reader's
+own code get that code, small. Searches keep their arguments, but for numbers: at most so many
+trials and epochs as below. A block that cannot run here has a comment above it,
+``<!-- not run: why -->``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LOG = """start,end,duration,round_epochs,loss,acc,val_loss,val_acc,dropout
 
 
 def dense(hp: Any) -> keras.Model:
-    """A small model of digits, with the hyperparameters that the pages speak of."""
+    """A small model of digits, as readers may have one."""
     hidden = keras.layers.Dense(hp.Choice("units", [8, 16]), activation="relu")
     dropout = keras.layers.Dropout(hp.Float("dropout", 0.1, 0.5))
     output = keras.layers.Dense(10, activation="softmax")
@@ -47,8 +48,8 @@ def dense(hp: Any) -> keras.Model:
     return model
 
 
-def taken_for_granted() -> Names:
-    """The names that every page's readers have."""
+def of_the_reader() -> Names:
+    """The names in code that readers bring along."""
     (x, y), (x_val, y_val) = paceline.datasets.digits()
     return {
         "paceline": paceline,
@@ -60,14 +61,6 @@ def taken_for_granted() -> Names:
         "y_val": y_val[:100],
         "build": dense,
     }
-
-
-def searched(names: Names, study: str, **settings: Any) -> Any:
-    """A tuner of a study that has some trials."""
-    tuner = paceline.Tuner(names["build"], study=study, sampler="random", **settings)
-    validation = names["x_val"], names["y_val"]
-    tuner.search(names["x"], names["y"], validation_data=validation, n_trials=TRIALS, epochs=EPOCHS)
-    return tuner
 
 
 def before_keras_tuner(names: Names) -> None:
@@ -94,37 +87,22 @@ def before_talos(names: Names) -> None:
     Path("experiment/1234.csv").write_text(LOG)
 
 
-def before_export(names: Names) -> None:
-    names["tuner"] = searched(names, "digits", keep_best=3)
+def before_data(names: Names) -> None:
+    names["texts"] = SENTENCES
 
 
-def before_results(names: Names) -> None:
-    names["tuner"] = searched(names, "digits")
-
-
-def before_callbacks(names: Names) -> None:
-    names["tuner"] = paceline.Tuner(dense, study="digits")
-
-
-def before_model_file(names: Names) -> None:
+def write_model_file() -> None:
+    """The file of the first search, from which other pages take ``build``."""
     (block, *_) = blocks("docs/tutorials/first_search.md", "python")
     Path("model.py").write_text(block.text)
     sys.path.insert(0, "")
 
 
-def before_data(names: Names) -> None:
-    names["texts"] = SENTENCES
-
-
-#: Page -> what makes the names and files that it takes for granted.
+#: Page that speaks of the reader's own code -> what makes the names and files of that code.
 BEFORE: dict[str, Callable[[Names], None]] = {
-    "docs/guides/callbacks.md": before_callbacks,
     "docs/guides/data.md": before_data,
-    "docs/guides/export.md": before_export,
-    "docs/guides/results.md": before_results,
     "docs/migrate/keras_tuner.md": before_keras_tuner,
     "docs/migrate/talos.md": before_talos,
-    "docs/tutorials/first_search.md": before_model_file,
 }
 
 
@@ -215,8 +193,10 @@ def test_the_blocks_of_a_page_run(page, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, "model", None)
     del sys.modules["model"]
-    names = taken_for_granted()
+    write_model_file()
+    names: Names = {}
     if page in BEFORE:
+        names |= of_the_reader()
         BEFORE[page](names)
     for block in runnable(page):
         run(block, names)
