@@ -192,8 +192,8 @@ def nodes_table(report: dict[str, Any]) -> str:
     lines += [
         "",
         f"Two nodes train {report['ratio']:.2f} times what one trains. The search, Ray's head "
-        f"and the nodes take {two['search'] + two['head'] + two['nodes']:.2f} of the two cores "
-        f"beside. Measured on {_article(facts['cpu'])} at {commit_of(facts)}: "
+        f"and the nodes also take {two['search'] + two['head'] + two['nodes']:.2f} of the two "
+        f"cores. Measured on {_article(facts['cpu'])} at {commit_of(facts)}: "
         "[cluster_nodes.json]({results}/cluster_nodes.json).",
     ]
     return "\n".join(lines)
