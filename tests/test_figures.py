@@ -210,7 +210,7 @@ def test_what_the_examples_come_to_is_what_their_runs_gave() -> None:
     ):
         assert phrase in page
     assert translation["printed"][0] == "19,449 pairs to train on, 2,000 to validate on"
-    ((sentence, translated),) = re.findall(r'such as "(.+?)" -> "(.+?)"', page)
+    ((sentence, translated),) = re.findall(r'One example is "(.+?)" -> "(.+?)"', page)
     assert any(line.startswith(f"{sentence}  ->  {translated}") for line in translation["printed"])
 
 
