@@ -1,4 +1,4 @@
-"""A guide begins with what its reader gains, then has code, and names its task in the imperative."""
+"""A guide begins with what its reader gains, then has code, and its title is a task."""
 
 from __future__ import annotations
 
