@@ -113,6 +113,7 @@ format: env ## let ruff lay out the code and mend what it safely can
 bench: env ## measure the README's table beside other tuners, on a quiet machine, and write it; goes on where it was stopped
 	$(BIN)/python benchmarks/search_speed.py --works digits16 digits64 structures mnist gru fashion --rounds 1 $(ARGS)
 	$(BIN)/python benchmarks/page_tables.py
+	$(BIN)/python tools/speed_figure.py
 
 bench-structural: env ## the same for searches over widths, layers and activations: the guide of speed
 	$(BIN)/python benchmarks/search_speed.py --works intro intro64 layers structures narrow conv_widths --sides paceline keras_tuner --rounds 1 \

@@ -1,4 +1,4 @@
-"""The results of the examples on real data, and how long they take: docs/guides/examples.md.
+"""The results of the examples on real data, and how long they take: docs/tutorials/examples.md.
 
     python benchmarks/example_runs.py                       all of them
     python benchmarks/example_runs.py --runs translation

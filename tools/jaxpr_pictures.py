@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/how_it_works.md from jaxprs of Keras' train step, traced here.
+"""Makes the pictures of docs/explanation/how_it_works.md from jaxprs of Keras' train step.
 
     python tools/jaxpr_pictures.py [-o FOLDER]
 

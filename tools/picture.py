@@ -124,34 +124,47 @@ def drawn(lines: list[list[Segment]]) -> str:
     return "".join(parts)
 
 
+def motion(times: list[float]) -> str:
+    """The CSS of frames that begin at some seconds.
+
+    The last frame comes first and stays, then the search runs again from its beginning. So who
+    shows the first frame alone shows a search that is done.
+    """
+    total = times[-1] + STAYS
+    begins = [STAYS + at for at in times[:-1]]
+    rules = [
+        f"@keyframes f{n} {{ 0%, {100 * begin / total - 1e-3:.3f}% {{ opacity: 0; }} "
+        f"{100 * begin / total:.3f}%, {100 * end / total - 1e-3:.3f}% {{ opacity: 1; }} "
+        f"{100 * end / total:.3f}%, 100% {{ opacity: 0; }} }}"
+        for n, (begin, end) in enumerate(zip(begins, [*begins[1:], total], strict=True))
+    ]
+    first = 100 * begins[0] / total
+    rules.append(
+        f"@keyframes f{len(begins)} {{ 0%, {first - 1e-3:.3f}% {{ opacity: 1; }} "
+        f"{first:.3f}%, 100% {{ opacity: 0; }} }}"
+    )
+    each = [
+        f"#f{n} {{ animation: f{n} {total:.2f}s step-end infinite; }}" for n in range(len(times))
+    ]
+    return "\n".join(line for pair in zip(rules, each, strict=True) for line in pair)
+
+
 def picture(frames: list[tuple[float, RenderableType]], n_trials: int, where: str) -> str:
     """The whole picture: frames that show one after the other, again and again."""
-    total = frames[-1][0] + STAYS
     width, height = MARGIN * 2 + COLUMNS * WIDTH, MARGIN * 2 + (ROWS + 1) * HEIGHT
-    rules, groups = [], []
-    ends = [*(at for at, _ in frames[1:]), total]
-    for n, ((at, shown), end) in enumerate(zip(frames, ends, strict=True)):
+    groups = []
+    for n, (_, shown) in enumerate(frames):
         # Without animation, and where it is not wanted, the last frame shows.
-        first, last = 100 * at / total, 100 * end / total
-        rules.append(
-            f"@keyframes f{n} {{ 0%, {max(0.0, first - 1e-3):.3f}% {{ opacity: 0; }} "
-            f"{first:.3f}%, {max(first, last - 1e-3):.3f}% {{ opacity: 1; }} "
-            f"{last:.3f}%, 100% {{ opacity: 0; }} }}"
-            if n < len(frames) - 1
-            else f"@keyframes f{n} {{ 0%, {first - 1e-3:.3f}% {{ opacity: 0; }} "
-            f"{first:.3f}%, 100% {{ opacity: 1; }} }}"
-        )
-        rules.append(f"#f{n} {{ animation: f{n} {total:.2f}s step-end infinite; }}")
         hidden = "" if n == len(frames) - 1 else ' opacity="0"'
         groups.append(f'<g id="f{n}"{hidden}>{drawn(lines_of(shown))}</g>')
-    motion = "\n".join(rules)
+    rules = motion([at for at, _ in frames])
     command = html.escape(COMMAND.format(n_trials))
     top = MARGIN + HEIGHT * 0.8
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'role="img" aria-label="A search of {n_trials} trials in a terminal">\n'
         f"<title>{command}: {frames[-1][0]:.1f} s on {html.escape(where)}</title>\n"
-        f"<style>{STYLE}@media (prefers-reduced-motion: no-preference) {{\n{motion}\n}}</style>\n"
+        f"<style>{STYLE}@media (prefers-reduced-motion: no-preference) {{\n{rules}\n}}</style>\n"
         f'<rect class="back" x="0.5" y="0.5" width="{width - 1:.0f}" height="{height - 1:.0f}" '
         'rx="6"/>\n'
         f'<text x="{MARGIN}" y="{top:.1f}"><tspan class="dim">$ </tspan>'

@@ -23,7 +23,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 #: Pages that users read; a release waits for the results of the first.
-PAGES = ("README.md", "docs/*.md", "docs/guides/*.md", "docs/seeds/*.md")
+PAGES = (
+    "README.md",
+    *(f"docs/{folder}*.md" for folder in ("", "tutorials/", "guides/", "migrate/", "reference/")),
+    "docs/explanation/*.md",
+    "docs/seeds/*.md",
+)
 
 _RESULT = re.compile(r"benchmarks/results/([\w-]+)\.json")
 _TITLE = re.compile(r"<title>[^<]* at commit ([0-9a-f]{7,40})(\+?)</title>")

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import floors
+import redirects
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -111,6 +112,12 @@ def write_front_door(app: Sphinx, failure: Exception | None) -> None:
         Path(app.outdir, "index.html").write_text(FRONT_DOOR, encoding="utf-8")
 
 
+def write_redirects(app: Sphinx, failure: Exception | None) -> None:
+    """Write a page for each old address, which leads to the new one."""
+    if failure is None and app.builder.format == "html":
+        redirects.write(Path(app.outdir))
+
+
 def check_no_network(app: Sphinx, failure: Exception | None) -> None:
     """Fail where a page would load a script, a style or a picture from elsewhere."""
     if failure is not None or app.builder.format != "html":
@@ -144,6 +151,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("autodoc-process-signature", name_factories)
     app.connect("source-read", list_decisions)
     app.connect("build-finished", write_front_door)
+    app.connect("build-finished", write_redirects)
     app.connect("source-read", link_notebooks)
     app.connect("build-finished", write_notebooks)
     app.connect("build-finished", check_no_network)

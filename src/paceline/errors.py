@@ -126,7 +126,7 @@ def missing(error: ImportError) -> MissingExtraError | None:
 
 
 #: What Keras 3 changed: how the error of a script for Keras 2 reads -> the change, as a sentence.
-#: docs/guides/keras_2.md has the same table.
+#: docs/migrate/keras_2.md has the same table.
 _KERAS_3: tuple[tuple[str, str], ...] = (
     (r"not recognized: .*'lr'|has no attribute 'lr'", "calls `lr` of optimizers `learning_rate`"),
     (

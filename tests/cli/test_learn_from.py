@@ -81,8 +81,8 @@ def test_help_names_the_option_and_the_sampler(capsys) -> None:
 
 @pytest.mark.slow
 def test_the_example_of_the_guide(capsys) -> None:
-    page = (ROOT / "docs/guides/searching.md").read_text(encoding="utf-8")
-    section = page.partition("## Learning from earlier studies")[2]
+    page = (ROOT / "docs/guides/warm_start.md").read_text(encoding="utf-8")
+    section = page.partition("## Warm-start from earlier studies")[2]
     found: dict[str, Any] = {}
     exec(section.partition("```python\n")[2].partition("```")[0], found)
     assert len(found["tuner"].results()) == 8

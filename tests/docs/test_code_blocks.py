@@ -1,8 +1,9 @@
 """Every Python block of README and docs runs, in the order of its page, as a reader would run it.
 
-What a page takes for granted (data, ``build``, a study) is made beforehand, small. Searches keep
-their arguments, but for numbers: at most so many trials and epochs as below. A block that cannot
-run here has a comment above it, ``<!-- not run: why -->``.
+A page takes nothing for granted but model.py of the first search; pages that speak of the reader's
+own code get that code, small. Searches keep their arguments, but for numbers: at most so many
+trials and epochs as below. A block that cannot run here has a comment above it,
+``<!-- not run: why -->``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LOG = """start,end,duration,round_epochs,loss,acc,val_loss,val_acc,dropout
 
 
 def dense(hp: Any) -> keras.Model:
-    """A small model of digits, with the hyperparameters that the pages speak of."""
+    """A small model of digits, as readers may have one."""
     hidden = keras.layers.Dense(hp.Choice("units", [8, 16]), activation="relu")
     dropout = keras.layers.Dropout(hp.Float("dropout", 0.1, 0.5))
     output = keras.layers.Dense(10, activation="softmax")
@@ -47,8 +48,8 @@ def dense(hp: Any) -> keras.Model:
     return model
 
 
-def taken_for_granted() -> Names:
-    """The names that every page's readers have."""
+def of_the_reader() -> Names:
+    """The names in code that readers bring along."""
     (x, y), (x_val, y_val) = paceline.datasets.digits()
     return {
         "paceline": paceline,
@@ -60,18 +61,6 @@ def taken_for_granted() -> Names:
         "y_val": y_val[:100],
         "build": dense,
     }
-
-
-def searched(names: Names, study: str, **settings: Any) -> Any:
-    """A tuner of a study that has some trials."""
-    tuner = paceline.Tuner(names["build"], study=study, sampler="random", **settings)
-    validation = names["x_val"], names["y_val"]
-    tuner.search(names["x"], names["y"], validation_data=validation, n_trials=TRIALS, epochs=EPOCHS)
-    return tuner
-
-
-def before_searching(names: Names) -> None:
-    searched(names, "earlier")
 
 
 def before_keras_tuner(names: Names) -> None:
@@ -98,39 +87,22 @@ def before_talos(names: Names) -> None:
     Path("experiment/1234.csv").write_text(LOG)
 
 
-def before_taking_away(names: Names) -> None:
-    names["tuner"] = searched(names, "digits", keep_best=3)
-
-
-def before_plots(names: Names) -> None:
-    names["tuner"] = searched(names, "digits")
-
-
-def before_callbacks(names: Names) -> None:
-    names["tuner"] = paceline.Tuner(dense, study="digits")
-
-
-def before_model_file(names: Names) -> None:
-    (block, *_) = blocks("docs/guides/first_search.md", "python")
-    Path("model.py").write_text(block.text)
-    sys.path.insert(0, "")
-
-
 def before_data(names: Names) -> None:
     names["texts"] = SENTENCES
 
 
-#: Page -> what makes the names and files that it takes for granted.
+def write_model_file() -> None:
+    """The file of the first search, from which other pages take ``build``."""
+    (block, *_) = blocks("docs/tutorials/first_search.md", "python")
+    Path("model.py").write_text(block.text)
+    sys.path.insert(0, "")
+
+
+#: Page that speaks of the reader's own code -> what makes the names and files of that code.
 BEFORE: dict[str, Callable[[Names], None]] = {
-    "README.md": before_model_file,
-    "docs/guides/callbacks.md": before_callbacks,
     "docs/guides/data.md": before_data,
-    "docs/guides/first_search.md": before_model_file,
-    "docs/guides/keras_tuner.md": before_keras_tuner,
-    "docs/guides/plots.md": before_plots,
-    "docs/guides/searching.md": before_searching,
-    "docs/guides/taking_away.md": before_taking_away,
-    "docs/guides/talos.md": before_talos,
+    "docs/migrate/keras_tuner.md": before_keras_tuner,
+    "docs/migrate/talos.md": before_talos,
 }
 
 
@@ -147,20 +119,30 @@ PAGES = [page for page in pages() if runnable(page) and not is_notebook(page)]
 #: Pages of several searches or programs; `make test-docs` and `make test-slow` run them.
 LONG = {
     "docs/guides/bench.md",
+    "docs/guides/budgets.md",
     "docs/guides/callbacks.md",
     "docs/guides/constraints.md",
-    "docs/guides/keras_tuner.md",
+    "docs/guides/data.md",
+    "docs/guides/devices.md",
+    "docs/guides/export.md",
+    "docs/guides/failures.md",
     "docs/guides/notebooks.md",
-    "docs/guides/optuna.md",
-    "docs/guides/plots.md",
+    "docs/guides/objectives.md",
     "docs/guides/populations.md",
-    "docs/guides/ray_tune.md",
+    "docs/guides/pruning.md",
+    "docs/guides/repeats.md",
+    "docs/guides/results.md",
     "docs/guides/resuming.md",
-    "docs/guides/scikit_learn.md",
-    "docs/guides/searching.md",
-    "docs/guides/several_objectives.md",
-    "docs/guides/taking_away.md",
-    "docs/guides/talos.md",
+    "docs/guides/samplers.md",
+    "docs/guides/search_space.md",
+    "docs/guides/storages.md",
+    "docs/guides/warm_start.md",
+    "docs/index.md",
+    "docs/migrate/keras_tuner.md",
+    "docs/migrate/optuna.md",
+    "docs/migrate/ray_tune.md",
+    "docs/migrate/scikit_learn.md",
+    "docs/migrate/talos.md",
 }
 
 
@@ -211,8 +193,10 @@ def test_the_blocks_of_a_page_run(page, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, "model", None)
     del sys.modules["model"]
-    names = taken_for_granted()
+    write_model_file()
+    names: Names = {}
     if page in BEFORE:
+        names |= of_the_reader()
         BEFORE[page](names)
     for block in runnable(page):
         run(block, names)

@@ -1,4 +1,4 @@
-"""The commands of the first five minutes, run one after another, as a reader would."""
+"""The commands of the first search, run one after another, as a reader would."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from commands import command
 from pages import blocks, commands
 
-PAGE = "docs/guides/first_search.md"
+PAGE = "docs/tutorials/first_search.md"
 
 
 def words_of(page: str) -> list[list[str]]:
@@ -31,7 +31,7 @@ def test_the_commands_of_the_first_search_run(capsys):
     assert names == ["search", "best", "trials", "export", "report"]
     assert Path("report.html").is_file()
     assert keras.saving.load_model("best.keras").predict is not None
-    selections = [w for w in words_of("docs/guides/command_line.md") if w[0] == "trials" and w[2:]]
+    selections = [w for w in words_of("docs/guides/results.md") if w[0] == "trials" and w[2:]]
     assert len(selections) == 4
     for words in selections:  # of a study called digits there, with a width
         told = [

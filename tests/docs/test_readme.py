@@ -5,21 +5,35 @@ from __future__ import annotations
 import re
 import tomllib
 
-from pages import ROOT, commands, text_of
+from pages import ROOT, commands, links, text_of
 
-#: Up to the table of guides. Two screens of a code host have some 70 lines of its text, and who
-#: looks around for two minutes reads 650 words; what is beyond belongs into a guide.
-LINES, WORDS = 70, 650
+#: Lines of the whole page, and words before its links: what a visitor reads in three minutes.
+LINES, WORDS = 120, 650
 FRONT, _, REST = text_of("README.md").partition("\n## Where to read on\n")
 
 
-def test_the_front_of_the_readme_is_two_screens():
-    assert len(FRONT.splitlines()) <= LINES
+def test_the_readme_is_short():
+    assert len(text_of("README.md").splitlines()) <= LINES
     assert len(FRONT.split()) <= WORDS
-    # Behind it, one row for each thing that people want to do, and the license.
-    assert [line for line in REST.splitlines() if line and not line.startswith("|")] == [
-        "Apache-2.0."
-    ]
+
+
+def test_the_links_stand_in_four_groups_of_one_line():
+    groups = re.findall(r"^- \*\*(.+?)\*\*: \[", REST, re.MULTILINE)
+    assert groups == ["Learn", "Do", "Look up", "Understand and contribute"]
+    others = [line for line in REST.splitlines() if line and not line.startswith("- ")]
+    assert others == ["Apache-2.0."]
+
+
+def test_each_kind_of_page_is_linked():
+    folders = {target.split("/")[1] for _, target in links("README.md") if target.count("/") > 1}
+    assert {"tutorials", "guides", "migrate", "reference", "explanation"} <= folders
+
+
+def test_demo_and_tests_are_lines_near_the_top():
+    lines = text_of("README.md").splitlines()
+    for command in ("make demo", "make test"):
+        (at,) = (n for n, line in enumerate(lines) if line.startswith(f"{command} "))
+        assert at < 40
 
 
 def test_there_is_a_line_of_installation_for_each_device_and_its_extras_are_there():

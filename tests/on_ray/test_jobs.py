@@ -21,7 +21,7 @@ import pytest
 import pages
 from paceline.study.view import StudyView
 
-GUIDE = "docs/guides/cluster.md"
+GUIDE = "docs/guides/machines.md"
 HEAD, FOLDER = "http://head:8265", "/shared/project"  # as the guide says
 #: What a sampler that learns proposes depends, on a cluster, on the order in which results come.
 HOW = "--trials 16 --epochs 300 --parallel-trials 2 --plan vectorized --sampler random"

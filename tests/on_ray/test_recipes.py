@@ -13,7 +13,7 @@ from ray.scripts.scripts import cli
 
 import pages
 
-GUIDE = "docs/guides/cluster.md"
+GUIDE = "docs/guides/machines.md"
 
 
 def block(kind: str, holds: str) -> str:

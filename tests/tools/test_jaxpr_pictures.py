@@ -1,4 +1,4 @@
-"""The pictures of docs/how_it_works.md: drawn from jaxprs that are traced here."""
+"""The pictures of docs/explanation/how_it_works.md: drawn from jaxprs that are traced here."""
 
 from __future__ import annotations
 

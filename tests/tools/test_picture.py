@@ -21,7 +21,7 @@ def picture(monkeypatch) -> Any:
     return importlib.import_module("picture")
 
 
-def test_each_frame_has_its_time_and_the_last_one_stays(picture) -> None:
+def test_the_search_that_is_done_shows_first_and_each_frame_has_its_time(picture) -> None:
     frames = [
         (0.0, Text("first")),
         (2.0, Text("<script>")),
@@ -36,8 +36,9 @@ def test_each_frame_has_its_time_and_the_last_one_stays(picture) -> None:
     assert span is not None and span.get("class") == "bold green"
     title = root.findtext(f"{SVG}title")
     assert title is not None and "--trials 200: 3.0 s on 2 cores of X & Y, at commit" in title
-    # 3 seconds and 5 that the last frame stays: the second shows from a quarter of 8 on.
-    assert "@keyframes f1 { 0%, 24.999% { opacity: 0; } 25.000%, 37.499% { opacity: 1; }" in made
+    # The last frame stays for 5 of 8 seconds, then the search runs: the second shows from 7 on.
+    assert "@keyframes f2 { 0%, 62.499% { opacity: 1; } 62.500%, 100% { opacity: 0; }" in made
+    assert "@keyframes f1 { 0%, 87.499% { opacity: 0; } 87.500%, 99.999% { opacity: 1; }" in made
 
 
 def test_frames_are_thinned_but_for_the_last(picture) -> None:
@@ -53,6 +54,10 @@ def test_the_picture_that_is_shown_is_one_of_a_whole_search() -> None:
     assert re.search(r"--trials 200: [\d.]+ s on \d+ cores of .+, at commit [0-9a-f]{7,}$", title)
     seconds = re.search(r"200: ([\d.]+) s on 2 cores", title)
     assert seconds is not None
-    assert f"That is {seconds[1]} seconds on two CPU cores" in (ROOT / "README.md").read_text()
-    last = "".join(root.findall(f"{SVG}g")[-1].itertext())
+    assert f"takes {seconds[1]} seconds on two CPU cores" in (ROOT / "README.md").read_text()
+    groups = root.findall(f"{SVG}g")
+    last = "".join(groups[-1].itertext())
     assert "digits: 200 trials (200 complete)" in last and "Best: val_accuracy 0.9" in last
+    style = root.findtext(f"{SVG}style") or ""
+    shown_first = re.findall(r"@keyframes (f\d+) \{ 0%, [\d.]+% \{ opacity: 1; \}", style)
+    assert shown_first == [groups[-1].get("id")]

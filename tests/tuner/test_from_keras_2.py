@@ -19,7 +19,7 @@ from paceline.compat import talos
 from paceline.errors import _KERAS_3, keras_3_change, with_keras_3
 
 X, Y = toys.data()
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "keras_2.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "migrate" / "keras_2.md"
 
 
 def imports(line: str) -> Callable[[], object]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,9 +25,11 @@ DEFECTS = """([width, scheme]) => [
 
 
 def site_pages() -> list[Path]:
-    """The pages of the site; index.html beside them only leads on."""
+    """The pages of the site, but for those that only lead on: index.html and old addresses."""
     found = [*SITE.glob("*.html"), *(SITE / "docs").rglob("*.html")]
-    return sorted(path for path in found if path != SITE / "index.html")
+    sys.path.append(str(ROOT / "docs" / "_ext"))
+    moved = {SITE / "docs" / f"{old}.html" for old in importlib.import_module("redirects").MOVED}
+    return sorted({*found} - moved - {SITE / "index.html"})
 
 
 def defects(page, path: Path, scheme: str) -> list[str]:
@@ -73,3 +77,13 @@ def test_the_front_door_leads_to_a_page_whose_navigation_names_the_others(scheme
         )
     unseen = {path.as_uri() for path in site_pages()} - {each.split("#")[0] for each in named}
     assert {Path(each).stem for each in unseen} <= {"index", "genindex", "search", "py-modindex"}
+
+
+def test_an_old_address_leads_on_also_to_its_place() -> None:
+    if not SITE.is_dir():
+        pytest.skip("no site here: `make docs` builds it")
+    old = (SITE / "docs" / "guides" / "searching.html").as_uri()
+    with open_page(old) as page:
+        page.wait_for_url("**/docs/guides/search_space.html")
+        page.goto(f"{old}#when-a-search-ends")
+        page.wait_for_url("**/docs/guides/budgets.html")

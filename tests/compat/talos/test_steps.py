@@ -31,7 +31,7 @@ def test_step(kit, name, request):
 
 
 def test_the_guide_counts_the_steps():
-    guide = os.path.join(os.path.dirname(steps.__file__), "../../../docs/guides/talos.md")
+    guide = os.path.join(os.path.dirname(steps.__file__), "../../../docs/reference/talos.md")
     with open(guide, encoding="utf-8") as file:
         text = file.read()
     assert f"Of {len(STEPS)} small steps" in text

@@ -2,7 +2,8 @@
 
     from paceline.compat import keras_tuner as kt
 
-The package ``keras_tuner`` need not be installed. ``docs/guides/keras_tuner.md`` says what differs.
+The package ``keras_tuner`` need not be installed. ``docs/reference/keras_tuner.md`` has the
+differences.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The names of Talos: write ``from paceline.compat import talos`` in place of ``import talos``.
 
 A scan of a function that builds, compiles and fits runs unchanged; its permutations train in packs.
-``docs/guides/talos.md`` says what differs.
+``docs/reference/talos.md`` says what differs.
 
 Talos has a file for nearly every function, and some files moved between its versions. So a table
 maps each path of Talos, as in ``from paceline.compat.talos.model.normalizers import ...``, to the

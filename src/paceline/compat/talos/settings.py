@@ -119,8 +119,8 @@ def read_options(
     found = {name: options.pop(name, default) for name, default in OPTIONS.items()}
     if options:
         raise TalosTypeError(
-            f"Scan: unknown argument {next(iter(options))!r}; see docs/guides/talos.md for those "
-            "there are."
+            f"Scan: unknown argument {next(iter(options))!r}; see docs/reference/talos.md for "
+            "those there are."
         )
     if found["search_method"] not in (None, "random", "linear", "reverse"):
         raise TalosParamsError(
