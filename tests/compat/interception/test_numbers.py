@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from compat.interception.functions import Y, network
 from compat.interception.functions import X as FEATURES
+from compat.interception.functions import Y, network
 from paceline.compat.interception import Engine, FunctionCall
 from paceline.errors import DataError
 
