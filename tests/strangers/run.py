@@ -167,13 +167,14 @@ class Starter:
             status = int(self._process.stdout.readline())
             lines = log.read_text(encoding="utf-8").split("\n")
             output, errors = (
-                (folder / each).read_text("utf-8", "replace").replace(str(folder), "")
+                _without_paths((folder / each).read_text("utf-8", "replace"), str(folder))
                 for each in ("out", "err")
             )
         return self._found(status, output, errors, lines)
 
     def _found(self, status: int, output: str, errors: str, lines: list[str]) -> dict[str, Any]:
-        at = re.findall(r'script\.py", line (\d+)', errors) if status else []
+        last = errors.rpartition("Traceback (most recent call last)")[2]
+        at = re.findall(r'script\.py", line (\d+)', last) if status else []
         error = errors.strip().split("\n")[-1][:300] if status else None
         if status == -1:
             error = f"the script took more than {_LIMIT} seconds"
@@ -191,6 +192,13 @@ class Starter:
         return found
 
 
+def _without_paths(text: str, folder: str) -> str:
+    """A text without the places of this machine."""
+    for place in (folder, sys.prefix, sys.base_prefix, str(HERE.parents[1])):
+        text = text.replace(place, "")
+    return text
+
+
 def verdict(original: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     """Says "same", "further" where only the original stops, or "differs"."""
     if original["ended"] == "stopped":
@@ -205,8 +213,9 @@ def training(found: Mapping[str, Any]) -> str:
     """How the trials of a run trained: "packs", "in part", "one at a time", "fit" or "none"."""
     if found["fits"]:
         return "in part" if found["together"] > 1 else "fit"
+    own_fit = any("Keras' own fit" in note for note in found["notes"])
     if not found["together"]:
-        return "none"
+        return "fit" if own_fit else "none"
     alone = found["alone"] or any("one at a time" in note for note in found["notes"])
     return "one at a time" if alone else "packs"
 
@@ -221,6 +230,11 @@ def judged(runs: Mapping[str, Any]) -> dict[str, str]:
         if found[session] == "differs" and session != "tensorflow first" and _ON_JAX in runs:
             found[session] = verdict(runs[_ON_JAX], runs[session])
     return found
+
+
+def on_jax(runs: Mapping[str, Any]) -> list[str]:
+    """The verdicts on a script's runs in sessions that Paceline has begun on JAX."""
+    return [says for session, says in judged(runs).items() if session != "tensorflow first"]
 
 
 def run_all(names: Sequence[str], given: argparse.Namespace) -> dict[str, Any]:
@@ -270,12 +284,7 @@ def run_all(names: Sequence[str], given: argparse.Namespace) -> dict[str, Any]:
         differ = [
             name
             for name in names
-            if any(
-                j == "differs"
-                for s, j in judged(kept[name]["runs"]).items()
-                if s != "tensorflow first"
-            )
-            and _ON_JAX not in kept[name]["runs"]
+            if "differs" in on_jax(kept[name]["runs"]) and _ON_JAX not in kept[name]["runs"]
         ]
         run_session(_ON_JAX, differ, Path(home))
     return kept
@@ -289,7 +298,7 @@ def read() -> dict[str, Any]:
 def table(results: Mapping[str, Any]) -> str:
     """The table of the documentation, from the results."""
     ours = [name for name, session in SESSIONS.items() if session.ours]
-    rows = ["| scripts for | number | " + " | ".join(SESSIONS[s].says for s in ours) + " |"]
+    rows = ["| scripts for | scripts | " + " | ".join(SESSIONS[s].says for s in ours) + " |"]
     rows.append("|---" * (2 + len(ours)) + "|")
     for kind, says in [*KINDS.items(), ("", "all")]:
         names = [name for name in results if name.startswith(kind)]
@@ -300,10 +309,11 @@ def table(results: Mapping[str, Any]) -> str:
 
 def _cell(results: Mapping[str, Any], names: Iterable[str], session: str) -> str:
     runs = [results[name]["runs"] for name in names]
-    equal = sum(judged(one)[session] != "differs" for one in runs)
-    modes = [training(one[session]) for one in runs]
-    trained = [mode for mode in modes if mode != "none"]
-    return f"{equal} as the original; {trained.count('packs')} of {len(trained)} in packs"
+    ran = [one for one in runs if session in judged(one)]
+    equal = sum(judged(one)[session] != "differs" for one in ran)
+    modes = [training(one[session]) for one in ran]
+    trained = len(ran) - modes.count("none")
+    return f"{equal} of {len(ran)} as the original; {modes.count('packs')} of {trained} in packs"
 
 
 def write_tables() -> None:

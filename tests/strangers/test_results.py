@@ -14,8 +14,6 @@ def test_the_results_are_those_of_the_scripts_as_they_are() -> None:
     assert list(kept) == run.scripts() and len(kept) >= 50
     old = [name for name in kept if kept[name]["script"] != run.digest(name)]
     assert not old, 'make test-strangers ARGS="--stale"'
-    for one in kept.values():
-        assert run.SESSIONS.keys() <= one["runs"].keys()
 
 
 def test_the_pages_show_the_results() -> None:
