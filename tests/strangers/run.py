@@ -216,7 +216,7 @@ def training(found: Mapping[str, Any]) -> str:
     own_fit = any("Keras' own fit" in note for note in found["notes"])
     if not found["together"]:
         return "fit" if own_fit else "none"
-    alone = found["alone"] or any("one at a time" in note for note in found["notes"])
+    alone = found["alone"] or any("s run one at a time" in note for note in found["notes"])
     return "one at a time" if alone else "packs"
 
 

@@ -63,6 +63,7 @@ def test_what_is_imported_from_there_is_the_same() -> None:
     assert names["layers"] is keras.layers
     assert names["int_hp"] is kt.engine.hyperparameters
     assert (names["MultiExecutionTuner"], names["Sklearn"]) == (kt.Tuner, kt.SklearnTuner)
+    assert kt.oracles.BayesianOptimization is kt.BayesianOptimizationOracle
     assert kt.engine.multi_execution_tuner.MultiExecutionTuner is kt.Tuner
     assert names["HyperParameters"] is kt.HyperParameters
     assert names["base_tuner"] is base_tuner

@@ -19,7 +19,7 @@ params.kernel_initializers()
 params.activations(["relu"])
 params.shapes(["brick"])
 params.networks(["dense"])
-params.lr(["auto"])
+params.lr("auto")
 model = talos.autom8.AutoModel("binary", "automatic").model
 scan = talos.Scan(
     x=x, y=y, params=params.params, model=model, experiment_name="automatic", round_limit=3
