@@ -30,7 +30,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.locked
-.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-sessions test-oldest test-newest test-compat test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-plans bench-gpu gpu-wheels bench-prediction bench-talos bench-batch-sizes bench-fit bench-examples bench-pbt bench-trackers bench-cluster-nodes build test-wheel release-check lock lock-newest
+.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-sessions test-oldest test-newest test-compat test-strangers test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-plans bench-gpu gpu-wheels bench-prediction bench-talos bench-batch-sizes bench-fit bench-examples bench-pbt bench-trackers bench-cluster-nodes build test-wheel release-check lock lock-newest
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,9 +74,13 @@ test-newest: $(VENV_NEWEST)/.installed ## run the tests on the newest releases t
 test-wheel: build ## install the wheel in a fresh environment for each Python, and search with it
 	.venv-release/bin/python tools/fresh_install.py $(ARGS)
 
-test-compat: $(VENV_COMPAT)/.installed ## run the same user code on Paceline and on the installed Talos, with TensorFlow; and SciKeras
+test-compat: $(VENV_COMPAT)/.installed ## run the same user code on Paceline and on the installed Talos, with TensorFlow; SciKeras; and Parquet
 	$(VENV_COMPAT)/bin/python -m pytest tests/installed $(ARGS)
 	$(VENV_COMPAT)/bin/python -m pytest tests/compat/joblib/test_scikeras.py $(ARGS)
+	$(VENV_COMPAT)/bin/python -m pytest tests/cli/test_datasets.py -k parquet $(ARGS)
+
+test-strangers: $(VENV_COMPAT)/.installed ## scripts after those of public users, with their libraries and with Paceline, in three kinds of session (ARGS)
+	$(VENV_COMPAT)/bin/python tests/strangers/run.py $(ARGS)
 
 test-ui: .venv-ui/.installed ## look at the site, reports, notebooks and the dashboard in Chromium (ARGS)
 	@tools/install_chromium.sh

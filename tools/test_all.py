@@ -28,6 +28,7 @@ SUITES = (
     "test-compat",
     "test-backends",
     "test-sessions",
+    "test-strangers",
     "test-oldest",
     "test-newest",
     "test-ui",

@@ -198,9 +198,24 @@ def test_a_model_that_fails_fails_first():
         paceline.bench(build, X, Y)
 
 
-def test_labels_are_checked():
-    with pytest.raises(DataError, match="labels go from 0 to 7"):
-        paceline.bench(toys.dense, X, np.arange(40) % 8)
+def looks_up(hp):
+    """Looks up to ten tokens, and learns its inputs from the data."""
+    layers = keras.layers.Embedding(10, 2), keras.layers.Flatten(), keras.layers.Dense(1)
+    model = keras.Sequential(layers)
+    model.compile("sgd", "mse")
+    return model
+
+
+def test_labels_tokens_and_whole_numbers_are_checked():
+    labels, tokens = np.arange(40) % 8, np.arange(40).reshape(20, 2) % 10
+    with pytest.raises(DataError, match="^training data: labels go from 0 to 7"):
+        paceline.bench(toys.dense, X, labels)
+    with pytest.raises(DataError, match="^validation data: labels go from 0 to 7"):
+        paceline.bench(toys.dense, X, labels % 3, validation_data=(X, labels))
+    with pytest.raises(DataError, match=r"^validation data: what the Embedding .*, got 11\."):
+        paceline.bench(looks_up, tokens, Y[:20], validation_data=(tokens + 2, Y[:20]))
+    with pytest.raises(DataError, match=r"^training data: x, column 1, holds 1,700,000,000,001"):
+        paceline.bench(looks_up, tokens + 1_700_000_000_000 - 8, Y[:20])
 
 
 @pytest.mark.parametrize(("load", "said"), [(0.3, False), (0.99, False), (16.2, True)])

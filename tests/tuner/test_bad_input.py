@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,25 @@ def test_a_model_that_does_not_take_the_data():
     ) as caught:
         tuner().search(X[:, :4], Y, **CALL)
     assert "\x1b" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_loss_of_another_backend_s_functions():
+    K = types.SimpleNamespace(mean=np.asarray)  # as tensorflow.keras.backend, which is TensorFlow's
+
+    def loss(y, p):
+        return K.mean(p)
+
+    def build(hp):
+        model = toys.softmax()
+        model.compile("sgd", loss)
+        return model
+
+    message = (
+        r"does not train on JAX: line \d+ of .*test_bad_input\.py calls K\.mean, which a program "
+        r"of JAX cannot hold\. Write keras\.ops\.mean instead\. Or set KERAS_BACKEND=tensorflow"
+    )
+    with pytest.raises(paceline.BuildError, match=message):
+        tuner(build).search(X, Y, **CALL)
 
 
 def test_no_validation_data_for_the_default_objective():

@@ -50,9 +50,21 @@ def test_what_is_imported_from_there_is_the_same() -> None:
     exec(
         "from paceline.compat.keras_tuner.src.backend import keras as theirs\n"
         "from paceline.compat.keras_tuner.src.engine import base_tuner\n"
-        "from paceline.compat.keras_tuner.src.engine.hyperparameters import HyperParameters\n",
+        "from paceline.compat.keras_tuner.src.engine.hyperparameters import HyperParameters\n"
+        "from paceline.compat.keras_tuner.src.engine.hyperparameters.hp_types import int_hp\n"
+        "from paceline.compat.keras_tuner.src.backend.keras import layers\n"
+        "from paceline.compat.keras_tuner.src.api_export import keras_tuner_export\n"
+        "from paceline.compat.keras_tuner.applications.resnet import __getattr__\n"
+        "from paceline.compat.keras_tuner.engine.multi_execution_tuner import MultiExecutionTuner\n"
+        "from paceline.compat.keras_tuner.tuners import Sklearn\n",
         names,
     )
+    assert names["keras_tuner_export"]("keras_tuner.X")(base_tuner) is base_tuner
+    assert names["layers"] is keras.layers
+    assert names["int_hp"] is kt.engine.hyperparameters
+    assert (names["MultiExecutionTuner"], names["Sklearn"]) == (kt.Tuner, kt.SklearnTuner)
+    assert kt.oracles.BayesianOptimization is kt.BayesianOptimizationOracle
+    assert kt.engine.multi_execution_tuner.MultiExecutionTuner is kt.Tuner
     assert names["HyperParameters"] is kt.HyperParameters
     assert names["base_tuner"] is base_tuner
     assert names["theirs"] is keras

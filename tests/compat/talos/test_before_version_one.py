@@ -75,3 +75,12 @@ def test_a_function_may_split_by_itself():
 
     found = scan_of({"lr": [0.01]}, splits, val_split=0, experiment_name="split")
     assert found.data["val_loss"].notna().all()
+
+
+def test_data_sets_of_2018_have_their_places():
+    assert ta.datasets.iris()[0].shape == (150, 4)
+    from paceline.compat.talos.examples import datasets, params
+    from paceline.compat.talos.examples.pipelines import iris
+
+    assert datasets.iris is ta.templates.datasets.iris and "lr" in params.iris()
+    assert iris is ta.templates.pipelines.iris

@@ -74,6 +74,9 @@ def test_a_parameter_called_like_a_metric_has_its_own_name():
     text = "duration,round_epochs,loss,val_loss,param__loss,lr\n1.0,2,0.5,0.4,mse,3\n"
     (trial,) = study_of(text).trials
     assert trial.hparams == {"loss": "mse", "lr": 3}
+    before_talos_2 = text.replace("param__loss", "loss")
+    (trial,) = study_of(before_talos_2, study="before").trials
+    assert trial.hparams == {"loss": "mse", "lr": 3} and trial.history["loss"][-1] == 0.5
 
 
 def test_what_callbacks_log_is_no_parameter():

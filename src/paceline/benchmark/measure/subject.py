@@ -16,7 +16,9 @@ from paceline.data.labels import check_labels
 from paceline.executor.base import SearchData
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.sharing.grouping import LocalGroup, TrialGrouper
+from paceline.executor.tokens import TokenChecks
 from paceline.executor.training.memory import free_bytes
+from paceline.executor.wide_integers import check_casts
 from paceline.pack.mesh import MeshLayout
 from paceline.program import trace
 from paceline.program.trace import State
@@ -64,9 +66,22 @@ class BenchModel:
         began = time.perf_counter()
         model = self._builder(hp, self.seed)
         if self.hp is None:
-            check_labels(model, self.data, "training data")
             self.hp, self.first_build = hp, time.perf_counter() - began
+            self._check(model)
         return model
+
+    def _check(self, model: Any) -> None:
+        """Checks labels, tokens and whole numbers beyond 32 bits, as a search does."""
+        sets = (self.data, "training data"), (self.validation, "validation data")
+        tokens = TokenChecks()
+        for data, what in sets:
+            if data is not None:
+                check_labels(model, data, what)
+                tokens.check(model, data, what, self.model)
+        if any(data is not None and data.wide for data, _ in sets):
+            whole = self.model()
+            trace.build_state(whole, self.data.batch_shapes(1))
+            check_casts(whole, self.data, 1, self.validation, 1)
 
     def traced(self, batch_size: int) -> TracedSteps:
         """Returns the traced steps at a batch size; each batch size is traced once.

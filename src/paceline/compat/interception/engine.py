@@ -258,9 +258,9 @@ class Engine:
 
     # -- what fits ask for (``packed_fit.FitScheduler``) -------------------------------------------
 
-    def executor_for(self, arguments: FitArguments) -> LocalExecutor:
-        """Returns the executor that has the data of a fit."""
-        executor = self.executors.of(arguments)
+    def executor_for(self, arguments: FitArguments, model: Any) -> LocalExecutor:
+        """Returns the executor that has the data of a fit of a built model."""
+        executor = self.executors.of(arguments, model)
         to_come = 0 if self._turns.alone else self._left or 0
         executor.demand.expected = executor.waiting + 1 + to_come
         return executor

@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from paceline.compat.interception.fit_arguments import FitArguments, copied
+from paceline.data.arrays import ArrayData
+from paceline.data.labels import check_labels
 from paceline.executor.base import PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
+from paceline.executor.tokens import TokenChecks
 
 #: Number of data sets that stay on the device although no fit needs them.
 _IDLE = 4
@@ -18,16 +21,21 @@ class ExecutorPool:
 
     def __init__(self, notes: Callable[[str], None], options: PackOptions) -> None:
         self._notes, self._options = notes, options
-        self._by_key: dict[tuple[Any, ...], LocalExecutor] = {}  # the one used last comes last
+        # The one used last comes last.
+        self._by_key: dict[tuple[Any, ...], tuple[LocalExecutor, SearchData]] = {}
+        self._tokens = TokenChecks()
 
     def __iter__(self) -> Iterator[LocalExecutor]:
-        return iter(list(self._by_key.values()))
+        return iter([executor for executor, _ in self._by_key.values()])
 
-    def of(self, arguments: FitArguments) -> LocalExecutor:
-        """Returns the executor for a fit; makes it if there is none for the data."""
+    def of(self, arguments: FitArguments, model: Any) -> LocalExecutor:
+        """Returns the executor for a fit of a built model; makes it if there is none for the data.
+
+        Raises DataError where a label is no class of the model, or a number is beyond an Embedding.
+        """
         key = arguments.key()
-        executor = self._by_key.pop(key, None)
-        if executor is None:
+        executor, data = self._by_key.pop(key, (None, None))
+        if executor is None or data is None:
             self._drop_idle(_IDLE - 1)
             validation = None if arguments.validation is None else copied(arguments.validation)
             data = SearchData(
@@ -38,7 +46,11 @@ class ExecutorPool:
             )
             # Fits do not say which calls follow, so the executor keeps their order.
             executor = LocalExecutor(data, self._options, note=self._notes, in_order=True)
-        self._by_key[key] = executor
+        self._by_key[key] = executor, data
+        for part, what in ((data.train, "training data"), (data.validation, "validation data")):
+            if isinstance(part, ArrayData):
+                check_labels(model, part, what)
+                self._tokens.check(model, part, what)
         return executor
 
     def close(self) -> None:
@@ -46,6 +58,6 @@ class ExecutorPool:
         self._drop_idle(0, busy=True)
 
     def _drop_idle(self, keep: int, *, busy: bool = False) -> None:
-        idle = [key for key, executor in self._by_key.items() if busy or not executor.busy]
+        idle = [key for key, (executor, _) in self._by_key.items() if busy or not executor.busy]
         for key in idle[: max(0, len(idle) - keep)]:
-            self._by_key.pop(key).close()
+            self._by_key.pop(key)[0].close()

@@ -17,6 +17,7 @@ from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import Fit
 from paceline.compat.interception.function_thread import FunctionThread, watched_by
 from paceline.compat.interception.model_variables import ModelVariables
+from paceline.errors import DataError
 from paceline.executor.base import EpochReport, Job
 from paceline.executor.local import LocalExecutor
 from paceline.executor.wide_integers import checked
@@ -45,8 +46,11 @@ class PackedFit:
 class FitScheduler(Protocol):
     """Finds executors for fits and keeps the list of fits under way; ``Engine`` is one."""
 
-    def executor_for(self, arguments: FitArguments) -> LocalExecutor:
-        """Returns the executor that has the data of a fit."""
+    def executor_for(self, arguments: FitArguments, model: Any) -> LocalExecutor:
+        """Returns the executor that has the data of a fit of a built model.
+
+        Raises DataError where labels or tokens of the data are none of the model's.
+        """
         ...
 
     def number(self) -> int:
@@ -79,6 +83,8 @@ class FitHandler:
         try:
             arguments = fit_arguments.read(model, original, args, kwargs)
             packed_fit = self._join(model, arguments)
+        except DataError:  # as of labels that are no classes: Keras on JAX would say nothing
+            raise
         except Exception as error:  # while it is traced, a user's train_step may raise anything
             why = (
                 str(error) if isinstance(error, Unpackable) else f"{type(error).__name__}: {error}"
@@ -130,7 +136,7 @@ class FitHandler:
         for name, value in trace.flat_logs(model.get_metrics_result()).items():
             if np.shape(value):  # fit would return the array
                 raise Unpackable(f"its metric {name!r} is an array, and not a number")
-        executor = self._scheduler.executor_for(arguments)
+        executor = self._scheduler.executor_for(arguments, model)
         packed_fit = PackedFit(self._scheduler.number(), self._thread, executor)
         everyone = np.arange(arguments.data.n, dtype=np.int32)
         executor.submit(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
+from typing import Any
 
 import keras
 
@@ -53,17 +54,32 @@ from paceline.compat.keras_tuner.tuners import (
 _PATHS = {
     "distribute.utils": distribute,
     "engine.hyperparameters.hp_types": engine.hyperparameters,
+    **{
+        f"engine.hyperparameters.hp_types.{kind}_hp": engine.hyperparameters
+        for kind in ("boolean", "choice", "fixed", "float", "int")
+    },
     "engine.hyperparameters.hp_utils": engine.hyperparameters,
     "engine.hyperparameters.hyperparameter": engine.hyperparameters,
     "engine.hyperparameters.hyperparameters": engine.hyperparameters,
 }
+_PATHS |= {f"applications.{file}": applications for file in ("efficientnet", "resnet", "xception")}
 for _path, _module in _PATHS.items():
     sys.modules[f"{__name__}.{_path}"] = _module
     setattr(_module, _path.rpartition(".")[2], _module)
+#: Further files that scripts import from, of KerasTuner 1.0 too -> their names.
+_NAMES: dict[str, dict[str, Any]] = {
+    "api_export": {"keras_tuner_export": lambda path: lambda exported: exported},
+    "engine.multi_execution_tuner": {"MultiExecutionTuner": Tuner},
+}
+for _path, _names in _NAMES.items():
+    _made = sys.modules[f"{__name__}.{_path}"] = ModuleType(_path)
+    vars(_made).update(_names)
+    setattr(sys.modules[f"{__name__}.{_path}".rpartition(".")[0]], _path.rpartition(".")[2], _made)
 
 _BACKEND = ModuleType("backend", "Keras and its parts, by the names of ``keras_tuner.backend``.")
 vars(_BACKEND).update(keras=keras, ops=keras.ops, random=keras.random, config=keras.config)
 backend = sys.modules[f"{__name__}.backend"] = _BACKEND
+sys.modules |= {f"{__name__}.backend.{n}": vars(_BACKEND)[n] for n in ("keras", "ops", "random")}
 # Many scripts name the place of KerasTuner's own files, ``keras_tuner.src.engine.tuner``.
 src = sys.modules[__name__]
 for _path, _module in list(sys.modules.items()):

@@ -11,3 +11,8 @@ __all__ = [
     "HyperbandOracle",
     "RandomSearchOracle",
 ]
+
+# Their names before KerasTuner 1.1.
+BayesianOptimization = BayesianOptimizationOracle
+Hyperband = HyperbandOracle
+RandomSearch = RandomSearchOracle

@@ -78,6 +78,10 @@ _PATHS: list[tuple[ModuleType | SimpleNamespace, str]] = [
     (utils, "utils.generator utils.sequence_generator utils.recover_best_model"),
     (utils, "utils.power_draw_append utils.rescale_meanzero utils.test_utils utils.live"),
     (utils, "utils.torch_history utils.validation_split"),
+    (templates.datasets, "datasets examples examples.datasets"),
+    (templates.models, "examples.models"),
+    (templates.params, "examples.params"),
+    (templates.pipelines, "examples.pipelines"),
     (callbacks, "callbacks.experiment_log callbacks.power_draw callbacks.training_plot"),
     (autom8, "autom8.automodel autom8.autoparams autom8.autopredict autom8.autoscan"),
 ]

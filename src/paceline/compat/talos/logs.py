@@ -208,8 +208,14 @@ def _item(value: Any) -> Any:
 
 
 def read_table(file: Path | str | TextIO) -> pd.DataFrame:
-    """Returns the table of a scan's log, one row for each permutation."""
-    return pd.read_csv(file, dtype=dict.fromkeys(_DIGESTS, str))
+    """Returns the table of a scan's log, one row for each permutation.
+
+    Before Talos 2 the header had a parameter called ``loss`` beside the metric, under one name;
+    pandas calls the second ``loss.1``.
+    """
+    table = pd.read_csv(file, dtype=dict.fromkeys(_DIGESTS, str))
+    twice = {f"{name}.1": f"param__{name}" for name in table.columns}
+    return table.rename(columns={n: new for n, new in twice.items() if new not in table.columns})
 
 
 def write_beside(table: pd.DataFrame, folder: Path, note: Callable[[str], None]) -> None:

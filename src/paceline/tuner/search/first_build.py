@@ -394,6 +394,14 @@ def _log_names(
         results = model.get_metrics_result()
     except Exception as error:
         _check_weights(model, batch)
+        from paceline.tuner.search.session import foreign_calls
+
+        foreign = foreign_calls(error) if keras.backend.backend() == "jax" else None
+        if foreign is not None:
+            raise BuildError(
+                f"the model that build(hp) returned does not train on JAX: {foreign}. Or set "
+                "KERAS_BACKEND=tensorflow, where such trials train one at a time."
+            ) from error
         raise BuildError(
             "the model that build(hp) returned does not accept the data: x has "
             f"{_per_example(batch[:1])} per example. {_said(error)}"

@@ -155,33 +155,52 @@ def read_by(link: SessionLink, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 #: A call of another backend's library, as people write it.
-_CALLED = re.compile(r"\b(?:tf|tensorflow|torch)\.(?:\w+\.)*(\w+)(?=\()")
+_CALLED = re.compile(r"\b(?:tf|tensorflow|torch|K)\.(?:\w+\.)*(\w+)(?=\()")
 #: Characters of an error's text that a note holds at most.
 _MOST = 200
 
 
 def what_stands_in_the_way(error: BaseException) -> str:
     """Why code does not run on JAX, on which line, and what to write instead."""
-    # An error in Keras' handling of an error has the user's lines in its context alone.
-    causes = [error]
-    while (before := causes[-1].__cause__ or causes[-1].__context__) is not None:
-        causes.append(before)
+    causes = _causes(error)
     first = causes[-1]
     name = "" if isinstance(first, PacelineError | Unpackable) else f"{type(first).__name__}: "
     said = re.sub(r"\x1b\[[0-9;]*m", "", str(first)).partition("\n\nArguments received by")[0]
     text = name + " ".join(said.split())
     text = f"{text[:_MOST]} ..." if len(text) > _MOST else text
-    frame = next(filter(None, map(_users_frame, reversed(causes))), None)
-    if frame is None:
+    where, line = _users_line(causes)
+    if not where:
         return text
-    line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
-    where = f"line {frame.lineno} of {frame.filename}"
+    return foreign_calls(error) or f"{text} ({where}{f': {line}' if line else ''})"
+
+
+def foreign_calls(error: BaseException) -> str | None:
+    """The user's line that calls another backend's functions, and what to write; None if none."""
+    where, line = _users_line(_causes(error))
     calls = {match[0]: match[1] for match in _CALLED.finditer(line)}
     if not calls:
-        return f"{text} ({where}{f': {line}' if line else ''})"
+        return None
     instead = [f"keras.ops.{of}" for of in calls.values() if hasattr(keras.ops, of)]
     hint = f". Write {', '.join(instead)} instead" if instead else ""
     return f"{where} calls {', '.join(calls)}, which a program of JAX cannot hold{hint}"
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error and those before it."""
+    # An error in Keras' handling of an error has the user's lines in its context alone.
+    causes = [error]
+    while (before := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(before)
+    return causes
+
+
+def _users_line(causes: list[BaseException]) -> tuple[str, str]:
+    """Where in the user's code the innermost error came from, and that line; "" if nowhere."""
+    frame = next(filter(None, map(_users_frame, reversed(causes))), None)
+    if frame is None:
+        return "", ""
+    line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
+    return f"line {frame.lineno} of {frame.filename}", line
 
 
 def _users_frame(error: BaseException) -> traceback.FrameSummary | None:

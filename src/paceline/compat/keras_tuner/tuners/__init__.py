@@ -15,3 +15,4 @@ __all__ = [
     "SklearnTuner",
     "Tuner",
 ]
+Sklearn = SklearnTuner  # its name before KerasTuner 1.1

@@ -1,0 +1,350 @@
+"""Runs scripts of strangers with the library that they were written for, and with Paceline.
+
+`make test-strangers` runs it. The scripts below this folder are written in our own words, after
+what public users of KerasTuner, Talos and Optuna do. Each is run as it is, on TensorFlow, and with
+nothing but its import changed, in three kinds of session. `results.json` keeps what came of it, and
+pages of the documentation show it: `table` writes what stands there.
+
+    python tests/strangers/run.py                        # all scripts; exit status 1 if one differs
+    python tests/strangers/run.py models/tabular scans   # these
+    python tests/strangers/run.py --stale                # what was not run with this text
+    python tests/strangers/run.py --table                # write the tables of the pages anew
+
+The interpreter needs KerasTuner, Talos, TensorFlow and Optuna: requirements/compat.lock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results.json"
+DOCS = HERE.parents[1] / "docs"
+#: Folder of scripts -> what the table calls it.
+KINDS = {
+    "models": "KerasTuner: models and data",
+    "tuners": "KerasTuner: tuners, callbacks, own loops",
+    "scans": "Talos",
+    "objectives": "Optuna",
+}
+#: Where a page of the documentation holds the table.
+BEGIN, END = "<!-- strangers -->\n", "<!-- end of strangers -->"
+#: Seconds that a script may take.
+_LIMIT = 400
+_KERAS_JSON = {"backend": "tensorflow", "floatx": "float32", "epsilon": 1e-7}
+#: Import of a script -> the same of Paceline, as the guides write it.
+IMPORTS = (
+    (
+        r"^import (?:keras_tuner|kerastuner) as (\w+)$",
+        r"from paceline.compat import keras_tuner as \1",
+    ),
+    (r"^import (?:keras_tuner)$", "from paceline.compat import keras_tuner"),
+    (r"^import kerastuner$", "from paceline.compat import keras_tuner as kerastuner"),
+    (r"^from (?:keras_tuner|kerastuner)\b", "from paceline.compat.keras_tuner"),
+    (r"^import talos as (\w+)$", r"import paceline.compat.talos as \1"),
+    (r"^import talos$", "from paceline.compat import talos"),
+    (r"^from talos\b", "from paceline.compat.talos"),
+    (r"^import optuna$", "from paceline.compat import optuna"),
+)
+# What Paceline says where trials do not train together.
+_NOTES = re.compile(r"one at a time|one after another|Keras' own fit|in this session", re.I)
+
+
+@dataclass(frozen=True)
+class Session:
+    """One way to run scripts: what is imported before them, and KERAS_BACKEND (None: not set)."""
+
+    says: str
+    ours: bool
+    first: tuple[str, ...]
+    backend: str | None = None
+
+
+_TENSORFLOW = ("tensorflow", "keras")
+SESSIONS = {
+    "original": Session("the original, on TensorFlow", False, _TENSORFLOW),
+    "jax": Session("KERAS_BACKEND=jax", True, ("keras",), "jax"),
+    "paceline first": Session("Paceline is imported first", True, ("paceline", "keras")),
+    "tensorflow first": Session("TensorFlow is imported first", True, _TENSORFLOW),
+}
+# Imported after these, as they start no thread and take long.
+_MORE = (
+    "numpy",
+    "pandas",
+    "sklearn.ensemble",
+    "sklearn.model_selection",
+    "optuna",
+    "jax",
+    "tensorflow",
+)
+#: The original's run on JAX: only where a script on JAX differs from the original on TensorFlow.
+_ON_JAX = "original on jax"
+_ORIGINAL_ON_JAX = Session("the original, on JAX", False, _TENSORFLOW, "jax")
+
+
+def scripts(wanted: Iterable[str] = ()) -> list[str]:
+    """Names of scripts, "folder/name"; of those that begin with one of ``wanted``."""
+    names = [
+        path.relative_to(HERE).with_suffix("").as_posix()
+        for kind in KINDS
+        for path in sorted((HERE / kind).glob("*.py"))
+    ]
+    starts = tuple(wanted)
+    return [name for name in names if not starts or name.startswith(starts)]
+
+
+def digest(name: str) -> str:
+    """Of a script's text, so that a result can be told from that of another text."""
+    return hashlib.sha256((HERE / f"{name}.py").read_bytes()).hexdigest()[:16]
+
+
+def changed(text: str) -> str:
+    """A script with its import changed, and nothing else."""
+    for pattern, replacement in IMPORTS:
+        text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
+    return text
+
+
+class Starter:
+    """A process of a session, which runs one script after another in copies of itself."""
+
+    def __init__(self, session: Session, home: Path) -> None:
+        self._session = session
+        self._home = Path(tempfile.mkdtemp(dir=home))
+        (self._home / "keras.json").write_text(json.dumps(_KERAS_JSON), encoding="utf-8")
+        kept = {k: v for k, v in os.environ.items() if k not in ("KERAS_BACKEND", "PYTHONPATH")}
+        paths = [str(HERE / "watch"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        variables = {
+            **({} if session.backend is None else {"KERAS_BACKEND": session.backend}),
+            "KERAS_HOME": str(self._home),
+            "MPLBACKEND": "Agg",
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",  # a process with threads cannot be copied
+            "PACELINE_CACHE_DIR": str(home / "cache"),
+            "PACELINE_STRANGERS_LOG": os.devnull,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "started.py"), str(_LIMIT), *session.first, *_MORE],
+            env=kept | variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.communicate()
+
+    def run(self, name: str) -> dict[str, Any]:
+        """Runs a script in a folder of its own; returns what came of it."""
+        text = (HERE / f"{name}.py").read_text(encoding="utf-8")
+        with tempfile.TemporaryDirectory(dir=self._home) as made:
+            folder, log = Path(made, "here"), Path(made, "log")
+            folder.mkdir()
+            log.touch()
+            script = changed(text) if self._session.ours else text
+            (folder / "script.py").write_text(script, encoding="utf-8")
+            assert self._process.stdin is not None and self._process.stdout is not None
+            self._process.stdin.write(json.dumps({"folder": str(folder), "log": str(log)}) + "\n")
+            self._process.stdin.flush()
+            status = int(self._process.stdout.readline())
+            lines = log.read_text(encoding="utf-8").split("\n")
+            output, errors = (
+                _without_paths((folder / each).read_text("utf-8", "replace"), str(folder))
+                for each in ("out", "err")
+            )
+        return self._found(status, output, errors, lines)
+
+    def _found(self, status: int, output: str, errors: str, lines: list[str]) -> dict[str, Any]:
+        last = errors.rpartition("Traceback (most recent call last)")[2]
+        at = re.findall(r'script\.py", line (\d+)', last) if status else []
+        error = errors.strip().split("\n")[-1][:300] if status else None
+        if status == -1:
+            error = f"the script took more than {_LIMIT} seconds"
+        found: dict[str, Any] = {
+            "ended": "finished" if status == 0 else "stopped",
+            "line": int(at[0]) if at else None,
+            "error": error,
+            "result": [line for line in output.splitlines() if line.startswith("RESULT ")],
+        }
+        if self._session.ours:
+            sizes = [int(line.removeprefix("pack ")) for line in lines if line.startswith("pack ")]
+            notes = [line[:300] for line in errors.splitlines() if _NOTES.search(line)]
+            counts = {"together": max(sizes, default=0), "fits": lines.count("fit")}
+            found |= {**counts, "alone": "alone" in lines, "notes": notes[:4]}
+        return found
+
+
+def _without_paths(text: str, folder: str) -> str:
+    """A text without the places of this machine."""
+    for place in (folder, sys.prefix, sys.base_prefix, str(HERE.parents[1])):
+        text = text.replace(place, "")
+    return text
+
+
+def verdict(original: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Says "same", "further" where only the original stops, or "differs"."""
+    if original["ended"] == "stopped":
+        if found["ended"] == "finished":
+            return "further"
+        return "same" if found["line"] == original["line"] else "differs"
+    same = found["ended"] == "finished" and found["result"] == original["result"]
+    return "same" if same else "differs"
+
+
+def training(found: Mapping[str, Any]) -> str:
+    """How the trials of a run trained: "packs", "in part", "one at a time", "fit" or "none"."""
+    if found["fits"]:
+        return "in part" if found["together"] > 1 else "fit"
+    own_fit = any("Keras' own fit" in note for note in found["notes"])
+    if not found["together"]:
+        return "fit" if own_fit else "none"
+    alone = found["alone"] or any("s run one at a time" in note for note in found["notes"])
+    return "one at a time" if alone else "packs"
+
+
+def judged(runs: Mapping[str, Any]) -> dict[str, str]:
+    """Session -> verdict, of all runs of a script; on JAX the original on JAX counts, too."""
+    found: dict[str, str] = {}
+    if "original" not in runs:
+        return found
+    for session in runs.keys() & {name for name, each in SESSIONS.items() if each.ours}:
+        found[session] = verdict(runs["original"], runs[session])
+        if found[session] == "differs" and session != "tensorflow first" and _ON_JAX in runs:
+            found[session] = verdict(runs[_ON_JAX], runs[session])
+    return found
+
+
+def on_jax(runs: Mapping[str, Any]) -> list[str]:
+    """The verdicts on a script's runs in sessions that Paceline has begun on JAX."""
+    return [says for session, says in judged(runs).items() if session != "tensorflow first"]
+
+
+def run_all(names: Sequence[str], given: argparse.Namespace) -> dict[str, Any]:
+    """Runs scripts in sessions, and keeps what came of each as soon as it is known."""
+    kept, lock = read(), Lock()
+
+    def keep(name: str, session: str, found: dict[str, Any]) -> None:
+        with lock:
+            one = kept.setdefault(name, {})
+            if one.get("script") != digest(name):
+                one |= {"script": digest(name), "runs": {}}
+            one["runs"][session] = found
+            ordered = {each: kept[each] for each in scripts() if each in kept}
+            RESULTS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+            says = judged(one["runs"]).get(session, "")
+            how = training(found) if "together" in found else ""
+            print(f"{session}: {name}: {found['ended']} {says} {how}", flush=True)
+
+    def is_known(name: str, session: str) -> bool:
+        one = kept.get(name, {})
+        return one.get("script") == digest(name) and session in one["runs"]
+
+    def all_of(session: str, names: list[str], home: Path) -> None:
+        """Runs scripts that several threads share, until none is left."""
+        kind = SESSIONS.get(session, _ORIGINAL_ON_JAX)
+        starter = Starter(kind, home)
+        try:
+            while names:
+                name = names.pop()
+                keep(name, session, starter.run(name))
+        finally:
+            starter.close()
+
+    def run_session(session: str, names: list[str], home: Path) -> None:
+        if not names:
+            return
+        names = names[::-1]
+        with ThreadPoolExecutor(given.jobs) as pool:
+            jobs = [pool.submit(all_of, session, names, home) for _ in range(given.jobs)]
+        for job in jobs:
+            job.result()
+
+    with tempfile.TemporaryDirectory() as home:
+        for session in given.sessions:
+            asked = [n for n in names if not (given.stale and is_known(n, session))]
+            run_session(session, asked, Path(home))
+        differ = [
+            name
+            for name in names
+            if "differs" in on_jax(kept[name]["runs"]) and _ON_JAX not in kept[name]["runs"]
+        ]
+        run_session(_ON_JAX, differ, Path(home))
+    return kept
+
+
+def read() -> dict[str, Any]:
+    """The kept results: name of a script -> digest of its text, and its runs."""
+    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """The table of the documentation, from the results."""
+    ours = [name for name, session in SESSIONS.items() if session.ours]
+    rows = ["| scripts for | scripts | " + " | ".join(SESSIONS[s].says for s in ours) + " |"]
+    rows.append("|---" * (2 + len(ours)) + "|")
+    for kind, says in [*KINDS.items(), ("", "all")]:
+        names = [name for name in results if name.startswith(kind)]
+        cells = [_cell(results, names, session) for session in ours]
+        rows.append(f"| {says} | {len(names)} | " + " | ".join(cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def _cell(results: Mapping[str, Any], names: Iterable[str], session: str) -> str:
+    runs = [results[name]["runs"] for name in names]
+    ran = [one for one in runs if session in judged(one)]
+    equal = sum(judged(one)[session] != "differs" for one in ran)
+    modes = [training(one[session]) for one in ran]
+    trained = len(ran) - modes.count("none")
+    return f"{equal} of {len(ran)} as the original; {modes.count('packs')} of {trained} in packs"
+
+
+def write_tables() -> None:
+    """Writes the table into all pages that have a place for it."""
+    for page in sorted(DOCS.rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        if BEGIN in text:
+            before, _, rest = text.partition(BEGIN)
+            after = rest.partition(END)[2]
+            page.write_text(before + BEGIN + table(read()) + END + after, encoding="utf-8")
+
+
+def main(arguments: list[str]) -> int:
+    """Runs what is asked for; 1 if a script does not do what it does with the original."""
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
+    parser.add_argument("names", nargs="*", help="scripts, or folders of scripts; none: all")
+    parser.add_argument("--stale", action="store_true", help="only what was not run with this text")
+    parser.add_argument("--table", action="store_true", help="only write the tables of the pages")
+    parser.add_argument("--sessions", nargs="+", choices=SESSIONS, default=list(SESSIONS))
+    parser.add_argument("-j", "--jobs", type=int, default=2, help="scripts at once")
+    given = parser.parse_args(arguments)
+    if given.table:
+        write_tables()
+        return 0
+    names = scripts(given.names)
+    results = run_all(names, given)
+    write_tables()
+    differ = [name for name in names if "differs" in judged(results[name]["runs"]).values()]
+    print(table(results) + "".join(f"differs: {name}\n" for name in differ))
+    return int(bool(differ))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
