@@ -99,7 +99,7 @@ _LAZY = {
 
 
 def _leave_loops() -> None:
-    """Has XLA not unroll loops on a CPU, in this process: that is a third of compiling.
+    """Stops XLA from unrolling loops on a CPU, in this process: that is a third of compiling.
 
     Steps are as fast (docs/decisions/0045). Only XLA_FLAGS says so, which XLA reads once, when JAX
     makes its devices. After that it is left alone, because JAX tells cached programs apart by it.

@@ -133,7 +133,7 @@ def test_a_file_that_is_no_result_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"batch_sizes": [8, 64]}, "batch_sizes must be at most the 40 training examples, got 64"),
+        ({"batch_sizes": [8, 64]}, "batch_sizes must be at most 40 .training examples., got 64"),
         ({"batch_sizes": [0]}, "batch_sizes must be a positive integer, got 0"),
         ({"batch_sizes": []}, "batch_sizes must not be empty"),
         ({"batch_sizes": 32}, "batch_sizes must be a list .* got 32"),
@@ -155,7 +155,7 @@ def test_a_file_that_is_no_result_is_refused(tmp_path):
         ),
         (
             {"predict_trials": 3, "predict_batch_size": 99},
-            "predict_batch_size must be at most the 40 .* got 99",
+            "predict_batch_size must be at most 40 .* got 99",
         ),
         ({"predict_trials": 3, "predict_pruner": "ax"}, "pruner: 'ax'"),
         ({"quota": "gpu=30h"}, "quota describes a planned search"),

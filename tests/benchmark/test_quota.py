@@ -115,8 +115,8 @@ def said(pruner=None, n_trials=100, costs=COSTS, **quota):
 def test_the_parts_are_named():
     (text,) = said()
     assert text == (
-        "100 trials of 10 epochs at batch 32 take about 10:06:00 on tpu: 5:00 until the first "
-        "trials train (building, tracing, compiling); 10:00:00 in 100 rounds of 360 s, 10 trials "
+        "100 trials of 10 epochs at batch 32 take about 10:06:00 on tpu: 5:00 until trials "
+        "train (building, tracing, compiling); 10:00:00 in 100 rounds of 360 s, 10 trials "
         "at once; 1:00 at the end."
     )
 

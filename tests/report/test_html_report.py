@@ -191,7 +191,7 @@ def test_trials_that_were_stopped_are_drawn_lighter_and_marked() -> None:
     assert f"Grey lines {said}" in figures["parallel"].note
     assert f"Rings {said}" in figures["slice0"].note
     assert f"Paler lines {said}" in figures["curves"].note
-    assert "compared with values that the others reached" in figures["importances"].note
+    assert "compared with what others reached" in figures["importances"].note
 
 
 def test_without_any_complete_trial_there_are_figures() -> None:

@@ -64,7 +64,7 @@ def test_an_unknown_direction_asks_for_max_or_min():
 @pytest.mark.parametrize(
     ("objective", "direction", "match"),
     [
-        ("max:val_auc", "minimize", "Pass only one of them"),
+        ("max:val_auc", "minimize", "Pass only one"),
         ("val_auc", "upwards", "got 'upwards'"),
         ("", None, "objective must be .* got ''"),
         ("max:", None, "objective must be .* got 'max:'"),
@@ -79,7 +79,7 @@ def test_what_cannot_be_meant_is_refused(objective, direction, match):
 
 def test_names_need_not_be_known_yet():
     assert resolve_objective("val_mse", None, None) == Objective("val_mse", "minimize")
-    with pytest.raises(ObjectiveError, match="name of a metric"):
+    with pytest.raises(ObjectiveError, match="Name a metric"):
         resolve_objective(None, None, None)
 
 

@@ -207,7 +207,7 @@ def test_a_study_that_was_begun_with_a_name_goes_on_with_it(make, notes) -> None
     make(small, sampler="random").search(X, Y, n_trials=2, **CALL)
     again = make(small, sampler="auto")
     again.search(X, Y, n_trials=3, **CALL)
-    assert 'sampler: "auto" keeps random: the study began with this sampler' in notes
+    assert 'sampler: "auto" keeps random: the study began with it' in notes
     assert again.summary()["sampler"]["name"] == "random"
     make(small, sampler="qmc").search(X, Y, n_trials=4, **CALL)  # a name decides, as always
     assert meta()["sampler"] == "qmc" and "sampler_reason" not in meta()

@@ -41,17 +41,13 @@ def check_batch_sizes(
             note(f"skipped batch sizes above the {n:,} training examples: {left}")
         return fitting or (n,)
     if isinstance(sizes, (int, str)):
-        raise UsageError(
-            f"batch_sizes must be a list of integers such as [32, 128], got {sizes!r}."
-        )
+        raise UsageError(f"batch_sizes must be a list such as [32, 128], got {sizes!r}.")
     found = tuple(dict.fromkeys(whole_number(size, "batch_sizes") for size in sizes))
     if not found:
         raise UsageError("batch_sizes must not be empty. Pass some, such as [32, 128].")
     for size in found:
         if size > n:
-            raise UsageError(
-                f"batch_sizes must be at most the {n:,} training examples, got {size}."
-            )
+            raise UsageError(f"batch_sizes must be at most {n:,} (training examples), got {size}.")
     return found
 
 
@@ -107,9 +103,7 @@ def planned_search(
                 raise UsageError(f"{name} describes a planned search. Pass predict_trials as well.")
         return None
     if batch_size is not None and whole_number(batch_size, "predict_batch_size") > n:
-        raise UsageError(
-            f"predict_batch_size must be at most the {n:,} training examples, got {batch_size}."
-        )
+        raise UsageError(f"predict_batch_size must be at most {n:,} (examples), got {batch_size}.")
     if workers is not None:
         workers = _planned(workers, "workers", MOST_WORKERS)
         if not packs:
@@ -141,10 +135,7 @@ def check_curves(epochs: Any, scale_lr: Any, target_value: Any, validated: bool)
     if epochs is not None:
         whole_number(epochs, "epochs")
         if not validated:
-            raise UsageError(
-                "epochs: comparing accuracy needs validation data. Pass validation_data or "
-                "validation_split."
-            )
+            raise UsageError("epochs: comparing accuracy needs validation data. Pass some.")
     if scale_lr is not None and scale_lr not in SCALES:
         raise UsageError(f"scale_lr must be one of {', '.join(SCALES)}, got {scale_lr!r}.")
     if target_value is not None and (

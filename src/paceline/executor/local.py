@@ -410,7 +410,7 @@ def _begin(group: LocalGroup, trial: SlotTrial, job: JobState) -> bool:
 
 
 def _go_on(group: LocalGroup, trial: SlotTrial, was: GroupFacts, arrays: Arrays) -> bool:
-    """Has a trial continue as a snapshot has it; False if its state is lost."""
+    """Continues a trial as a snapshot has it; False if its state is lost."""
     number = trial.number
     if number not in was.epochs:
         return True  # it had another program, which has become this one: it begins again

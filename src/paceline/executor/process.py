@@ -231,7 +231,7 @@ _AFTERWARDS = ((_MMAP_MAX, 2**16), (_TRIM_THRESHOLD, 2**26), (_MMAP_THRESHOLD, 2
 
 
 def freed_memory_kept() -> AbstractContextManager[None]:
-    """Has the allocator keep freed memory for what is allocated next, however large.
+    """Makes the allocator keep freed memory for the next allocation, however large.
 
     A compiled step allocates its temporaries when it begins and frees them when it ends. Above 32
     MiB glibc asks the system each time, which clears every page: a quarter of the time of a step

@@ -3,7 +3,7 @@
 A trial that leaves its slot for a while need not be copied to the host. The pack's arrays hold its
 variables until the pack trains again. ``SlotStack`` is what a pack lends, ``RowLeaf`` one variable
 of one slot in it. A list of ``State`` may hold such leaves beside arrays. On the host they are
-copied as arrays are, by ``np.asarray``; ``move_rows`` has the devices copy them among themselves.
+copied as arrays are, by ``np.asarray``; ``move_rows`` copies them between the devices.
 
 Notation
     S: slots. K: slots of the stack that is copied from. R: devices that the slots are spread over.

@@ -52,9 +52,7 @@ class StoredStudy:
 def check_name(name: Any) -> None:
     """Refuse a study name that is not a plain name of a folder: StudyError."""
     if not isinstance(name, str) or not name.strip():
-        raise StudyError(
-            f"study name must not be empty, got {name!r}. Pass a name, such as fashion."
-        )
+        raise StudyError(f"study name must not be empty, got {name!r}. Pass one, such as fashion.")
     if "/" in name or "\\" in name or ".." in name or name.startswith("."):
         raise StudyError(
             f"study name must not be a path or begin with a dot, got {name!r}. Pass a plain name, "
@@ -160,9 +158,7 @@ class StudyMetadata:
             check_meta(described)
         except ValueError as error:  # of an argument that ``Tuner.search`` has not refused
             name = self.name
-            raise StudyError(
-                f"study {name!r} cannot be written: {error}. Correct that value."
-            ) from None
+            raise StudyError(f"study {name!r} cannot be written: {error}. Change it.") from None
         self.meta = described
 
     @property

@@ -87,15 +87,12 @@ def resolve_objective(
     if own is not None:
         if wanted is not None and wanted != own:
             raise ObjectiveError(
-                f"objective {objective!r} says {own}, but direction says {wanted}. Pass only one "
-                "of them."
+                f"objective {objective!r} says {own}, but direction says {wanted}. Pass only one."
             )
         wanted = own
     if name is None:
         if metric_names is None:
-            raise ObjectiveError(
-                "objective is None before the metrics are known. Pass the name of a metric."
-            )
+            raise ObjectiveError("objective is None before the metrics are known. Name a metric.")
         name = _default(metric_names, metric_names if wanted or compiled is None else compiled)
     if metric_names is not None and name not in metric_names:
         raise ObjectiveError(_missing(name, metric_names))

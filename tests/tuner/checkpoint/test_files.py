@@ -221,7 +221,7 @@ def test_another_format_is_not_read(checkpoints, notes, monkeypatch) -> None:
     checkpoints.flush()
     monkeypatch.undo()
     assert checkpoints.load() is None
-    assert "has format 9, but this version reads format 7 (continue with" in notes[0]
+    assert "has format 9, not 7 (continue with" in notes[0]
 
 
 def test_other_files_do_no_harm(checkpoints, tmp_path) -> None:

@@ -93,10 +93,7 @@ def _measure(
         if not known["fits"]:
             needs, free = size_text(known["memory"]), size_text(subject.free)
             return Measurement(
-                config,
-                "failed",
-                f"it needs {needs} on the device, but only {free} are free",
-                **known,
+                config, "failed", f"it needs {needs} on the device; only {free} are free", **known
             )
     with _TimedPacks(program, traced, subject.on_device(layout), config, subject.seed) as threads:
         timing: Timing = time_steps(

@@ -37,6 +37,7 @@ from paceline.program.canonical import Unpackable
 from paceline.report import formats
 from paceline.report.forecast import Costs, Pace
 
+_USED_UP = "the measuring time is used up"
 #: Epochs of a search so long that even a slow compilation is worth it.
 _MANY = 10_000
 #: The time to compile a plan that was not compiled yet is guessed as this many times that of
@@ -99,8 +100,7 @@ class Runner:
             note(busy)
 
     def __call__(self) -> Run:
-        """Measures until all cells are done, the measuring time is used up, or the user presses
-        Ctrl-C.
+        """Measures until all cells are done, time is used up, or the user presses Ctrl-C.
 
         Returns the run, with what was measured until then.
         """
@@ -140,8 +140,7 @@ class Runner:
         ]
         if not measurements:
             self.run.notes.append(
-                "could not predict the planned search: none of its epochs finished within the "
-                "measuring time"
+                "could not predict the planned search: none of its epochs finished in time"
             )
             return
         measurement = measurements[0]
@@ -183,7 +182,7 @@ class Runner:
                 continue
             why = grid.pointless(config, self.cells)
             if why is None and self._left() - reserved < self._price(config):
-                why = "the measuring time is used up"
+                why = _USED_UP
             measurement = (
                 Measurement(config, "skipped", why)
                 if why
@@ -244,12 +243,7 @@ class Runner:
             epoch = self._subject.data.n / best.rate
             if end - self._clock() < (best.compile or 0.0) + epoch:
                 self.run.curves.append(
-                    Curve(
-                        size,
-                        plan.objective or "",
-                        "maximize",
-                        reason="the measuring time is used up",
-                    )
+                    Curve(size, plan.objective or "", "maximize", reason=_USED_UP)
                 )
                 continue
             try:

@@ -128,9 +128,7 @@ def measure(
             if path.is_file():
                 results.append(load(path))
             else:
-                note(
-                    f"nothing could be measured on {place} (exit code {code}); see the errors above"
-                )
+                note(f"nothing could be measured on {place} (exit code {code}); see above")
             if interrupted:
                 break
     runs = [run for result in results for run in result.runs]

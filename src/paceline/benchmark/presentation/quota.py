@@ -134,10 +134,7 @@ def sentences(costs: Costs, name: str, platform: str, plan: PlannedSearch) -> li
     """
     n_trials, epochs, pruner, share = plan.n_trials, plan.epochs, plan.pruner, plan.share
     found = predict(costs, n_trials, epochs, share)
-    parts = [
-        f"{formats.seconds(found.ready)} until the first trials train (building, tracing, "
-        "compiling)"
-    ]
+    parts = [f"{formats.seconds(found.ready)} until trials train (building, tracing, compiling)"]
     if found.compiling:
         further = min(costs.programs, n_trials) - 1
         programs = "program" if round(further) == 1 else "programs"

@@ -45,10 +45,7 @@ def _table(part: Table, width: int | None) -> list[str]:
         text = render(_build(part, left_out), None if spare else width)
     key = part.key
     if left_out:
-        key += (
-            f" Left out for lack of room: {', '.join(left_out)}. Use -o bench.html to see "
-            "everything."
-        )
+        key += f" Left out: {', '.join(left_out)}. Use -o bench.html to see everything."
     return [text.rstrip("\n"), *_wrap(key, width)]
 
 

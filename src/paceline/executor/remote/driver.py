@@ -234,7 +234,7 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
                 self._files.begun_before(number, kept)
 
     def _hold(self, job: RemoteJob, state: JobState | None) -> None:
-        """Has a job continue from a state, unless its callbacks would lose something in it."""
+        """Continues a job from a state, unless its callbacks would lose something in it."""
         if state is not None and state.callbacks is not None:
             callbacks = state.callbacks["callbacks"]
             if any(each["lost"] for each in callbacks):

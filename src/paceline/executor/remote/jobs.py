@@ -88,7 +88,7 @@ class JobTable:
         self._place(job, host)
 
     def hold(self, job: RemoteJob, state: JobState | None) -> None:
-        """Has a job continue from a state, unless a later one is held."""
+        """Continues a job from a state, unless a later one is held."""
         if state is None or (job.state is not None and job.state.epoch > state.epoch):
             return
         self.set_state(job, state)
@@ -115,7 +115,7 @@ class JobTable:
                 self.put_away(job)
 
     def pause(self, job: RemoteJob) -> None:
-        """Has a job wait to be resumed; its machine may still have it."""
+        """Keeps a job waiting to be resumed; its machine may still have it."""
         job.paused = True
         if job.host is not None:
             self._training[job.host] -= 1

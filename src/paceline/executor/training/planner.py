@@ -469,9 +469,7 @@ class Planner:
             following = choice.settle(candidate)
             if following == candidate:
                 return
-            self._notes.tell(
-                f"trials continue {following}, which was measured to be faster than {candidate}"
-            )
+            self._notes.tell(f"trials continue {following}, measured as faster than {candidate}")
         epochs = max(1, *(trial.epochs for pack in group.packs for trial in pack.live), 1)
         group.next_program = self._make(group, following, -(-trial_epochs // epochs), expected)
 
@@ -493,8 +491,7 @@ class Planner:
     def grow(
         self, group: LocalGroup, trial_epochs: int, epoch_seconds: float, expected: int
     ) -> None:
-        """Starts to compile larger packs for a group that began with few trials, if that is worth
-        it.
+        """Starts to compile larger packs for a group that began with few trials, if worth it.
 
         Arguments are as of ``reconsider``; the group's last epoch took ``epoch_seconds``.
         """

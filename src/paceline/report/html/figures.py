@@ -106,9 +106,7 @@ def _front(subject: ReportSubject) -> ReportFigure:
     figure = as_dict(front_figure(subject.trials, subject.objectives, shown, stacked=True))
     figure["layout"].pop("title", None)
     note = (
-        ""
-        if names == 2
-        else f"Each pair of the {names} objectives. The Pareto front is that of all objectives."
+        "" if names == 2 else f"Pairs of the {names} objectives; the Pareto front is that of all."
     )
     note = " ".join(filter(None, [note, thin_note(subject)]))
     height = 100 + 320 * (names * (names - 1) // 2)
@@ -124,9 +122,7 @@ def _importances(subject: ReportSubject, importances: Importances) -> ReportFigu
     figure = as_dict(importances_figure(importances.shares, subject.objective))
     figure["layout"].pop("title", None)
     height = 120 + 26 * min(MOST_BARS, len(importances.shares))
-    told = (
-        "Trials that were stopped early or are unfinished are compared with values that the others "
-    )
+    told = "Trials that were stopped early or are unfinished are compared with what others "
     told = f"{told}reached after the same number of epochs." if subject.n_cut else ""
     note = " ".join(filter(None, [told, importances.caution]))
     return ReportFigure("importances", "Importances", to_json(figure), note, height=height)

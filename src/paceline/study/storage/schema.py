@@ -26,11 +26,7 @@ from msgspec import Meta, MsgspecError, Struct, defstruct, field
 from paceline.records import BatchShape, Count, Numbers, Scalar, Text, Whole
 from paceline.study.trials.trial import STORED
 
-UNREADABLE = (
-    MsgspecError,
-    ValueError,
-    RecursionError,
-)  # errors of msgspec 0.19 are not ValueErrors
+UNREADABLE = (MsgspecError, ValueError, RecursionError)  # msgspec 0.19 has no ValueErrors
 State = Literal[0, 1, 2, 3, 4]  # optuna.trial.TrialState
 OneAttribute = Annotated[dict[str, Any], Meta(min_length=1, max_length=1)]
 

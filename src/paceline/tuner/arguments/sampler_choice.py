@@ -40,11 +40,7 @@ def with_chosen_sampler(
     before = None if stored is None else stored.meta.get("sampler")
     if stored is not None and is_name(before):
         reason = stored.meta.get("sampler_reason")
-        reason = (
-            formats.visible(reason)
-            if isinstance(reason, str)
-            else "the study began with this sampler"
-        )
+        reason = formats.visible(reason) if isinstance(reason, str) else "the study began with it"
         note(f'sampler: "auto" keeps {before}: {reason}')
         return replace(config, sampler=before, sampler_reason=reason)
     n_before = 0 if stored is None else len(stored.trials)

@@ -314,10 +314,7 @@ def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot[dict[str, Any]] |
             held = json.loads((file.metadata() or {})["paceline"])
             header = msgspec.convert(held, CheckpointHeader)
             if header.format != FORMAT:
-                found = (
-                    f"has format {header.format!r}, but this version reads format {FORMAT} "
-                    "(continue"
-                )
+                found = f"has format {header.format!r}, not {FORMAT} (continue"
                 return None, f"{found} with the version of Paceline that wrote it)"
             names = list(file.keys())
             arrays = {name: _array(file.get_tensor(name), header.kinds, name) for name in names}
@@ -350,8 +347,7 @@ class SavePolicy:
 
     def __init__(self, checkpoints: CheckpointManager, key: Mapping[str, Any]) -> None:
         self._checkpoints = checkpoints
-        # JSON values that a search must have in common with this one to continue with its
-        # checkpoints.
+        # JSON values that a search must share with this one to continue with its checkpoints.
         self.key: Mapping[str, Any] = plain(dict(key))
         self._every = seconds_between()
         self._next = 0.0  # the first one is due at once

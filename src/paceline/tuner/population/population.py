@@ -186,7 +186,7 @@ class Population:
                 self._effects(trial.hparams)
 
     def exchange_if_due(self) -> None:
-        """Has copies take the places of the worst members, once all members are there."""
+        """Replaces the worst members by copies, once all members are waiting."""
         launcher = self._launcher
         if not self._pruner.waits or self._trials.running:
             return
@@ -324,7 +324,7 @@ class Population:
         return bandit.chosen(free, intervals, coming, copies, rng) or {}
 
     def _take_over(self, number: int, source: Trial, epoch: int, model: Any) -> None:
-        """Has a copy that was submitted begin where the trial is that it continues."""
+        """Starts a submitted copy where its source is."""
         running, paused = self._trials.running[number], self._trials.paused[source.number]
         now = self._study.trials.by_number(number).hparams
         compose = self.effects.compose(source.hparams, now, model.non_trainable_variables)

@@ -1,4 +1,4 @@
-"""A callback that has ``fit`` follow the schedule that population based training has learnt."""
+"""A callback that replays a hyperparameter schedule found by population-based training."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ class TrialLauncher:
         self._submit(number, trial.seed, trial.hparams, built._replace(epochs=epochs))
 
     def move_to_fit(self, number: int, why: str) -> None:
-        """Has ``fit`` train a running trial from its start, since a callback needs it to."""
+        """Trains a running trial in ``fit`` from its start, since a callback needs it."""
         trial = self._study.trials.by_number(number)
         try:
             built = self._build_again(trial)
