@@ -15,6 +15,7 @@ import keras
 from paceline.errors import BuildError, DataError, StudyError, UsageError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal, search_process
+from paceline.executor.wall.guard import guard_of_process
 from paceline.pack.mesh import check_mesh, check_use
 from paceline.program.trace import check_precision, refusal
 from paceline.report import formats
@@ -449,7 +450,8 @@ class Tuner(StudyResults):
         return self._summary, (self._folds, self._validation)
 
     def _listeners(self, stop: StopSignal) -> Listeners:
-        return Listeners(self._progress, self._notes, self._when_stuck, stop)
+        guard = guard_of_process()
+        return Listeners(self._progress, self._notes, self._when_stuck, stop, guard)
 
     def _search_in_process(
         self, given: dict[str, Any], verbose: int | str, stop: StopSignal

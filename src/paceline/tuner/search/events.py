@@ -34,6 +34,7 @@ class TrialEvents:
         self._models, self._pruner, self._notes = context.models, context.pruner, context.notes
         self._trackers, self._strategy = context.trackers, context.study.strategy
         self._objectives, self._costs = context.objectives, context.costs
+        self._guard = context.guard
         self.failures = FailureLimit(
             math.inf if self._strategy.limits_failures else IN_A_ROW,
             # What is allowed of a grid may come behind any number of others.
@@ -165,6 +166,8 @@ class TrialEvents:
         }
         state = self._study.updates.finish(number, state, values=values, attrs=facts)
         self._trials.count_end(state)
+        ended = self._trials.ended
+        self._guard.ended(number, ended["complete"] + ended["pruned"])
         trial = self._study.trials.by_number(number)
         self.leave(number, trial)
         self._tell(trial)

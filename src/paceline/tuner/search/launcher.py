@@ -243,6 +243,10 @@ class TrialLauncher:
             self.seconds += time.perf_counter() - began
 
     def _call_build(self, hp: HyperParameters, proposal: Proposal | Trial) -> BuiltTrial:
+        with self._context.guard.building(proposal.number, hp):
+            return self._built(hp, proposal)
+
+    def _built(self, hp: HyperParameters, proposal: Proposal | Trial) -> BuiltTrial:
         model = self._context.builder(hp, proposal.seed)
         epochs = self._arguments.epochs_for(hp)
         inputs = self._arguments.inputs_for(hp, model)
@@ -296,8 +300,13 @@ class TrialLauncher:
         self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial
     ) -> SiblingModelBuilder | None:
         """Builds models like a trial's; None where it is to have a program of its own."""
+
+        def build(values: Mapping[str, Any]) -> Any:
+            with self._context.guard.tracing(number, values):
+                return self._build_at(number, values, seed)
+
         return other_models(
-            lambda values: self._build_at(number, values, seed),
+            build,
             hparams,
             built,
             self._context.share_widths,
@@ -332,7 +341,8 @@ class TrialLauncher:
             self._events.training_failed(number, stuck)
             return
         try:
-            self._timeout.trace(lambda: self._hand_over(number, seed, hparams, built))
+            with self._context.guard.tracing(number, hparams):
+                self._timeout.trace(lambda: self._hand_over(number, seed, hparams, built))
         except Exception as error:  # the user's train_step may raise anything while it is traced
             if self._context.session is not None:
                 self._context.session.refuse(number, error)
