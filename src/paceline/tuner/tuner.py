@@ -108,6 +108,10 @@ class Tuner(StudyResults):
         overwrite: The first search begins the study anew. What is there of it is put aside, and
             removed once the new study has a trial that is complete or pruned; it comes back where
             none is.
+        isolate: True: searches run in a process of their own. Where the system ends it for its
+            memory, or native code crashes, another one goes on from the checkpoint, with fewer
+            trials at once; a trial under which it dies twice alone fails. The command
+            ``paceline search`` does so always, and so do sessions on TensorFlow and PyTorch.
         on_progress: Called with a ``Progress`` a few times a second. When it returns False, the
             search stops at once, without an error; the next search goes on from the last
             checkpoint.
@@ -147,6 +151,7 @@ class Tuner(StudyResults):
         warm_start_from: Any = None,
         trackers: Any = None,
         overwrite: bool = False,
+        isolate: bool = False,
         on_progress: Callable[[Progress], object] | None = None,
         on_note: Callable[[str], None] | None = None,
         _origin: Mapping[str, Any] | None = None,  # for ``paceline resume``
@@ -163,6 +168,13 @@ class Tuner(StudyResults):
                 "given; give another study name, or remove the study with `paceline delete`."
             )
         self._overwrite, self._strategy = overwrite, strategy_of(sampler)
+        one_of("isolate", isolate, (True, False))
+        self._isolate = isolate
+        if isolate and (cluster is not None or not self._strategy.resumable):
+            raise UsageError(
+                f"isolate: {'a cluster' if cluster is not None else 'a Searcher'} cannot go into "
+                "a process of the search's own; leave out isolate=True."
+            )
         self._name_note: str | None = None
         home = Path(directory).absolute()  # a user's function may change the working directory
         if study is None:
@@ -456,14 +468,15 @@ class Tuner(StudyResults):
     def _search_in_process(
         self, given: dict[str, Any], verbose: int | str, stop: StopSignal
     ) -> tuple[dict[str, Any] | None, str | None]:
-        """Searches in the session's own process, where Keras does not run on JAX in this one.
+        """Searches in the session's own process: Keras is not on JAX here, or for its faults.
 
         Returns the arguments with which this process must go on, None where the search is over, and
         why.
         """
         config = self._config
-        can = config.executor in ("auto", "packed") and config.cluster is None
-        if refusal() is None or not can or not self._strategy.resumable:
+        isolate = self._isolate and refusal() is None
+        can = isolate or (config.executor in ("auto", "packed") and config.cluster is None)
+        if (refusal() is None and not isolate) or not can or not self._strategy.resumable:
             return given, None
         from paceline.tuner.search.own_process import SearchInProcess  # not in sessions on JAX
 
@@ -473,7 +486,13 @@ class Tuner(StudyResults):
         tuner = self._elsewhere() | {"overwrite": self._overwrite}
         with self._view(given["timeout"], given["n_trials"], verbose):
             search = SearchInProcess(
-                Tuner, tuner, dict(given), [*self._enqueued], self._listeners(stop), config.builder
+                Tuner,
+                tuner,
+                dict(given),
+                [*self._enqueued],
+                self._listeners(stop),
+                config.builder,
+                isolate,
             )
             why: str | None = None
             try:
@@ -490,7 +509,7 @@ class Tuner(StudyResults):
         """The arguments of a tuner in another process that is as this one."""
         config = self._config
         own = {"study": config.study, "storage": config.storage, "directory": config.directory}
-        return {**self._given, **own, "overwrite": False}
+        return {**self._given, **own, "overwrite": False, "isolate": False}
 
     def _tell_name(self) -> None:
         if self._name_note is not None:

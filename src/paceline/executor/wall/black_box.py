@@ -91,10 +91,21 @@ class BlackBox:
         """What was under way at the last note; empty where there is none."""
         return _read(self.descriptor, 0, {})
 
+    def close(self) -> None:
+        """Gives the memory up; nothing is found in it any more."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
     def clear(self) -> None:
         """Forgets what was under way, and keeps what is true of the whole search."""
         kept = {name: of for name, of in self.state().items() if name in ("begun", "ends_at")}
         os.pwrite(self.descriptor, json.dumps(kept).encode() + b"\n", 0)
+
+    def reset(self, deaths: list[dict[str, Any]]) -> None:
+        """Forgets everything, and knows of these ``deaths``."""
+        os.pwrite(self.descriptor, b"{}\n", 0)
+        self.deaths = deaths
 
     @property
     def deaths(self) -> list[dict[str, Any]]:

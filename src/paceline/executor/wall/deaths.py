@@ -46,7 +46,7 @@ def _signal_name(code: int) -> str:
 class Death:
     """The end of a process that trained."""
 
-    code: int  # as of ``subprocess``
+    code: int  # as of ``subprocess``: a signal is negative
     memory: bool  # whether the system has ended it for want of memory, as far as it says so
     # The trials that were under way, each with its hparams.
     trials: tuple[tuple[int, Mapping[str, Any]], ...] = ()
@@ -95,6 +95,8 @@ class Death:
         """What has happened, for the user."""
         if self.memory:
             return "was ended by the system, which had no memory left"
+        if self.code >= 0:
+            return f"has ended (exit status {self.code})"
         name = _signal_name(self.code)
         if name == "SIGKILL":
             return "was killed (SIGKILL), perhaps by the system for its memory"
