@@ -316,6 +316,20 @@ def test_a_kill_costs_the_search_nothing(child_environment, fresh_folder) -> Non
 
 
 @pytest.mark.slow
+def test_trials_that_fit_alone_only_are_trained(child_environment, fresh_folder) -> None:
+    """Two models in memory kill here; none of them is the reason, and none fails."""
+    kill = """
+    from paceline.executor.wall.black_box import BlackBox
+    if BlackBox.current is not None and BlackBox.current.state().get("beside"):
+        os.kill(os.getpid(), signal.SIGKILL)"""
+    done = search(child_environment, kill, "--trials", "4")
+    assert done.returncode == 0, done.stderr
+    found = [t.state for t in Study("model").trials if t.error is None]
+    assert found == ["complete"] * 4
+    assert "with one trial at a time" in done.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kill", ["os.kill(os.getpid(), signal.SIGKILL)", "ctypes.string_at(0)"])
 def test_a_trial_that_always_kills_has_failed(child_environment, fresh_folder, kill: str) -> None:
     enqueued = [{"units": 390, "lr": 0.01}, {"units": 8, "lr": 0.02}]

@@ -69,6 +69,16 @@ def test_a_trial_that_kills_twice_alone_has_failed(code: int) -> None:
     assert len(record.precautions.killers) == 2 and record.precautions.alone
 
 
+def test_trials_that_wait_in_memory_may_be_the_reason() -> None:
+    """Those of a checkpoint are all there; so it is not used, and they begin again one by one."""
+    record = DeathRecord([died(*many(4), memory=True)])
+    assert record.precautions.alone and not record.precautions.afresh
+    record.deaths += [died(LARGE, alone=True, beside=3, memory=True)] * 2
+    assert record.precautions.afresh and not record.precautions.killers
+    record.deaths.append(died(LARGE, alone=True, memory=True))
+    assert len(record.precautions.killers) == 1 and not record.precautions.afresh
+
+
 def test_a_trial_beside_which_something_may_have_been_under_way_is_not_guilty() -> None:
     record = DeathRecord([died(LARGE), died(LARGE), died(LARGE)])
     assert record.precautions.alone and not record.precautions.killers
@@ -161,7 +171,7 @@ def test_without_memory_that_can_be_named(monkeypatch: pytest.MonkeyPatch) -> No
     descriptor = black_box.nameless_file()
     box = BlackBox(descriptor)
     box.trains([1])
-    assert box.state() == {"training": [[1, {}]]}
+    assert box.state() == {"training": [[1, {}]], "beside": 0}
     os.close(descriptor)
 
 
@@ -174,6 +184,7 @@ def test_a_build_is_noted_value_by_value_and_a_killer_stops_at_its_last(
     killer = (5, {"a": 3, "b": 7})
     box.deaths = [died(killer, alone=True).to_json() for _ in range(2)]
     guard = guard_of_process()
+    guard.running = {1: None, 2: None}
     assert box.state() == {"alone": False}
 
     def build(number: int, b: int) -> None:
@@ -187,6 +198,9 @@ def test_a_build_is_noted_value_by_value_and_a_killer_stops_at_its_last(
         assert box.state()["building"] is None
 
     build(8, 6)
+    assert box.state()["beside"] == 1
+    guard.trains([1, 2])
+    assert box.state()["beside"] == 0
     assert seen == [[8, {"a": 3}], [1, {"a": 1}]]
     with pytest.raises(TrialCrashError, match="2 times with this trial alone"):
         build(9, 7)

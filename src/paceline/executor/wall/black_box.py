@@ -63,18 +63,21 @@ class BlackBox:
         """Whether one trial is built, compiled or trained at a time, and nothing beside it."""
         self._write(alone=json.dumps(alone))
 
-    def builds(self, number: int | None, hparams: Mapping[str, Any]) -> None:
-        """A trial is built or traced, as far as hparams are known; None: that is over."""
+    def builds(self, number: int | None, hparams: Mapping[str, Any], beside: int = 0) -> None:
+        """A trial is built or traced, as far as hparams are known; None: that is over.
+
+        ``beside`` others are in memory, and wait.
+        """
         if number is None:
             self._write(building="null")
             return
         self._hparams[number] = text = json.dumps(dict(hparams), default=str)
-        self._write(building=f"[{number}, {text}]")
+        self._write(building=f"[{number}, {text}]", beside=str(beside))
 
-    def trains(self, numbers: Iterable[int]) -> None:
+    def trains(self, numbers: Iterable[int], beside: int = 0) -> None:
         """These trials are compiled and trained from now on; none: nothing is."""
         parts = [f"[{n}, {self._hparams.get(n, '{}')}]" for n in numbers]
-        self._write(training=f"[{', '.join(parts)}]")
+        self._write(training=f"[{', '.join(parts)}]", beside=str(beside))
 
     def forget(self, number: int) -> None:
         """A trial has ended."""

@@ -51,6 +51,7 @@ class Death:
     # The trials that were under way, each with its hparams.
     trials: tuple[tuple[int, Mapping[str, Any]], ...] = ()
     alone: bool = False  # whether nothing could be under way beside one trial
+    beside: int = 0  # trials that were in memory beside, and waited
     begun: bool = False  # whether the search had begun to write
     well: int = 0  # trials of the study that were complete or pruned
 
@@ -67,6 +68,7 @@ class Death:
             memory,
             tuple(found.items()),
             bool(state.get("alone")),
+            int(state.get("beside") or 0),
             state.get("begun") is not None,
             int(state.get("well") or 0),
         )
@@ -123,6 +125,9 @@ class Precautions:
     at_once: int | None = None  # trials that train at once, at most; None: as many as without
     # Whether one trial at a time is built, compiled and trained, and nothing beside it.
     alone: bool = False
+    # Whether trials that were under way begin again, one after another: together, as in a
+    # checkpoint, they may be too large.
+    afresh: bool = False
     # Trials that have failed: their hparams, as far as they were known, and why.
     killers: tuple[tuple[Mapping[str, Any], str], ...] = ()
 
@@ -158,7 +163,7 @@ class DeathRecord:
     def precautions(self) -> Precautions:
         """What the next process does."""
         at_once: int | None = None
-        alone = False
+        alone = afresh = False
         killers: list[tuple[Mapping[str, Any], str]] = []
         since: list[Death] = []  # the deaths since the last trial that has failed for them
         for death in self.deaths:
@@ -168,18 +173,20 @@ class DeathRecord:
             if len(death.trials) == 1:
                 ((number, hparams),) = death.trials
                 like = [d for d in since if len(d.trials) == 1 and d.trials[0][1] == hparams]
-                if death.alone and len(like) > 1:
+                if death.alone and not death.beside and len(like) > 1:
                     killers.append((hparams, _why_failed(number, hparams, like)))
                     since = []
                     # It may have been the only one. Of several, there may be many.
                     at_once, alone = (None, False) if len(killers) == 1 else (1, True)
+                    afresh = False
                     continue
                 at_once, alone = 1, True
+                afresh |= death.alone and death.beside > 0
             else:
                 n_trials = min(len(death.trials), at_once or len(death.trials))
                 at_once = 1 << max(0, (n_trials // _PART).bit_length() - 1)
                 alone = at_once == 1
-        return Precautions(at_once, alone, tuple(killers))
+        return Precautions(at_once, alone, afresh, tuple(killers))
 
     def note(self) -> str:
         """The last death, and what happens now, as a sentence for the user."""

@@ -26,6 +26,7 @@ class TrialGuard:
     def __init__(self, box: BlackBox | None = None, precautions: Precautions | None = None) -> None:
         self._box, self.precautions = box, precautions or Precautions()
         self._built: tuple[int | None, Mapping[str, Any]] = (None, {})
+        self.running: Mapping[int, object] = {}  # the trials in memory; the search sets this
         if box is not None:
             box.alone(alone=self.precautions.alone)
 
@@ -41,7 +42,7 @@ class TrialGuard:
             return
 
         def met() -> None:
-            box.builds(number, hparams := hp.hparams)
+            box.builds(number, hparams := hp.hparams, self._beside(number))
             self._check(hparams)
 
         hp.on_value = met
@@ -50,7 +51,7 @@ class TrialGuard:
             yield
         finally:
             hp.on_value = None
-            box.builds(*self._built)
+            self._note_built()
 
     @contextmanager
     def tracing(self, number: int, hparams: Mapping[str, Any]) -> Iterator[None]:
@@ -59,17 +60,17 @@ class TrialGuard:
             yield
             return
         before, self._built = self._built, (number, hparams)
-        self._box.builds(*self._built)
+        self._note_built()
         try:
             yield
         finally:
             self._built = before
-            self._box.builds(*before)
+            self._note_built()
 
     def trains(self, numbers: Iterable[int]) -> None:
         """These trials are compiled and trained from now on; none: nothing is."""
         if self._box is not None:
-            self._box.trains(numbers)
+            self._box.trains(numbers := [*numbers], self._beside(*numbers))
 
     def ended(self, number: int, n_well: int) -> None:
         """A trial has ended; so many trials of the study are complete or were pruned."""
@@ -81,6 +82,15 @@ class TrialGuard:
         """The search begins to write; ``n_trials`` is the number that it goes to."""
         if self._box is not None:
             self._box.begin(n_trials)
+
+    def _note_built(self) -> None:
+        number, hparams = self._built
+        if self._box is not None:
+            self._box.builds(number, hparams, 0 if number is None else self._beside(number))
+
+    def _beside(self, *numbers: int) -> int:
+        """How many other trials are in memory."""
+        return len(self.running.keys() - {*numbers})
 
     def _check(self, hparams: Mapping[str, Any]) -> None:
         for killer, why in self.precautions.killers:

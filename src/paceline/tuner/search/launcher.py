@@ -23,6 +23,7 @@ from paceline.program.canonical import Unpackable
 from paceline.program.trace import refusal
 from paceline.search_space import HyperParameters
 from paceline.study.proposer import BuildFailed, Proposal
+from paceline.study.pruners.pbt import PopulationPruner
 from paceline.study.sharing.peers import ClaimLost
 from paceline.study.trials.trial import Trial
 from paceline.tuner.arguments.constraints import Constraints
@@ -432,6 +433,9 @@ class TrialPrefetch:
         self._arguments, self._packs, self._fit = context.arguments, context.packs, context.fit
         self._trials, self._timeout = context.trials, context.timeout
         self._pruned = context.pruner is not None
+        # Whether one trial at a time is in memory. The members of a population wait for each other.
+        population = isinstance(context.pruner, PopulationPruner)
+        self._alone = context.guard.precautions.alone and not population
         self._failures, self._launcher, self._peers = events.failures, launcher, peers
         self._stop, self._progress = context.stop, progress
         self._may_begin: int | None = None  # trials that this round may begin; None: any number
@@ -539,6 +543,8 @@ class TrialPrefetch:
             return False
         # Trials in ``fit`` are trained one by one: only so many may wait for their turn.
         if self._fit.waiting >= (self._packs.max_slots if self._packs and self._packs.busy else 1):
+            return False
+        if self._alone and self._trials.running:
             return False
         if self._launcher.to_continue:
             return True

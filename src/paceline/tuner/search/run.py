@@ -112,7 +112,9 @@ class SearchRun:
         config, objective = self._config, self._objective
         check_folder(config.folder)
         resumable = strategy_of(config.sampler).resumable
-        snapshot = self._policy.load(SearchFacts, self._note) if resumable else None
+        snapshot = None
+        if resumable and not self._guard.precautions.afresh:
+            snapshot = self._policy.load(SearchFacts, self._note)
         self.study = study = Study(
             config.study,
             storage=config.storage,
@@ -271,6 +273,7 @@ class SearchRun:
             UnfinishedTrials(study.trials),
             arguments.stopping,
         )
+        self._guard.running = trials.running
         return SearchContext(
             study=study,
             arguments=arguments,
