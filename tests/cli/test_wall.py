@@ -131,8 +131,8 @@ def trains(box, n):
     assert first == "first"
     assert json.loads(second) == [1, {"n_trials": 24}, True, True, [[1, {}], [2, {}]]]
     assert done.stderr == (
-        "paceline: the process that trains has crashed (SIGSEGV); another one goes on from the "
-        "last checkpoint with one trial at a time\n"
+        "paceline: the training process crashed (SIGSEGV). A new process continues from the last "
+        "checkpoint with one trial at a time\n"
     )
 
 
@@ -141,7 +141,7 @@ def test_a_process_that_dies_again_and_again_is_given_up(as_it_is) -> None:
     kills = "os.kill(os.getpid(), signal.SIGKILL)"
     done = run(f"def trains(box, n):\n    {kills}", as_it_is)
     assert done.returncode == 1 and len(pids()) == 2
-    assert "2 times. The search had not begun" in done.stderr
+    assert "death 2 of the search, and it can't continue. No trial had started" in done.stderr
     Path("pids").unlink()
     done = run(f"def trains(box, n):\n    box.begin(9)\n    {kills}", as_it_is)
     assert done.returncode == 1 and len(pids()) == 12
@@ -341,6 +341,6 @@ def test_a_trial_that_always_kills_has_failed(child_environment, fresh_folder, k
     found = {t.hparams["units"]: (t.state, t.error) for t in Study("model").trials}
     state, error = found.pop(390)
     assert state == "failed" and error is not None
-    assert "times with this trial alone in it" in error and "units=390" in error
+    assert "times with only this trial in the process" in error and "units=390" in error
     assert [state for state, _ in found.values()] == ["complete"] * 3
     assert f"failed: {error}" in done.stderr.replace("\n", "")

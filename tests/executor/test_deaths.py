@@ -33,8 +33,8 @@ def test_the_first_kill_may_be_chance() -> None:
     record = DeathRecord([died(*many(16))])
     assert record.precautions == deaths.Precautions()
     assert record.note() == (
-        "the process that trains was killed (SIGKILL), perhaps by the system for its memory; "
-        "another one goes on from the last checkpoint"
+        "the training process was killed (SIGKILL), possibly because memory ran out. "
+        "A new process continues from the last checkpoint"
     )
 
 
@@ -58,12 +58,12 @@ def test_a_trial_that_kills_twice_alone_has_failed(code: int) -> None:
     record.deaths.append(died(LARGE, code=code, alone=True))
     (hparams, why), *others = record.precautions.killers
     assert hparams == LARGE[1] and not others
-    assert "2 times with this trial alone in it" in why
-    assert ("its largest hyperparameters: units=900,000,000." in why) == (code == KILL)
-    assert ("its hyperparameters: units=900000000, lr=0.1" in why) == (code == SEGV)
+    assert "2 times with only this trial in the process" in why
+    assert ("Its largest hyperparameters: units=900,000,000." in why) == (code == KILL)
+    assert ("Its hyperparameters: units=900000000, lr=0.1" in why) == (code == SEGV)
     # The others train as before. After the next one, trials train alone until the end.
     assert record.precautions.at_once is None
-    assert record.note().endswith("without the trial that was alone in it")
+    assert record.note().endswith("The trial that was alone in the process fails")
     other = (9, {"units": 9})
     record.deaths += [died(other, *many(2)), died(other, alone=True), died(other, alone=True)]
     assert len(record.precautions.killers) == 2 and record.precautions.alone
@@ -89,7 +89,9 @@ def test_nobody_goes_on_for_ever() -> None:
     for n in range(12):
         assert not record.hopeless, n
         record.deaths.append(died(*many(2), well=3))
-    assert record.hopeless and record.note().endswith("12 times")
+    assert record.hopeless and record.note().endswith(
+        "death 12 of the search, and it can't continue"
+    )
     assert "parallel_trials=1" in record.what_to_do
     record.deaths.append(died(*many(2), well=4))
     assert not record.hopeless
@@ -100,7 +102,7 @@ def test_a_search_that_has_not_begun_is_tried_twice() -> None:
     assert not record.hopeless
     record.deaths.append(died(LARGE, begun=False))
     assert record.hopeless
-    assert "the first model has units=900,000,000" in record.what_to_do
+    assert record.what_to_do.startswith("No trial had started: ")
 
 
 def test_which_ends_are_faults() -> None:
@@ -202,7 +204,7 @@ def test_a_build_is_noted_value_by_value_and_a_killer_stops_at_its_last(
     guard.trains([1, 2])
     assert box.state()["beside"] == 0
     assert seen == [[8, {"a": 3}], [1, {"a": 1}]]
-    with pytest.raises(TrialCrashError, match="2 times with this trial alone"):
+    with pytest.raises(TrialCrashError, match="2 times with only this trial"):
         build(9, 7)
     assert box.state()["building"] is None
     os.close(box.descriptor)

@@ -290,8 +290,8 @@ def test_a_model_too_large_for_the_host_fails_its_trial_before_it_is_made(monkey
     errors = results["reason"].dropna().tolist()
     assert len(errors) == 2
     for error in errors:
-        assert "variables of the model take 0.96 GB more, drawing them and" in error
-        assert "and 1 GB are free; make the model smaller" in error
+        assert "the model's next variables need 0.96 GB, and initial values and" in error
+        assert "but only 1 GB are free. Make the model smaller" in error
         assert error.endswith("Its largest hyperparameters: units=40,000,000")
 
 
@@ -307,7 +307,7 @@ def test_gradients_of_all_layers_are_counted_before_the_last_is_made() -> None:
 
     made(VariableMemoryGuard(lambda: free[0]), 5)
     free[0] = 10.0 * VariableMemoryGuard.EVERY
-    with pytest.raises(TooLargeError, match="take 0.0671 GB more, drawing them and") as error:
+    with pytest.raises(TooLargeError, match="next variables need 0.0671 GB, and") as error:
         made(VariableMemoryGuard(lambda: free[0]), 6)
     assert error.value.shape == (1 << 14, 1 << 10) and free[0] == 5.0 * VariableMemoryGuard.EVERY
     free[0] = 10.0 * VariableMemoryGuard.EVERY

@@ -118,7 +118,7 @@ def _exit_code(code: int, *, stopped: bool) -> int:
         return code
     if stopped or -code in stop_signals():
         return output.INTERRUPTED
-    output.say(f"failed: the process that trains has ended (signal {-code})")
+    output.say(f"failed: the training process was stopped by signal {-code}")
     return output.FAILED
 
 

@@ -175,9 +175,9 @@ class VariableMemoryGuard:
             gc.collect()  # models that nobody needs any more are in cycles
         if needed > (free := self._free()):
             raise TooLargeError(
-                f"variables of the model take {wanted / 1e9:.3g} GB more, drawing them and their "
-                f"gradients {(needed - wanted) / 1e9:.3g} GB, and {free / 1e9:.3g} GB are free; "
-                "make the model smaller",
+                f"the model's next variables need {wanted / 1e9:.3g} GB, and initial values and "
+                f"gradients another {(needed - wanted) / 1e9:.3g} GB, but only {free / 1e9:.3g} GB "
+                "are free. Make the model smaller",
                 self._largest[1],
             )
 

@@ -108,10 +108,10 @@ class Tuner(StudyResults):
         overwrite: The first search begins the study anew. What is there of it is put aside, and
             removed once the new study has a trial that is complete or pruned; it comes back where
             none is.
-        isolate: True: searches run in a process of their own. Where the system ends it for its
-            memory, or native code crashes, another one goes on from the checkpoint, with fewer
-            trials at once; a trial under which it dies twice alone fails. The command
-            ``paceline search`` does so always, and so do sessions on TensorFlow and PyTorch.
+        isolate: True: run searches in a process of their own. If that process runs out of memory
+            or crashes, a new one continues from the last checkpoint. It trains fewer trials at
+            once, and a trial that kills the process twice alone fails. ``paceline search`` and
+            sessions on TensorFlow or PyTorch always work this way.
         on_progress: Called with a ``Progress`` a few times a second. When it returns False, the
             search stops at once, without an error; the next search goes on from the last
             checkpoint.
@@ -172,8 +172,8 @@ class Tuner(StudyResults):
         self._isolate = isolate
         if isolate and (cluster is not None or not self._strategy.resumable):
             raise UsageError(
-                f"isolate: {'a cluster' if cluster is not None else 'a Searcher'} cannot go into "
-                "a process of the search's own; leave out isolate=True."
+                f"isolate: {'a cluster' if cluster is not None else 'a Searcher'} can't run in a "
+                "process of its own. Remove isolate=True."
             )
         self._name_note: str | None = None
         home = Path(directory).absolute()  # a user's function may change the working directory

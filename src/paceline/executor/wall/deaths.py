@@ -96,13 +96,13 @@ class Death:
     def how(self) -> str:
         """What has happened, for the user."""
         if self.memory:
-            return "was ended by the system, which had no memory left"
+            return "the system killed the training process because memory ran out"
         if self.code >= 0:
-            return f"has ended (exit status {self.code})"
+            return f"the training process exited with status {self.code}"
         name = _signal_name(self.code)
         if name == "SIGKILL":
-            return "was killed (SIGKILL), perhaps by the system for its memory"
-        return f"has crashed ({name})"
+            return "the training process was killed (SIGKILL), possibly because memory ran out"
+        return f"the training process crashed ({name})"
 
 
 def largest(hparams: Mapping[str, Any], sizes: Sequence[int] = ()) -> str:
@@ -171,10 +171,10 @@ class DeathRecord:
             if len(since) == 1 and death.by_chance and not killers:
                 continue  # the same again, to the bit
             if len(death.trials) == 1:
-                ((number, hparams),) = death.trials
+                ((_, hparams),) = death.trials
                 like = [d for d in since if len(d.trials) == 1 and d.trials[0][1] == hparams]
                 if death.alone and not death.beside and len(like) > 1:
-                    killers.append((hparams, _why_failed(number, hparams, like)))
+                    killers.append((hparams, _why_failed(hparams, like)))
                     since = []
                     # It may have been the only one. Of several, there may be many.
                     at_once, alone = (None, False) if len(killers) == 1 else (1, True)
@@ -190,13 +190,13 @@ class DeathRecord:
 
     def note(self) -> str:
         """The last death, and what happens now, as a sentence for the user."""
-        how = f"the process that trains {self.deaths[-1].how}"
+        how = self.deaths[-1].how
         if self.hopeless:
-            return f"{how}, {len(self.deaths)} times"
+            return f"{how}. This was death {len(self.deaths)} of the search, and it can't continue"
         now, before = self.precautions, DeathRecord(self.deaths[:-1]).precautions
-        text = f"{how}; another one goes on from the last checkpoint"
+        text = f"{how}. A new process continues from the last checkpoint"
         if len(now.killers) > len(before.killers):
-            return f"{text}, without the trial that was alone in it"
+            return f"{text}. The trial that was alone in the process fails"
         return f"{text} {now.text}".rstrip()
 
     @property
@@ -204,22 +204,23 @@ class DeathRecord:
         """What the user may do where nobody goes on."""
         last = self.deaths[-1]
         if last.begun:
-            return "Make the models, the batches or the data smaller, or pass parallel_trials=1."
-        named = ", ".join(largest(hparams) for _, hparams in last.trials if largest(hparams))
-        first = f" (the first model has {named})" if named else ""
+            return "Use smaller models, batches or data, or pass parallel_trials=1."
         return (
-            f"The search had not begun: loading the file and its data, or building the first model"
-            f"{first}, ends the process. Try it in Python alone, with smaller data."
+            "No trial had started: the process died while it loaded your code and data, or built "
+            "the first model. Use smaller data, or run these steps in Python alone to find the "
+            "cause."
         )
 
 
-def _why_failed(number: int, hparams: Mapping[str, Any], deaths: Sequence[Death]) -> str:
-    text = f"its process {deaths[-1].how}, {len(deaths)} times with this trial alone in it"
+def _why_failed(hparams: Mapping[str, Any], deaths: Sequence[Death]) -> str:
+    text = (
+        f"{deaths[-1].how}. This happened {len(deaths)} times with only this trial in the process"
+    )
     named = largest(hparams)
     if named and any(death.may_be_memory for death in deaths):
-        return f"{text}; its largest hyperparameters: {named}. Bound them in build(hp)"
+        return f"{text}. Its largest hyperparameters: {named}. Limit them in build(hp)"
     values = ", ".join(f"{name}={value}" for name, value in hparams.items())
-    return f"{text}; its hyperparameters: {values or 'none yet'}"
+    return f"{text}. Its hyperparameters: {values or 'none yet'}"
 
 
 class OutOfMemoryKills:

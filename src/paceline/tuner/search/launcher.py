@@ -15,7 +15,7 @@ import optuna
 from paceline.data.arrays import ArrayData
 from paceline.data.inputs import TrialInputs
 from paceline.data.labels import check_labels
-from paceline.errors import TrialRejected
+from paceline.errors import TrialCrashError, TrialRejected
 from paceline.executor.base import Job, SiblingModelBuilder
 from paceline.executor.pack_executor import PackExecutor
 from paceline.program import keras_private
@@ -208,7 +208,8 @@ class TrialLauncher:
     def begin_failed(self, failed: BuildFailed, *, extra: bool = False) -> None:
         """Begins a trial whose build has raised, so that the study has it as a failed one."""
         proposal, cause = failed.proposal, failed.cause
-        verdicts = optuna.TrialPruned, TrialRejected
+        # What ended processes would end the session, too.
+        verdicts = optuna.TrialPruned, TrialRejected, TrialCrashError
         if (session := self._context.session) is not None and not isinstance(cause, verdicts):
             session.check_build(proposal.number, failed.hp.hparams, proposal.seed, cause)
         # Searchers decide by themselves, and know of pruned trials only. A trial that is continued

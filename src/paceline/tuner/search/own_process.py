@@ -149,8 +149,8 @@ class SearchInProcess:
                 self.search["timeout"] = max(0.001, ends_at - time.monotonic())
         if why is not None and self.isolate:
             raise UsageError(
-                f"isolate: this search cannot run in a process of its own: {why}. Change that, or "
-                "leave out isolate=True."
+                f"isolate: this search can't run in a process of its own: {why}. Change that, or "
+                "remove isolate=True."
             )
         if why is None:
             self._output.release()
