@@ -236,6 +236,22 @@ def test_a_command_of_another_program_has_no_wall(monkeypatch: pytest.MonkeyPatc
     wall.take_process()
 
 
+def test_where_no_process_can_be_started_the_command_trains_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from paceline.cli import restart, wall
+
+    def refuses() -> int:
+        raise BlockingIOError("too many processes")
+
+    began: list[bool] = []
+    monkeypatch.setattr(os, "fork", refuses)
+    monkeypatch.setattr(restart, "own", True)
+    monkeypatch.setattr(restart, "take_large_pages", lambda: began.append(True))
+    wall.take_process()
+    assert began == [True] and wall.BlackBox.current is None
+
+
 def test_what_loads_before_the_wall_is_light(as_it_is) -> None:
     """The process that watches holds its memory as long as the search runs."""
     code = "import sys\nfrom paceline.cli import app, wall\n"

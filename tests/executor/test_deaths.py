@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -208,6 +209,15 @@ def test_a_build_is_noted_value_by_value_and_a_killer_stops_at_its_last(
         build(9, 7)
     assert box.state()["building"] is None
     os.close(box.descriptor)
+
+
+def test_hyperparameters_that_are_watched_can_be_copied_and_pickled() -> None:
+    hp = HyperParameters(values={"a": 3})
+    hp.on_value = lambda: None
+    hp.Int("a", 0, 9)
+    for again in (copy.copy(hp), copy.deepcopy(hp)):  # as pickle does it
+        assert again.hparams == {"a": 3} and again.on_value is None
+    assert hp.on_value is not None
 
 
 def test_without_a_black_box_nothing_is_noted() -> None:

@@ -41,9 +41,10 @@ def take_process() -> None:
     if not restart.own or not may_watch():
         restart.take_large_pages()
         return
-    inherited = _inherited()
+    inherited = _inherited() or _start()
     if inherited is None:
-        inherited = _start()
+        restart.take_large_pages()
+        return
     box, connection = inherited
     BlackBox.current = box
     # Each signal that this process hears, the other one hears of, too, and need not pass it on.
@@ -71,8 +72,11 @@ def _end_with(connection: socket.socket) -> None:
     os._exit(output.FAILED)
 
 
-def _start() -> tuple[BlackBox, socket.socket]:
-    """Starts processes until one ends by itself; returns in these processes only."""
+def _start() -> tuple[BlackBox, socket.socket] | None:
+    """Starts processes until one ends by itself; returns in these processes only.
+
+    None: no process can be started, and this one must train.
+    """
     box, kills = BlackBox(), OutOfMemoryKills()
     record = DeathRecord()
     while True:
@@ -80,7 +84,15 @@ def _start() -> tuple[BlackBox, socket.socket]:
         sys.stdout.flush()
         sys.stderr.flush()
         with _signals_wait():
-            child = os.fork()
+            try:
+                child = os.fork()
+            except OSError:  # the system allows no more processes, or has no memory for them
+                for end in (ours, theirs):
+                    end.close()
+                if record.deaths:
+                    raise
+                box.close()
+                return None
             if child == 0:
                 ours.close()
                 break

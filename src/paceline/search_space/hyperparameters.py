@@ -74,6 +74,10 @@ class HyperParameters(html.ShownValues):
         # Called whenever a hyperparameter has got its value; it may raise.
         self.on_value: Callable[[], None] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """As always; who is called when a value is chosen is of this object alone."""
+        return {**vars(self), "on_value": None}
+
     # Declaring
 
     def Int(  # noqa: N802 - KerasTuner's name

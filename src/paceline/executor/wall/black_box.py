@@ -10,6 +10,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 
 #: Bytes that are read of what is under way, and where the list of deaths begins.
@@ -19,7 +20,8 @@ _MOST, _DEATHS = 1 << 20, 1 << 20
 def nameless_file(name: str = "paceline") -> int:
     """The descriptor of memory that has no name in any folder."""
     if hasattr(os, "memfd_create"):  # in containers, the space of /dev/shm is often 64 MB
-        return os.memfd_create(name)
+        with suppress(OSError):  # some sandboxes refuse it
+            return os.memfd_create(name)
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
