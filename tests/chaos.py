@@ -5,7 +5,8 @@
 For each case one search runs undisturbed; then the same search, in a folder of its own, is killed
 with SIGKILL again and again, at random moments and in the middle of what is delicate, and resumed
 by the same call until it is done. Histories, hparams, seeds, values and states of all trials and
-the best model's weights must be the same, to the bit.
+the best model's weights must be the same, to the bit. ``tests/chaos_wall.py`` has the case in which
+the command goes on by itself.
 
 A process of each search is forked from this one, which has imported Keras but not asked JAX for
 its devices: an import takes longer than most searches.
@@ -34,6 +35,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import keras
 import numpy as np
 
+import chaos_wall
 import paceline
 import toys
 from paceline.executor import local
@@ -477,7 +479,7 @@ def say(text: str) -> None:
 def main() -> int:
     """Checks the cases; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("cases", nargs="*", default=list(CASES), metavar="CASE")
+    parser.add_argument("cases", nargs="*", default=[*CASES, "command"], metavar="CASE")
     parser.add_argument("--kills", type=int, default=50, help="in all, shared by the cases")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="copies of studies that differ go there")
@@ -486,7 +488,10 @@ def main() -> int:
     rng, wrong, total = random.Random(arguments.seed), 0, 0
     for at, case in enumerate(arguments.cases):
         share = -(-(arguments.kills - total) // (len(arguments.cases) - at))
-        killed, lines = check(case, share, rng, arguments.keep)
+        if case == "command":  # whose process is killed, and which goes on by itself
+            killed, lines = chaos_wall.check(share, rng)
+        else:
+            killed, lines = check(case, share, rng, arguments.keep)
         total += killed
         wrong += bool(lines)
         say(f"{case:16s} killed {killed} times, {len(lines)} differences")

@@ -77,6 +77,10 @@ class TrialTimeoutError(PacelineError):
     """Raised if a trial takes longer than ``trial_timeout`` allows."""
 
 
+class TrialCrashError(PacelineError):
+    """Raised if processes die under a trial, or so many under a search that it cannot go on."""
+
+
 class TrialHangError(PacelineError):
     """Raised if a compiled step does not return within ``trial_timeout``; the process cannot
     continue.

@@ -18,7 +18,7 @@ from paceline.executor.process import StopSignal
 SEARCH = """
 import json, os, pathlib
 said = {name: os.environ.get(name) for name in ("GLIBC_TUNABLES", "MALLOC_ARENA_MAX")}
-pathlib.Path("said.json").write_text(json.dumps({**said, "pid": os.getpid()}))
+pathlib.Path("said.json").write_text(json.dumps({**said, "parent": os.getppid()}))
 raise RuntimeError("enough")
 """
 
@@ -115,7 +115,7 @@ def test_a_search(child_environment: dict[str, str], fresh_folder: Path, chosen:
     _, err = child.communicate(timeout=120)
     assert child.returncode == 2 and b"enough" in err
     said = json.loads(Path("said.json").read_text())
-    assert said["pid"] == child.pid  # signals reach it
+    assert said["parent"] == child.pid  # which passes signals on
     environment = own | chosen
     wanted = restart.with_large_pages(environment) or environment
     assert said["GLIBC_TUNABLES"] == wanted.get("GLIBC_TUNABLES")

@@ -274,6 +274,7 @@ def test_a_model_too_large_for_the_host_fails_its_trial_before_it_is_made(monkey
 
     def build(hp: Any) -> keras.Model:
         units = hp.Choice("units", [8, 40_000_000])  # 960 MB of weights
+        hp.Fixed("larger", 99_000_001)  # it makes nothing large
         layers = [keras.layers.Dense(units), keras.layers.Dense(toys.CLASSES)]
         if hp.Boolean("now"):
             layers.insert(0, keras.Input((toys.FEATURES,)))
@@ -289,6 +290,40 @@ def test_a_model_too_large_for_the_host_fails_its_trial_before_it_is_made(monkey
     errors = results["reason"].dropna().tolist()
     assert len(errors) == 2
     for error in errors:
-        assert "variables of the model need 0.96 GB more" in error
+        assert "the model's next variables need 0.96 GB, and initial values and" in error
         assert "but only 1 GB are free. Make the model smaller" in error
-        assert "Its largest hyperparameters: units=40,000,000" in error
+        assert error.endswith("Its largest hyperparameters: units=40,000,000")
+
+
+def test_gradients_of_all_layers_are_counted_before_the_last_is_made() -> None:
+    from paceline.executor.model_builder import TooLargeError, VariableMemoryGuard
+
+    free = [10.0 * VariableMemoryGuard.EVERY]
+
+    def made(guard: VariableMemoryGuard, n: int, **more: Any) -> None:
+        for _ in range(n):
+            guard.reserve("zeros".upper, (1 << 14, 1 << 10), "float32", **more)  # as EVERY
+            free[0] -= VariableMemoryGuard.EVERY
+
+    made(VariableMemoryGuard(lambda: free[0]), 5)
+    free[0] = 10.0 * VariableMemoryGuard.EVERY
+    with pytest.raises(TooLargeError, match="next variables need 0.0671 GB, and") as error:
+        made(VariableMemoryGuard(lambda: free[0]), 6)
+    assert error.value.shape == (1 << 14, 1 << 10) and free[0] == 5.0 * VariableMemoryGuard.EVERY
+    free[0] = 10.0 * VariableMemoryGuard.EVERY
+    made(VariableMemoryGuard(lambda: free[0]), 9, trainable=False)  # these have none
+
+
+def test_what_a_device_has_left() -> None:
+    from paceline.executor.model_builder import _device_bytes
+
+    class Device:
+        stats: Any = None
+
+        def memory_stats(self) -> Any:
+            return self.stats
+
+    device = Device()
+    assert _device_bytes(device) == float("inf")
+    device.stats = {"bytes_limit": 100, "bytes_in_use": 30}
+    assert _device_bytes(device) == 70

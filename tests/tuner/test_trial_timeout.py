@@ -18,7 +18,7 @@ import pytest
 import paceline
 import toys
 from epoch_reports import observe_reports
-from paceline.cli import restart
+from paceline.cli import restart, wall
 from paceline.cli.app import main
 from paceline.executor.base import EpochReport
 from paceline.pack.pack import Pack
@@ -195,6 +195,7 @@ def test_the_command_goes_on_in_new_processes(blocked, monkeypatch, capsys) -> N
     )
     monkeypatch.setattr(restart, "own", False)  # ``main`` sets it: the words are the process's
     monkeypatch.setattr(restart, "replace", replace)
+    monkeypatch.setattr(wall, "may_watch", lambda: False)  # nor one behind the wall
     monkeypatch.setenv("GLIBC_TUNABLES", "")  # no process for large pages
     blocked.add(1)
     for text in (

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from paceline.cli import output
+from paceline.executor.wall.black_box import BlackBox
 
 #: Environment variable that tells the new process when the search is to end, in seconds since 1970
 #: (empty: no limit). Without it, ``--timeout`` would begin anew.
@@ -36,6 +37,8 @@ _SYSTEM = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 #: Whether the command line is that of this process. A program may call ``paceline.cli.app.main``
 #: with words of its own, and then its process must not be replaced.
 own = False
+#: Descriptors that a process in the place of this one needs, too.
+kept: list[int] = []
 
 
 class Restart:
@@ -48,6 +51,8 @@ class Restart:
     def ends_in(self, seconds: float | None) -> None:
         """Notes how many seconds the search may still take; None for no limit."""
         self._ends_at = None if seconds is None else time.time() + seconds
+        if BlackBox.current is not None:
+            BlackBox.current.ends_at(self._ends_at)
 
     @property
     def possible(self) -> bool:
@@ -60,8 +65,8 @@ class Restart:
         sys.stdout.flush()
         sys.stderr.flush()
         os.chdir(self._folder)
-        ends_at = "" if self._ends_at is None else str(self._ends_at)
-        replace({**os.environ, _VARIABLE: ends_at})
+        goes_on_until(self._ends_at)
+        replace(os.environ)
 
 
 def replace(environment: Mapping[str, str]) -> NoReturn:
@@ -76,6 +81,8 @@ def replace(environment: Mapping[str, str]) -> NoReturn:
     try:
         StopSignal.of_process().check()
         words = [sys.executable, *sys.orig_argv[1:]]
+        for descriptor in kept:
+            os.set_inheritable(descriptor, True)
         os.execve(sys.executable, words, {**environment, _HELD: "1"})
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -99,6 +106,11 @@ def end(text: str) -> NoReturn:
     os._exit(output.FAILED)
 
 
+def goes_on_until(moment: float | None) -> None:
+    """Has the next process go on with the search until a moment, in seconds since 1970."""
+    os.environ[_VARIABLE] = "" if moment is None else str(moment)
+
+
 def inherited() -> tuple[bool, float | None]:
     """Return whether this process continues another one's search, and the seconds that are left.
 
@@ -109,15 +121,18 @@ def inherited() -> tuple[bool, float | None]:
     return ends_at is not None, left
 
 
-def take_large_pages() -> None:
+def take_large_pages(*, afresh: bool = False) -> None:
     """Starts this process again with large pages, if the system offers them.
+
+    ``afresh``: start it again in any case, since it was forked, and some systems' libraries do not
+    work in such a process.
 
     To be called before anything heavy is loaded. Does nothing on other systems than Linux with
     glibc, if the user has set options of the allocator, and if another program called the command.
     """
     environment = with_large_pages(os.environ) if own else None
-    if environment is not None:
-        replace(environment)
+    if environment is not None or afresh:
+        replace(environment or os.environ)
 
 
 def with_large_pages(environment: Mapping[str, str]) -> dict[str, str] | None:

@@ -13,6 +13,7 @@ from paceline.cli import arguments, datasets, output, restart, studies, user_fil
 from paceline.cli.restart import Restart
 from paceline.cli.search_command import OF_ORIGIN, SearchCommand
 from paceline.errors import DataError, PacelineError, TrialHangError, UsageError
+from paceline.executor.wall.black_box import BlackBox
 from paceline.report import formats, summary
 from paceline.report.live import LiveView, live_view
 
@@ -31,7 +32,11 @@ def run(command: SearchCommand) -> None:
     with live_view(command.study, quiet=command.quiet) as view:
         again = Restart()
         stuck = partial(_stuck, command, again, view)
-        tuner, call = prepare(command, view, stuck)
+        # A search that the user's file makes when it is loaded is none of the wall's.
+        box, BlackBox.current = BlackBox.current, None
+        begun = None if box is None else box.begun
+        tuner, call = prepare(_going_on(command, begun), view, stuck)
+        BlackBox.current = box
         again.ends_in(call["timeout"])
         try:
             tuner.search(**call)
@@ -54,6 +59,16 @@ def run(command: SearchCommand) -> None:
     best = result["best"] or result.get("pareto_front")
     if not best and result["n_trials"].get("failed", 0) > 0:
         raise output.CommandFailed("no trial completed; why is said above and by `paceline trials`")
+
+
+def _going_on(command: SearchCommand, begun: Mapping[str, Any] | None) -> SearchCommand:
+    """The command as it goes on where a process before this one has ``begun`` it, if one has."""
+    if begun is None:
+        return command
+    # The study is there, and has what was enqueued.
+    tuner = {name: value for name, value in command.tuner.items() if name != "overwrite"}
+    search = {**command.search, "n_trials": begun["n_trials"]}
+    return replace(command, tuner=tuner, search=search, enqueue=None)
 
 
 def _stuck(

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.cli import arguments, output, restart
+from paceline.cli import arguments, output, restart, wall
 from paceline.cli.options import (
     Data,
     Deadline,
@@ -187,7 +187,7 @@ def search(
 ) -> None:
     """Search for the best configuration of a model; an existing study goes on."""
     options = dict(locals())  # before anything else has a name
-    restart.take_large_pages()
+    wall.take_process()
     from paceline.cli import user_file
     from paceline.cli.running import run
     from paceline.cli.search_command import SearchCommand
@@ -295,7 +295,7 @@ def resume(
     quiet: Quiet = False,
 ) -> None:
     """Go on with a study where it stopped."""
-    restart.take_large_pages()
+    wall.take_process()
     from paceline.cli.running import run
     from paceline.cli.search_command import command_of
 

@@ -64,6 +64,11 @@ class PackOptions:
     # accelerators, or one CPU.
     mesh: tuple[int, int | None] | None = None
     cores: int | None = None  # that the executor may use on a CPU; None: all of this process
+    most: int | None = None  # of ``slots``, after a process has died of them; None: all
+
+
+def _nobody_asks(jobs: Collection[int]) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,10 @@ class EpochLimit:
     # Number of a job -> epochs that it had trained when its pack did not come back. At that epoch
     # it trains in a pack of its own. The search may add to this mapping.
     suspects: Mapping[int, int] = field(default_factory=dict)
+    # Whether one job at a time is compiled and trained, since any may end the process.
+    alone: bool = False
+    # Told the numbers of the jobs that are compiled or trained from now on.
+    under_way: Callable[[Collection[int]], None] = _nobody_asks
 
 
 class UserNotifier:

@@ -125,7 +125,8 @@ class LocalExecutor(PackExecutor[LocalGroup]):
     @property
     def streaming(self) -> bool:
         """Whether packs train to their end as trials come, and not in rounds."""
-        if self._stream is None and self.steady and not self._limit.suspects:
+        one_by_one = self._limit.suspects or self._limit.alone
+        if self._stream is None and self.steady and not one_by_one:
             self._stream = self.demand.stream = PackStream(*self._parts)
         if self._stream is not None and self._stream.ended():
             self._stream = self.demand.stream = None
@@ -135,6 +136,8 @@ class LocalExecutor(PackExecutor[LocalGroup]):
     def _compile_early(self) -> None:
         """Starts to compile what is known well enough, while the next trials are built."""
         demand, planner = self.demand, self._planner
+        if self._limit.alone:
+            return
         for group in self._grouper.groups:
             if group.is_settled or not group.queue:
                 continue  # a group that is restored continues with the program that it had

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import gc
 import hashlib
 import math
 import re
@@ -119,6 +120,14 @@ class ModelBuilder:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest() if parts else None
 
 
+class TooLargeError(MemoryError):
+    """Raised where a model does not fit into memory; ``shape`` is that of its largest variable."""
+
+    def __init__(self, text: str, shape: tuple[int, ...]) -> None:
+        super().__init__(text)
+        self.shape = shape
+
+
 class VariableMemoryGuard:
     """Refuses variables of a model that would not fit into memory, before they are made.
 
@@ -132,9 +141,17 @@ class VariableMemoryGuard:
     def __init__(self, free: Callable[[], float]) -> None:
         self._free = free
         self._since = 0  # bytes that were reserved since the last look
+        self._trained = 0  # bytes that have a gradient
+        self._largest: tuple[int, tuple[int, ...]] = 0, ()  # the largest variable, and its bytes
 
     def reserve(
-        self, initializer: Any = None, shape: Any = None, dtype: Any = None, *_: Any, **__: Any
+        self,
+        initializer: Any = None,
+        shape: Any = None,
+        dtype: Any = None,
+        trainable: Any = True,
+        *_: Any,
+        **__: Any,
     ) -> None:
         """Adds a variable that is to be made; arguments as of ``keras.Variable``.
 
@@ -143,18 +160,27 @@ class VariableMemoryGuard:
         if shape is None or not callable(initializer):
             return
         try:
-            n_bytes = math.prod(map(int, shape)) * _itemsize(dtype)
+            sizes = tuple(map(int, shape))
+            n_bytes = math.prod(sizes) * _itemsize(dtype)
         except (TypeError, ValueError):
             return  # Keras says what is wrong
         self._since += n_bytes
+        self._trained += n_bytes if trainable else 0
+        self._largest = max(self._largest, (n_bytes, sizes))
         if self._since < self.EVERY:
             return
         wanted, self._since = self._since, 0
-        # What was made before is in memory already. Drawing an array takes as much again.
-        if 2 * wanted > (free := self._free()):
-            raise MemoryError(
-                f"variables of the model need {wanted / 1e9:.3g} GB more, twice that while they "
-                f"are initialized, but only {free / 1e9:.3g} GB are free. Make the model smaller"
+        # What was made before is in memory already. Drawing an array takes as much again, and so do
+        # the gradients of all.
+        needed = wanted + max(wanted, self._trained)
+        if needed > self._free():
+            gc.collect()  # models that nobody needs any more are in cycles
+        if needed > (free := self._free()):
+            raise TooLargeError(
+                f"the model's next variables need {wanted / 1e9:.3g} GB, and initial values and "
+                f"gradients another {(needed - wanted) / 1e9:.3g} GB, but only {free / 1e9:.3g} GB "
+                "are free. Make the model smaller",
+                self._largest[1],
             )
 
 
@@ -164,10 +190,26 @@ def _itemsize(dtype: Any) -> int:
 
 
 def _reserve() -> Callable[..., None] | None:
-    """Refuses variables that would not fit; None if they are not in the host's memory."""
-    if keras.backend.backend() != "jax" or jax.default_backend() != "cpu":
+    """Refuses variables that would not fit where they are made; None where nothing says so."""
+    backend = keras.backend.backend()
+    if backend == "jax" and jax.default_backend() != "cpu":
+        device = jax.devices()[0]
+        return VariableMemoryGuard(lambda: _device_bytes(device)).reserve
+    if backend == "tensorflow" and sys.modules["tensorflow"].config.list_physical_devices("GPU"):
         return None
+    if backend == "torch":
+        torch = sys.modules["torch"]
+        if torch.cuda.is_available() or torch.backends.mps.is_available():
+            return None
     return VariableMemoryGuard(host_bytes).reserve
+
+
+def _device_bytes(device: Any) -> float:
+    """Bytes that are free on an accelerator; infinity where it does not say."""
+    stats = device.memory_stats()
+    if not stats or "bytes_limit" not in stats:
+        return math.inf
+    return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
 
 
 def _note_code(function: Any, owner: Any, parts: list[str], seen: set[int]) -> None:

@@ -71,6 +71,12 @@ class HyperParameters(html.ShownValues):
         self._holders: dict[str, HyperParameter] = {}
         self._parameters: dict[str, Parameter] = {}
         self._typed: set[str] = set()  # names of choices that are equal but for their types
+        # Called whenever a hyperparameter has got its value; it may raise.
+        self.on_value: Callable[[], None] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """As always; who is called when a value is chosen is of this object alone."""
+        return {**vars(self), "on_value": None}
 
     # Declaring
 
@@ -464,6 +470,8 @@ class HyperParameters(html.ShownValues):
             if parameter is not None:
                 self._parameters[parameter.storage_name] = parameter
         self.values[name] = value
+        if self.on_value is not None:
+            self.on_value()
         return value
 
     def _accept(self, hp: HyperParameter, parameter: Parameter | None, value: Any) -> Any:

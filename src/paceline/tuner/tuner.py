@@ -15,6 +15,7 @@ import keras
 from paceline.errors import BuildError, DataError, StudyError, UsageError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal, search_process
+from paceline.executor.wall.guard import guard_of_process
 from paceline.pack.mesh import check_mesh, check_use
 from paceline.program.trace import check_precision, refusal
 from paceline.report import formats
@@ -108,6 +109,10 @@ class Tuner(StudyResults):
             also store the best model.
         overwrite: Start the study over. The old study is kept as a backup until the new one has a
             complete or pruned trial, and is restored if there is none.
+        isolate: True: run searches in a process of their own. If that process runs out of memory
+            or crashes, a new one continues from the last checkpoint. It trains fewer trials at
+            once, and a trial that kills the process twice alone fails. ``paceline search`` and
+            sessions on TensorFlow or PyTorch always work this way.
         on_progress: Called with a ``Progress`` a few times a second. When it returns False, the
             search stops at once, without an error; the next search continues from the last
             checkpoint.
@@ -147,6 +152,7 @@ class Tuner(StudyResults):
         warm_start_from: Any = None,
         trackers: Any = None,
         overwrite: bool = False,
+        isolate: bool = False,
         on_progress: Callable[[Progress], object] | None = None,
         on_note: Callable[[str], None] | None = None,
         _origin: Mapping[str, Any] | None = None,  # for ``paceline resume``
@@ -163,6 +169,13 @@ class Tuner(StudyResults):
                 "Use another study name, or remove the study with `paceline delete`."
             )
         self._overwrite, self._strategy = overwrite, strategy_of(sampler)
+        one_of("isolate", isolate, (True, False))
+        self._isolate = isolate
+        if isolate and (cluster is not None or not self._strategy.resumable):
+            raise UsageError(
+                f"isolate: {'a cluster' if cluster is not None else 'a Searcher'} can't run in a "
+                "process of its own. Remove isolate=True."
+            )
         self._name_note: str | None = None
         home = Path(directory).absolute()  # a user's function may change the working directory
         if study is None:
@@ -448,19 +461,21 @@ class Tuner(StudyResults):
         return self._summary, (self._folds, self._validation)
 
     def _listeners(self, stop: StopSignal) -> Listeners:
-        return Listeners(self._progress, self._notes, self._when_stuck, stop)
+        guard = guard_of_process()
+        return Listeners(self._progress, self._notes, self._when_stuck, stop, guard)
 
     def _search_in_process(
         self, given: dict[str, Any], verbose: int | str, stop: StopSignal
     ) -> tuple[dict[str, Any] | None, str | None]:
-        """Searches in the session's own process, where Keras does not run on JAX in this one.
+        """Searches in the session's own process: Keras is not on JAX here, or for its faults.
 
         Returns the arguments with which this process must continue, None if the search is over, and
         why.
         """
         config = self._config
-        can = config.executor in ("auto", "packed") and config.cluster is None
-        if refusal() is None or not can or not self._strategy.resumable:
+        isolate = self._isolate and refusal() is None
+        can = isolate or (config.executor in ("auto", "packed") and config.cluster is None)
+        if (refusal() is None and not isolate) or not can or not self._strategy.resumable:
             return given, None
         from paceline.tuner.search.own_process import SearchInProcess  # not in sessions on JAX
 
@@ -470,7 +485,13 @@ class Tuner(StudyResults):
         tuner = self._elsewhere() | {"overwrite": self._overwrite}
         with self._view(given["timeout"], given["n_trials"], verbose):
             search = SearchInProcess(
-                Tuner, tuner, dict(given), [*self._enqueued], self._listeners(stop), config.builder
+                Tuner,
+                tuner,
+                dict(given),
+                [*self._enqueued],
+                self._listeners(stop),
+                config.builder,
+                isolate,
             )
             why: str | None = None
             try:
@@ -487,7 +508,7 @@ class Tuner(StudyResults):
         """The arguments of a tuner in another process that is as this one."""
         config = self._config
         own = {"study": config.study, "storage": config.storage, "directory": config.directory}
-        return {**self._given, **own, "overwrite": False}
+        return {**self._given, **own, "overwrite": False, "isolate": False}
 
     def _tell_name(self) -> None:
         if self._name_note is not None:

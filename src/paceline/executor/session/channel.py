@@ -16,12 +16,13 @@ import os
 import pickle
 import socket
 import struct
-import tempfile
 import threading
 from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
+
+from paceline.executor.wall.black_box import nameless_file
 
 #: What kind it is of, bytes of the message, bytes of the arrays beside it.
 _HEADER = struct.Struct("!BQQ")
@@ -132,11 +133,7 @@ class Channel:
 
 def _shared_memory(views: list[memoryview]) -> int:
     """The descriptor of memory that holds some buffers, and has no name in any folder."""
-    if hasattr(os, "memfd_create"):  # in containers, the space of /dev/shm is often 64 MB
-        descriptor = os.memfd_create("paceline")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
+    descriptor = nameless_file()
     try:
         for view in views:
             at = 0

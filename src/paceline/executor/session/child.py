@@ -30,8 +30,9 @@ class SessionError(BaseException):
 class SessionLink:
     """The session, as the functions that run in its process see it."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, box: int) -> None:
         self._channel = channel
+        self.box = box  # the descriptor of the black box that the session reads
         self._answers: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self._asking = threading.Lock()  # one question at a time
 
@@ -78,12 +79,12 @@ class _SessionStream(io.TextIOBase):
         return len(text)
 
 
-def main(descriptor: int) -> None:
-    """Serves the session at the other end of a socket until it is gone."""
+def main(descriptor: int, box: int) -> None:
+    """Serves the session at the other end of a socket until it is gone; ``box`` is a black box."""
     from paceline.executor.session.user_modules import ReturningPickler  # loads Keras, as below
 
     channel, parent = Channel(socket.socket(fileno=descriptor), ReturningPickler), os.getppid()
-    link, calls = SessionLink(channel), queue.SimpleQueue[Frame]()
+    link, calls = SessionLink(channel, box), queue.SimpleQueue[Frame]()
 
     def receive() -> None:
         with suppress(EOFError):

@@ -36,11 +36,12 @@ from paceline.executor.session.user_modules import (
     sent_by_value,
     why_no_classes,
 )
+from paceline.executor.wall.black_box import BlackBox
 
 #: Run in the process: modules are found where the session finds them.
 _MAIN = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from paceline.executor.session.child import main; main(int(sys.argv[1]))"
+    "from paceline.executor.session.child import main; main(int(sys.argv[1]), int(sys.argv[3]))"
 )
 #: Seconds between two looks whether a signal has come while the process works.
 _LOOK = 0.1
@@ -62,9 +63,12 @@ class ProcessDiedError(Exception):
         self.code = code
 
 
-def why_none() -> str | None:
-    """Why this session can have no process of its own; None: it can, and has use for it."""
-    if keras.backend.backend() == "jax":
+def why_none(*, isolate: bool = False) -> str | None:
+    """Why this session can have no process of its own; None: it can, and has use for it.
+
+    ``isolate``: it has use for it in any case.
+    """
+    if keras.backend.backend() == "jax" and not isolate:
         return "Keras runs on JAX here"
     if not hasattr(socket, "send_fds") or not hasattr(socket, "AF_UNIX") or os.name == "nt":
         return "this system has no sockets that pass memory between processes"
@@ -74,20 +78,26 @@ def why_none() -> str | None:
 
 
 class JaxProcess:
-    """A process on JAX, of this session alone; it starts at once, and takes one call at a time."""
+    """A process on JAX, of this session alone; it starts at once, and takes one call at a time.
+
+    ``box`` holds what it does, also when it has died.
+    """
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
+        self.box = BlackBox()
         with theirs:
+            given = theirs.fileno(), self.box.descriptor
+            words = str(given[0]), json.dumps(sys.path), str(given[1])
             self._child = subprocess.Popen(
-                [sys.executable, "-c", _MAIN, str(theirs.fileno()), json.dumps(sys.path)],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-c", _MAIN, *words],
+                pass_fds=given,
                 # TensorFlow's log has told in the session what it would tell again.
                 env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **OWN},
                 start_new_session=True,  # Ctrl-C in a terminal reaches the session alone
                 stdin=subprocess.DEVNULL,
             )
-        self._owner = os.getpid()
+        self._owner, self._is_closed = os.getpid(), False
         self._channel = Channel(ours)
         self._inbox: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()  # None: the end
         threading.Thread(target=self._receive, daemon=True).start()
@@ -204,14 +214,16 @@ class JaxProcess:
     def close(self) -> None:
         """Ends the process, whatever it does."""
         atexit.unregister(self.close)
-        if self._owner != os.getpid():
+        if self._owner != os.getpid() or self._is_closed:
             return
+        self._is_closed = True
         self._channel.close()
         try:
             self._child.wait(2.0)
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
+        self.box.close()
 
 
 #: The processes of this session that nobody uses now.
@@ -224,10 +236,14 @@ def process_of_session() -> Iterator[JaxProcess]:
     process = None
     while process is None and _free:
         process = _free.pop()
-        process = process if process.alive else None
+        if not process.alive:
+            process.close()
+            process = None
     process = process or JaxProcess()
     try:
         yield process
     finally:
         if process.alive:
             _free.append(process)
+        else:
+            process.close()

@@ -165,8 +165,13 @@ class Planner:
         self.packs_at_once = 1
         # Whether the user leaves the number of slots to the planner.
         self.chooses_slots = isinstance(options.slots, str)
+        self._most = options.most
         if not isinstance(options.slots, str):
             self._pack_slots = int(options.slots)
+            if self._most is not None:
+                self._pack_slots = min(self._pack_slots, self._most)
+        elif self._most is not None:
+            self._pack_slots = min(AUTO_SLOTS.get(self._platform, 32), self._most)
         else:
             self._pack_slots = AUTO_SLOTS.get(self._platform, 32) * len(self.devices)
             if self._platform == "cpu" and len(self.devices) == 1:
@@ -361,6 +366,7 @@ class Planner:
         slots = 1 if plan == "sequential" else self._slots_for(group, n_trials, layout)
         first = Candidate(plan, slots)
         free = self._plan == "auto" and self.chooses_slots and len(self.devices) == 1
+        free = free and self._most is None
         if not free or group.rng_differs or group.most_slots is not None:
             group.plan_choice = None
             return first

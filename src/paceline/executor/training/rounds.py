@@ -128,6 +128,9 @@ class PackRounds(PackTrainer):
         if again is not None:
             had = again.numbers
             active = [group for group in active if any(t.number in had for t in group.trials)]
+        if self.limit.alone:
+            active = ([group for group in active if group.n_live] or active)[:1]
+        self.limit.under_way(self._next_jobs(active))
         there = frozenset(trial.number for group in active for trial in group.trials)
         self.begun = begun = again or RoundBegin(there, self.demand.all_asked)
         self.number += 1
@@ -144,6 +147,7 @@ class PackRounds(PackTrainer):
         packs = [(group, pack) for group, found in filled for pack in found]
         packs = [(group, pack) for group, pack in packs if self.reporter.begin_epoch(pack, failed)]
         self.timeline.begin_round(packs)
+        self.limit.under_way([trial.number for _, pack in packs for trial in pack.live])
         now = EpochRound(packs, self.threads)
         now.run(meanwhile, self.limit.seconds, lockstep=lockstep)
         self.timings.add_round(now.wall, now.packs, now.trained)
@@ -158,6 +162,13 @@ class PackRounds(PackTrainer):
         for group in ready:
             if not group.active:
                 self.reporter.end_group(group)
+        self.limit.under_way([])
+
+    def _next_jobs(self, groups: Sequence[LocalGroup]) -> list[int]:
+        """The jobs for which programs are compiled now, those in slots first."""
+        jobs = [t.number for g in groups for pack in g.packs for t in pack.live]
+        waiting = [trial.number for group in groups for trial in group.queue]
+        return jobs + waiting[: max(0, 1 - len(jobs)) if self.limit.alone else None]
 
     def _compile(self, groups: Sequence[LocalGroup], *, widens: bool) -> None:
         """Compiles groups that have no program and, where it widens, those that lack an input."""

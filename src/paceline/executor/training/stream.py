@@ -315,6 +315,7 @@ class PackStream(PackTrainer):
         finally:
             self._stop.set()
             sys.setswitchinterval(switch)
+            self.limit.under_way([])
             self.timings.add_epochs(wall, trained, self.planner.packs_at_once)
         for run in broken:
             self._handle(run, failed)
@@ -374,6 +375,8 @@ class PackStream(PackTrainer):
             self._runs.append(run)
             begun = True
         if begun:
+            packs = [run.pack for run in self._runs]
+            self.limit.under_way([trial.number for pack in packs for trial in pack.live])
             self.timeline.begin_round((run.group, run.pack) for run in self._runs)
 
     def _run(self, run: _PackRun) -> None:

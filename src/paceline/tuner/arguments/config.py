@@ -10,6 +10,7 @@ from typing import Any
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal
 from paceline.executor.remote.cluster import Cluster
+from paceline.executor.wall.guard import TrialGuard
 from paceline.report.progress import Progress
 from paceline.study.sharing.worker import Worker
 from paceline.tuner.arguments.constraints import Constraints
@@ -58,6 +59,7 @@ class Listeners:
     notes: Callable[[str], None]  # called with sentences worth telling the user
     on_hang: WhenStuck | None  # None: a note says that the process must be ended
     stop: StopSignal
+    guard: TrialGuard  # what this process does for whoever watches it
 
     def stuck(self, text: str, again: bool) -> None:
         """Says that this process cannot continue, and whether another one can."""

@@ -13,6 +13,7 @@ from paceline.executor.fit import FitExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.pack_executor import PackExecutor
 from paceline.executor.process import StopSignal
+from paceline.executor.wall.guard import TrialGuard
 from paceline.report.progress import Progress
 from paceline.study.objectives import Objective
 from paceline.study.pruners.base import Pruner
@@ -71,5 +72,6 @@ class SearchContext:
     began: float  # when ``Tuner.search`` was called, by ``time.perf_counter``, in seconds
     # Called with the search at this moment, a few times a second; False stops the search.
     progress: Callable[[Progress], object] | None
+    guard: TrialGuard  # notes what is under way, for whoever goes on where this process dies
     # Whose process this is; None: the search is in the user's own.
     session: SearchSession | None = None

@@ -10,6 +10,8 @@ from optuna.trial import FrozenTrial
 
 from paceline.errors import ObjectiveError, TrialRejected
 from paceline.executor.base import Answer, EpochReport
+from paceline.executor.training.memory import is_out_of_memory
+from paceline.executor.wall.deaths import largest
 from paceline.program.trace import State
 from paceline.study.trials.trial import Trial, TrialState
 from paceline.tuner.arguments.constraints import REJECTED_IN_A_ROW
@@ -18,9 +20,6 @@ from paceline.tuner.search.running_trials import IN_A_ROW, FailureLimit, describ
 
 if TYPE_CHECKING:
     from paceline.study.objectives import Objectives
-
-#: Integers from which on a hyperparameter is named where a trial is too large for the memory.
-_LARGE = 64
 
 
 class TrialEvents:
@@ -34,6 +33,7 @@ class TrialEvents:
         self._models, self._pruner, self._notes = context.models, context.pruner, context.notes
         self._trackers, self._strategy = context.trackers, context.study.strategy
         self._objectives, self._costs = context.objectives, context.costs
+        self._guard = context.guard
         self.failures = FailureLimit(
             math.inf if self._strategy.limits_failures else IN_A_ROW,
             # What is allowed of a grid may come behind any number of others.
@@ -133,16 +133,14 @@ class TrialEvents:
     def _named(self, number: int, error: BaseException) -> BaseException:
         """The error of a trial that is too large for the memory, with what may make it so large."""
         inner: BaseException | None = error
-        while inner is not None and not isinstance(inner, MemoryError):
+        while inner is not None and not (isinstance(inner, MemoryError) or is_out_of_memory(inner)):
             inner = inner.__cause__ or inner.__context__  # Keras raises its own where it builds
         if inner is None:
             return error
         hparams = self._study.trials.by_number(number).hparams
-        sizes = {n: v for n, v in hparams.items() if isinstance(v, int) and abs(v) >= _LARGE}
-        if not sizes:
+        named = largest(hparams, getattr(inner, "shape", ()))
+        if not named:
             return error
-        largest = sorted(sizes, key=lambda name: -abs(sizes[name]))[:3]
-        named = ", ".join(f"{name}={sizes[name]:,}" for name in largest)
         found = MemoryError(f"{inner}. Its largest hyperparameters: {named}")
         found.__cause__ = error
         return found
@@ -165,6 +163,8 @@ class TrialEvents:
         }
         state = self._study.updates.finish(number, state, values=values, attrs=facts)
         self._trials.count_end(state)
+        ended = self._trials.ended
+        self._guard.ended(number, ended["complete"] + ended["pruned"])
         trial = self._study.trials.by_number(number)
         self.leave(number, trial)
         self._tell(trial)

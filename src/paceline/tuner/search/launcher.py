@@ -15,7 +15,7 @@ import optuna
 from paceline.data.arrays import ArrayData
 from paceline.data.inputs import TrialInputs
 from paceline.data.labels import check_labels
-from paceline.errors import TrialRejected
+from paceline.errors import TrialCrashError, TrialRejected
 from paceline.executor.base import Job, SiblingModelBuilder
 from paceline.executor.pack_executor import PackExecutor
 from paceline.program import keras_private
@@ -23,6 +23,7 @@ from paceline.program.canonical import Unpackable
 from paceline.program.trace import refusal
 from paceline.search_space import HyperParameters
 from paceline.study.proposer import BuildFailed, Proposal
+from paceline.study.pruners.pbt import PopulationPruner
 from paceline.study.sharing.peers import ClaimLost
 from paceline.study.trials.trial import Trial
 from paceline.tuner.arguments.constraints import Constraints
@@ -208,7 +209,8 @@ class TrialLauncher:
     def begin_failed(self, failed: BuildFailed, *, extra: bool = False) -> None:
         """Begins a trial whose build has raised, so that the study has it as a failed one."""
         proposal, cause = failed.proposal, failed.cause
-        verdicts = optuna.TrialPruned, TrialRejected
+        # What ended processes would end the session, too.
+        verdicts = optuna.TrialPruned, TrialRejected, TrialCrashError
         if (session := self._context.session) is not None and not isinstance(cause, verdicts):
             session.check_build(proposal.number, failed.hp.hparams, proposal.seed, cause)
         # Searchers decide by themselves, and know of pruned trials only. A trial that is continued
@@ -244,6 +246,10 @@ class TrialLauncher:
             self.seconds += time.perf_counter() - began
 
     def _call_build(self, hp: HyperParameters, proposal: Proposal | Trial) -> BuiltTrial:
+        with self._context.guard.building(proposal.number, hp):
+            return self._built(hp, proposal)
+
+    def _built(self, hp: HyperParameters, proposal: Proposal | Trial) -> BuiltTrial:
         model = self._context.builder(hp, proposal.seed)
         epochs = self._arguments.epochs_for(hp)
         inputs = self._arguments.inputs_for(hp, model)
@@ -300,8 +306,13 @@ class TrialLauncher:
         self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial
     ) -> SiblingModelBuilder | None:
         """Builds models like a trial's; None if it is to have a program of its own."""
+
+        def build(values: Mapping[str, Any]) -> Any:
+            with self._context.guard.tracing(number, values):
+                return self._build_at(number, values, seed)
+
         return other_models(
-            lambda values: self._build_at(number, values, seed),
+            build,
             hparams,
             built,
             self._context.share_widths,
@@ -336,7 +347,8 @@ class TrialLauncher:
             self._events.training_failed(number, stuck)
             return
         try:
-            self._timeout.trace(lambda: self._hand_over(number, seed, hparams, built))
+            with self._context.guard.tracing(number, hparams):
+                self._timeout.trace(lambda: self._hand_over(number, seed, hparams, built))
         except Exception as error:  # the user's train_step may raise anything while it is traced
             if self._context.session is not None:
                 self._context.session.refuse(number, error)
@@ -426,6 +438,9 @@ class TrialPrefetch:
         self._arguments, self._packs, self._fit = context.arguments, context.packs, context.fit
         self._trials, self._timeout = context.trials, context.timeout
         self._pruned = context.pruner is not None
+        # Whether one trial at a time is in memory. The members of a population wait for each other.
+        population = isinstance(context.pruner, PopulationPruner)
+        self._alone = context.guard.precautions.alone and not population
         self._failures, self._launcher, self._peers = events.failures, launcher, peers
         self._stop, self._progress = context.stop, progress
         self._may_begin: int | None = None  # trials that this round may begin; None: any number
@@ -533,6 +548,8 @@ class TrialPrefetch:
             return False
         # Trials in ``fit`` are trained one by one: only a few may wait for their turn.
         if self._fit.waiting >= (self._packs.max_slots if self._packs and self._packs.busy else 1):
+            return False
+        if self._alone and self._trials.running:
             return False
         if self._launcher.to_continue:
             return True

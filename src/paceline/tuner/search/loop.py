@@ -257,6 +257,8 @@ class SearchLoop:
                 self._prefetch.break_off()
                 self.checkpointer.save()
                 raise KeyboardInterrupt if self._stop.asked else TimeoutReached
+        if self._context.guard.precautions.alone:  # trials are asked for between two rounds
+            return False
         return self._prefetch.ask_ahead(packs)
 
     def _show(self, phase: str) -> None:
@@ -269,6 +271,7 @@ class SearchLoop:
         """Trains one trial in Keras' ``fit``, to its end."""
         members, job = self._context.members, self._fit.next_number
         number, began = members.trial_of(job), time.perf_counter()
+        self._context.guard.trains([number])
         try:
             self._context.trial_timeout.fit(
                 number,
@@ -278,6 +281,7 @@ class SearchLoop:
             )
         except TrialTimeoutError as error:
             self._events.training_failed(number, error)
+        self._context.guard.trains([])
         self.timeline.fit_ended(number, began)
         if number in self._trials.running and not self._reports.stopped:
             if not members.trained(job):

@@ -3,13 +3,17 @@
 The whole search runs there, on JAX: it asks, builds, trains and writes. The session shows it, calls
 the user's functions of the search, and reads the study when it is over. What cannot run there
 trains in the session, in Keras' ``fit``.
+
+With ``isolate=True`` searches of a session on JAX run so too: where the process dies, the session
+lives, and starts another one.
 """
 
 from __future__ import annotations
 
-import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,7 +21,7 @@ from typing import Any
 import keras
 
 from paceline.data.adapters import is_data_set, is_read_once
-from paceline.errors import TrialHangError
+from paceline.errors import TrialCrashError, TrialHangError, UsageError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal, search_process
 from paceline.executor.session.messages import ProcessCall
@@ -30,26 +34,30 @@ from paceline.executor.session.process import (
     why_none,
 )
 from paceline.executor.tf_replicas import has_replicas
+from paceline.executor.wall.deaths import Death, DeathRecord, OutOfMemoryKills
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments.config import Listeners
 from paceline.tuner.search.session import reproduce_in_process, search_in_process
 from paceline.tuner.search.session_data import DataOfSession
 
-#: How often a process is started anew in one search, at most.
-_STARTS = 4
+#: How often a process that does not come back is replaced in one search, at most.
+_HANGS = 3
 #: Arguments of ``search`` that hold arrays.
 _DATA = ("x", "y", "sample_weight", "validation_data")
 
 
-def why_in_session(data: Mapping[str, Any]) -> str | None:
-    """Why a search on data, arguments of ``search`` by name, cannot run in another process."""
+def why_in_session(data: Mapping[str, Any], *, isolate: bool = False) -> str | None:
+    """Why a search on data, arguments of ``search`` by name, cannot run in another process.
+
+    ``isolate`` is as of ``why_none``.
+    """
     for name in ("x", "validation_data"):
         value = data.get(name)
         if is_data_set(value) and is_read_once(value):
             return f"{name}: a {type(value).__name__} is read in this process"
     if keras.backend.backend() == "tensorflow" and has_replicas():
         return "TensorFlow has a strategy, or a TPU, which one process has for itself"
-    return why_none()
+    return why_none(isolate=isolate)
 
 
 def _why_in_session(tuner: Mapping[str, Any]) -> str | None:
@@ -98,34 +106,52 @@ class SearchInProcess:
     enqueued: list[dict[str, Any]]
     listeners: Listeners
     builder: ModelBuilder
+    # Whether the search is there for its faults alone: it could run here as well.
+    isolate: bool = False
     began: bool = False  # whether the study is being searched: the arguments are as they go on
     summary: dict[str, Any] = field(default_factory=dict)
     fold_data: tuple[Any, Any] = ((), None)  # folds, and validation data
     _overwrote: bool = False  # whether the study was begun anew
     _hung: str | None = None  # what does not come back, where another process cannot go on
     _output: HeldOutput = field(default_factory=HeldOutput)
+    _deaths: DeathRecord = field(default_factory=DeathRecord)
+    _kills: OutOfMemoryKills = field(default_factory=OutOfMemoryKills)
 
     def run(self) -> str | None:
         """Searches; returns why the session must go on with the search, or None: it has ended.
 
-        Raises what the search raises.
+        Raises what the search raises; where it is isolated, UsageError if it cannot run there, and
+        TrialCrashError if processes die again and again.
         """
-        why = _why_in_session(self.tuner) or why_in_session(self.search)
-        for start in range(_STARTS if why is None else 0):
+        why = _why_in_session(self.tuner) or why_in_session(self.search, isolate=self.isolate)
+        ends_at = None
+        if self.search.get("timeout") is not None:
+            ends_at = time.monotonic() + self.search["timeout"]
+        hangs, goes_on = 0, why is None
+        while goes_on:
+            goes_on = False
             with process_of_session() as process:
                 try:
                     why = self._once(process)
-                    break
                 except CannotSendError as error:
                     why = f"it cannot be sent to another process: {error}"
-                    break
                 except TrialHangError:
                     # Its threads are lost. Another process goes on without what is stuck there.
                     process.close()
-                    if self._hung is not None or start + 1 == _STARTS:
+                    hangs += 1
+                    if self._hung is not None or hangs > _HANGS:
                         raise
+                    goes_on = True
                 except ProcessDiedError as died:
-                    why = self._died(died, start)
+                    why = self._died(died, process)
+                    goes_on = why is None
+            if goes_on and ends_at is not None:
+                self.search["timeout"] = max(0.001, ends_at - time.monotonic())
+        if why is not None and self.isolate:
+            raise UsageError(
+                f"isolate: this search can't run in a process of its own: {why}. Change that, or "
+                "remove isolate=True."
+            )
         if why is None:
             self._output.release()
         elif self._overwrote and not any(
@@ -143,7 +169,11 @@ class SearchInProcess:
             "search": search,
             "enqueued": self.enqueued,
             "watched": watched,
+            "isolated": self.isolate,
         }
+        process.box.reset([death.to_json() for death in self._deaths.deaths])
+        if self.isolate:
+            self._output.release()
         outside = _outside(self.tuner, self.search)
         call = ProcessCall(search_in_process, arguments, outside)
         functions = {
@@ -156,7 +186,9 @@ class SearchInProcess:
             "searched": self._searched,
         }
         try:
-            return process.call(call, functions, self._output.say, self.listeners.stop)
+            with ExitStack() as stack:
+                stack.callback(self._note_begun, process)
+                return process.call(call, functions, self._output.say, self.listeners.stop)
         except BaseException as error:
             if not isinstance(error, CannotSendError | ProcessDiedError):
                 self._output.release()
@@ -164,16 +196,17 @@ class SearchInProcess:
                 raise TrialHangError(self._hung) from None
             raise
 
-    def _died(self, died: ProcessDiedError, start: int) -> str:
-        """Gets ready for another process; returns why the session trains where that one dies."""
+    def _died(self, died: ProcessDiedError, process: JaxProcess) -> str | None:
+        """Gets ready for another process; returns why no other one can go on, or None: one can."""
         self._output.release()
-        why = f"{died}, {start + 1} times" if start else str(died)
-        if start + 1 < _STARTS:
-            fewer = ""
-            if died.code == -signal.SIGKILL and start:
-                self.tuner["parallel_trials"] = 1
-                fewer = ", with one trial at a time: the system may have ended it for its memory"
-            self.listeners.notes(f"{why}; another one goes on with the search{fewer}")
+        code, memory = 1 if died.code is None else died.code, self._kills.happened()
+        self._deaths.deaths.append(Death.of(code, process.box.state(), memory=memory))
+        if not self._deaths.hopeless:
+            self.listeners.notes(self._deaths.note())
+            return None
+        why = self._deaths.note()
+        if self.isolate:
+            raise TrialCrashError(f"{why}. {self._deaths.what_to_do}") from died
         return why
 
     # -- what the process tells and asks ---------------------------------------------------------
@@ -186,6 +219,11 @@ class SearchInProcess:
         self.tuner["overwrite"], self.enqueued = False, []
         if isinstance(self.search.get("n_trials"), str):
             self.search["n_trials"] = n_trials
+
+    def _note_begun(self, process: JaxProcess) -> None:
+        """Takes over from the black box that the search has begun: an isolated one does not say."""
+        if (begun := process.box.state().get("begun")) is not None:
+            self._begin(begun["n_trials"])
 
     def _builds(self, hparams: dict[str, Any], seed: int) -> bool:
         """Whether the user's build works in this process for values for which it fails there."""
@@ -200,6 +238,7 @@ class SearchInProcess:
         self._hung = None if again else text
         if self.listeners.on_hang is not None:
             self.listeners.on_hang(text, again)
+        self._note_begun(process)
         process.close()
 
     def _searched(self, summary: dict[str, Any], fold_data: tuple[Any, Any]) -> None:

@@ -99,6 +99,7 @@ class SearchRun:
             key = self._policy.key
             self._handoff = TrialHandoff(config.folder, key, self._note, own=folder.path)
         self._snapshot: Snapshot[SearchFacts] | None = None
+        self._guard = listeners.guard
         self.summary: dict[str, Any] = {}  # what ``paceline search --json`` prints, once it has run
 
     def _note(self, text: str) -> None:
@@ -111,7 +112,9 @@ class SearchRun:
         config, objective = self._config, self._objective
         check_folder(config.folder)
         resumable = strategy_of(config.sampler).resumable
-        snapshot = self._policy.load(SearchFacts, self._note) if resumable else None
+        snapshot = None
+        if resumable and not self._guard.precautions.afresh:
+            snapshot = self._policy.load(SearchFacts, self._note)
         self.study = study = Study(
             config.study,
             storage=config.storage,
@@ -209,6 +212,7 @@ class SearchRun:
             if config.sampler_reason is not None:
                 meta["sampler_reason"] = config.sampler_reason
             study.persist(meta)
+            self._guard.begin(self._arguments.n_trials)
             self.models.forget_failed()
             if context.trackers is not None:
                 context.trackers.begin(self._tracked())
@@ -253,7 +257,8 @@ class SearchRun:
         fit = FitExecutor(arguments.fit, batched=arguments.loaded.batched, note=self._note)
         if packs is not None:
             limit = arguments.n_trials
-            if study.strategy.resumable and (limit is None or limit > n_ended):
+            careful = self._guard.precautions.at_once is not None
+            if study.strategy.resumable and not careful and (limit is None or limit > n_ended):
                 config, first = self._config, self._first_build.hp
                 with suppress(TrialTimeoutError):  # the trials will take too long too, and say so
                     trial_timeout.build(
@@ -267,6 +272,7 @@ class SearchRun:
             UnfinishedTrials(study.trials),
             arguments.stopping,
         )
+        self._guard.running = trials.running
         return SearchContext(
             study=study,
             arguments=arguments,
@@ -274,7 +280,8 @@ class SearchRun:
             objectives=self._several,
             costs=self._costs(packs),
             builder=self._config.builder,
-            share_widths=self._config.share_widths,
+            # A program of many widths would be as large as the largest.
+            share_widths=not self._guard.precautions.alone and self._config.share_widths,
             constraints=self._config.constraints,
             outlook=self._outlook,
             packs=packs,
@@ -297,6 +304,7 @@ class SearchRun:
             folder=self._config.folder,
             began=began,
             progress=self._listeners.progress,
+            guard=self._guard,
             session=SearchSession.current,
         )
 
@@ -424,8 +432,16 @@ class SearchRun:
         data = arguments.pack_data
         if data is None:
             return None
-        options = PackOptions(config.parallel_trials, config.plan, config.mesh)
-        limit = EpochLimit(arguments.trial_timeout, stuck_trials.suspects)
+        careful, size = self._guard.precautions, arguments.n_members
+        most = None if careful.at_once is None else careful.at_once * size
+        most = 1 if careful.alone else most
+        options = PackOptions(config.parallel_trials, config.plan, config.mesh, most=most)
+        limit = EpochLimit(
+            arguments.trial_timeout,
+            stuck_trials.suspects,
+            careful.alone,
+            lambda jobs: self._guard.trains({job // size for job in jobs}),
+        )
         in_order = self.study.strategy.ends_by_itself
         if config.cluster is not None:
             from paceline.tuner.search.on_cluster import cluster_executor  # seldom needed

@@ -15,6 +15,7 @@ import keras
 from paceline.errors import PacelineError
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
+from paceline.executor.wall.black_box import BlackBox
 from paceline.pack.callbacks.reachable import is_users_file
 from paceline.program.canonical import Unpackable
 from paceline.program.numbers import number_settings
@@ -101,12 +102,15 @@ def search_in_process(
     enqueued: list[dict[str, Any]],
     *,
     watched: bool,
+    isolated: bool,
 ) -> str | None:
     """Searches in this process; returns why the session must go on with the search, or None.
 
     ``tuner`` are the arguments of ``kind``, which is ``Tuner``, and ``search`` those of its method.
-    ``watched``: the session wants to see how the search goes.
+    ``watched``: the session wants to see how the search goes. ``isolated``: it is on JAX as well,
+    so that nothing is left to it.
     """
+    BlackBox.current = BlackBox(link.box)
     ours: Any = kind(
         **tuner,
         on_note=partial(link.tell, "note"),
@@ -116,8 +120,12 @@ def search_in_process(
     for hparams in enqueued:
         ours.enqueue(hparams)
     try:
+        if isolated:
+            ours.search(**read_by(link, search))
+            return None
         return why_returned(link, lambda: ours.search(**read_by(link, search)))
     finally:
+        BlackBox.current = None
         link.tell("searched", *ours._last_search())
 
 

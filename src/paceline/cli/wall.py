@@ -1,0 +1,224 @@
+"""A search in a process of its own: whatever ends that process, the command goes on.
+
+The process that the user has started stays: it loads neither JAX nor Keras, waits for the one that
+trains, passes signals on to it, and starts another one where it has died. Both have the same
+terminal, folder, streams and group, so all that the search shows and asks is as if it were alone.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from paceline.cli import output, restart
+from paceline.executor.process import stop_signals
+from paceline.executor.wall.black_box import BlackBox
+from paceline.executor.wall.deaths import Death, DeathRecord, OutOfMemoryKills, is_fault, may_watch
+
+#: Environment variable of the process that trains: descriptors of its black box and of its
+#: connection, and the process that watches it.
+_VARIABLE = "PACELINE_WALL"
+#: Seconds that a signal takes to reach both processes, where it was sent to both.
+_BOTH = 0.2
+#: Seconds between two looks at the process that trains.
+_LOOK = 1.0
+
+
+def take_process() -> None:
+    """Returns in the process that trains; this one waits for it, and then raises SystemExit.
+
+    Where another program has called the command, and on systems without ``fork``, this process
+    trains itself. Raises CommandFailed where processes die again and again.
+    """
+    if not restart.own or not may_watch():
+        restart.take_large_pages()
+        return
+    inherited = _inherited() or _start()
+    if inherited is None:
+        restart.take_large_pages()
+        return
+    box, connection = inherited
+    BlackBox.current = box
+    # Each signal that this process hears, the other one hears of, too, and need not pass it on.
+    connection.setblocking(False)
+    signal.set_wakeup_fd(connection.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+
+
+def _inherited() -> tuple[BlackBox, socket.socket] | None:
+    """What a process that trains was given by the one that watches it; None in others."""
+    numbers = os.environ.get(_VARIABLE, "").split(",")
+    if len(numbers) != 3 or numbers[2] != str(os.getppid()):
+        return None  # a process that the user's code has started may have the variable, too
+    box, connection = map(int, numbers[:2])
+    for descriptor in (box, connection):
+        os.set_inheritable(descriptor, False)
+    restart.kept = [box, connection]
+    return BlackBox(box), socket.socket(fileno=connection)
+
+
+def _end_with(connection: socket.socket) -> None:
+    """Ends this process as soon as the one that watches it has ended."""
+    with suppress(OSError):
+        select.select([connection], [], [])
+    os._exit(output.FAILED)
+
+
+def _start() -> tuple[BlackBox, socket.socket] | None:
+    """Starts processes until one ends by itself; returns in these processes only.
+
+    None: no process can be started, and this one must train.
+    """
+    box, kills = BlackBox(), OutOfMemoryKills()
+    record = DeathRecord()
+    while True:
+        ours, theirs = socket.socketpair()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with _signals_wait():
+            try:
+                child = os.fork()
+            except OSError:  # the system allows no more processes, or has no memory for them
+                for end in (ours, theirs):
+                    end.close()
+                if record.deaths:
+                    raise
+                box.close()
+                return None
+            if child == 0:
+                ours.close()
+                break
+            theirs.close()
+            watch = _Watch(child, ours)
+        code = watch.wait()
+        ours.close()
+        if not is_fault(code) or watch.stopped:
+            raise SystemExit(_exit_code(code, stopped=watch.stopped))
+        record.deaths.append(Death.of(code, box.state(), memory=kills.happened()))
+        _mend_terminal()
+        if record.hopeless:
+            raise output.CommandFailed(f"{record.note()}. {record.what_to_do}")
+        output.say(record.note())
+        _hand_over(box, record)
+    parts = box.descriptor, theirs.fileno(), os.getppid()
+    os.environ[_VARIABLE] = ",".join(map(str, parts))
+    restart.kept = [*parts[:2]]
+    restart.take_large_pages(afresh=sys.platform == "darwin")
+    return BlackBox(box.descriptor), theirs
+
+
+def _hand_over(box: BlackBox, record: DeathRecord) -> None:
+    """Leaves what the next process must know."""
+    state = box.state()
+    if "ends_at" in state:
+        restart.goes_on_until(state["ends_at"])
+    box.clear()
+    box.deaths = [death.to_json() for death in record.deaths]
+
+
+def _exit_code(code: int, *, stopped: bool) -> int:
+    """The command's exit code by that of the process, which is negative after a signal."""
+    if code >= 0:
+        return code
+    if stopped or -code in stop_signals():
+        return output.INTERRUPTED
+    output.say(f"failed: the training process was stopped by signal {-code}")
+    return output.FAILED
+
+
+def _mend_terminal() -> None:
+    """Shows the cursor, which a view that has died had hidden, below what the view has drawn."""
+    with suppress(OSError, ValueError):
+        if sys.stderr.isatty():
+            sys.stderr.write("\x1b[?25h\n")
+            sys.stderr.flush()
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """A block in which signals that stop the command wait."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Watch:
+    """Waits for a process, and passes signals on that it has not heard itself.
+
+    Ctrl-C reaches both processes, and so does what is sent to their group; what is sent to one
+    process alone reaches that one. Handlers are set from the constructor on, until ``wait`` ends.
+    """
+
+    def __init__(self, child: int, connection: socket.socket) -> None:
+        self._child, self._connection = child, connection
+        connection.setblocking(False)
+        self._wake, self._woken = socket.socketpair()
+        for end in (self._wake, self._woken):
+            end.setblocking(False)
+        self._wakeup = signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
+        hears = [n for n in stop_signals() if signal.getsignal(n) != signal.SIG_IGN]
+        self._stops = set(hears)
+        self._before: dict[int, Any] = {
+            number: signal.signal(number, lambda number, frame: None)
+            for number in (*hears, signal.SIGCHLD)
+        }
+        self.stopped = False  # whether somebody has asked the command to stop
+        self._due: tuple[float, int] | None = None  # when a signal is to be passed on, and which
+        self._theirs = 0.0  # when the process has last heard a signal
+
+    def wait(self) -> int:
+        """The exit status of the process, as of ``subprocess``."""
+        try:
+            while True:
+                pid, status = os.waitpid(self._child, os.WNOHANG)
+                if pid:
+                    return os.waitstatus_to_exitcode(status)
+                self._listen()
+        finally:
+            with _signals_wait():
+                signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=True)
+                for number, handler in self._before.items():
+                    signal.signal(number, handler)
+                self._wake.close()
+                self._woken.close()
+
+    def _listen(self) -> None:
+        now = time.monotonic()
+        seconds = _LOOK if self._due is None else max(0.0, self._due[0] - now)
+        ends = [self._wake, self._connection]
+        ready, _, _ = select.select(ends if not self._is_gone else [self._wake], [], [], seconds)
+        now = time.monotonic()
+        if self._wake in ready:
+            for number in set(self._wake.recv(4096)) & self._stops:
+                self.stopped = True
+                if self._due is None:
+                    self._due = now + _BOTH, number
+        if self._connection in ready:
+            self._hear_theirs(now)
+        if self._due is not None and now >= self._due[0]:
+            (when, number), self._due = self._due, None
+            if self._theirs < when - 2 * _BOTH:
+                with suppress(ProcessLookupError):
+                    os.kill(self._child, number)
+
+    _is_gone = False  # whether the process has closed its end
+
+    def _hear_theirs(self, now: float) -> None:
+        heard = b""
+        with suppress(OSError):
+            heard = self._connection.recv(4096)
+        if not heard:
+            self._is_gone = True
+        elif set(heard) & {*map(int, stop_signals())}:
+            self._theirs = now
+            self.stopped = True
