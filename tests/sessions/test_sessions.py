@@ -232,7 +232,7 @@ def test_trials_train_in_packs_with_the_numbers_of_a_session_on_jax(
 
 
 IN_SESSION = """
-import json, threading
+import json, os, threading
 import numpy as np
 import tensorflow as tf
 from paceline.compat import keras_tuner as kt
@@ -282,8 +282,24 @@ def step(hp):
     return model(hp, kind=Own)
 
 
+seen = []
+
+
+class Seen(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        seen.append([os.getpid(), round(logs["loss"], 6)])
+
+
 def some(hp):
-    return model(hp, *([TfLayer()] if hp.Int("units", 0, 9) > 4 else []))
+    layers = []
+    if hp.Choice("kind", ["keras", "tensorflow"]) == "tensorflow":
+        layers = [TfLayer(), keras.layers.Dense(hp.Int("units", 4, 9))]  # declared after the error
+    return model(hp, *layers)
+
+
+def traced(hp):
+    kind = Own if hp.Choice("kind", ["keras", "tensorflow"]) == "tensorflow" else keras.Model
+    return model(hp, kind=kind)
 
 
 def fails(hp):
@@ -298,12 +314,35 @@ def wide(hp):
     return model(hp, keras.layers.Dense(4, dtype="float64"))
 
 
-for build in (loss, layer, step, some, held, wide):
+for build in (loss, layer, step, held, wide):
     notes = []
     tuner = paceline.Tuner(build, "loss", build.__name__, sampler="random", on_note=notes.append)
     tuner.search(X, Y, **DATA, n_trials=3)
     trials = tuner.results()
     found[build.__name__] = [notes, trials["plan"].tolist(), trials["state"].tolist()]
+for build in (some, traced):
+    notes, looks = [], []
+    tuner = paceline.Tuner(
+        build,
+        "loss",
+        build.__name__,
+        sampler="random",
+        seed=1,
+        keep_best=8,
+        on_note=notes.append,
+        on_progress=lambda progress: looks.append(len(seen)),
+    )
+    tuner.search(X, Y, **{**DATA, "epochs": 2}, n_trials=8, callbacks=[Seen()])
+    trials = tuner.results()
+    found[build.__name__] = [notes, *(trials[name].tolist() for name in ("plan", "state", "kind"))]
+    values = sorted(trials["value"])
+    losses = [tuner.best_model(i).evaluate(X, Y, verbose=0) for i in range(1, 9)]
+    found["live"] = looks
+    found[f"{build.__name__} again"] = all(
+        tuner.history(n) == tuner.reproduce(n, X, Y, callbacks=[]).history for n in range(2)
+    )
+    assert len(losses) == 8 and losses[0] < values[-1]
+found["seen"] = len(seen), len({pid for pid, _ in seen})
 tuner = kt.RandomSearch(some, "val_loss", max_trials=4, directory="kt", seed=1)
 tuner.search(X, Y, **DATA, verbose=0)
 found["keras_tuner"] = [trial.status for trial in tuner.oracle.trials.values()]
@@ -326,7 +365,6 @@ def test_what_jax_cannot_run_trains_in_the_session_with_one_note(fresh_folder: P
         "loss": "keras.ops.log",
         "layer": "keras.ops.elu|tf.nn.elu",
         "step": "train_step",
-        "some": "trial [0-2]: ",
         "held": "cannot be sent",
         "wide": "float64",
         "generator": "is read in this process",
@@ -337,6 +375,17 @@ def test_what_jax_cannot_run_trains_in_the_session_with_one_note(fresh_folder: P
         told = [note for note in notes if "one after another in Keras' fit on tensorflow" in note]
         assert len(told) == 1, name
         assert any(part in told[0] for part in said.split("|")) or name == "some", told
+    for name, said in {"some": "tf.nn.elu", "traced": "train_step"}.items():
+        notes, plans, states, kinds = found[name]
+        assert set(states) == {"complete"} and len(plans) == 8, name
+        assert [plan == "fit" for plan in plans] == [kind == "tensorflow" for kind in kinds]
+        # Kinds that can train in packs do so after others, too.
+        assert "fit" in plans and plans[-1] != "fit" or "fit" in plans[: plans.index("fit") + 2]
+        told = [note for note in notes if "in this session, one after another" in note]
+        assert len(told) == 1 and said in told[0], notes
+        assert found[f"{name} again"]
+    assert found["seen"] == [2 * 2 * 8, 2]  # each epoch once, from both processes
+    assert any(0 < n < 32 for n in found["live"])  # while they search
     assert set(found["loss"][1]) == set(found["layer"][1]) == {"fit"}
     assert found["keras_tuner"] == ["COMPLETED"] * 4
     assert found["fails"] == ["build(hp) failed: LookupError: of the user", "LookupError"]

@@ -418,7 +418,13 @@ class Tuner(StudyResults):
             notes = comparison.changes({**meta, "search": stored}, arguments)
         return Reproduction(trial, plan, history, notes)
 
-    def _read(self, given: Mapping[str, Any], *, needs_end: bool) -> SearchArguments:
+    def _read(
+        self,
+        given: Mapping[str, Any],
+        *,
+        needs_end: bool,
+        note: Callable[[str], None] | None = None,
+    ) -> SearchArguments:
         config = self._config
         check_name(self.name)  # a folder is called so
         preprocessing, failed = None, None
@@ -436,7 +442,7 @@ class Tuner(StudyResults):
                 needs_end=needs_end,
                 seed=config.seed,
                 folder=config.folder / "trials",
-                note=self._tell,
+                note=note or self._tell,
                 preprocessing=preprocessing,
             )
         except DataError:
@@ -471,7 +477,13 @@ class Tuner(StudyResults):
         tuner = self._elsewhere() | {"overwrite": self._overwrite}
         with self._view(given["timeout"], given["n_trials"], verbose):
             search = SearchInProcess(
-                Tuner, tuner, dict(given), [*self._enqueued], self._listeners(stop), config.builder
+                Tuner,
+                tuner,
+                dict(given),
+                [*self._enqueued],
+                self._listeners(stop),
+                config.builder,
+                lambda given: self._read(given, needs_end=False, note=lambda text: None),
             )
             why: str | None = None
             try:

@@ -31,9 +31,11 @@ from paceline.executor.session.process import (
 )
 from paceline.executor.tf_replicas import has_replicas
 from paceline.search_space import HyperParameters
+from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.arguments.config import Listeners
 from paceline.tuner.search.session import reproduce_in_process, search_in_process
 from paceline.tuner.search.session_data import DataOfSession
+from paceline.tuner.search.session_fits import SessionFits
 
 #: How often a process is started anew in one search, at most.
 _STARTS = 4
@@ -98,6 +100,8 @@ class SearchInProcess:
     enqueued: list[dict[str, Any]]
     listeners: Listeners
     builder: ModelBuilder
+    # Reads the arguments of ``search``, for trials that train in this process.
+    read: Callable[[Mapping[str, Any]], SearchArguments]
     began: bool = False  # whether the study is being searched: the arguments are as they go on
     summary: dict[str, Any] = field(default_factory=dict)
     fold_data: tuple[Any, Any] = ((), None)  # folds, and validation data
@@ -146,11 +150,15 @@ class SearchInProcess:
         }
         outside = _outside(self.tuner, self.search)
         call = ProcessCall(search_in_process, arguments, outside)
+        read, precision = partial(self.read, dict(self.search)), self.tuner["precision"]
+        notes, stuck = self.listeners.notes, self.listeners.stuck
+        fits = SessionFits(process, self.builder, read, precision, notes, stuck)
         functions = {
             "begin": self._begin,
             "builds": self._builds,
             "hang": partial(self._hang, process),
             **data,
+            **fits.functions,
             "note": lambda text: self._output.later(lambda: self.listeners.notes(text)),
             "progress": self.listeners.progress or (lambda progress: None),
             "searched": self._searched,

@@ -150,6 +150,7 @@ class SearchRun:
             config.keep_best,
             config.precision,
             study_folder=config.folder,
+            elsewhere=None if (session := SearchSession.current) is None else session.model_of,
         )
         if snapshot is not None and not study.resumed and snapshot.facts.trials:
             self._note(
@@ -251,7 +252,9 @@ class SearchRun:
             arguments.trial_timeout, stuck_trials, study, self._listeners.stuck
         )
         packs = self._make_packs(stack, stuck_trials)
-        fit = FitExecutor(arguments.fit, batched=arguments.loaded.batched, note=self._note)
+        session, batched = SearchSession.current, arguments.loaded.batched
+        elsewhere = None if session is None else session.fit
+        fit = FitExecutor(arguments.fit, batched=batched, note=self._note, elsewhere=elsewhere)
         if packs is not None:
             limit = arguments.n_trials
             if study.strategy.resumable and (limit is None or limit > n_ended):
@@ -298,7 +301,7 @@ class SearchRun:
             folder=self._config.folder,
             began=began,
             progress=self._listeners.progress,
-            session=SearchSession.current,
+            session=session,
         )
 
     @property

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import linecache
 import re
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import keras
 
 from paceline.errors import PacelineError
+from paceline.executor.base import Answer, EpochReport, Job, Parts
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.pack.callbacks.reachable import is_users_file
@@ -21,9 +24,17 @@ from paceline.program.numbers import number_settings
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.search.session_data import SessionDataset
+from paceline.tuner.search.session_fits import ModelOfSession
+from paceline.tuner.search.timeouts import shielded
 
 if TYPE_CHECKING:
     from paceline.executor.session.child import SessionLink
+    from paceline.study.trials.trial import Trial
+
+
+#: Seconds between two times at which the session is told what functions have changed, at least, and
+#: the share of the time that may take.
+_SHARED, _SHARE = 0.1, 0.02
 
 
 class ReturnedToSession(BaseException):
@@ -40,15 +51,17 @@ class SearchSession:
     #: The session of the search that this process runs; None in other processes.
     current: SearchSession | None = None
 
-    def __init__(self, link: SessionLink) -> None:
+    def __init__(self, link: SessionLink, *, fits: bool = False) -> None:
         self._link = link
+        self.fits = fits  # whether the session trains single trials for this search
         self.began = False  # whether the study is searched: before, nothing is written
+        self._share_at = 0.0  # when what functions have changed is next sent
 
     @classmethod
     @contextmanager
-    def of(cls, link: SessionLink) -> Iterator[SearchSession]:
+    def of(cls, link: SessionLink, *, fits: bool = False) -> Iterator[SearchSession]:
         """A block in which searches of this process are of a session."""
-        cls.current = session = cls(link)
+        cls.current = session = cls(link, fits=fits)
         try:
             yield session
         finally:
@@ -87,6 +100,57 @@ class SearchSession:
         text = why if isinstance(why, str) else what_stands_in_the_way(why)
         raise ReturnedToSession(f"trial {number}: {text}")
 
+    def build(self, hp: HyperParameters, seed: int, error: Exception) -> str:
+        """Has the session build the model of a trial whose build fails here; returns why it does.
+
+        ``hp`` knows of all hyperparameters afterwards. Raises the error if that build fails, too.
+        """
+        while True:
+            with shielded():
+                found = self._link.ask("build", dict(hp.values), seed)
+            if found is None:
+                raise error
+            for declared, value in found:
+                hp.merge([declared], overwrite=False)
+                if hp.values.get(declared.name) != value:
+                    break  # it was chosen just now, and may decide what is declared after it
+            else:
+                return what_stands_in_the_way(error)
+
+    def fit(self, job: Job, report: Callable[[EpochReport], Answer]) -> None:
+        """Has the session train a job; raises what the training fails with."""
+        assert job.spec is not None
+        fold = job.number - job.spec.number if job.folds else None
+        self._link.share()
+        found = self._link.ask("fit", replace(job.spec, number=job.number, fold=fold))
+        while isinstance(found, EpochReport):
+            answer = report(replace(found, weights=partial(self._link.ask, "weights")))
+            found = self._link.ask("answer", answer)
+        error, changes = found
+        self._link.take_shared(changes)
+        if error is not None:
+            raise error.again()
+
+    def model_of(self, trial: Trial, batch: Any, weights: Parts) -> ModelOfSession:
+        """What saves a trial's model in the session."""
+        return ModelOfSession(self._link.ask, (trial.hparams, trial.seed, batch), weights)
+
+    def note_on(self, number: int, why: str) -> str:
+        """What the user is told of a trial that the session trains."""
+        return (
+            f"trial {number} and its like train in this session, one after another in Keras' fit, "
+            f"since they cannot train in packs on JAX: {why}"
+        )
+
+    def share_if_due(self) -> None:
+        """Has what the user's functions have changed be so in the session, too."""
+        if (began := time.perf_counter()) < self._share_at:
+            return
+        with suppress(Exception):  # an object may raise anything when it is pickled
+            self._link.share()
+        now = time.perf_counter()
+        self._share_at = now + max(_SHARED, (now - began) / _SHARE)
+
     def check_build(self, number: int, hparams: Mapping[str, Any], seed: int, error: Any) -> None:
         """Ends the search here if the build that failed works in the session."""
         if self._link.ask("builds", dict(hparams), seed):
@@ -116,7 +180,7 @@ def search_in_process(
     for hparams in enqueued:
         ours.enqueue(hparams)
     try:
-        return why_returned(link, lambda: ours.search(**read_by(link, search)))
+        return why_returned(link, lambda: ours.search(**read_by(link, search)), fits=True)
     finally:
         link.tell("searched", *ours._last_search())
 
@@ -128,12 +192,15 @@ def reproduce_in_process(
     return kind(**tuner).reproduce(number, **read_by(link, search))
 
 
-def why_returned(link: SessionLink, search: Callable[[], None]) -> str | None:
+def why_returned(
+    link: SessionLink, search: Callable[[], None], *, fits: bool = False
+) -> str | None:
     """Calls a function that searches; returns why the session must go on with it, or None.
 
-    Raises what the search raises once it has begun.
+    ``fits``: the session trains single trials that cannot train here. Raises what the search raises
+    once it has begun.
     """
-    with SearchSession.of(link) as session:
+    with SearchSession.of(link, fits=fits) as session:
         try:
             search()
         except ReturnedToSession as why:
