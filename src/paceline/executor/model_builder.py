@@ -27,6 +27,7 @@ from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
 from paceline.program.formulas.model_structure import ModelStructure, structure_of
 from paceline.program.initial_weights import noted_build, shared_variables
+from paceline.program.leading_layers import BuildBehindLayers
 from paceline.program.trace import State, Step
 from paceline.search_space import HyperParameters
 
@@ -41,6 +42,9 @@ class ModelBuilder:
     """
 
     def __init__(self, build: Any) -> None:
+        self._ahead = None
+        if isinstance(build, BuildBehindLayers):
+            build, self._ahead = build.build, build.ahead
         method = getattr(build, "build", None)
         if isinstance(build, keras.Model):
             raise UsageError(
@@ -83,6 +87,8 @@ class ModelBuilder:
                 "build(hp) returned a model that is not compiled; call model.compile(optimizer=, "
                 "loss=, metrics=) before returning it."
             )
+        if self._ahead is not None:
+            model = self._ahead.without(model)
         if any(keras_private.is_bound(variable) for variable in shared_variables(model)):
             raise BuildError(
                 "build(hp) returned a model with layers that it made for another trial, whose "
@@ -90,6 +96,11 @@ class ModelBuilder:
                 "new ones in each build."
             )
         return model
+
+    @property
+    def whole(self) -> ModelBuilder:
+        """Builds models with all their layers, also with those that ran over the data before."""
+        return self if self._ahead is None else ModelBuilder(self._call)
 
     @property
     def function(self) -> Any:

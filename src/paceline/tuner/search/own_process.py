@@ -30,12 +30,15 @@ from paceline.executor.session.process import (
     why_none,
 )
 from paceline.executor.tf_replicas import has_replicas
+from paceline.program.leading_layers import BuildBehindLayers
+from paceline.report.notebook import notebook_display, publish
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.arguments.config import Listeners
 from paceline.tuner.search.session import reproduce_in_process, search_in_process
 from paceline.tuner.search.session_data import DataOfSession
 from paceline.tuner.search.session_fits import SessionFits
+from paceline.tuner.search.text_ahead import TextAhead
 
 #: How often a process is started anew in one search, at most.
 _STARTS = 4
@@ -108,6 +111,7 @@ class SearchInProcess:
     _overwrote: bool = False  # whether the study was begun anew
     _hung: str | None = None  # what does not come back, where another process cannot go on
     _output: HeldOutput = field(default_factory=HeldOutput)
+    _ahead: TextAhead | None = None  # layers for text that have run over the data
 
     def run(self) -> str | None:
         """Searches; returns why the session must go on with the search, or None: it has ended.
@@ -115,6 +119,11 @@ class SearchInProcess:
         Raises what the search raises.
         """
         why = _why_in_session(self.tuner) or why_in_session(self.search)
+        try:
+            if why is None:
+                self._ahead = self._text_ahead()
+        except ValueError as error:
+            why = str(error)
         for start in range(_STARTS if why is None else 0):
             with process_of_session() as process:
                 try:
@@ -140,13 +149,17 @@ class SearchInProcess:
 
     def _once(self, process: JaxProcess) -> str | None:
         watched = self.listeners.progress is not None
-        search, data = sent_arguments(self.search)
+        try:
+            search, data = sent_arguments(self.search, self._ahead)
+        except ValueError as error:  # of the text in the data
+            return str(error)
         arguments = {
             "kind": self.kind,
-            "tuner": self.tuner,
+            "tuner": sent_tuner(self.tuner, self._ahead),
             "search": search,
             "enqueued": self.enqueued,
             "watched": watched,
+            "displays": notebook_display() is not None,
         }
         outside = _outside(self.tuner, self.search)
         call = ProcessCall(search_in_process, arguments, outside)
@@ -160,6 +173,7 @@ class SearchInProcess:
             **data,
             **fits.functions,
             "note": lambda text: self._output.later(lambda: self.listeners.notes(text)),
+            "display": publish,
             "progress": self.listeners.progress or (lambda progress: None),
             "searched": self._searched,
         }
@@ -171,6 +185,15 @@ class SearchInProcess:
             if self._hung is not None and isinstance(error, ProcessDiedError):
                 raise TrialHangError(self._hung) from None
             raise
+
+    def _text_ahead(self) -> TextAhead | None:
+        seed, precision = self.tuner["seed"], self.tuner["precision"]
+        found = TextAhead.of(self.builder, seed, HyperParameters(), precision, self.search)
+        # These look at models.
+        looks = self.tuner["constraints"] is not None or isinstance(self.tuner["objective"], list)
+        if found is not None and looks:
+            raise ValueError("x holds text, and constraints or objectives see the model")
+        return found
 
     def _died(self, died: ProcessDiedError, start: int) -> str:
         """Gets ready for another process; returns why the session trains where that one dies."""
@@ -212,6 +235,8 @@ class SearchInProcess:
 
     def _searched(self, summary: dict[str, Any], fold_data: tuple[Any, Any]) -> None:
         self.summary, self.fold_data = summary, fold_data
+        if self._ahead is not None:  # models read the text itself
+            self.fold_data = fold_data[0], None
 
 
 def _outside(tuner: Mapping[str, Any], search: Mapping[str, Any]) -> OutsideState:
@@ -225,8 +250,13 @@ def reproduced(kind: type, tuner: Mapping[str, Any], number: int, search: Mappin
     """What ``Tuner.reproduce`` finds in the session's process; None where this one must train."""
     if _why_in_session(tuner) or why_in_session(search):
         return None
-    given, data = sent_arguments(search)
-    arguments = {"kind": kind, "tuner": tuner, "number": number, "search": given}
+    try:
+        builder, precision = ModelBuilder(tuner["build"]), tuner["precision"]
+        ahead = TextAhead.of(builder, tuner["seed"], HyperParameters(), precision, search)
+        given, data = sent_arguments(search, ahead)
+    except ValueError:
+        return None
+    arguments = {"kind": kind, "tuner": sent_tuner(tuner, ahead), "number": number, "search": given}
     call = ProcessCall(reproduce_in_process, arguments, _outside(tuner, search))
     held = HeldOutput()
     try:
@@ -238,11 +268,24 @@ def reproduced(kind: type, tuner: Mapping[str, Any], number: int, search: Mappin
         held.release()
 
 
+def sent_tuner(tuner: Mapping[str, Any], ahead: TextAhead | None) -> dict[str, Any]:
+    """Arguments of ``Tuner`` as they are sent."""
+    if ahead is None:
+        return dict(tuner)
+    return {**tuner, "build": BuildBehindLayers(tuner["build"], ahead.sent)}
+
+
 def sent_arguments(
-    search: Mapping[str, Any],
+    search: Mapping[str, Any], ahead: TextAhead | None = None
 ) -> tuple[dict[str, Any], dict[str, Callable[..., Any]]]:
-    """Arguments of ``search`` as they are sent, and what the process calls to read data sets."""
+    """Arguments of ``search`` as they are sent, and what the process calls to read data sets.
+
+    Raises ValueError where text among them cannot be sent as numbers.
+    """
     data = DataOfSession(search)
+    if ahead is not None:
+        data = DataOfSession(search, ahead.batch)
+        search = ahead.arrays(search)
     arrays = {name: as_arrays(search[name]) for name in _DATA if name in search}
     return {**search, **arrays, **data.sent()}, {"open_data": data.open, "read_data": data.read}
 

@@ -145,7 +145,7 @@ class SearchRun:
             study.asker.enqueue(hparams)
         self.models = TrainedModels(
             study,
-            config.builder,
+            config.builder.whole,
             self._folder,
             config.keep_best,
             config.precision,

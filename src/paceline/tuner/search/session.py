@@ -21,6 +21,7 @@ from paceline.executor.model_builder import ModelBuilder
 from paceline.pack.callbacks.reachable import is_users_file
 from paceline.program.canonical import Unpackable
 from paceline.program.numbers import number_settings
+from paceline.report.notebook import displays_passed_on
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.search.session_data import SessionDataset
@@ -165,11 +166,13 @@ def search_in_process(
     enqueued: list[dict[str, Any]],
     *,
     watched: bool,
+    displays: bool,
 ) -> str | None:
     """Searches in this process; returns why the session must go on with the search, or None.
 
     ``tuner`` are the arguments of ``kind``, which is ``Tuner``, and ``search`` those of its method.
-    ``watched``: the session wants to see how the search goes.
+    ``watched``: the session wants to see how the search goes. ``displays`` is as of
+    ``why_returned``.
     """
     ours: Any = kind(
         **tuner,
@@ -180,7 +183,9 @@ def search_in_process(
     for hparams in enqueued:
         ours.enqueue(hparams)
     try:
-        return why_returned(link, lambda: ours.search(**read_by(link, search)), fits=True)
+        return why_returned(
+            link, lambda: ours.search(**read_by(link, search)), displays=displays, fits=True
+        )
     finally:
         link.tell("searched", *ours._last_search())
 
@@ -193,13 +198,16 @@ def reproduce_in_process(
 
 
 def why_returned(
-    link: SessionLink, search: Callable[[], None], *, fits: bool = False
+    link: SessionLink, search: Callable[[], None], *, displays: bool, fits: bool = False
 ) -> str | None:
     """Calls a function that searches; returns why the session must go on with it, or None.
 
-    ``fits``: the session trains single trials that cannot train here. Raises what the search raises
-    once it has begun.
+    ``displays``: the session is a notebook, and shows what the user's functions display. ``fits``:
+    the session trains single trials that cannot train here. Raises what the search raises once it
+    has begun.
     """
+    if displays:
+        displays_passed_on(partial(link.tell, "display"))
     with SearchSession.of(link, fits=fits) as session:
         try:
             search()

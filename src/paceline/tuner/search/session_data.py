@@ -7,7 +7,7 @@ and the session reads them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,7 @@ class DataOfSession:
     """The data sets of a search, in the session."""
 
     given: Mapping[str, Any]  # arguments of ``search``
+    made: Callable[[Any], Any] = lambda batch: batch  # what is sent of a batch
     _open: dict[int, Iterator[Any]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -96,12 +97,17 @@ class DataOfSession:
         """The next batch of a pass, or None at its end, and why it cannot be read."""
         try:
             batch = next(self._open[number])
-            return (keras.tree.map_structure(_as_array, batch),), None
+            return (self.made(arrays_of(batch)),), None
         except StopIteration:
             del self._open[number]
             return None, None
         except Exception as error:  # whatever the user's data set raises
             return None, f"{type(error).__name__}: {error}"
+
+
+def arrays_of(batch: Any) -> Any:
+    """A batch of any backend's tensors, as arrays."""
+    return keras.tree.map_structure(_as_array, batch)
 
 
 def _as_array(value: Any) -> Any:
