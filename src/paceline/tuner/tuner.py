@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ import keras
 from paceline.errors import BuildError, DataError, StudyError, UsageError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal, search_process
+from paceline.executor.tf_replicas import let_memory_grow
 from paceline.pack.mesh import check_mesh, check_use
 from paceline.program.trace import check_precision, refusal
 from paceline.report import formats
@@ -201,7 +201,7 @@ class Tuner(StudyResults):
         self._when_stuck = on_hang
         if keras.backend.backend() == "tensorflow":
             # Else TensorFlow takes all of a GPU when it first touches it, and packs have none.
-            os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+            let_memory_grow()
         if on_note is not None:
             self._notes = on_note
 
@@ -484,6 +484,7 @@ class Tuner(StudyResults):
                 self._listeners(stop),
                 config.builder,
                 lambda given: self._read(given, needs_end=False, note=lambda text: None),
+                config.trackers,
             )
             why: str | None = None
             try:

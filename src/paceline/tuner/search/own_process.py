@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import keras
+from optuna.storages import JournalStorage, RDBStorage
 
 from paceline.data.adapters import is_data_set, is_read_once
 from paceline.errors import TrialHangError
@@ -29,7 +30,7 @@ from paceline.executor.session.process import (
     process_of_session,
     why_none,
 )
-from paceline.executor.tf_replicas import has_replicas
+from paceline.executor.tf_replicas import has_replicas, let_memory_grow
 from paceline.program.leading_layers import BuildBehindLayers
 from paceline.report.notebook import notebook_display, publish
 from paceline.search_space import HyperParameters
@@ -38,7 +39,9 @@ from paceline.tuner.arguments.config import Listeners
 from paceline.tuner.search.session import reproduce_in_process, search_in_process
 from paceline.tuner.search.session_data import DataOfSession
 from paceline.tuner.search.session_fits import SessionFits
+from paceline.tuner.search.session_trackers import TrackersOfSession
 from paceline.tuner.search.text_ahead import TextAhead
+from paceline.tuner.trackers.base import Tracker
 
 #: How often a process is started anew in one search, at most.
 _STARTS = 4
@@ -53,17 +56,27 @@ def why_in_session(data: Mapping[str, Any]) -> str | None:
         if is_data_set(value) and is_read_once(value):
             return f"{name}: a {type(value).__name__} is read in this process"
     if keras.backend.backend() == "tensorflow" and has_replicas():
-        return "TensorFlow has a strategy, or a TPU, which one process has for itself"
+        return (
+            "TensorFlow has a strategy, or a TPU, which one process has for itself; to train packs "
+            "there, begin a session with KERAS_BACKEND=jax"
+        )
     return why_none()
 
 
 def _why_in_session(tuner: Mapping[str, Any]) -> str | None:
     """The same by the arguments of ``Tuner``."""
-    if not isinstance(tuner["storage"], str | None):
-        return "storage: an object of this process was given; pass its URL"
-    if tuner["trackers"] is not None:
-        return "trackers: they log to what is set up in this process"
+    storage = tuner["storage"]
+    url = storage if isinstance(storage, str | None) else getattr(storage, "url", None)
+    if not isinstance(storage, str | None | RDBStorage | JournalStorage):
+        return f"storage: a {type(storage).__name__} is known to this process alone; pass a URL"
+    if url is not None and url.startswith("sqlite") and (":memory:" in url or url.endswith("//")):
+        return "storage: this database is in the memory of this process; pass that of a file"
     return None
+
+
+def write(stream: str, text: str) -> None:
+    """Writes a text to a stream of ``sys``, by its name."""
+    getattr(sys, stream).write(text)
 
 
 class HeldOutput:
@@ -84,7 +97,7 @@ class HeldOutput:
 
     def say(self, stream: str, text: str) -> None:
         """Writes a text to a stream of ``sys``, later."""
-        self.later(lambda: getattr(sys, stream).write(text))
+        self.later(lambda: write(stream, text))
 
     def release(self) -> None:
         """Does what was held, and holds no more."""
@@ -105,6 +118,7 @@ class SearchInProcess:
     builder: ModelBuilder
     # Reads the arguments of ``search``, for trials that train in this process.
     read: Callable[[Mapping[str, Any]], SearchArguments]
+    trackers: Mapping[str, Tracker]
     began: bool = False  # whether the study is being searched: the arguments are as they go on
     summary: dict[str, Any] = field(default_factory=dict)
     fold_data: tuple[Any, Any] = ((), None)  # folds, and validation data
@@ -124,6 +138,9 @@ class SearchInProcess:
                 self._ahead = self._text_ahead()
         except ValueError as error:
             why = str(error)
+        if why is None and keras.backend.backend() == "tensorflow":
+            if (late := let_memory_grow()) is not None:
+                self.listeners.notes(late)
         for start in range(_STARTS if why is None else 0):
             with process_of_session() as process:
                 try:
@@ -155,7 +172,7 @@ class SearchInProcess:
             return str(error)
         arguments = {
             "kind": self.kind,
-            "tuner": sent_tuner(self.tuner, self._ahead),
+            "tuner": {**sent_tuner(self.tuner, self._ahead), "trackers": list(self.trackers)},
             "search": search,
             "enqueued": self.enqueued,
             "watched": watched,
@@ -172,6 +189,7 @@ class SearchInProcess:
             "hang": partial(self._hang, process),
             **data,
             **fits.functions,
+            **TrackersOfSession(self.trackers).functions,
             "note": lambda text: self._output.later(lambda: self.listeners.notes(text)),
             "display": publish,
             "progress": self.listeners.progress or (lambda progress: None),
@@ -256,7 +274,9 @@ def reproduced(kind: type, tuner: Mapping[str, Any], number: int, search: Mappin
         given, data = sent_arguments(search, ahead)
     except ValueError:
         return None
-    arguments = {"kind": kind, "tuner": sent_tuner(tuner, ahead), "number": number, "search": given}
+    # Nothing is logged.
+    alone = {**sent_tuner(tuner, ahead), "trackers": None}
+    arguments = {"kind": kind, "tuner": alone, "number": number, "search": given}
     call = ProcessCall(reproduce_in_process, arguments, _outside(tuner, search))
     held = HeldOutput()
     try:

@@ -26,6 +26,7 @@ from paceline.search_space import HyperParameters
 from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.search.session_data import SessionDataset
 from paceline.tuner.search.session_fits import ModelOfSession
+from paceline.tuner.search.session_trackers import SessionTracker
 from paceline.tuner.search.timeouts import shielded
 
 if TYPE_CHECKING:
@@ -170,12 +171,14 @@ def search_in_process(
 ) -> str | None:
     """Searches in this process; returns why the session must go on with the search, or None.
 
-    ``tuner`` are the arguments of ``kind``, which is ``Tuner``, and ``search`` those of its method.
+    ``tuner`` are the arguments of ``kind``, which is ``Tuner``, with the names of trackers in their
+    place, and ``search`` those of its method.
     ``watched``: the session wants to see how the search goes. ``displays`` is as of
     ``why_returned``.
     """
+    trackers = [SessionTracker(name, link.ask) for name in tuner["trackers"]]
     ours: Any = kind(
-        **tuner,
+        **{**tuner, "trackers": trackers},
         on_note=partial(link.tell, "note"),
         on_progress=partial(link.ask, "progress") if watched else None,
         on_hang=partial(link.tell, "hang"),
