@@ -402,7 +402,7 @@ tuner = paceline.Tuner(
 )
 notes = []
 try:
-    tuner.search(X, Y, **{**CALL, "epochs": 30}, n_trials=6)
+    tuner.search(X, Y, **{**CALL, "epochs": 150}, n_trials=6)
 except KeyboardInterrupt:
     notes.append("interrupted")
 found(tuner, notes=notes)

@@ -27,7 +27,7 @@ from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
 from paceline.program.formulas.model_structure import ModelStructure, structure_of
 from paceline.program.initial_weights import noted_build, shared_variables
-from paceline.program.leading_layers import BuildBehindLayers
+from paceline.program.leading_layers import BuildBehindLayers, LayersAhead
 from paceline.program.trace import State, Step
 from paceline.search_space import HyperParameters
 
@@ -96,6 +96,10 @@ class ModelBuilder:
                 "new ones in each build."
             )
         return model
+
+    def behind(self, ahead: LayersAhead) -> ModelBuilder:
+        """Builds models without the layers that ran over the data before."""
+        return ModelBuilder(BuildBehindLayers(self._call, ahead))
 
     @property
     def whole(self) -> ModelBuilder:

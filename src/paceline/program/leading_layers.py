@@ -139,8 +139,6 @@ class LayersAhead:
 
     def without(self, model: Any) -> Any:
         """A model without these layers; raises ValueError where it begins with others."""
-        # What the layers make is of 64 bits, and fits into 32: there are not that many words.
-        warnings.filterwarnings("ignore", "Explicitly requested dtype int64")
         found = LeadingLayers.of(model)
         if found is None or found.facts() != self.facts:
             raise ValueError(

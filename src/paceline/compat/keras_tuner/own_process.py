@@ -43,7 +43,7 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     try:
         first = tuner.oracle.get_space()
         builder, seed = ModelBuilder(tuner._try_build), tuner.oracle.seed
-        ahead = TextAhead.of(builder, seed, first, None, fit)
+        ahead = TextAhead.of(builder, seed, first, None, fit, looks=False)
         given, data = sent_arguments(fit, ahead)
     except ValueError as error:
         return str(error)

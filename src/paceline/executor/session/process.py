@@ -195,10 +195,10 @@ class JaxProcess:
             try:
                 # The process tells what happens next.
                 with stop.deferred(lambda text: None):
-                    message = self._next(_LOOK)
                     if stop.asked and not running.heard:
                         running.heard = True
                         self._interrupt()
+                    message = self._next(_LOOK)
                     if isinstance(message, CallEnded):
                         return message
                     if isinstance(message, Said):

@@ -206,12 +206,10 @@ class SearchInProcess:
 
     def _text_ahead(self) -> TextAhead | None:
         seed, precision = self.tuner["seed"], self.tuner["precision"]
-        found = TextAhead.of(self.builder, seed, HyperParameters(), precision, self.search)
         # These look at models.
         looks = self.tuner["constraints"] is not None or isinstance(self.tuner["objective"], list)
-        if found is not None and looks:
-            raise ValueError("x holds text, and constraints or objectives see the model")
-        return found
+        first = HyperParameters()
+        return TextAhead.of(self.builder, seed, first, precision, self.search, looks=looks)
 
     def _died(self, died: ProcessDiedError, start: int) -> str:
         """Gets ready for another process; returns why the session trains where that one dies."""
@@ -270,7 +268,8 @@ def reproduced(kind: type, tuner: Mapping[str, Any], number: int, search: Mappin
         return None
     try:
         builder, precision = ModelBuilder(tuner["build"]), tuner["precision"]
-        ahead = TextAhead.of(builder, tuner["seed"], HyperParameters(), precision, search)
+        first = HyperParameters()
+        ahead = TextAhead.of(builder, tuner["seed"], first, precision, search, looks=False)
         given, data = sent_arguments(search, ahead)
     except ValueError:
         return None

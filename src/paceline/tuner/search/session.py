@@ -6,6 +6,7 @@ import linecache
 import re
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -209,6 +210,8 @@ def why_returned(
     the session trains single trials that cannot train here. Raises what the search raises once it
     has begun.
     """
+    # The session's backend has integers of 64 bits, and warns of none.
+    warnings.filterwarnings("ignore", "Explicitly requested dtype int64")
     if displays:
         displays_passed_on(partial(link.tell, "display"))
     with SearchSession.of(link, fits=fits) as session:

@@ -53,7 +53,7 @@ class SessionDataset:
 
 
 class _BatchesOfSession(DistantDataset):
-    def __init__(self, sent: SessionDataset, link: SessionLink) -> None:
+    def __init__(self, sent: SessionDataset, link: SessionLink | DataOfSession) -> None:
         self._name, self._link = sent.name, link
         self.family, self.length = sent.family, sent.length
         self.of_one_size, self.wrapped = sent.of_one_size, sent.wrapped
@@ -86,6 +86,14 @@ class DataOfSession:
             for name in _DATA
             if is_read_in_session(x := self.given.get(name))
         }
+
+    def here(self) -> dict[str, DistantDataset]:
+        """What takes the place of data sets in this process, by argument."""
+        return {name: _BatchesOfSession(sent, self) for name, sent in self.sent().items()}
+
+    def ask(self, name: str, *arguments: Any) -> Any:
+        """As the link of another process does."""
+        return {"open_data": self.open, "read_data": self.read}[name](*arguments)
 
     def open(self, name: str) -> int:
         """Begins a pass; returns its number."""

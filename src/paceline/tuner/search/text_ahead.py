@@ -1,7 +1,8 @@
-"""Text of a search in the session's own process: the numbers of its first layers go in its place.
+"""Text of a search: the numbers that its models' first layers make of it go in its place.
 
 Only layers that all trials have in common run ahead, and only for searches in which nothing but the
-steps sees the model: else trials train in the session, where the model reads the text itself.
+steps sees the model. Else the model must read the text, which JAX cannot: a session on TensorFlow
+trains the trials itself.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from paceline.executor.process import search_process
 from paceline.pack.callbacks.reachable import is_of_user, reached
 from paceline.program.leading_layers import LayersAhead, LeadingLayers, holds_text
 from paceline.search_space import HyperParameters
-from paceline.tuner.search.session_data import arrays_of, is_read_in_session
+from paceline.tuner.search.session_data import DataOfSession, arrays_of, is_read_in_session
 
 #: Keras' callbacks that do the same without the model's first layers.
 _ALIKE = (
@@ -49,15 +50,20 @@ class TextAhead:
         first: HyperParameters,
         precision: str | None,
         data: Mapping[str, Any],
+        *,
+        looks: bool,
     ) -> TextAhead | None:
         """Those of a search whose arguments are ``data``; None where they hold no text.
 
-        ``first`` is the hp of the first model. Raises ValueError with the reason why the text must
-        be read by the model.
+        ``first`` is the hp of the first model, and ``looks`` whether the user's constraints or
+        objectives see models. Raises ValueError with the reason why the text must be read by the
+        model.
         """
         x = data.get("x")
-        if keras.backend.backend() != "tensorflow" or not _is_text(x):
+        if keras.backend.backend() not in ("tensorflow", "jax") or not is_text(x):
             return None
+        if looks:
+            raise ValueError("x holds text, and constraints or objectives see the model")
         if (name := _looking(data.get("callbacks"))) is not None:
             raise ValueError(f"x holds text, and callback {name} sees the model that reads it")
         try:
@@ -94,12 +100,18 @@ class TextAhead:
             raise ValueError(f"x holds text, and {error}") from error
         return found
 
+    def here(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """As ``arrays``, with data sets that make numbers of text in this process."""
+        sets = DataOfSession(data, self.batch)
+        return {**self.arrays(data), **sets.here()}
+
     def batch(self, batch: Any) -> Any:
         """A batch, ``(x, ...)``, with numbers in the place of text."""
         return (self.layers.numbers(batch[0]), *batch[1:])
 
 
-def _is_text(x: Any) -> bool:
+def is_text(x: Any) -> bool:
+    """Whether the argument ``x`` of a search holds text."""
     if is_read_in_session(x):
         spec = getattr(x, "element_spec", None)  # of tf.data
         return isinstance(spec, tuple) and holds_text(spec[0])
@@ -108,6 +120,7 @@ def _is_text(x: Any) -> bool:
 
 def _looking(callbacks: Any) -> str | None:
     """The name of a callback that may see the model; None: none does."""
+    callbacks = getattr(callbacks, "function", callbacks)  # of a ``CallbackFactory``
     for each in callbacks if isinstance(callbacks, list | tuple) else [callbacks]:
         if each is None or type(each) in _ALIKE:
             continue
