@@ -407,3 +407,73 @@ def test_models_that_begin_with_text_train_in_packs(fresh_folder: Path) -> None:
     assert "begins with other layers for text" in told
     for name, why in {"ragged": "output_sequence_length", "looks": "callback Looks sees"}.items():
         assert set(found[name]["plans"]) == {"fit"} and why in found[name]["notes"][-1]
+
+
+STOPS = """
+import json, os, signal
+import numpy as np
+import tensorflow as tf
+
+X, Y = np.random.default_rng(0).normal(size=(40, 6)).astype("float32"), np.arange(40) % 3
+session, pids, notes, todo = os.getpid(), [], [], {"interrupt", "kill"}
+
+
+class TfLayer(keras.layers.Layer):
+    def call(self, x):
+        return tf.nn.elu(x)
+
+
+def build(hp):
+    pids.append(os.getpid())
+    tensorflow = hp.Choice("kind", ["keras", "tensorflow"]) == "tensorflow"
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(hp.Int("units", 4, 9))])
+    model.add(TfLayer() if tensorflow else keras.layers.ReLU())
+    model.add(keras.layers.Dense(3, activation="softmax"))
+    sgd = keras.optimizers.SGD(hp.Float("lr", 1e-3, 1e-1))
+    model.compile(sgd, "sparse_categorical_crossentropy")
+    return model
+
+
+class Stops(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 1 and os.getpid() == session and todo:
+            if "interrupt" in todo:
+                todo.remove("interrupt")
+                os.kill(os.getpid(), signal.SIGINT)
+            else:
+                todo.remove("kill")
+                os.kill(next(pid for pid in reversed(pids) if pid != session), signal.SIGKILL)
+
+
+def search(**more):
+    tuner = paceline.Tuner(
+        build, "val_loss", more.pop("study"), sampler="random", seed=1, on_note=notes.append, **more
+    )
+    call = dict(validation_data=(X, Y), epochs=4, batch_size=10, n_trials=6)
+    tuner.search(X, Y, **call, callbacks=[Stops()])
+    trials = tuner.results()
+    return [trials[n].tolist() for n in ("state", "plan", "kind", "epochs")] + [
+        [tuner.history(n) for n in range(6)]
+    ]
+
+
+interrupted = False
+try:
+    search(study="s")
+except KeyboardInterrupt:
+    interrupted = True
+found = search(study="s")
+again = search(study="other")
+print("FOUND" + json.dumps({"interrupted": interrupted, "found": found, "again": again,
+                            "todo": list(todo), "notes": notes}))
+"""
+
+
+def test_ctrl_c_and_a_kill_while_the_session_trains_a_trial(fresh_folder: Path) -> None:
+    found = run("tensorflow first", STOPS, fresh_folder)
+    assert found["interrupted"] and not found["todo"]
+    assert any("another one goes on with the search" in note for note in found["notes"])
+    states, plans, kinds, epochs, histories = found["found"]
+    assert states == ["complete"] * 6 and epochs == [4] * 6
+    assert [plan == "fit" for plan in plans] == [kind == "tensorflow" for kind in kinds]
+    assert found["again"][4] == histories and {*plans} > {"fit"}

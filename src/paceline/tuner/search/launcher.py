@@ -35,7 +35,7 @@ from paceline.tuner.search.members import BuiltTrial, jobs_of, other_models
 from paceline.tuner.search.peers import PeerWatcher
 from paceline.tuner.search.progress import ProgressReporter
 from paceline.tuner.search.running_trials import UnfinishedTrial
-from paceline.tuner.search.session import what_stands_in_the_way
+from paceline.tuner.search.session import is_of_memory, what_stands_in_the_way
 
 if TYPE_CHECKING:
     from paceline.executor.tokens import TokenChecks
@@ -286,7 +286,8 @@ class TrialLauncher:
         mild = isinstance(error, TrialRejected | optuna.TrialPruned | SpaceError | SamplerError)
         # These look at the model, which is not here.
         looks = self._context.constraints or self._context.costs is not None
-        return not mild and not looks and bool(self._context.session and self._context.session.fits)
+        fits = self._context.session is not None and self._context.session.fits
+        return fits and not mild and not looks and not is_of_memory(error)
 
     def _checks_tokens(self, model: Any, inputs: TrialInputs, again: Callable[[], Any]) -> bool:
         """Checks what a trial's Embeddings look up; returns whether ``again`` was called."""
@@ -360,7 +361,7 @@ class TrialLauncher:
         try:
             self._timeout.trace(lambda: self._hand_over(number, seed, hparams, built))
         except Exception as error:  # the user's train_step may raise anything while it is traced
-            if self._context.session is not None:
+            if self._context.session is not None and not is_of_memory(error):
                 self._context.session.refuse(number, error)
             self._events.build_failed(number, error)
             return
@@ -418,7 +419,8 @@ class TrialLauncher:
             self._members.withdraw(number)
             self._send_to_fit(number, jobs, str(why))
         except Exception as error:  # of the user's steps
-            if self._context.session is None or not self._context.session.fits:
+            session = self._context.session
+            if session is None or not session.fits or is_of_memory(error):
                 raise
             self._members.withdraw(number)
             self._send_to_fit(number, jobs, what_stands_in_the_way(error))

@@ -27,7 +27,7 @@ from paceline.tuner.search.launcher import TrialLauncher, TrialPrefetch
 from paceline.tuner.search.peers import PeerWatcher
 from paceline.tuner.search.progress import ProgressReporter, SearchStopped
 from paceline.tuner.search.recording import LiveWriter, TimelineRecorder
-from paceline.tuner.search.session import what_stands_in_the_way
+from paceline.tuner.search.session import is_of_memory, what_stands_in_the_way
 from paceline.tuner.search.stopping import SearchEnd
 from paceline.tuner.search.timeouts import shielded
 
@@ -248,6 +248,8 @@ class SearchLoop:
             self._note_round(packs)
         packs.hurried = self._stop.asked or self._timeout.over
         self._show("compiling" if packs.compiling else "training")
+        if self._context.session is not None:
+            self._context.session.share_if_due()
         if packs.compiling:  # nothing trains: the round has not begun
             # Without any epoch the search would have no model, and waits for its first.
             late = self._timeout.over and self._trials.trial_epochs > 0
@@ -395,7 +397,10 @@ class EpochReports:
         running, session = self._trials.running.get(number), self._context.session
         # What callbacks do may work in the session, whose Keras is another.
         movable = isinstance(error, Unpackable) or (
-            session is not None and running is not None and running.fallback_reason is None
+            session is not None
+            and running is not None
+            and running.fallback_reason is None
+            and not is_of_memory(error)
         )
         if movable and running is not None and self._members.size == 1 and running.epoch == 0:
             why = str(error) if session is None else what_stands_in_the_way(error)

@@ -156,7 +156,7 @@ class SearchSession:
 
     def check_build(self, number: int, hparams: Mapping[str, Any], seed: int, error: Any) -> None:
         """Ends the search here if the build that failed works in the session."""
-        if self._link.ask("builds", dict(hparams), seed):
+        if not is_of_memory(error) and self._link.ask("builds", dict(hparams), seed):
             self.refuse(number, error)
 
 
@@ -233,6 +233,14 @@ def read_by(link: SessionLink, arguments: Mapping[str, Any]) -> dict[str, Any]:
         name: value.read_by(link) if isinstance(value, SessionDataset) else value
         for name, value in arguments.items()
     }
+
+
+def is_of_memory(error: BaseException) -> bool:
+    """Whether an error says that a model is too large: for the session, it would be so, too."""
+    inner: BaseException | None = error
+    while inner is not None and not isinstance(inner, MemoryError):
+        inner = inner.__cause__ or inner.__context__
+    return inner is not None
 
 
 #: A call of another backend's library, as people write it.
