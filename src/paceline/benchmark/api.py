@@ -128,7 +128,7 @@ def bench(
     if executor == "auto" and not packs and not _here:
         from paceline.benchmark.own_process import measured  # not in sessions on JAX
 
-        found = measured(given, note)
+        found = measured(bench, given, note)
         if found is not None:
             return found
     asked = (predict_trials, predict_epochs, predict_batch_size, predict_pruner, quota, workers)

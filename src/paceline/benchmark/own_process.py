@@ -24,15 +24,17 @@ from paceline.tuner.search.session import what_stands_in_the_way
 _DATA = ("x", "y", "sample_weight", "validation_data")
 
 
-def measured(given: Mapping[str, Any], note: Callable[[str], None]) -> Bench | None:
+def measured(
+    bench: Callable[..., Bench], given: Mapping[str, Any], note: Callable[[str], None]
+) -> Bench | None:
     """The result of ``bench`` with the arguments ``given``; None where this process must measure.
 
-    ``note`` is told why. Raises as ``bench``.
+    ``bench`` is that of ``api``. ``note`` is told why. Raises as ``bench``.
     """
     why = why_in_session(given)
     if why is None:
         arrays = {name: as_arrays(given[name]) for name in _DATA}
-        arguments = {"given": {**given, **arrays, "on_note": None}}
+        arguments = {"bench": bench, "given": {**given, **arrays, "on_note": None}}
         call = ProcessCall(_measure, arguments, OutsideState.of({"build": given["build"]}))
         try:
             with StopSignal.of_process() as stop, process_of_session() as process:
@@ -48,10 +50,10 @@ def measured(given: Mapping[str, Any], note: Callable[[str], None]) -> Bench | N
     return None
 
 
-def _measure(link: SessionLink, given: Mapping[str, Any]) -> Bench | str:
+def _measure(
+    link: SessionLink, bench: Callable[..., Bench], given: Mapping[str, Any]
+) -> Bench | str:
     """The result, or why there is none on JAX."""
-    from paceline.benchmark.api import bench  # which imports this module
-
     try:
         found = bench(**{**given, "on_note": partial(link.tell, "note")})
     except (UsageError, DataError):

@@ -162,19 +162,6 @@ class BuildBehindLayers:
     ahead: LayersAhead
 
 
-def holds_text(x: Any) -> bool:
-    """Whether an argument of ``fit`` holds text: arrays or lists of it, or tensors."""
-    if isinstance(x, Mapping):
-        return any(map(holds_text, x.values()))
-    if isinstance(x, list | tuple):
-        return bool(x) and (isinstance(x[0], str | bytes) or any(map(holds_text, x)))
-    dtype = getattr(x, "dtype", None)
-    kind = getattr(dtype, "kind", None)
-    if kind == "O":
-        return len(x) > 0 and isinstance(np.ravel(x)[0], str | bytes)
-    return kind in ("U", "S") or getattr(dtype, "name", "") == "string"
-
-
 def _chain(tensor: Any, calls: Sequence[tuple[Any, Any, Any]]) -> tuple[list[Any], Any] | None:
     """The layers from a text to numbers, and the tensor behind them."""
     layers = []

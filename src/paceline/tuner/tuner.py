@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from paceline.data.adapters import holds_text
 from paceline.errors import BuildError, DataError, StudyError, UsageError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal, search_process
@@ -45,7 +46,7 @@ from paceline.tuner.search.first_build import first_preprocessing, probe
 from paceline.tuner.search.progress import to_stderr, unpacked_backend
 from paceline.tuner.search.run import SearchRun, executor_of, one_of
 from paceline.tuner.search.running_trials import IN_A_ROW
-from paceline.tuner.search.text_ahead import TextAhead, is_text
+from paceline.tuner.search.text_ahead import TextAhead
 from paceline.tuner.search.timeouts import run_with_timeout
 from paceline.tuner.trackers.choice import make_trackers
 
@@ -319,7 +320,7 @@ class Tuner(StudyResults):
             given, why = self._search_in_process(given, verbose, stop)
             if given is None:
                 return
-            if refusal() is None and config.cluster is None and is_text(given["x"]):
+            if refusal() is None and config.cluster is None and holds_text(given["x"]):
                 given, config = self._behind_text(given)
             arguments = self._read(given, needs_end=not self._strategy.ends_by_itself)
             if isinstance(self._objective_given, list):

@@ -13,11 +13,11 @@ from typing import Any
 
 import keras
 
-from paceline.data.adapters import passes
+from paceline.data.adapters import holds_text, passes
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import search_process
 from paceline.pack.callbacks.reachable import is_of_user, reached
-from paceline.program.leading_layers import LayersAhead, LeadingLayers, holds_text
+from paceline.program.leading_layers import LayersAhead, LeadingLayers
 from paceline.search_space import HyperParameters
 from paceline.tuner.search.session_data import DataOfSession, arrays_of, is_read_in_session
 
@@ -60,7 +60,7 @@ class TextAhead:
         model.
         """
         x = data.get("x")
-        if keras.backend.backend() not in ("tensorflow", "jax") or not is_text(x):
+        if keras.backend.backend() not in ("tensorflow", "jax") or not holds_text(x):
             return None
         if looks:
             raise ValueError("x holds text, and constraints or objectives see the model")
@@ -108,14 +108,6 @@ class TextAhead:
     def batch(self, batch: Any) -> Any:
         """A batch, ``(x, ...)``, with numbers in the place of text."""
         return (self.layers.numbers(batch[0]), *batch[1:])
-
-
-def is_text(x: Any) -> bool:
-    """Whether the argument ``x`` of a search holds text."""
-    if is_read_in_session(x):
-        spec = getattr(x, "element_spec", None)  # of tf.data
-        return isinstance(spec, tuple) and holds_text(spec[0])
-    return holds_text(x)
 
 
 def _looking(callbacks: Any) -> str | None:
