@@ -105,6 +105,25 @@ def subclassed(hp):
     return model
 
 
+def functional(hp):
+    first, second = keras.Input((4,), name="first"), keras.Input((2,), name="second")
+    x = keras.layers.Concatenate()([keras.layers.Dense(hp.Int("units", 2, 4))(first), second])
+    out = {"label": keras.layers.Dense(3)(x), "sum": keras.layers.Dense(1)(x)}
+    model = keras.Model({"first": first, "second": second}, out)
+    cross = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(hp.Float("lr", 1e-3, 1e-1)), {"label": cross, "sum": "mse"})
+    return model
+
+
+def recurrent(hp):
+    model = keras.Sequential([keras.Input((3, 2)), keras.layers.GRU(hp.Int("units", 2, 4))])
+    model.add(keras.layers.BatchNormalization())
+    model.add(keras.layers.Dense(3, activation="softmax"))
+    rate = keras.optimizers.schedules.ExponentialDecay(hp.Float("lr", 1e-3, 1e-1), 4, 0.9)
+    model.compile(keras.optimizers.Adam(rate), "sparse_categorical_crossentropy")
+    return model
+
+
 class Best(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         best.append(round(logs["val_loss"], 6))
@@ -127,6 +146,12 @@ tuner = searched("sequential", sequential, callbacks=[Best(), keras.callbacks.Ea
 model = tuner.best_model()
 found["best"] = [tuner.best_trial.value, np.asarray(model.predict(X, verbose=0)).tolist()]
 searched("subclassed", subclassed)
+parts = {"first": X[:, :4], "second": X[:, 4:]}
+labels = {"label": Y, "sum": X.sum(axis=1)}
+searched("functional", functional, dict(validation_split=0.2, epochs=2), parts, labels)
+weights = {"class_weight": {0: 1.0, 1: 2.0, 2: 0.5}}
+steps = {**DATA, "validation_data": (X[40:].reshape(20, 3, 2), Y[40:])} | weights
+searched("recurrent", recurrent, steps, X.reshape(60, 3, 2))
 folds = {name: DATA[name] for name in ("epochs", "batch_size")}
 searched("folds", sequential, data=folds, folds=2)
 as_tensors = {**DATA, "validation_data": tuple(map(keras.ops.convert_to_tensor, (X[40:], Y[40:])))}
@@ -161,6 +186,9 @@ if batches is not None:
 tuner = kt.Hyperband(sequential, "val_loss", max_epochs=4, seed=2, directory="kt")
 tuner.search(X, Y, validation_data=DATA["validation_data"], verbose=0)
 found["hyperband"] = [trial.score for trial in tuner.oracle.get_best_trials(20)]
+first = kt.RandomSearch(sequential, objective="val_loss", max_trials=3, seed=4)  # KerasTuner's own
+first.search(X, Y, epochs=2, validation_data=DATA["validation_data"], verbose=0)
+found["first"] = [trial.score for trial in first.oracle.get_best_trials(3)]
 found["loaded"] = tuner.get_best_models(1)[0].evaluate(X[40:], Y[40:], verbose=0)[0]
 found |= {
     "notes": notes,
@@ -217,12 +245,14 @@ def test_trials_train_in_packs_with_the_numbers_of_a_session_on_jax(
     assert alone["backend"] == "jax" and alone["processes"] == 0
     assert (found["backend"] == "jax") == (session in ON_JAX)
     assert found["processes"] == (session not in ON_JAX)  # one, for all searches of the session
-    for search in ("sequential", "subclassed", "folds", "tensors", "py_dataset"):
+    searches = "sequential subclassed functional recurrent folds tensors py_dataset"
+    for search in searches.split():
         plans, histories = found[search]
         assert (plans, histories) == tuple(alone[search]), search
         assert "fit" not in plans and len(plans) == 3
     assert found["callback"] == alone["callback"] and found["callback"]
     assert found["hyperband"] == alone["hyperband"] and len(found["hyperband"]) == 10
+    assert found["first"] == alone["first"] and len(found["first"]) == 3
     assert found["best"][0] == alone["best"][0]
     # 1e-7 measured: one float32 product on each backend.
     np.testing.assert_allclose(found["best"][1], alone["best"][1], atol=1e-5)

@@ -62,8 +62,12 @@ class SessionLink:
 
     def share(self) -> None:
         """Has what the user's functions have changed here be so in the session, too."""
-        if self.watch is not None and (changes := self.watch.take_changes()):
+        if self.watch is None or not (changes := self.watch.take_changes()):
+            return
+        try:
             self.tell("outside", changes)
+        except Exception:  # an object may raise anything when it is pickled
+            self.watch.put_back(changes)  # the end of the call says what
 
     def take_shared(self, pickled: bytes) -> None:
         """Has what the user's functions have changed in the session be so here, too."""

@@ -129,6 +129,10 @@ class OutsideWatch:
         before, self._before = self._before, self._state.look()
         return self._state.changed(before, self._before)
 
+    def put_back(self, changes: OutsideChanges) -> None:
+        """The other process does not have these changes, after all."""
+        self._before |= dict.fromkeys([*changes.objects, *changes.names], MISSING)
+
     def bring_back(self, changes: OutsideChanges) -> None:
         """Has the objects and names here be as the other process says."""
         self.both |= self._state.bring_back(changes, self._before, self.both)

@@ -141,7 +141,12 @@ class JaxProcess:
             self._send(SessionSettings.of_session(), SETTINGS)
             self._send(call, CALL)
         watch = OutsideWatch(call.outside)
-        functions = {**functions, "outside": watch.bring_back}
+
+        def outside(changes: Any) -> None:
+            with suppress(Exception):  # of an object's; what has changed comes again at the end
+                watch.bring_back(changes)
+
+        functions = {**functions, "outside": outside}
         self._running = running = _RunningCall(functions, say, stop, watch, stop.asked)
         ended = self._serve(running)
         if ended.unread is not None:

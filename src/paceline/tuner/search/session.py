@@ -8,7 +8,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -130,7 +130,10 @@ class SearchSession:
             answer = report(replace(found, weights=partial(self._link.ask, "weights")))
             found = self._link.ask("answer", answer)
         error, changes = found
-        self._link.take_shared(changes)
+        try:
+            self._link.take_shared(changes)
+        except Exception as why:  # of an object's
+            self._link.tell("note", f"what callbacks changed in the session is lost here: {why}")
         if error is not None:
             raise error.again()
 
@@ -149,8 +152,7 @@ class SearchSession:
         """Has what the user's functions have changed be so in the session, too."""
         if (began := time.perf_counter()) < self._share_at:
             return
-        with suppress(Exception):  # an object may raise anything when it is pickled
-            self._link.share()
+        self._link.share()
         now = time.perf_counter()
         self._share_at = now + max(_SHARED, (now - began) / _SHARE)
 

@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 from paceline.data.adapters import holds_text, passes
+from paceline.data.preprocessed import preprocessing_of
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import search_process
 from paceline.pack.callbacks.reachable import is_of_user, reached
@@ -71,6 +72,8 @@ class TextAhead:
                 model = builder(first, seed)
         except Exception:  # the search says what is wrong with the build
             return None
+        if preprocessing_of(model) is not None:
+            return None  # a task of KerasHub reads text by itself
         try:
             layers = LeadingLayers.of(model)
         except ValueError as error:
