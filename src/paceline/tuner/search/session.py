@@ -270,9 +270,31 @@ def what_stands_in_the_way(error: BaseException) -> str:
     calls = {match[0]: match[1] for match in _CALLED.finditer(line)}
     if not calls:
         return f"{text} ({where}{f': {line}' if line else ''})"
-    instead = [f"keras.ops.{of}" for of in calls.values() if hasattr(keras.ops, of)]
-    hint = f". Write {', '.join(instead)} instead" if instead else ""
+    instead = [name for of in calls.values() if (name := _of_keras(of)) is not None]
+    hint = f". Write {', '.join(dict.fromkeys(instead))} instead" if instead else ""
     return f"{where} calls {', '.join(calls)}, which a program of JAX cannot hold{hint}"
+
+
+#: Names of other libraries -> those of ``keras.ops``, where these differ.
+_NAMES = {
+    "cat": "concatenate",
+    "clamp": "clip",
+    "clip_by_value": "clip",
+    "concat": "concatenate",
+    "gather": "take",
+    "l2_normalize": "normalize",
+    "pow": "power",
+    "permute": "transpose",
+    "range": "arange",
+}
+
+
+def _of_keras(name: str) -> str | None:
+    """What Keras has in the place of a function of another library; None where nothing is alike."""
+    if name == "GradientTape":
+        return "your model's compute_loss()"
+    name = _NAMES.get(name, name.removeprefix("reduce_"))
+    return f"keras.ops.{name}" if hasattr(keras.ops, name) else None
 
 
 def _users_frame(error: BaseException) -> traceback.FrameSummary | None:
