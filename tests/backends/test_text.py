@@ -1,4 +1,4 @@
-"""Text under JAX: vectorized beforehand it packs; within the model it cannot be trained."""
+"""Text under JAX: vectorized beforehand it packs, by the user or by the search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import toys
 from streams import alone, same, search
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="packs need JAX")
-pytest.importorskip("tensorflow", reason="TextVectorization needs TensorFlow")
+tf = pytest.importorskip("tensorflow", reason="TextVectorization needs TensorFlow")
 
 
 def test_text_packs_where_it_is_vectorized_before_the_search():
@@ -41,9 +41,24 @@ def test_text_packs_where_it_is_vectorized_before_the_search():
         model.add(layers.Dense(2, activation="softmax"))
         return toys.compiled(model)
 
-    # JAX has no strings: Keras' own fit refuses them, and so does a search, before it begins.
+    # JAX has no strings: Keras' own fit refuses them. A search runs the layer before it trains.
     keras.utils.set_random_seed(0)
     with pytest.raises(ValueError, match="Invalid dtype"):
         inside(paceline.HyperParameters()).fit(np.array(texts), y, verbose=0)
+    found = search(np.array(texts), "inside", build=inside, y=y, **call | {"n_trials": 1})
+    assert found.best_trial.plan != "fit"
+    assert found.best_model().layers[0].get_vocabulary() == vectorize.get_vocabulary()
+    batches = tf.data.Dataset.from_tensor_slices((texts, y)).batch(8)
+    more = {"epochs": 2, "n_trials": 1, "shuffle": False}
+    other = search(batches, "batches", build=inside, y=None, **more)
+    assert other.history(0) == found.history(0)
+
+    def as_long_as_the_batch(hp: Any) -> Any:
+        own = layers.TextVectorization()
+        own.adapt(texts)
+        model = keras.Sequential([keras.Input((), dtype="string"), own, layers.Embedding(99, 4)])
+        model.add(layers.GlobalAveragePooling1D())
+        return toys.compiled(model)
+
     with pytest.raises(paceline.DataError, match="JAX trains on numbers only: .*TextVectorization"):
-        search(np.array(texts), "inside", build=inside, y=y, executor="auto", n_trials=1)
+        search(np.array(texts), "longer", build=as_long_as_the_batch, y=y, n_trials=1)

@@ -105,6 +105,25 @@ def subclassed(hp):
     return model
 
 
+def functional(hp):
+    first, second = keras.Input((4,), name="first"), keras.Input((2,), name="second")
+    x = keras.layers.Concatenate()([keras.layers.Dense(hp.Int("units", 2, 4))(first), second])
+    out = {"label": keras.layers.Dense(3)(x), "sum": keras.layers.Dense(1)(x)}
+    model = keras.Model({"first": first, "second": second}, out)
+    cross = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(hp.Float("lr", 1e-3, 1e-1)), {"label": cross, "sum": "mse"})
+    return model
+
+
+def recurrent(hp):
+    model = keras.Sequential([keras.Input((3, 2)), keras.layers.GRU(hp.Int("units", 2, 4))])
+    model.add(keras.layers.BatchNormalization())
+    model.add(keras.layers.Dense(3, activation="softmax"))
+    rate = keras.optimizers.schedules.ExponentialDecay(hp.Float("lr", 1e-3, 1e-1), 4, 0.9)
+    model.compile(keras.optimizers.Adam(rate), "sparse_categorical_crossentropy")
+    return model
+
+
 class Best(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         best.append(round(logs["val_loss"], 6))
@@ -127,6 +146,12 @@ tuner = searched("sequential", sequential, callbacks=[Best(), keras.callbacks.Ea
 model = tuner.best_model()
 found["best"] = [tuner.best_trial.value, np.asarray(model.predict(X, verbose=0)).tolist()]
 searched("subclassed", subclassed)
+parts = {"first": X[:, :4], "second": X[:, 4:]}
+labels = {"label": Y, "sum": X.sum(axis=1)}
+searched("functional", functional, dict(validation_split=0.2, epochs=2), parts, labels)
+weights = {"class_weight": {0: 1.0, 1: 2.0, 2: 0.5}}
+steps = {**DATA, "validation_data": (X[40:].reshape(20, 3, 2), Y[40:])} | weights
+searched("recurrent", recurrent, steps, X.reshape(60, 3, 2))
 folds = {name: DATA[name] for name in ("epochs", "batch_size")}
 searched("folds", sequential, data=folds, folds=2)
 as_tensors = {**DATA, "validation_data": tuple(map(keras.ops.convert_to_tensor, (X[40:], Y[40:])))}
@@ -161,6 +186,9 @@ if batches is not None:
 tuner = kt.Hyperband(sequential, "val_loss", max_epochs=4, seed=2, directory="kt")
 tuner.search(X, Y, validation_data=DATA["validation_data"], verbose=0)
 found["hyperband"] = [trial.score for trial in tuner.oracle.get_best_trials(20)]
+first = kt.RandomSearch(sequential, objective="val_loss", max_trials=3, seed=4)  # KerasTuner's own
+first.search(X, Y, epochs=2, validation_data=DATA["validation_data"], verbose=0)
+found["first"] = [trial.score for trial in first.oracle.get_best_trials(3)]
 found["loaded"] = tuner.get_best_models(1)[0].evaluate(X[40:], Y[40:], verbose=0)[0]
 found |= {
     "notes": notes,
@@ -217,12 +245,14 @@ def test_trials_train_in_packs_with_the_numbers_of_a_session_on_jax(
     assert alone["backend"] == "jax" and alone["processes"] == 0
     assert (found["backend"] == "jax") == (session in ON_JAX)
     assert found["processes"] == (session not in ON_JAX)  # one, for all searches of the session
-    for search in ("sequential", "subclassed", "folds", "tensors", "py_dataset"):
+    searches = "sequential subclassed functional recurrent folds tensors py_dataset"
+    for search in searches.split():
         plans, histories = found[search]
         assert (plans, histories) == tuple(alone[search]), search
         assert "fit" not in plans and len(plans) == 3
     assert found["callback"] == alone["callback"] and found["callback"]
     assert found["hyperband"] == alone["hyperband"] and len(found["hyperband"]) == 10
+    assert found["first"] == alone["first"] and len(found["first"]) == 3
     assert found["best"][0] == alone["best"][0]
     # 1e-7 measured: one float32 product on each backend.
     np.testing.assert_allclose(found["best"][1], alone["best"][1], atol=1e-5)
@@ -232,7 +262,7 @@ def test_trials_train_in_packs_with_the_numbers_of_a_session_on_jax(
 
 
 IN_SESSION = """
-import json, threading
+import json, os, threading
 import numpy as np
 import tensorflow as tf
 from paceline.compat import keras_tuner as kt
@@ -282,8 +312,24 @@ def step(hp):
     return model(hp, kind=Own)
 
 
+seen = []
+
+
+class Seen(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        seen.append([os.getpid(), round(logs["loss"], 6)])
+
+
 def some(hp):
-    return model(hp, *([TfLayer()] if hp.Int("units", 0, 9) > 4 else []))
+    layers = []
+    if hp.Choice("kind", ["keras", "tensorflow"]) == "tensorflow":
+        layers = [TfLayer(), keras.layers.Dense(hp.Int("units", 4, 9))]  # declared after the error
+    return model(hp, *layers)
+
+
+def traced(hp):
+    kind = Own if hp.Choice("kind", ["keras", "tensorflow"]) == "tensorflow" else keras.Model
+    return model(hp, kind=kind)
 
 
 def fails(hp):
@@ -298,12 +344,33 @@ def wide(hp):
     return model(hp, keras.layers.Dense(4, dtype="float64"))
 
 
-for build in (loss, layer, step, some, held, wide):
+for build in (loss, layer, step, held, wide):
     notes = []
     tuner = paceline.Tuner(build, "loss", build.__name__, sampler="random", on_note=notes.append)
     tuner.search(X, Y, **DATA, n_trials=3)
     trials = tuner.results()
     found[build.__name__] = [notes, trials["plan"].tolist(), trials["state"].tolist()]
+for build in (some, traced):
+    notes, looks = [], []
+    tuner = paceline.Tuner(
+        build,
+        "loss",
+        build.__name__,
+        sampler="random",
+        seed=1,
+        keep_best=8,
+        on_note=notes.append,
+        on_progress=lambda progress: looks.append(len(seen)),
+    )
+    tuner.search(X, Y, **{**DATA, "epochs": 2}, n_trials=8, callbacks=[Seen()])
+    trials = tuner.results()
+    found[build.__name__] = [notes, *(trials[name].tolist() for name in ("plan", "state", "kind"))]
+    values = sorted(trials["value"])
+    losses = [tuner.best_model(i).evaluate(X, Y, verbose=0) for i in range(1, 9)]
+    found["live"] = looks
+    if build is some:  # the other's own step leaves Keras' mean of the loss at zero
+        np.testing.assert_allclose(sorted(losses), values, atol=0.1)  # means over the epoch
+found["seen"] = len(seen), len({pid for pid, _ in seen})
 tuner = kt.RandomSearch(some, "val_loss", max_trials=4, directory="kt", seed=1)
 tuner.search(X, Y, **DATA, verbose=0)
 found["keras_tuner"] = [trial.status for trial in tuner.oracle.trials.values()]
@@ -326,7 +393,6 @@ def test_what_jax_cannot_run_trains_in_the_session_with_one_note(fresh_folder: P
         "loss": "keras.ops.log",
         "layer": "keras.ops.elu|tf.nn.elu",
         "step": "train_step",
-        "some": "trial [0-2]: ",
         "held": "cannot be sent",
         "wide": "float64",
         "generator": "is read in this process",
@@ -337,6 +403,107 @@ def test_what_jax_cannot_run_trains_in_the_session_with_one_note(fresh_folder: P
         told = [note for note in notes if "one after another in Keras' fit on tensorflow" in note]
         assert len(told) == 1, name
         assert any(part in told[0] for part in said.split("|")) or name == "some", told
+    for name, said in {"some": "tf.nn.elu", "traced": "train_step"}.items():
+        notes, plans, states, kinds = found[name]
+        assert set(states) == {"complete"} and len(plans) == 8, name
+        assert [plan == "fit" for plan in plans] == [kind == "tensorflow" for kind in kinds]
+        # Kinds that can train in packs do so after others, too.
+        assert ("fit" in plans and plans[-1] != "fit") or "fit" in plans[: plans.index("fit") + 2]
+        told = [note for note in notes if "in this session, one after another" in note]
+        assert len(told) == 1 and said in told[0], notes
+    assert found["seen"] == [2 * 2 * 8, 2]  # each epoch once, from both processes
+    assert any(0 < n < 32 for n in found["live"])  # while they search
     assert set(found["loss"][1]) == set(found["layer"][1]) == {"fit"}
     assert found["keras_tuner"] == ["COMPLETED"] * 4
     assert found["fails"] == ["build(hp) failed: LookupError: of the user", "LookupError"]
+
+
+TEXT = Path(__file__).with_name("text_script.py").read_text(encoding="utf-8")
+
+
+def test_models_that_begin_with_text_train_in_packs(fresh_folder: Path) -> None:
+    found = run("tensorflow first", TEXT, fresh_folder)
+    for name in ("build", "numbers", "sequential", "batches", "two"):
+        assert "fit" not in found[name]["plans"], name
+    # The layers ran once over the data, and all else is as it is for numbers.
+    assert found["build"]["histories"] == found["numbers"]["histories"]
+    # 2e-8 measured: the whole model, on texts, in the session.
+    assert found["best"][0] == pytest.approx(found["best"][1], abs=1e-5)
+    assert found["kt"][0] == pytest.approx(found["kt"][1], abs=1e-5)
+    assert found["seen"] == 6 and found["processes"] == 1 and found["shape"] == [60, 1]
+    by_hp = zip(found["by_hp"]["plans"], found["tokens"], strict=True)
+    assert all((plan == "fit") == (tokens == 6) for plan, tokens in by_hp)
+    (told,) = found["by_hp"]["notes"]
+    assert "begins with other layers for text" in told
+    for name, why in {"ragged": "output_sequence_length", "looks": "callback Looks sees"}.items():
+        assert set(found[name]["plans"]) == {"fit"} and why in found[name]["notes"][-1]
+
+
+STOPS = """
+import json, os, signal
+import numpy as np
+import tensorflow as tf
+
+X, Y = np.random.default_rng(0).normal(size=(40, 6)).astype("float32"), np.arange(40) % 3
+session, pids, notes, todo = os.getpid(), [], [], {"interrupt", "kill"}
+
+
+class TfLayer(keras.layers.Layer):
+    def call(self, x):
+        return tf.nn.elu(x)
+
+
+def build(hp):
+    pids.append(os.getpid())
+    tensorflow = hp.Choice("kind", ["keras", "tensorflow"]) == "tensorflow"
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(hp.Int("units", 4, 9))])
+    model.add(TfLayer() if tensorflow else keras.layers.ReLU())
+    model.add(keras.layers.Dense(3, activation="softmax"))
+    sgd = keras.optimizers.SGD(hp.Float("lr", 1e-3, 1e-1))
+    model.compile(sgd, "sparse_categorical_crossentropy")
+    return model
+
+
+class Stops(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 1 and os.getpid() == session and todo:
+            if "interrupt" in todo:
+                todo.remove("interrupt")
+                os.kill(os.getpid(), signal.SIGINT)
+            else:
+                todo.remove("kill")
+                os.kill(next(pid for pid in reversed(pids) if pid != session), signal.SIGKILL)
+
+
+def search(**more):
+    tuner = paceline.Tuner(
+        build, "val_loss", more.pop("study"), sampler="random", seed=1, on_note=notes.append, **more
+    )
+    call = dict(validation_data=(X, Y), epochs=4, batch_size=10, n_trials=6)
+    tuner.search(X, Y, **call, callbacks=[Stops()])
+    trials = tuner.results()
+    return [trials[n].tolist() for n in ("state", "plan", "kind", "epochs")] + [
+        [tuner.history(n) for n in range(6)]
+    ]
+
+
+interrupted = False
+try:
+    search(study="s")
+except KeyboardInterrupt:
+    interrupted = True
+found = search(study="s")
+again = search(study="other")
+print("FOUND" + json.dumps({"interrupted": interrupted, "found": found, "again": again,
+                            "todo": list(todo), "notes": notes}))
+"""
+
+
+def test_ctrl_c_and_a_kill_while_the_session_trains_a_trial(fresh_folder: Path) -> None:
+    found = run("tensorflow first", STOPS, fresh_folder)
+    assert found["interrupted"] and not found["todo"]
+    assert any("another one goes on with the search" in note for note in found["notes"])
+    states, plans, kinds, epochs, histories = found["found"]
+    assert states == ["complete"] * 6 and epochs == [4] * 6
+    assert [plan == "fit" for plan in plans] == [kind == "tensorflow" for kind in kinds]
+    assert found["again"][4] == histories and {*plans} > {"fit"}

@@ -6,6 +6,7 @@ Keras cannot train on NumPy, so whatever is trained here was trained in the othe
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -221,3 +222,195 @@ print("FOUND" + json.dumps({"looks": looks, "told": told}))
     assert len(found["looks"]) in (3, 4)
     assert any("stopped by progress" in text for text in found["told"])
     assert found["told"][-1] == "of the user"
+
+
+@pytest.mark.slow
+def test_what_callbacks_change_print_and_display_is_seen_while_they_search(
+    fresh_folder: Path,
+) -> None:
+    pytest.importorskip("IPython")
+    code = """
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import HTML, clear_output, display
+from traitlets.config import Config
+
+quiet = Config()
+quiet.HistoryManager.enabled = False
+shell = InteractiveShell.instance(config=quiet)
+shell.kernel = shell  # as in a notebook
+shown, seen, looks = [], [], []
+
+
+class Publisher(DisplayPublisher):
+    def publish(self, data, metadata=None, **more):
+        shown.append(data.get("text/html"))
+
+    def clear_output(self, wait=False):
+        shown.append("clear")
+
+
+shell.display_pub = Publisher(parent=shell, shell=shell)
+
+
+class Draws(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        seen.append(epoch)
+        clear_output(wait=True)
+        display(HTML(f"epoch {epoch}"))
+
+
+def build(hp):
+    return head(hp, keras.layers.Dense(4))
+
+
+def look(progress):
+    looks.append([len(seen), len(shown)])
+
+
+tuner = paceline.Tuner(
+    build, study="s", sampler="random", on_note=lambda text: None, on_progress=look
+)
+tuner.search(X, Y, **{**CALL, "epochs": 40}, n_trials=2, callbacks=[Draws()])
+found(tuner, seen=len(seen), shown=shown, looks=looks)
+"""
+    there = run_script(code, "numpy")
+    assert there["states"] == ["complete"] * 2 and there["seen"] == 80
+    assert there["shown"].count("epoch 39") == 2 and there["shown"].count("clear") == 80
+    assert any(0 < seen < 80 and shown for seen, shown in there["looks"])
+
+
+@pytest.mark.slow
+def test_bench_measures_packs_in_the_process(fresh_folder: Path) -> None:
+    code = """
+def build(hp):
+    return head(hp, keras.layers.Dense(4))
+
+
+def fails(hp):
+    raise LookupError("of the user")
+
+
+notes = []
+sizes = dict(batch_sizes=[10], parallel_trials=[4], measure_for=20.0, on_note=notes.append)
+found = paceline.bench(build, X, Y, **sizes)
+(run,) = found.runs
+plans = [cell.config.plan for cell in run.measured]
+error = None
+try:
+    paceline.bench(fails, X, Y, **sizes)
+except paceline.BuildError as raised:
+    error = str(raised)
+print("FOUND" + json.dumps([run.backend, plans, notes, error]))
+"""
+    path = Path("bench.py")
+    path.write_text(BEGIN + code, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "bench.py"],
+        env=environment("numpy"),
+        capture_output=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    line = done.stdout.decode().splitlines()[-1]
+    backend, plans, notes, error = json.loads(line.removeprefix("FOUND"))
+    assert backend == "jax" and {"vectorized", "sequential"} & {*plans}
+    assert error == "build(hp) failed: LookupError: of the user"
+    assert any("a step, " in note for note in notes)
+    assert "cannot train in packs: LookupError" in notes[-1]
+
+
+@pytest.mark.slow
+def test_trackers_log_in_the_session_and_storages_may_be_objects(fresh_folder: Path) -> None:
+    code = """
+import optuna
+
+
+class Log:
+    where = "look here"
+
+    def begin(self, study):
+        told.append([os.getpid(), "begin", study.name])
+
+    def log_trial(self, trial):
+        told.append([os.getpid(), "trial", trial.number])
+
+    def end(self, best, model):
+        told.append([os.getpid(), "end", str(model)])
+
+
+class Fails(Log):
+    def log_trial(self, trial):
+        raise LookupError("of the tracker")
+
+
+def build(hp):
+    return head(hp, keras.layers.Dense(4))
+
+
+told, notes = [], []
+storage = optuna.storages.RDBStorage("sqlite:///trials.db")
+tuner = paceline.Tuner(
+    build,
+    study="s",
+    storage=storage,
+    sampler="random",
+    trackers=[Log(), Fails()],
+    on_note=notes.append,
+)
+tuner.search(X, Y, **CALL, n_trials=3)
+ours = [each[1:] for each in told if each[0] == os.getpid()]
+loaded = optuna.load_study(study_name="s", storage=storage)
+found(tuner, told=ours, others=len(told) - len(ours), notes=notes, stored=len(loaded.trials))
+"""
+    there = run_script(code, "numpy")
+    assert there["states"] == ["complete"] * 3 and "fit" not in there["plans"]
+    assert there["others"] == 0 and there["stored"] == 3
+    assert there["told"].count(["begin", "s"]) == 2
+    assert sorted(each for each in there["told"] if each[0] == "trial") == [
+        ["trial", 0],
+        ["trial", 1],
+        ["trial", 2],
+    ]
+    (end,) = [each for each in there["told"] if each[0] == "end"]
+    assert end[1].endswith(".keras")
+    assert "Log: look here" in there["notes"]
+    (failed,) = [note for note in there["notes"] if note.startswith("Fails is not told")]
+    assert "LookupError: of the tracker" in failed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["jax", "numpy"])
+def test_a_search_goes_on_in_a_session_of_the_other_kind(first: str, fresh_folder: Path) -> None:
+    code = """
+import signal
+
+
+def build(hp):
+    return head(hp, keras.layers.Dense(hp.Int("units", 4, 8)), keras.layers.Dropout(0.2))
+
+
+def look(progress):
+    if os.environ.get("STOP") and progress.trial_epochs >= 12:
+        os.environ.pop("STOP")
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+tuner = paceline.Tuner(
+    build, study="s", sampler="random", on_progress=look, on_note=lambda text: notes.append(text)
+)
+notes = []
+try:
+    tuner.search(X, Y, **{**CALL, "epochs": 150}, n_trials=6)
+except KeyboardInterrupt:
+    notes.append("interrupted")
+found(tuner, notes=notes)
+"""
+    stopped = run_script(code, first, STOP="yes")
+    assert "running" in stopped["states"] and stopped["notes"][-1] == "interrupted"
+    second = run_script(code, {"jax": "numpy", "numpy": "jax"}[first])
+    assert any("going on from the last checkpoint" in note for note in second["notes"])
+    assert second["states"] == ["complete"] * 6
+    Path("runs").rename("others")
+    assert second["histories"] == run_script(code, first)["histories"]

@@ -57,12 +57,14 @@ def bench(
     seed: int = 0,
     name: str | None = None,
     on_note: Callable[[str], None] | None = None,
+    _here: bool = False,  # for ``paceline bench``, whose process has the backend that is measured
 ) -> Bench:
     """Measures what training a model costs at several batch sizes, slots and plans.
 
     One configuration of the model is measured: ``hparams``, with defaults for the other
     hyperparameters. Every program is compiled again, so that compile times are real. No trained
-    model is kept.
+    model is kept. In a session on another backend of Keras, the session's process on JAX measures,
+    as it trains the session's searches.
 
     N: training examples. V: validation examples.
 
@@ -113,6 +115,7 @@ def bench(
         DataError: The data cannot be trained on.
         BuildError: ``build`` failed.
     """
+    given = {name: value for name, value in locals().items() if name != "_here"}
     note = on_note or to_stderr
     ModelBuilder(build)  # a bad build function is refused before the data are read
     check_precision(precision)
@@ -122,6 +125,12 @@ def bench(
     seed = whole_number(seed, "seed", least=0, most=2**32 - 1)
     data, validation = read_data(x, y, validation_data, validation_split, sample_weight)
     packs = executor == "auto" and keras.backend.backend() == "jax"
+    if executor == "auto" and not packs and not _here:
+        from paceline.benchmark.own_process import measured  # not in sessions on JAX
+
+        found = measured(bench, given, note)
+        if found is not None:
+            return found
     asked = (predict_trials, predict_epochs, predict_batch_size, predict_pruner, quota, workers)
     plan = arguments.planned_search(*asked, n=data.n, packs=packs)
     arguments.check_curves(epochs, scale_lr, target_value, validation is not None)

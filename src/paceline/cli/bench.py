@@ -214,6 +214,7 @@ def bench(
         validation_data=loaded.validation_data,
         name=path.name,
         on_note=(lambda text: None) if quiet else terminal.say,
+        _here=True,
         **asked,
     )
     show(result, output=output, as_json=as_json)

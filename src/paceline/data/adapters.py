@@ -36,6 +36,8 @@ from paceline.data.refusals import (
 )
 from paceline.errors import DataError
 
+#: Parts of a nest that are looked at for text.
+_PARTS = 16
 #: Bytes from which on an array is shared by copies of the data set that holds it.
 _LARGE = 2**26
 #: What ``fit`` calls at the beginning and at the end of an epoch.
@@ -345,3 +347,19 @@ def as_generator(batches: Iterator[Any]) -> types.GeneratorType:
         yield from batches
 
     return go()
+
+
+def holds_text(x: Any) -> bool:
+    """Whether features are text: an array or tensor of it, a nest of these, or ``tf.data``."""
+    if isinstance(x, Mapping):
+        return any(map(holds_text, x.values()))
+    if isinstance(x, list | tuple):
+        return bool(x) and (isinstance(x[0], str | bytes) or any(map(holds_text, x[:_PARTS])))
+    if is_data_set(x):
+        spec = getattr(x, "element_spec", None)
+        return isinstance(spec, tuple) and holds_text(spec[0])
+    dtype = getattr(x, "dtype", None)
+    kind = getattr(dtype, "kind", "")
+    if kind == "O":
+        return is_text(np.asarray(x))
+    return kind in ("S", "U") or getattr(dtype, "name", "") == "string"

@@ -44,6 +44,8 @@ class FitExecutor:
     ``arguments`` are those of ``fit`` besides batch size, epochs and callbacks. Where jobs have
     folds, ``validation_data`` holds all examples, and each fold takes its own from them.
     ``batched`` says whether ``fit`` is told the batch size: a data set has a batch size of its own.
+    ``elsewhere`` trains a job in another process, reports its epochs and raises its errors; None:
+    this process trains.
     """
 
     def __init__(
@@ -52,7 +54,9 @@ class FitExecutor:
         *,
         batched: bool = True,
         note: Callable[[str], None] = lambda _: None,
+        elsewhere: Callable[[Job, Callable[[EpochReport], Answer]], None] | None = None,
     ) -> None:
+        self._elsewhere = elsewhere
         self._arguments, self._note = dict(arguments), note
         self._replicas: Replicas | None = None  # found when the first trial trains
         self._batched = batched
@@ -132,6 +136,9 @@ class FitExecutor:
             raise search.error
 
     def _train(self, job: Job, report: Callable[[EpochReport], Answer]) -> None:
+        if self._elsewhere is not None:
+            self._elsewhere(job, report)
+            return
         if self._replicas is None:
             self._replicas = find(self._note)
         with self._replicas.scope():

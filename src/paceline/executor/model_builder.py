@@ -28,6 +28,7 @@ from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
 from paceline.program.formulas.model_structure import ModelStructure, structure_of
 from paceline.program.initial_weights import noted_build, shared_variables
+from paceline.program.leading_layers import BuildBehindLayers, LayersAhead
 from paceline.program.trace import State, Step
 from paceline.search_space import HyperParameters
 
@@ -42,6 +43,9 @@ class ModelBuilder:
     """
 
     def __init__(self, build: Any) -> None:
+        self._ahead = None
+        if isinstance(build, BuildBehindLayers):
+            build, self._ahead = build.build, build.ahead
         method = getattr(build, "build", None)
         if isinstance(build, keras.Model):
             raise UsageError(
@@ -87,12 +91,23 @@ class ModelBuilder:
                 "build(hp) returned a model that is not compiled. Call model.compile(optimizer=, "
                 "loss=, metrics=) before you return it."
             )
+        if self._ahead is not None:
+            model = self._ahead.without(model)
         if any(keras_private.is_bound(variable) for variable in shared_variables(model)):
             raise BuildError(
                 "build(hp) returned a model with layers of another trial, whose callbacks use "
                 "them. Create new layers in each build, or create shared layers outside of build."
             )
         return model
+
+    def behind(self, ahead: LayersAhead) -> ModelBuilder:
+        """Builds models without the layers that ran over the data before."""
+        return ModelBuilder(BuildBehindLayers(self._call, ahead))
+
+    @property
+    def whole(self) -> ModelBuilder:
+        """Builds models with all their layers, also with those that ran over the data before."""
+        return self if self._ahead is None else ModelBuilder(self._call)
 
     @property
     def function(self) -> Any:

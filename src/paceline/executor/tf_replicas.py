@@ -8,6 +8,7 @@ replicas. A TPU's programs have fixed shapes, so there the examples are rounded 
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import os
 from collections.abc import Callable
@@ -111,6 +112,33 @@ def find(note: Callable[[str], None]) -> Replicas:
         n = strategy.num_replicas_in_sync
         note(f"TensorFlow: {type(strategy).__name__} over {n} devices; each batch is split")
     return Replicas(strategy, note)
+
+
+#: By which TensorFlow takes no more of a GPU's memory than it needs.
+_GROWS = "TF_FORCE_GPU_ALLOW_GROWTH"
+
+
+@functools.cache
+def let_memory_grow() -> str | None:
+    """Has TensorFlow take no more of a GPU than it needs; returns what to say if it is too late."""
+    if _GROWS in os.environ:  # of the user's
+        return None
+    os.environ[_GROWS] = "true"
+    import tensorflow as tf
+
+    for device in tf.config.list_physical_devices("GPU"):
+        try:
+            if not tf.config.experimental.get_memory_growth(device):
+                tf.config.experimental.set_memory_growth(device, True)
+        except ValueError:  # the user has divided the device, and limited what TensorFlow takes
+            continue
+        except RuntimeError:  # it is in use
+            return (
+                "TensorFlow took the memory of the GPU before this search, so that packs may not "
+                "have enough. Restart Python (in a notebook: the kernel), and put this line above "
+                f'all imports: import os; os.environ["{_GROWS}"] = "true"'
+            )
+    return None
 
 
 def has_replicas() -> bool:

@@ -34,10 +34,10 @@ class TokenChecks:
     ) -> bool:
         """Checks one model against one data set, of which ``what`` is the name.
 
-        ``layers`` are its Embeddings. ``build`` makes the same model again, if this one may not get its variables yet. Returns
-        whether it was called, since it moves Keras' random state. Raises DataError if a number is
-        beyond an Embedding, or negative, and the model only moves or casts it or adds constants
-        before.
+        ``layers`` are its Embeddings. ``build`` makes the same model again, if this one may not get
+        its variables yet. Returns whether it was called, since it moves Keras' random state. Raises
+        DataError if a number is beyond an Embedding, or negative, and the model only moves or casts
+        it or adds constants before.
         """
         if not layers or data is None or keras.backend.backend() != "jax":
             return False

@@ -24,6 +24,9 @@ Names of attributes and classes
     equal models look different, and their trials are traced; nothing worse happens.
 TensorFlow's table of gradients
     grows with every function that is traced; ``gradients_forgotten`` keeps it as it was.
+The calls of layers in a graph
+    by which the layers that make numbers of text are found (``leading_layers.py``): a layer that
+    several models share tells its first call alone. Without them the text is read by ``fit``.
 The array of a variable
     is one attribute that Keras reads and writes, ``VALUE``. ``bind`` puts a property in its place,
     so that a callback of a trial in a pack finds the variables of its slot (``pack/callbacks``).
@@ -192,6 +195,26 @@ def supports_jit(model: Any) -> bool:
 def compile_arguments(model: Any) -> dict[str, Any]:
     """What ``compile`` was given: the objects themselves, and not their configurations."""
     return dict(model._compile_config.config)
+
+
+def functional_class() -> type:
+    """What ``keras.Model(inputs, outputs)`` makes."""
+    from keras.src.models.functional import Functional
+
+    return Functional
+
+
+def graph_calls(model: Any) -> list[tuple[Any, list[Any], list[Any]]]:
+    """The calls of layers that a graph of layers consists of: layer, tensors in, tensors out."""
+    found: dict[int, tuple[Any, list[Any], list[Any]]] = {}
+    waiting = list(model.outputs)
+    while waiting:
+        layer, index, _ = waiting.pop()._keras_history
+        node = layer._inbound_nodes[index]
+        if id(node) not in found:
+            found[id(node)] = layer, list(node.input_tensors), list(node.output_tensors)
+            waiting += node.input_tensors
+    return list(found.values())
 
 
 def global_state() -> dict[str, Any]:

@@ -184,3 +184,39 @@ def notebook_display() -> Callable[..., Any] | None:
     if display is None or getattr(_shell(), "kernel", None) is None:
         return None
     return getattr(display, "display", None)
+
+
+def publish(method: str, arguments: Mapping[str, Any]) -> None:
+    """Does in this notebook what ``displays_passed_on`` has passed on."""
+    if (shell := _shell()) is not None:
+        getattr(shell.display_pub, method)(**arguments)
+
+
+def displays_passed_on(send: Callable[[str, Mapping[str, Any]], Any]) -> None:
+    """Has IPython's ``display`` and ``clear_output`` call ``send`` from now on, in this process.
+
+    Figures of Matplotlib are shown by ``display``, too. The process is none of IPython's.
+    """
+    from IPython.core.displaypub import DisplayPublisher
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets import Type
+    from traitlets.config import Config
+
+    class Publisher(DisplayPublisher):
+        def publish(self, data: Any, metadata: Any = None, **more: Any) -> None:
+            kept = {name: more[name] for name in ("transient", "update") if name in more}
+            send("publish", {"data": data, "metadata": metadata, **kept})
+
+        def clear_output(self, wait: bool = False) -> None:
+            send("clear_output", {"wait": wait})
+
+    class Shell(InteractiveShell):
+        display_pub_class = Type(Publisher)
+
+    if InteractiveShell.initialized():  # by an earlier search
+        shell: Any = InteractiveShell.instance()
+        shell.display_pub = Publisher(parent=shell, shell=shell)
+        return
+    quiet = Config()
+    quiet.HistoryManager.enabled = False
+    Shell.instance(config=quiet, user_module=sys.modules["__main__"])

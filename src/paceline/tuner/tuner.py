@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
 
+from paceline.data.adapters import holds_text
 from paceline.errors import BuildError, DataError, StudyError, UsageError
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal, search_process
+from paceline.executor.tf_replicas import let_memory_grow
 from paceline.executor.wall.guard import guard_of_process
 from paceline.pack.mesh import check_mesh, check_use
 from paceline.program.trace import check_precision, refusal
@@ -23,6 +25,7 @@ from paceline.report.live import live_view
 from paceline.report.notebook import interrupted
 from paceline.report.progress import Progress
 from paceline.report.summary import search_summary, steps_in_python
+from paceline.search_space import HyperParameters
 from paceline.study.metadata import check_name
 from paceline.study.objectives import Objective
 from paceline.study.pruners.pruners import check_pruner
@@ -44,6 +47,7 @@ from paceline.tuner.search.first_build import first_preprocessing, probe
 from paceline.tuner.search.progress import to_stderr, unpacked_backend
 from paceline.tuner.search.run import SearchRun, executor_of, one_of
 from paceline.tuner.search.running_trials import IN_A_ROW
+from paceline.tuner.search.text_ahead import TextAhead
 from paceline.tuner.search.timeouts import run_with_timeout
 from paceline.tuner.trackers.choice import make_trackers
 
@@ -215,7 +219,7 @@ class Tuner(StudyResults):
         self._when_stuck = on_hang
         if keras.backend.backend() == "tensorflow":
             # Else TensorFlow takes all of a GPU when it first touches it, and packs have none.
-            os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+            let_memory_grow()
         if on_note is not None:
             self._notes = on_note
 
@@ -328,6 +332,8 @@ class Tuner(StudyResults):
             given, why = self._search_in_process(given, verbose, stop)
             if given is None:
                 return
+            if refusal() is None and config.cluster is None and holds_text(given["x"]):
+                given, config = self._behind_text(given)
             arguments = self._read(given, needs_end=not self._strategy.ends_by_itself)
             if isinstance(self._objective_given, list):
                 several.check_search(arguments, self._objective_given)
@@ -337,6 +343,8 @@ class Tuner(StudyResults):
             loaded = arguments.loaded
             self._folds = loaded.folds
             self._validation = None if loaded.preprocessed or loaded.key else loaded.validation
+            if config is not self._config:  # models read texts, not these numbers
+                self._validation = None
             stack.enter_context(self._view(arguments.timeout, arguments.wanted, verbose))
             stack.enter_context(search_process(config.precision))
             first = self._strategy.first_look()
@@ -430,7 +438,13 @@ class Tuner(StudyResults):
             notes = comparison.changes({**meta, "search": stored}, arguments)
         return Reproduction(trial, plan, history, notes)
 
-    def _read(self, given: Mapping[str, Any], *, needs_end: bool) -> SearchArguments:
+    def _read(
+        self,
+        given: Mapping[str, Any],
+        *,
+        needs_end: bool,
+        note: Callable[[str], None] | None = None,
+    ) -> SearchArguments:
         config = self._config
         check_name(self.name)  # a folder is called so
         preprocessing, failed = None, None
@@ -448,7 +462,7 @@ class Tuner(StudyResults):
                 needs_end=needs_end,
                 seed=config.seed,
                 folder=config.folder / "trials",
-                note=self._tell,
+                note=note or self._tell,
                 preprocessing=preprocessing,
             )
         except DataError:
@@ -491,6 +505,8 @@ class Tuner(StudyResults):
                 [*self._enqueued],
                 self._listeners(stop),
                 config.builder,
+                lambda given: self._read(given, needs_end=False, note=lambda text: None),
+                config.trackers,
                 isolate,
             )
             why: str | None = None
@@ -503,6 +519,26 @@ class Tuner(StudyResults):
                 if why is None:
                     self._summary = search.summary or self._summary
         return None if why is None else search.search, why
+
+    def _behind_text(self, given: dict[str, Any]) -> tuple[dict[str, Any], TunerConfig]:
+        """Arguments with numbers in the place of text, and a builder of models that take them.
+
+        Both are as they were where the models must read the text themselves.
+        """
+        config = self._config
+        first = self._strategy.first_look() or HyperParameters()
+        looks = config.constraints is not None or isinstance(self._objective_given, list)
+        try:
+            ahead = TextAhead.of(
+                config.builder, config.seed, first, config.precision, given, looks=looks
+            )
+            if ahead is None:
+                return given, config
+            given = ahead.here(given)
+        except ValueError as error:
+            self._tell(str(error))
+            return given, config
+        return given, replace(config, builder=config.builder.behind(ahead.sent))
 
     def _elsewhere(self) -> dict[str, Any]:
         """The arguments of a tuner in another process that is as this one."""

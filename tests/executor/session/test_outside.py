@@ -33,7 +33,7 @@ def elsewhere(state: OutsideState, function: Any) -> OutsideState:
     before = state.look()
     function()
     written = io.BytesIO()
-    ReturningPickler(written, protocol=5).dump(state.changed(before))
+    ReturningPickler(written, protocol=5).dump(state.changed(before, state.look()))
     return cloudpickle.loads(written.getvalue())
 
 
@@ -54,7 +54,7 @@ def test_containers_objects_and_names_are_as_they_are_there() -> None:
 
     state = OutsideState.of({"function": function})
     before = state.look()
-    assert not state.bring_back(elsewhere(state, function), before)
+    assert not state.bring_back(elsewhere(state, function), before, set())
     assert seen == [0, 1] and table == {"a": {"b": 2}, "c": [3]} and table["a"] is inner
     assert last == collections.deque([2, 3], maxlen=2) and names == {"x", "y"} and total == 6
     assert best.value == 0.5 and best.steps == [1, 2] and best.steps is steps
@@ -78,7 +78,7 @@ def test_globals_of_a_module_of_the_user(monkeypatch: pytest.MonkeyPatch) -> Non
     function, seen = namespace["function"], namespace["seen"]
     state = OutsideState.of({"function": function})
     before = state.look()
-    assert not state.bring_back(elsewhere(state, function), before)
+    assert not state.bring_back(elsewhere(state, function), before, set())
     assert namespace["count"] == 1 and namespace["seen"] is seen and seen == [1]
 
 
@@ -93,5 +93,5 @@ def test_what_has_changed_here_as_well_stays_and_is_named() -> None:
     before = state.look()
     changes = elsewhere(state, function)
     seen.append(7)
-    assert state.bring_back(changes, before) == ["seen"]
+    assert state.bring_back(changes, before, {"gone"}) == {"seen", "gone"}
     assert seen == [0, 7] and other == [0, 1]

@@ -20,7 +20,7 @@ from paceline.executor.tokens import TokenChecks
 from paceline.executor.training.memory import free_bytes
 from paceline.executor.wide_integers import check_casts
 from paceline.pack.mesh import MeshLayout
-from paceline.program import trace
+from paceline.program import keras_private, trace
 from paceline.program.trace import State
 from paceline.search_space import HyperParameters
 
@@ -73,11 +73,11 @@ class BenchModel:
     def _check(self, model: Any) -> None:
         """Checks labels, tokens and whole numbers beyond 32 bits, as a search does."""
         sets = (self.data, "training data"), (self.validation, "validation data")
-        tokens = TokenChecks()
+        tokens, tables = TokenChecks(), keras_private.embeddings(model)
         for data, what in sets:
             if data is not None:
                 check_labels(model, data, what)
-                tokens.check(model, data, what, self.model)
+                tokens.check(model, tables, data, what, self.model)
         if any(data is not None and data.wide for data, _ in sets):
             whole = self.model()
             trace.build_state(whole, self.data.batch_shapes(1))

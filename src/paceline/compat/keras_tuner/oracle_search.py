@@ -45,6 +45,7 @@ from paceline.program.initial_weights import (
     shared_variables,
     values_kept,
 )
+from paceline.program.leading_layers import BuildBehindLayers, LayersAhead
 from paceline.search_space import HyperParameters, Space
 from paceline.study.samplers.samplers import Searcher, TrialWeights
 from paceline.study.trials.trial import Trial as Record
@@ -76,7 +77,11 @@ def search(tuner: ModelTuner, *args: Any, **kwargs: Any) -> None:
         CannotStartError: No model could be built, or none takes the data.
         PacelineError: The arguments cannot work.
     """
-    fit = as_fit_reads(args, kwargs)
+    train(tuner, as_fit_reads(args, kwargs))
+
+
+def train(tuner: ModelTuner, fit: dict[str, Any], ahead: LayersAhead | None = None) -> None:
+    """As ``search``; ``fit`` are the arguments by name, ``ahead`` layers that models go without."""
     epochs = fit.pop("epochs", 1)
     notes: Callable[[str], None] = to_stderr if tuner.oracle.verbose else lambda text: None
     why = _why_alone(tuner)
@@ -88,7 +93,7 @@ def search(tuner: ModelTuner, *args: Any, **kwargs: Any) -> None:
         paths = ExecutionPaths(tuner._callback_files, searcher.execution_of)
         fit["callbacks"] = CallbackFactory(fit["callbacks"], paths, notes, data)
     packs = paceline.tuner.tuner.Tuner(
-        searcher.build,
+        searcher.build if ahead is None else BuildBehindLayers(searcher.build, ahead),
         objective=tuner.oracle.objective,
         study="paceline",
         storage=InMemoryStorage(),

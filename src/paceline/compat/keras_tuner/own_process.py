@@ -11,6 +11,7 @@ from typing import Any
 
 from paceline.compat.keras_tuner import oracle_search
 from paceline.compat.keras_tuner.engine.model_tuner import ModelTuner
+from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal
 from paceline.executor.session.child import SessionLink
 from paceline.executor.session.messages import ProcessCall
@@ -20,8 +21,11 @@ from paceline.executor.session.process import (
     ProcessDiedError,
     process_of_session,
 )
+from paceline.program.leading_layers import LayersAhead
+from paceline.report.notebook import notebook_display, publish
 from paceline.tuner.search.own_process import HeldOutput, sent_arguments, why_in_session
 from paceline.tuner.search.session import read_by, why_returned
+from paceline.tuner.search.text_ahead import TextAhead
 
 
 def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
@@ -35,7 +39,14 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         why = "distribution_strategy: TensorFlow trains in this process"
     if why is not None:
         return why
-    held, began = HeldOutput(), False
+    held, began, ahead = HeldOutput(), False, None
+    try:
+        first = tuner.oracle.get_space()
+        builder, seed = ModelBuilder(tuner._try_build), tuner.oracle.seed
+        ahead = TextAhead.of(builder, seed, first, None, fit, looks=False)
+        given, data = sent_arguments(fit, ahead)
+    except ValueError as error:
+        return str(error)
 
     def begin(n_trials: int | None) -> None:
         nonlocal began
@@ -51,14 +62,14 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
             return False
         return True
 
-    given, data = sent_arguments(fit)
-    arguments = {"tuner": tuner, "fit": given}
+    sent, displays = None if ahead is None else ahead.sent, notebook_display() is not None
+    arguments = {"tuner": tuner, "fit": given, "ahead": sent, "displays": displays}
     state = OutsideState.of({"tuner": tuner, "build": tuner.hypermodel.build, **fit})
     state = OutsideState({**state.objects, "tuner": tuner}, state.names)
     try:
         with StopSignal.of_process() as stop, process_of_session() as process:
             call = ProcessCall(_search_in_process, arguments, state)
-            functions = {"begin": begin, "builds": builds, **data}
+            functions = {"begin": begin, "builds": builds, "display": publish, **data}
             return process.call(call, functions, held.say, stop)
     except CannotSendError as error:
         return f"the tuner cannot be sent to another process: {error}"
@@ -72,5 +83,14 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         raise
 
 
-def _search_in_process(link: SessionLink, tuner: ModelTuner, fit: Mapping[str, Any]) -> str | None:
-    return why_returned(link, lambda: oracle_search.search(tuner, **read_by(link, fit)))
+def _search_in_process(
+    link: SessionLink,
+    tuner: ModelTuner,
+    fit: Mapping[str, Any],
+    ahead: LayersAhead | None,
+    displays: bool,
+) -> str | None:
+    def search() -> None:
+        oracle_search.train(tuner, read_by(link, fit), ahead)
+
+    return why_returned(link, search, displays=displays)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import queue
 import socket
 import sys
@@ -15,9 +16,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.executor.session.channel import ANSWER, SETTINGS, Channel, Frame
+
+if TYPE_CHECKING:
+    from paceline.executor.session.outside import OutsideWatch
 
 #: Seconds between two looks whether the session still lives.
 _LOOK = 1.0
@@ -35,6 +39,7 @@ class SessionLink:
         self.box = box  # the descriptor of the black box that the session reads
         self._answers: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self._asking = threading.Lock()  # one question at a time
+        self.watch: OutsideWatch | None = None  # of the call that runs
 
     def tell(self, name: str, *arguments: Any) -> None:
         """Has the session call the function of a name; what it returns is not waited for."""
@@ -55,6 +60,20 @@ class SessionLink:
         if answer.failed:
             raise SessionError
         return answer.value
+
+    def share(self) -> None:
+        """Has what the user's functions have changed here be so in the session, too."""
+        if self.watch is None or not (changes := self.watch.take_changes()):
+            return
+        try:
+            self.tell("outside", changes)
+        except Exception:  # an object may raise anything when it is pickled
+            self.watch.put_back(changes)  # the end of the call says what
+
+    def take_shared(self, pickled: bytes) -> None:
+        """Has what the user's functions have changed in the session be so here, too."""
+        if self.watch is not None:
+            self.watch.bring_back(pickle.loads(pickled))
 
     def take_answer(self, frame: Frame) -> None:
         """Takes in what answers the question that waits."""
@@ -128,14 +147,15 @@ def _ended(frame: Frame, link: SessionLink) -> Any:
     """Does what was sent, and says what came of a call; None for settings."""
     global _unapplied
     from paceline.executor.session.messages import CallEnded, RaisedError, SessionSettings
+    from paceline.executor.session.outside import OutsideWatch
 
-    before: dict[str, Any] = {}
+    link.watch = watch = None
     try:
         message = frame.message()
         if isinstance(message, SessionSettings):
             message.apply()
         else:
-            before = message.outside.look()
+            link.watch = watch = OutsideWatch(message.outside)
     except Exception as error:  # what the user's classes raise when they are read, among others
         why = f"{type(error).__name__}: {error}"
         if frame.kind == SETTINGS:
@@ -152,4 +172,5 @@ def _ended(frame: Frame, link: SessionLink) -> Any:
         value = message.function(link, **message.arguments)
     except BaseException as error:
         failed = RaisedError.of(error)
-    return CallEnded(value, failed, message.outside.changed(before))
+    assert watch is not None
+    return CallEnded(value, failed, watch.take_changes())

@@ -11,7 +11,7 @@ import hashlib
 import io
 import pickle
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -45,6 +45,9 @@ class OutsideChanges:
     objects: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, Any] = field(default_factory=dict)
 
+    def __bool__(self) -> bool:
+        return bool(self.objects or self.names)
+
 
 @dataclass(frozen=True)
 class OutsideState:
@@ -73,28 +76,31 @@ class OutsideState:
         now: dict[str, Any] = {label: _digest(value) for label, value in self.objects.items()}
         return now | {label: _value(*of) for label, of in self.names.items()}
 
-    def changed(self, before: Mapping[str, Any]) -> OutsideChanges:
-        """What is not as it was when ``look`` returned ``before``."""
+    def changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> OutsideChanges:
+        """What is not as it was when ``look`` returned ``before``; it returns ``now`` today."""
         objects = {
             label: value
             for label, value in self.objects.items()
-            if (digest := _digest(value)) is not None and digest != before[label]
+            if now[label] is not None and now[label] != before[label]
         }
         names = {}
-        for label, of in self.names.items():
-            value = _value(*of)
+        for label in self.names:
+            value = now[label]
             if value is not before[label] and value != before[label] and _is_plain(value):
                 names[label] = value
         return OutsideChanges(objects, names)
 
-    def bring_back(self, changes: OutsideChanges, before: Mapping[str, Any]) -> list[str]:
-        """Has the objects and names of this process be as ``changes`` say.
+    def bring_back(
+        self, changes: OutsideChanges, before: Mapping[str, Any], but: Set[str]
+    ) -> set[str]:
+        """Has the objects and names of this process be as ``changes`` say, ``but`` for some labels.
 
-        ``before`` is what ``look`` returned here when this was sent. Returns the labels of those
-        that have changed here as well, which stay as they are here.
+        ``before`` is what ``look`` returned here when both were the same. Returns the labels of
+        those that have changed here as well, which stay as they are here.
         """
-        here = self.changed(before)
-        both = sorted((here.objects.keys() | here.names) & (changes.objects.keys() | changes.names))
+        here = self.changed(before, self.look())
+        both = (here.objects.keys() | here.names) & (changes.objects.keys() | changes.names)
+        both |= but
         merge = _Merge()
         for label, value in changes.objects.items():
             if label not in both:
@@ -109,6 +115,28 @@ class OutsideState:
             else:
                 function.__globals__[name] = value
         return both
+
+
+class OutsideWatch:
+    """What one of the two processes has changed since they last had the same."""
+
+    def __init__(self, state: OutsideState) -> None:
+        self._state, self._before = state, state.look()
+        self.both: set[str] = set()  # labels of what both have changed: it stays as each has it
+
+    def take_changes(self) -> OutsideChanges:
+        """What has changed here, for the other process, which has it from now on."""
+        before, self._before = self._before, self._state.look()
+        return self._state.changed(before, self._before)
+
+    def put_back(self, changes: OutsideChanges) -> None:
+        """The other process does not have these changes, after all."""
+        self._before |= dict.fromkeys([*changes.objects, *changes.names], MISSING)
+
+    def bring_back(self, changes: OutsideChanges) -> None:
+        """Has the objects and names here be as the other process says."""
+        self.both |= self._state.bring_back(changes, self._before, self.both)
+        self._before = self._state.look()
 
 
 def _value(function: Any, name: str) -> Any:

@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -31,7 +32,9 @@ from paceline.executor.session.messages import (
     Said,
     SessionSettings,
 )
+from paceline.executor.session.outside import OutsideWatch
 from paceline.executor.session.user_modules import (
+    returned,
     send_classes_anew,
     sent_by_value,
     why_no_classes,
@@ -61,6 +64,23 @@ class ProcessDiedError(Exception):
                 how = signal.Signals(-code).name
         super().__init__(f"the process that trains on JAX has ended ({how})")
         self.code = code
+
+
+class CallIsOver(BaseException):
+    """The call has ended while a function of the session, which it has called, was running."""
+
+
+@dataclass(eq=False)
+class _RunningCall:
+    """What the session does for a call while it runs."""
+
+    functions: Mapping[str, Callable[..., Any]]
+    say: Callable[[str, str], None]
+    stop: StopSignal
+    watch: OutsideWatch
+    heard: bool  # whether the process knows of the signal
+    raised: list[BaseException] = field(default_factory=list)  # by functions of the session
+    ended: CallEnded | None = None  # once a function of the session has seen the end
 
 
 def why_none(*, isolate: bool = False) -> str | None:
@@ -98,6 +118,7 @@ class JaxProcess:
                 stdin=subprocess.DEVNULL,
             )
         self._owner, self._is_closed = os.getpid(), False
+        self._running: _RunningCall | None = None
         self._channel = Channel(ours)
         self._inbox: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()  # None: the end
         threading.Thread(target=self._receive, daemon=True).start()
@@ -129,22 +150,50 @@ class JaxProcess:
         with sent_by_value():
             self._send(SessionSettings.of_session(), SETTINGS)
             self._send(call, CALL)
-        before = call.outside.look()
-        raised: list[BaseException] = []  # by functions of the session
-        ended = self._wait(functions, say, stop, raised)
+        watch = OutsideWatch(call.outside)
+
+        def outside(changes: Any) -> None:
+            with suppress(Exception):  # of an object's; what has changed comes again at the end
+                watch.bring_back(changes)
+
+        functions = {**functions, "outside": outside}
+        self._running = running = _RunningCall(functions, say, stop, watch, stop.asked)
+        ended = self._serve(running)
         if ended.unread is not None:
             raise CannotSendError(ended.unread)
-        if both := call.outside.bring_back(ended.outside, before):
+        watch.bring_back(ended.outside)
+        if watch.both:
             say(
                 "stderr",
-                f"paceline: {', '.join(both)} changed in this process while functions in the "
-                "process that trains changed them, too: they stay as they are here\n",
+                f"paceline: {', '.join(sorted(watch.both))} changed in this process while "
+                "functions in the process that trains changed them, too: they stay as they are "
+                "here\n",
             )
-        if raised:
-            raise raised[0]
+        if running.raised:
+            raise running.raised[0]
         if ended.error is not None:
             raise ended.error.again()
         return ended.value
+
+    def reply(self, value: Any) -> Any:
+        """Answers the function of the process that waits, and returns what it answers in turn.
+
+        For a function of the session which the process has called, and which has more than one
+        answer. The process answers by asking for "answer".
+        """
+        self._send(Answered(value), ANSWER)
+        assert self._running is not None
+        message = self._serve(self._running, until="answer")
+        if isinstance(message, CallEnded):
+            self._running.ended = message
+            raise CallIsOver
+        return message.arguments[0]
+
+    def returned(self) -> bytes:
+        """What functions have changed here meanwhile, for the other process, pickled."""
+        assert self._running is not None
+        with sent_by_value():
+            return returned(self._running.watch.take_changes())
 
     def _send(self, message: Any, kind: int) -> None:
         try:
@@ -154,38 +203,36 @@ class JaxProcess:
         except Exception as error:  # an object may raise anything when it is pickled
             raise CannotSendError(f"{type(error).__name__}: {error}") from error
 
-    def _wait(
-        self,
-        functions: Mapping[str, Callable[..., Any]],
-        say: Callable[[str, str], None],
-        stop: StopSignal,
-        raised: list[BaseException],
-    ) -> CallEnded:
-        heard = stop.asked
-        while True:
+    def _serve(self, running: _RunningCall, until: str | None = None) -> Any:
+        """Does what the process asks until its call ends, or until it asks for a name."""
+        stop = running.stop
+        while running.ended is None:
             try:
                 # The process tells what happens next.
                 with stop.deferred(lambda text: None):
-                    message = self._next(_LOOK)
-                    if stop.asked and not heard:
-                        heard = True
+                    if stop.asked and not running.heard:
+                        running.heard = True
                         self._interrupt()
+                    message = self._next(_LOOK)
                     if isinstance(message, CallEnded):
                         return message
                     if isinstance(message, Said):
-                        say(message.stream, message.text)
+                        running.say(message.stream, message.text)
+                    elif message is not None and message.name == until:
+                        return message
                     elif message is not None:
-                        self._called(message, functions, raised)
+                        self._called(message, running)
             except KeyboardInterrupt:  # a second signal, or a handler of the user's
                 self._interrupt()
+        return running.ended
 
-    def _called(
-        self, message: Any, functions: Mapping[str, Callable[..., Any]], raised: list[BaseException]
-    ) -> None:
+    def _called(self, message: Any, running: _RunningCall) -> None:
         try:
-            answer = Answered(functions[message.name](*message.arguments))
+            answer = Answered(running.functions[message.name](*message.arguments))
+        except CallIsOver:
+            return
         except BaseException as error:
-            raised.append(error)
+            running.raised.append(error)
             answer = Answered(failed=True)
         if message.asked:
             self._send(answer, ANSWER)

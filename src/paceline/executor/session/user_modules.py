@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +62,13 @@ class ReturningPickler(cloudpickle.Pickler):
         if isinstance(obj, type) and (number := _NUMBERS.get(obj)) is not None:
             return _class_of_number, (number,)
         return super().reducer_override(obj)
+
+
+def returned(value: Any) -> bytes:
+    """A value pickled for a process that has the user's classes in it, and keeps its own."""
+    written = io.BytesIO()
+    ReturningPickler(written, protocol=5).dump(value)
+    return written.getvalue()
 
 
 def _class_of_number(number: str) -> Any:

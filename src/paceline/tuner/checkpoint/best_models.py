@@ -217,7 +217,8 @@ class TrainedModels:
 
     The study's direction is known. ``folder`` is where this search keeps models; where that is the
     folder of one of the study's workers, ``study_folder`` is the study's. ``precision`` is None for
-    what the study was searched with.
+    what the study was searched with. ``elsewhere`` returns what saves a trial's model with some
+    weights, where this process cannot build it; None: nothing does.
     """
 
     #: Seconds between saves while a search runs: a save takes a tenth of a second or more.
@@ -231,7 +232,9 @@ class TrainedModels:
         keep: int,
         precision: str | None,
         study_folder: Path | None = None,
+        elsewhere: Callable[[Trial, Any, Parts], Any] | None = None,
     ) -> None:
+        self._elsewhere = elsewhere
         self._study, self._builder, self._precision = study, builder, precision
         self._keep = keep
         self._folder, self._study_folder = folder / FOLDER, study_folder or folder
@@ -322,7 +325,13 @@ class TrainedModels:
         from paceline.program.initial_weights import changes_kept, values_kept
 
         def rebuild(number: int, weights: Parts) -> Any:
-            model = self.rebuild(self._study.trials.by_number(number))
+            trial = self._study.trials.by_number(number)
+            try:
+                model = self.rebuild(trial)
+            except Exception:
+                if self._elsewhere is None:
+                    raise
+                return self._elsewhere(trial, self._batch(trial), weights)
             # Its layers may be the user's, and part of the models of trials that are to come.
             saving.enter_context(values_kept(model))
             apply_weights(model, weights)
@@ -356,13 +365,21 @@ class TrainedModels:
 
     def rebuild(self, trial: Trial) -> Any:
         """Builds a trial's model, with all its variables."""
-        from paceline.data.arrays import shapes_from_json
-        from paceline.program import keras_private
+        return built_again(self._builder, trial.hparams, trial.seed, self._batch(trial))
 
-        model = self._builder(HyperParameters(values=trial.hparams), trial.seed)
-        batch = trial.batch or self._study.metadata.meta.get("batch")
-        if model.built:
-            model.optimizer.build(model.trainable_variables)  # its state is saved with the model
-        elif batch is not None:
-            keras_private.symbolic_build(model, shapes_from_json(batch))
-        return model
+    def _batch(self, trial: Trial) -> Any:
+        """The shapes of a trial's batches, as JSON has them; None where they are not known."""
+        return trial.batch or self._study.metadata.meta.get("batch")
+
+
+def built_again(builder: ModelBuilder, hparams: Mapping[str, Any], seed: int, batch: Any) -> Any:
+    """Builds a model, with all its variables; ``batch`` has shapes as JSON, or is None."""
+    from paceline.data.arrays import shapes_from_json
+    from paceline.program import keras_private
+
+    model = builder(HyperParameters(values=hparams), seed)
+    if model.built:
+        model.optimizer.build(model.trainable_variables)  # its state is saved with the model
+    elif batch is not None:
+        keras_private.symbolic_build(model, shapes_from_json(batch))
+    return model

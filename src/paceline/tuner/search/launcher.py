@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ import optuna
 from paceline.data.arrays import ArrayData
 from paceline.data.inputs import TrialInputs
 from paceline.data.labels import check_labels
-from paceline.errors import TrialCrashError, TrialRejected
+from paceline.errors import SamplerError, SpaceError, TrialCrashError, TrialRejected
 from paceline.executor.base import Job, SiblingModelBuilder
 from paceline.executor.pack_executor import PackExecutor
 from paceline.program import keras_private
@@ -35,6 +36,7 @@ from paceline.tuner.search.members import BuiltTrial, jobs_of, other_models
 from paceline.tuner.search.peers import PeerWatcher
 from paceline.tuner.search.progress import ProgressReporter
 from paceline.tuner.search.running_trials import UnfinishedTrial
+from paceline.tuner.search.session import is_of_memory, what_stands_in_the_way
 
 if TYPE_CHECKING:
     from paceline.executor.tokens import TokenChecks
@@ -193,6 +195,11 @@ class TrialLauncher:
             self._events.build_failed(number, error)
             return
         rebuild = partial(self._build_at, number, trial.hparams)
+        if self._context.session is not None:
+
+            def rebuild(seed: int) -> Any:
+                """The session builds it."""
+
         jobs = jobs_of(number, trial.seed, built, self._arguments, rebuild, trial.hparams)
         self._send_to_fit(number, jobs, why)
 
@@ -204,14 +211,16 @@ class TrialLauncher:
             widths = self.other_models(trial.number, trial.seed, trial.hparams, built)
         except Exception:  # the program that it would have shown is compiled when it is needed
             return None
-        return built.model, built.inputs, widths
+        return None if built.model is None else (built.model, built.inputs, widths)
 
     def begin_failed(self, failed: BuildFailed, *, extra: bool = False) -> None:
         """Begins a trial whose build has raised, so that the study has it as a failed one."""
         proposal, cause = failed.proposal, failed.cause
         # What ended processes would end the session, too.
         verdicts = optuna.TrialPruned, TrialRejected, TrialCrashError
-        if (session := self._context.session) is not None and not isinstance(cause, verdicts):
+        session = self._context.session
+        told = isinstance(cause, verdicts) or self._may_train_there(cause)  # it failed there, too
+        if session is not None and not told:
             session.check_build(proposal.number, failed.hp.hparams, proposal.seed, cause)
         # Searchers decide by themselves, and know of pruned trials only. A trial that is continued
         # was allowed before.
@@ -250,11 +259,20 @@ class TrialLauncher:
             return self._built(hp, proposal)
 
     def _built(self, hp: HyperParameters, proposal: Proposal | Trial) -> BuiltTrial:
-        model = self._context.builder(hp, proposal.seed)
+        session, why_fit = self._context.session, None
+        try:
+            model = self._context.builder(hp, proposal.seed)
+        except Exception as error:
+            if session is None or not self._may_train_there(error):
+                raise
+            model, why_fit = None, session.build(hp, proposal.seed, error)
         epochs = self._arguments.epochs_for(hp)
         inputs = self._arguments.inputs_for(hp, model)
         if self._arguments.callbacks is not None:
             self._arguments.callbacks.ask(hp)
+        if model is None:
+            parameters = tuple(hp.parameters.values())
+            return BuiltTrial(None, epochs, inputs, parameters, why_fit=why_fit)
         # A trial that was allowed once stays so: one that continues, or is taken over.
         constraints = self._context.constraints
         goes_on = proposal.continued_from is not None and proposal.continued_at is None
@@ -270,6 +288,15 @@ class TrialLauncher:
         if self._context.costs is not None:
             costs = self._context.costs.of_build(model, inputs, again)
         return BuiltTrial(model, epochs, inputs, tuple(hp.parameters.values()), costs)
+
+    def _may_train_there(self, error: Exception) -> bool:
+        """Whether a trial whose build has failed may train in the session by itself."""
+        kinds = TrialRejected, TrialCrashError, optuna.TrialPruned, SpaceError, SamplerError
+        mild = isinstance(error, kinds)
+        # These look at the model, which is not here.
+        looks = self._context.constraints or self._context.costs is not None
+        fits = self._context.session is not None and self._context.session.fits
+        return fits and not mild and not looks and not is_of_memory(error)
 
     def _checks_tokens(
         self, model: Any, tables: list[Any], inputs: TrialInputs, again: Callable[[], Any]
@@ -341,7 +368,8 @@ class TrialLauncher:
     def _submit(self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial) -> None:
         """Hands a trial that has begun to an executor; one that cannot be traced fails."""
         self._trials.running[number].costs = dict(built.costs)
-        note_batch(self._study, number, built.model, built.inputs)
+        if built.model is not None:
+            note_batch(self._study, number, built.model, built.inputs)
         stuck = self._timeout.known_stuck(number)
         if stuck is not None:
             self._events.training_failed(number, stuck)
@@ -350,7 +378,7 @@ class TrialLauncher:
             with self._context.guard.tracing(number, hparams):
                 self._timeout.trace(lambda: self._hand_over(number, seed, hparams, built))
         except Exception as error:  # the user's train_step may raise anything while it is traced
-            if self._context.session is not None:
+            if self._context.session is not None and not is_of_memory(error):
                 self._context.session.refuse(number, error)
             self._events.build_failed(number, error)
             return
@@ -360,6 +388,11 @@ class TrialLauncher:
         self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial
     ) -> None:
         """Submits a trial to the executor that can train it."""
+        if built.why_fit is not None:
+            self._send_to_fit(
+                number, self._jobs_elsewhere(number, seed, hparams, built), built.why_fit
+            )
+            return
         began = time.perf_counter()
         rebuild = partial(self._build_at, number, hparams)
         widths = self.other_models(number, seed, hparams, built)
@@ -372,6 +405,12 @@ class TrialLauncher:
             self._submit_to_fit(number, jobs, why)
         else:
             self._submit_to_packs(self._packs, number, jobs)
+
+    def _jobs_elsewhere(
+        self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial
+    ) -> list[Job]:
+        """Jobs whose models only the session builds."""
+        return jobs_of(number, seed, built, self._arguments, lambda seed: None, hparams)
 
     def _submit_to_packs(self, packs: PackExecutor, number: int, jobs: list[Job]) -> None:
         to_come, size, most = self.to_come, self._members.size, self._asker.max_open
@@ -396,15 +435,25 @@ class TrialLauncher:
         except Unpackable as why:
             self._members.withdraw(number)
             self._send_to_fit(number, jobs, str(why))
+        except Exception as error:  # of the user's steps
+            session = self._context.session
+            if session is None or not session.fits or is_of_memory(error):
+                raise
+            self._members.withdraw(number)
+            self._send_to_fit(number, jobs, what_stands_in_the_way(error))
 
     def _send_to_fit(self, number: int, jobs: list[Job], why: str) -> None:
-        if self._context.session is None:  # else the session says it
+        if self._context.session is None:
             text = f"trial {number} and its like run in Keras' own fit, one at a time: {why}"
             self._say_once(text, key=why)
+        else:
+            # Sizes of a trial in it make no other kind.
+            key = re.sub(r"\d+", "", why)
+            self._say_once(self._context.session.note_on(number, why), key=key)
         self._submit_to_fit(number, jobs, why)
 
     def _submit_to_fit(self, number: int, jobs: list[Job], why: str) -> None:
-        if self._context.session is not None:
+        if self._context.session is not None and not self._context.session.fits:
             self._context.session.refuse(number, why)
         self._trials.running[number].fallback_reason = why
         for job in jobs:

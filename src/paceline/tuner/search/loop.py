@@ -27,6 +27,7 @@ from paceline.tuner.search.launcher import TrialLauncher, TrialPrefetch
 from paceline.tuner.search.peers import PeerWatcher
 from paceline.tuner.search.progress import ProgressReporter, SearchStopped
 from paceline.tuner.search.recording import LiveWriter, TimelineRecorder
+from paceline.tuner.search.session import is_of_memory, what_stands_in_the_way
 from paceline.tuner.search.stopping import SearchEnd
 from paceline.tuner.search.timeouts import shielded
 
@@ -136,6 +137,8 @@ class SearchLoop:
     def _round(self) -> bool:
         """One round: asks for trials, trains for an epoch; False at the end of the search."""
         self._context.models.save_if_due(self._context.notes)
+        if self._context.session is not None:
+            self._context.session.share_if_due()
         self._study.writer.check_storage()
         self._events.measure_due()
         self._peers.look()
@@ -250,6 +253,8 @@ class SearchLoop:
             self._note_round(packs)
         packs.hurried = self._stop.asked or self._timeout.over
         self._show("compiling" if packs.compiling else "training")
+        if self._context.session is not None:
+            self._context.session.share_if_due()
         if packs.compiling:  # nothing trains: the round has not begun
             # Without any epoch the search would have no model, and waits for its first.
             late = self._timeout.over and self._trials.trial_epochs > 0
@@ -272,13 +277,15 @@ class SearchLoop:
         members, job = self._context.members, self._fit.next_number
         number, began = members.trial_of(job), time.perf_counter()
         self._context.guard.trains([number])
+
+        def train() -> None:
+            self._fit.advance(self._receive_in_fit, lambda: False, self._reports.failed)
+
         try:
-            self._context.trial_timeout.fit(
-                number,
-                lambda: self._fit.advance(
-                    self._receive_in_fit, lambda: False, self._reports.failed
-                ),
-            )
+            if self._context.session is None:
+                self._context.trial_timeout.fit(number, train)
+            else:
+                train()  # in the session, which sees to the limit
         except TrialTimeoutError as error:
             self._events.training_failed(number, error)
         self._context.guard.trains([])
@@ -398,11 +405,18 @@ class EpochReports:
     def failed(self, job: int, error: BaseException) -> None:
         """Fails the trial of a job that has failed, unless ``fit`` can train it from its start."""
         number = self._members.trial_of(job)
-        running = self._trials.running.get(number)
-        if isinstance(error, Unpackable) and running is not None and self._members.size == 1:
-            if running.epoch == 0:
-                self._launcher.move_to_fit(number, str(error))
-                return
+        running, session = self._trials.running.get(number), self._context.session
+        # What callbacks do may work in the session, whose Keras is another.
+        movable = isinstance(error, Unpackable) or (
+            session is not None
+            and running is not None
+            and running.fallback_reason is None
+            and not is_of_memory(error)
+        )
+        if movable and running is not None and self._members.size == 1 and running.epoch == 0:
+            why = str(error) if session is None else what_stands_in_the_way(error)
+            self._launcher.move_to_fit(number, why)
+            return
         self._events.training_failed(number, error)
 
     def of_trial(self, report: EpochReport) -> Answer:

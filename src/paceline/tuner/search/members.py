@@ -49,6 +49,7 @@ class BuiltTrial(NamedTuple):
     inputs: TrialInputs  # data, batch sizes and so on
     parameters: Sequence[Parameter] = ()  # that build declared
     costs: Mapping[str, float] = MappingProxyType({})  # where they are objectives
+    why_fit: str | None = None  # why only the session can build the model, which is None then
 
 
 def member_seed(seed: int, repeat: int) -> int:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 import keras
+from optuna.storages import JournalStorage, RDBStorage
 
 from paceline.data.adapters import is_data_set, is_read_once
 from paceline.errors import TrialCrashError, TrialHangError, UsageError
@@ -33,12 +34,19 @@ from paceline.executor.session.process import (
     process_of_session,
     why_none,
 )
-from paceline.executor.tf_replicas import has_replicas
+from paceline.executor.tf_replicas import has_replicas, let_memory_grow
 from paceline.executor.wall.deaths import Death, DeathRecord, OutOfMemoryKills
+from paceline.program.leading_layers import BuildBehindLayers
+from paceline.report.notebook import notebook_display, publish
 from paceline.search_space import HyperParameters
+from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.arguments.config import Listeners
 from paceline.tuner.search.session import reproduce_in_process, search_in_process
 from paceline.tuner.search.session_data import DataOfSession
+from paceline.tuner.search.session_fits import SessionFits
+from paceline.tuner.search.session_trackers import TrackersOfSession
+from paceline.tuner.search.text_ahead import TextAhead
+from paceline.tuner.trackers.base import Tracker
 
 #: How often a process that does not come back is replaced in one search, at most.
 _HANGS = 3
@@ -56,17 +64,27 @@ def why_in_session(data: Mapping[str, Any], *, isolate: bool = False) -> str | N
         if is_data_set(value) and is_read_once(value):
             return f"{name}: a {type(value).__name__} is read in this process"
     if keras.backend.backend() == "tensorflow" and has_replicas():
-        return "TensorFlow has a strategy, or a TPU, which one process has for itself"
+        return (
+            "TensorFlow has a strategy, or a TPU, which one process has for itself; to train packs "
+            "there, begin a session with KERAS_BACKEND=jax"
+        )
     return why_none(isolate=isolate)
 
 
 def _why_in_session(tuner: Mapping[str, Any]) -> str | None:
     """The same by the arguments of ``Tuner``."""
-    if not isinstance(tuner["storage"], str | None):
-        return "storage: an object of this process was given; pass its URL"
-    if tuner["trackers"] is not None:
-        return "trackers: they log to what is set up in this process"
+    storage = tuner["storage"]
+    url = storage if isinstance(storage, str | None) else getattr(storage, "url", None)
+    if not isinstance(storage, str | None | RDBStorage | JournalStorage):
+        return f"storage: a {type(storage).__name__} is known to this process alone; pass a URL"
+    if url is not None and url.startswith("sqlite") and (":memory:" in url or url.endswith("//")):
+        return "storage: this database is in the memory of this process; pass that of a file"
     return None
+
+
+def write(stream: str, text: str) -> None:
+    """Writes a text to a stream of ``sys``, by its name."""
+    getattr(sys, stream).write(text)
 
 
 class HeldOutput:
@@ -87,7 +105,7 @@ class HeldOutput:
 
     def say(self, stream: str, text: str) -> None:
         """Writes a text to a stream of ``sys``, later."""
-        self.later(lambda: getattr(sys, stream).write(text))
+        self.later(lambda: write(stream, text))
 
     def release(self) -> None:
         """Does what was held, and holds no more."""
@@ -106,6 +124,9 @@ class SearchInProcess:
     enqueued: list[dict[str, Any]]
     listeners: Listeners
     builder: ModelBuilder
+    # Reads the arguments of ``search``, for trials that train in this process.
+    read: Callable[[Mapping[str, Any]], SearchArguments]
+    trackers: Mapping[str, Tracker]
     # Whether the search is there for its faults alone: it could run here as well.
     isolate: bool = False
     began: bool = False  # whether the study is being searched: the arguments are as they go on
@@ -116,6 +137,7 @@ class SearchInProcess:
     _output: HeldOutput = field(default_factory=HeldOutput)
     _deaths: DeathRecord = field(default_factory=DeathRecord)
     _kills: OutOfMemoryKills = field(default_factory=OutOfMemoryKills)
+    _ahead: TextAhead | None = None  # layers for text that have run over the data
 
     def run(self) -> str | None:
         """Searches; returns why the session must go on with the search, or None: it has ended.
@@ -124,6 +146,14 @@ class SearchInProcess:
         TrialCrashError if processes die again and again.
         """
         why = _why_in_session(self.tuner) or why_in_session(self.search, isolate=self.isolate)
+        try:
+            if why is None and not self.isolate:
+                self._ahead = self._text_ahead()
+        except ValueError as error:
+            why = str(error)
+        if why is None and keras.backend.backend() == "tensorflow":
+            if (late := let_memory_grow()) is not None:
+                self.listeners.notes(late)
         ends_at = None
         if self.search.get("timeout") is not None:
             ends_at = time.monotonic() + self.search["timeout"]
@@ -162,26 +192,36 @@ class SearchInProcess:
 
     def _once(self, process: JaxProcess) -> str | None:
         watched = self.listeners.progress is not None
-        search, data = sent_arguments(self.search)
+        try:
+            search, data = sent_arguments(self.search, self._ahead)
+        except ValueError as error:  # of the text in the data
+            return str(error)
         arguments = {
             "kind": self.kind,
-            "tuner": self.tuner,
+            "tuner": {**sent_tuner(self.tuner, self._ahead), "trackers": list(self.trackers)},
             "search": search,
             "enqueued": self.enqueued,
             "watched": watched,
             "isolated": self.isolate,
+            "displays": notebook_display() is not None,
         }
         process.box.reset([death.to_json() for death in self._deaths.deaths])
         if self.isolate:
             self._output.release()
         outside = _outside(self.tuner, self.search)
         call = ProcessCall(search_in_process, arguments, outside)
+        read, precision = partial(self.read, dict(self.search)), self.tuner["precision"]
+        notes, stuck = self.listeners.notes, self.listeners.stuck
+        fits = SessionFits(process, self.builder, read, precision, notes, stuck)
         functions = {
             "begin": self._begin,
             "builds": self._builds,
             "hang": partial(self._hang, process),
             **data,
+            **fits.functions,
+            **TrackersOfSession(self.trackers).functions,
             "note": lambda text: self._output.later(lambda: self.listeners.notes(text)),
+            "display": publish,
             "progress": self.listeners.progress or (lambda progress: None),
             "searched": self._searched,
         }
@@ -195,6 +235,13 @@ class SearchInProcess:
             if self._hung is not None and isinstance(error, ProcessDiedError):
                 raise TrialHangError(self._hung) from None
             raise
+
+    def _text_ahead(self) -> TextAhead | None:
+        seed, precision = self.tuner["seed"], self.tuner["precision"]
+        # These look at models.
+        looks = self.tuner["constraints"] is not None or isinstance(self.tuner["objective"], list)
+        first = HyperParameters()
+        return TextAhead.of(self.builder, seed, first, precision, self.search, looks=looks)
 
     def _died(self, died: ProcessDiedError, process: JaxProcess) -> str | None:
         """Gets ready for another process; returns why no other one can go on, or None: one can."""
@@ -243,6 +290,8 @@ class SearchInProcess:
 
     def _searched(self, summary: dict[str, Any], fold_data: tuple[Any, Any]) -> None:
         self.summary, self.fold_data = summary, fold_data
+        if self._ahead is not None:  # models read the text itself
+            self.fold_data = fold_data[0], None
 
 
 def _outside(tuner: Mapping[str, Any], search: Mapping[str, Any]) -> OutsideState:
@@ -256,8 +305,16 @@ def reproduced(kind: type, tuner: Mapping[str, Any], number: int, search: Mappin
     """What ``Tuner.reproduce`` finds in the session's process; None where this one must train."""
     if _why_in_session(tuner) or why_in_session(search):
         return None
-    given, data = sent_arguments(search)
-    arguments = {"kind": kind, "tuner": tuner, "number": number, "search": given}
+    try:
+        builder, precision = ModelBuilder(tuner["build"]), tuner["precision"]
+        first = HyperParameters()
+        ahead = TextAhead.of(builder, tuner["seed"], first, precision, search, looks=False)
+        given, data = sent_arguments(search, ahead)
+    except ValueError:
+        return None
+    # Nothing is logged.
+    alone = {**sent_tuner(tuner, ahead), "trackers": None}
+    arguments = {"kind": kind, "tuner": alone, "number": number, "search": given}
     call = ProcessCall(reproduce_in_process, arguments, _outside(tuner, search))
     held = HeldOutput()
     try:
@@ -269,11 +326,24 @@ def reproduced(kind: type, tuner: Mapping[str, Any], number: int, search: Mappin
         held.release()
 
 
+def sent_tuner(tuner: Mapping[str, Any], ahead: TextAhead | None) -> dict[str, Any]:
+    """Arguments of ``Tuner`` as they are sent."""
+    if ahead is None:
+        return dict(tuner)
+    return {**tuner, "build": BuildBehindLayers(tuner["build"], ahead.sent)}
+
+
 def sent_arguments(
-    search: Mapping[str, Any],
+    search: Mapping[str, Any], ahead: TextAhead | None = None
 ) -> tuple[dict[str, Any], dict[str, Callable[..., Any]]]:
-    """Arguments of ``search`` as they are sent, and what the process calls to read data sets."""
+    """Arguments of ``search`` as they are sent, and what the process calls to read data sets.
+
+    Raises ValueError where text among them cannot be sent as numbers.
+    """
     data = DataOfSession(search)
+    if ahead is not None:
+        data = DataOfSession(search, ahead.batch)
+        search = ahead.arrays(search)
     arrays = {name: as_arrays(search[name]) for name in _DATA if name in search}
     return {**search, **arrays, **data.sent()}, {"open_data": data.open, "read_data": data.read}
 

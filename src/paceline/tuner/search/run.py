@@ -148,11 +148,12 @@ class SearchRun:
             study.asker.enqueue(hparams)
         self.models = TrainedModels(
             study,
-            config.builder,
+            config.builder.whole,
             self._folder,
             config.keep_best,
             config.precision,
             study_folder=config.folder,
+            elsewhere=None if (session := SearchSession.current) is None else session.model_of,
         )
         if snapshot is not None and not study.resumed and snapshot.facts.trials:
             self._note(
@@ -254,7 +255,9 @@ class SearchRun:
             arguments.trial_timeout, stuck_trials, study, self._listeners.stuck
         )
         packs = self._make_packs(stack, stuck_trials)
-        fit = FitExecutor(arguments.fit, batched=arguments.loaded.batched, note=self._note)
+        session, batched = SearchSession.current, arguments.loaded.batched
+        elsewhere = None if session is None else session.fit
+        fit = FitExecutor(arguments.fit, batched=batched, note=self._note, elsewhere=elsewhere)
         if packs is not None:
             limit = arguments.n_trials
             careful = self._guard.precautions.at_once is not None
@@ -305,7 +308,7 @@ class SearchRun:
             began=began,
             progress=self._listeners.progress,
             guard=self._guard,
-            session=SearchSession.current,
+            session=session,
         )
 
     @property

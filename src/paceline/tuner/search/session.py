@@ -4,27 +4,41 @@ from __future__ import annotations
 
 import linecache
 import re
+import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import keras
 
 from paceline.errors import PacelineError
+from paceline.executor.base import Answer, EpochReport, Job, Parts
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.wall.black_box import BlackBox
 from paceline.pack.callbacks.reachable import is_users_file
 from paceline.program.canonical import Unpackable
 from paceline.program.numbers import number_settings
+from paceline.report.notebook import displays_passed_on
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.search.session_data import SessionDataset
+from paceline.tuner.search.session_fits import ModelOfSession
+from paceline.tuner.search.session_trackers import SessionTracker
+from paceline.tuner.search.timeouts import shielded
 
 if TYPE_CHECKING:
     from paceline.executor.session.child import SessionLink
+    from paceline.study.trials.trial import Trial
+
+
+#: Seconds between two times at which the session is told what functions have changed, at least, and
+#: the share of the time that may take.
+_SHARED, _SHARE = 0.1, 0.02
 
 
 class ReturnedToSession(BaseException):
@@ -41,15 +55,17 @@ class SearchSession:
     #: The session of the search that this process runs; None in other processes.
     current: SearchSession | None = None
 
-    def __init__(self, link: SessionLink) -> None:
+    def __init__(self, link: SessionLink, *, fits: bool = False) -> None:
         self._link = link
+        self.fits = fits  # whether the session trains single trials for this search
         self.began = False  # whether the study is searched: before, nothing is written
+        self._share_at = 0.0  # when what functions have changed is next sent
 
     @classmethod
     @contextmanager
-    def of(cls, link: SessionLink) -> Iterator[SearchSession]:
+    def of(cls, link: SessionLink, *, fits: bool = False) -> Iterator[SearchSession]:
         """A block in which searches of this process are of a session."""
-        cls.current = session = cls(link)
+        cls.current = session = cls(link, fits=fits)
         try:
             yield session
         finally:
@@ -88,9 +104,62 @@ class SearchSession:
         text = why if isinstance(why, str) else what_stands_in_the_way(why)
         raise ReturnedToSession(f"trial {number}: {text}")
 
+    def build(self, hp: HyperParameters, seed: int, error: Exception) -> str:
+        """Has the session build the model of a trial whose build fails here; returns why it does.
+
+        ``hp`` knows of all hyperparameters afterwards. Raises the error if that build fails, too.
+        """
+        while True:
+            with shielded():
+                found = self._link.ask("build", dict(hp.values), seed)
+            if found is None:
+                raise error
+            for declared, value in found:
+                hp.merge([declared], overwrite=False)
+                if hp.values.get(declared.name) != value:
+                    break  # it was chosen just now, and may decide what is declared after it
+            else:
+                return what_stands_in_the_way(error)
+
+    def fit(self, job: Job, report: Callable[[EpochReport], Answer]) -> None:
+        """Has the session train a job; raises what the training fails with."""
+        assert job.spec is not None
+        fold = job.number - job.spec.number if job.folds else None
+        self._link.share()
+        found = self._link.ask("fit", replace(job.spec, number=job.number, fold=fold))
+        while isinstance(found, EpochReport):
+            answer = report(replace(found, weights=partial(self._link.ask, "weights")))
+            found = self._link.ask("answer", answer)
+        error, changes = found
+        try:
+            self._link.take_shared(changes)
+        except Exception as why:  # of an object's
+            self._link.tell("note", f"what callbacks changed in the session is lost here: {why}")
+        if error is not None:
+            raise error.again()
+
+    def model_of(self, trial: Trial, batch: Any, weights: Parts) -> ModelOfSession:
+        """What saves a trial's model in the session."""
+        return ModelOfSession(self._link.ask, (trial.hparams, trial.seed, batch), weights)
+
+    def note_on(self, number: int, why: str) -> str:
+        """What the user is told of a trial that the session trains."""
+        return (
+            f"trial {number} and its like train in this session, one after another in Keras' fit, "
+            f"since they cannot train in packs on JAX: {why}"
+        )
+
+    def share_if_due(self) -> None:
+        """Has what the user's functions have changed be so in the session, too."""
+        if (began := time.perf_counter()) < self._share_at:
+            return
+        self._link.share()
+        now = time.perf_counter()
+        self._share_at = now + max(_SHARED, (now - began) / _SHARE)
+
     def check_build(self, number: int, hparams: Mapping[str, Any], seed: int, error: Any) -> None:
         """Ends the search here if the build that failed works in the session."""
-        if self._link.ask("builds", dict(hparams), seed):
+        if not is_of_memory(error) and self._link.ask("builds", dict(hparams), seed):
             self.refuse(number, error)
 
 
@@ -103,16 +172,19 @@ def search_in_process(
     *,
     watched: bool,
     isolated: bool,
+    displays: bool,
 ) -> str | None:
     """Searches in this process; returns why the session must go on with the search, or None.
 
-    ``tuner`` are the arguments of ``kind``, which is ``Tuner``, and ``search`` those of its method.
+    ``tuner`` are the arguments of ``kind``, which is ``Tuner``, with the names of trackers in their
+    place, and ``search`` those of its method.
     ``watched``: the session wants to see how the search goes. ``isolated``: it is on JAX as well,
-    so that nothing is left to it.
+    so that nothing is left to it. ``displays`` is as of ``why_returned``.
     """
     BlackBox.current = BlackBox(link.box)
+    trackers = [SessionTracker(name, link.ask) for name in tuner["trackers"]]
     ours: Any = kind(
-        **tuner,
+        **{**tuner, "trackers": trackers},
         on_note=partial(link.tell, "note"),
         on_progress=partial(link.ask, "progress") if watched else None,
         on_hang=partial(link.tell, "hang"),
@@ -123,7 +195,9 @@ def search_in_process(
         if isolated:
             ours.search(**read_by(link, search))
             return None
-        return why_returned(link, lambda: ours.search(**read_by(link, search)))
+        return why_returned(
+            link, lambda: ours.search(**read_by(link, search)), displays=displays, fits=True
+        )
     finally:
         BlackBox.current = None
         link.tell("searched", *ours._last_search())
@@ -136,12 +210,20 @@ def reproduce_in_process(
     return kind(**tuner).reproduce(number, **read_by(link, search))
 
 
-def why_returned(link: SessionLink, search: Callable[[], None]) -> str | None:
+def why_returned(
+    link: SessionLink, search: Callable[[], None], *, displays: bool, fits: bool = False
+) -> str | None:
     """Calls a function that searches; returns why the session must go on with it, or None.
 
-    Raises what the search raises once it has begun.
+    ``displays``: the session is a notebook, and shows what the user's functions display. ``fits``:
+    the session trains single trials that cannot train here. Raises what the search raises once it
+    has begun.
     """
-    with SearchSession.of(link) as session:
+    # The session's backend has integers of 64 bits, and warns of none.
+    warnings.filterwarnings("ignore", "Explicitly requested dtype int64")
+    if displays:
+        displays_passed_on(partial(link.tell, "display"))
+    with SearchSession.of(link, fits=fits) as session:
         try:
             search()
         except ReturnedToSession as why:
@@ -160,6 +242,14 @@ def read_by(link: SessionLink, arguments: Mapping[str, Any]) -> dict[str, Any]:
         name: value.read_by(link) if isinstance(value, SessionDataset) else value
         for name, value in arguments.items()
     }
+
+
+def is_of_memory(error: BaseException) -> bool:
+    """Whether an error says that a model is too large: for the session, it would be so, too."""
+    inner: BaseException | None = error
+    while inner is not None and not isinstance(inner, MemoryError):
+        inner = inner.__cause__ or inner.__context__
+    return inner is not None
 
 
 #: A call of another backend's library, as people write it.
@@ -188,8 +278,8 @@ def foreign_calls(error: BaseException) -> str | None:
     calls = {match[0]: match[1] for match in _CALLED.finditer(line)}
     if not calls:
         return None
-    instead = [f"keras.ops.{of}" for of in calls.values() if hasattr(keras.ops, of)]
-    hint = f". Write {', '.join(instead)} instead" if instead else ""
+    instead = [name for of in calls.values() if (name := _of_keras(of)) is not None]
+    hint = f". Write {', '.join(dict.fromkeys(instead))} instead" if instead else ""
     return f"{where} calls {', '.join(calls)}, which a program of JAX cannot hold{hint}"
 
 
@@ -209,6 +299,28 @@ def _users_line(causes: list[BaseException]) -> tuple[str, str]:
         return "", ""
     line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
     return f"line {frame.lineno} of {frame.filename}", line
+
+
+#: Names of other libraries -> those of ``keras.ops``, where these differ.
+_NAMES = {
+    "cat": "concatenate",
+    "clamp": "clip",
+    "clip_by_value": "clip",
+    "concat": "concatenate",
+    "gather": "take",
+    "l2_normalize": "normalize",
+    "pow": "power",
+    "permute": "transpose",
+    "range": "arange",
+}
+
+
+def _of_keras(name: str) -> str | None:
+    """What Keras has in the place of a function of another library; None where nothing is alike."""
+    if name == "GradientTape":
+        return "your model's compute_loss()"
+    name = _NAMES.get(name, name.removeprefix("reduce_"))
+    return f"keras.ops.{name}" if hasattr(keras.ops, name) else None
 
 
 def _users_frame(error: BaseException) -> traceback.FrameSummary | None:

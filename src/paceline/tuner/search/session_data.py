@@ -7,7 +7,7 @@ and the session reads them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,7 @@ class SessionDataset:
 
 
 class _BatchesOfSession(DistantDataset):
-    def __init__(self, sent: SessionDataset, link: SessionLink) -> None:
+    def __init__(self, sent: SessionDataset, link: SessionLink | DataOfSession) -> None:
         self._name, self._link = sent.name, link
         self.family, self.length = sent.family, sent.length
         self.of_one_size, self.wrapped = sent.of_one_size, sent.wrapped
@@ -75,6 +75,7 @@ class DataOfSession:
     """The data sets of a search, in the session."""
 
     given: Mapping[str, Any]  # arguments of ``search``
+    made: Callable[[Any], Any] = lambda batch: batch  # what is sent of a batch
     _open: dict[int, Iterator[Any]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -86,6 +87,14 @@ class DataOfSession:
             if is_read_in_session(x := self.given.get(name))
         }
 
+    def here(self) -> dict[str, DistantDataset]:
+        """What takes the place of data sets in this process, by argument."""
+        return {name: _BatchesOfSession(sent, self) for name, sent in self.sent().items()}
+
+    def ask(self, name: str, *arguments: Any) -> Any:
+        """As the link of another process does."""
+        return {"open_data": self.open, "read_data": self.read}[name](*arguments)
+
     def open(self, name: str) -> int:
         """Begins a pass; returns its number."""
         number = next(self._numbers)
@@ -96,12 +105,17 @@ class DataOfSession:
         """The next batch of a pass, or None at its end, and why it cannot be read."""
         try:
             batch = next(self._open[number])
-            return (keras.tree.map_structure(_as_array, batch),), None
+            return (self.made(arrays_of(batch)),), None
         except StopIteration:
             del self._open[number]
             return None, None
         except Exception as error:  # whatever the user's data set raises
             return None, f"{type(error).__name__}: {error}"
+
+
+def arrays_of(batch: Any) -> Any:
+    """A batch of any backend's tensors, as arrays."""
+    return keras.tree.map_structure(_as_array, batch)
 
 
 def _as_array(value: Any) -> Any:

@@ -29,7 +29,7 @@ def make_trackers(trackers: Any) -> dict[str, Tracker]:
         if isinstance(each, str):
             name, tracker = each.removesuffix(_MODEL), _by_name(each)
         elif isinstance(each, Tracker) and not isinstance(each, type):
-            name, tracker = type(each).__name__, each
+            name, tracker = getattr(each, "name_of_session", type(each).__name__), each
         else:
             raise UsageError(
                 f"trackers must be {', '.join(KNOWN)} or objects with the methods begin, "

@@ -1,0 +1,92 @@
+"""Trackers of a search that runs in the session's own process: they log in the session.
+
+There they find what the user has set up: addresses, runs, logins. As in any session each tracker
+has a thread of its own, so that the search waits for none.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.executor.session.messages import RaisedError
+from paceline.study.trials.trial import Trial
+from paceline.tuner.trackers.base import TrackedStudy, Tracker
+
+#: Seconds between two looks whether a tracker has done what it was told.
+_LOOK = 0.1
+
+#: What a tracker has returned, the error that it has raised, and its ``where``.
+Outcome = tuple[Any, RaisedError | None, Any]
+
+
+@dataclass(eq=False, repr=False)
+class TrackersOfSession:
+    """The trackers of a search, as the session calls them."""
+
+    trackers: Mapping[str, Tracker]
+    _queues: dict[str, queue.SimpleQueue[tuple[int, str, tuple[Any, ...]]]] = field(
+        init=False, default_factory=dict
+    )
+    _outcomes: dict[int, Outcome] = field(init=False, default_factory=dict)
+    _n: int = field(init=False, default=0)
+
+    @property
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """What the process calls, by name."""
+        return {"track": self._track, "tracked": lambda number: self._outcomes.pop(number, None)}
+
+    def _track(self, name: str, method: str, arguments: tuple[Any, ...]) -> int:
+        """Has a tracker do something; returns the number of its outcome."""
+        self._n += 1
+        if name not in self._queues:
+            self._queues[name] = queue.SimpleQueue()
+            # A daemon, so that a tracker that never comes back does not keep the process alive.
+            threading.Thread(target=self._run, args=[name], daemon=True).start()
+        self._queues[name].put((self._n, method, arguments))
+        return self._n
+
+    def _run(self, name: str) -> None:
+        tracker = self.trackers[name]
+        while True:
+            number, method, arguments = self._queues[name].get()
+            value = failed = None
+            try:
+                value = getattr(tracker, method)(*arguments)
+            except BaseException as error:  # a tracker is somebody else's code
+                failed = RaisedError.of(error)
+            self._outcomes[number] = value, failed, getattr(tracker, "where", None)
+
+
+class SessionTracker:
+    """A tracker of the session, as a search in the session's process calls it."""
+
+    def __init__(self, name: str, ask: Callable[..., Any]) -> None:
+        self.name_of_session, self._ask = name, ask
+        self.where: Any = None
+
+    def begin(self, study: TrackedStudy) -> Collection[int] | None:
+        """See ``Tracker``."""
+        return self._call("begin", study)
+
+    def log_trial(self, trial: Trial) -> None:
+        """See ``Tracker``."""
+        self._call("log_trial", trial)
+
+    def end(self, best: Trial | None, model: Path | None) -> None:
+        """See ``Tracker``."""
+        self._call("end", best, model)
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        number = self._ask("track", self.name_of_session, method, arguments)
+        while (outcome := self._ask("tracked", number)) is None:
+            time.sleep(_LOOK)
+        value, failed, self.where = outcome
+        if failed is not None:
+            raise failed.again()
+        return value
