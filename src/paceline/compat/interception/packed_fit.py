@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import keras
@@ -15,10 +15,12 @@ from paceline.compat.interception.call import FitRecord
 from paceline.compat.interception.claims import callbacks_of
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import Fit
+from paceline.compat.interception.fit_server import SentFit
 from paceline.compat.interception.function_thread import FunctionThread, watched_by
 from paceline.compat.interception.model_variables import ModelVariables
 from paceline.executor.base import EpochReport, Job
-from paceline.executor.local import LocalExecutor
+from paceline.executor.session.models import SentModel
+from paceline.executor.session.process import ProcessDiedError
 from paceline.executor.wide_integers import checked
 from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
@@ -31,7 +33,7 @@ class PackedFit:
 
     number: int  # of the executor's job
     thread: FunctionThread  # of the function that called ``fit``
-    executor: LocalExecutor  # of the pack
+    executor: Any  # of the pack: a ``LocalExecutor``, or a ``ProcessExecutor``
     # Order of the examples in the next epoch, i32[N]; None: the order of the data.
     order: np.ndarray | None = None
     # Of the last epoch; None while there is none, or while one is awaited.
@@ -40,12 +42,25 @@ class PackedFit:
     over: bool = False  # whether the fit has ended, so that its slot is free
     seconds: float = 0.0  # the fit's share of the seconds of its pack so far
     epochs: int = 0  # that are trained
+    n_examples: int = 0  # of its training data
+    sent: SentFit | None = None  # as it was sent to the session's process
+    n_before: int = 0  # epochs that it had when it was sent last
 
 
 class FitScheduler(Protocol):
     """Finds executors for fits and keeps the list of fits under way; ``Engine`` is one."""
 
-    def executor_for(self, arguments: FitArguments) -> LocalExecutor:
+    @property
+    def why_no_packs(self) -> str | None:
+        """Why no fit trains in a pack; None: fits do."""
+        ...
+
+    @property
+    def sends(self) -> bool:
+        """Whether fits are sent to the session's own process."""
+        ...
+
+    def executor_for(self, arguments: FitArguments) -> Any:
         """Returns the executor that has the data of a fit."""
         ...
 
@@ -66,19 +81,49 @@ class FitScheduler(Protocol):
         ...
 
 
+class OrderSource:
+    """Where the orders of examples of fits in the session's process come from.
+
+    On JAX, ``fit`` draws them from ``np.random``; on other backends it draws nothing there, and
+    what a function draws itself must stay as it is. So they come from a copy of its state.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Any = None  # the function's state when the copy was made
+        self._random = np.random.RandomState()
+
+    def state(self) -> Any:
+        """The state from which the next fit draws, as ``np.random.get_state`` returns it."""
+        now: Any = np.random.get_state()
+        seen = now[1].tobytes(), now[2]
+        if seen != self._seen:
+            self._seen = seen
+            self._random.set_state(now)
+        return self._random.get_state()
+
+    def drawn(self, epochs: int, n: int) -> None:
+        """Notes that a fit has drawn: an order of N examples before its first epoch, and each."""
+        for _ in range(1 + epochs):
+            self._random.permutation(n)
+
+
 class FitHandler:
     """Handles the fits of one function, in its thread; ``noun`` is what notes call the function."""
 
     def __init__(self, thread: FunctionThread, scheduler: FitScheduler, noun: str) -> None:
         self._thread, self._scheduler, self._noun = thread, scheduler, noun
+        self._orders = OrderSource()
 
     def fit(self, model: Any, original: Fit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns what ``model.fit(*args, **kwargs)`` would return."""
         self._thread.check()
         self._scheduler.before_fit(self._thread, model, callbacks_of(args, kwargs))
         try:
+            if self._scheduler.why_no_packs is not None:
+                raise Unpackable(self._scheduler.why_no_packs)
             arguments = fit_arguments.read(model, original, args, kwargs)
-            packed_fit = self._join(model, arguments)
+            join = self._send if self._scheduler.sends else self._join
+            packed_fit = join(model, arguments)
         except Exception as error:  # while it is traced, a user's train_step may raise anything
             why = (
                 str(error) if isinstance(error, Unpackable) else f"{type(error).__name__}: {error}"
@@ -101,7 +146,9 @@ class FitHandler:
     ) -> Any:
         like = f"{self._noun} {self._thread.outcome.number} and its like"
         self._scheduler.say(
-            unpacked_backend() or f"{like} train in Keras' own fit, one at a time: {why}"
+            f"{like} train in Keras' own fit, one at a time: {why}"
+            if self._scheduler.why_no_packs is None
+            else str(unpacked_backend(self._scheduler.why_no_packs))
         )
         given = kwargs.get("callbacks")
         if isinstance(given, (list, tuple)) or (given is None and len(args) < 6):
@@ -147,6 +194,63 @@ class FitHandler:
         self._scheduler.add(packed_fit, model, arguments.callbacks)
         return packed_fit
 
+    def _send(self, model: Any, arguments: FitArguments) -> PackedFit:
+        """Sends the model to the session's process, and returns once a pack there will train it."""
+        if not all(layer.built for layer in keras_private.all_layers(model)):
+            # Here, its weights are drawn from the function's own random state.
+            keras_private.symbolic_build(model, arguments.data.batch_shapes(arguments.batch_size))
+        packed_fit = PackedFit(self._scheduler.number(), self._thread, None)
+        packed_fit.n_examples = arguments.data.n
+        packed_fit.sent = SentFit(
+            number=packed_fit.number,
+            executor=0,
+            model=SentModel.of(model),
+            epochs=arguments.epochs - arguments.initial_epoch,
+            batch_size=arguments.batch_size,
+            watched=bool(arguments.callbacks),
+            expected=1,
+            random=self._orders.state() if arguments.shuffle else None,
+        )
+        self._enter(packed_fit, model, arguments)
+        return packed_fit
+
+    def _enter(
+        self,
+        packed_fit: PackedFit,
+        model: Any,
+        arguments: FitArguments,
+        variables: ModelVariables | None = None,
+    ) -> None:
+        """Has the process take a fit in, and another one if that dies.
+
+        ``variables`` are those of a fit that has begun: it goes on from there if callbacks have
+        seen its epochs, and else begins anew, which nobody sees.
+        """
+        sent = packed_fit.sent
+        assert sent is not None
+        while True:
+            executor = packed_fit.executor = self._scheduler.executor_for(arguments)
+            packed_fit.error, packed_fit.over = None, False
+            packed_fit.n_before = packed_fit.epochs if sent.watched else 0
+            going_on = variables is not None and packed_fit.n_before > 0
+            executor.submit(
+                replace(
+                    sent,
+                    executor=executor.number,
+                    expected=executor.demand.expected,
+                    epochs=sent.epochs - packed_fit.n_before,
+                    n_drawn=packed_fit.n_before,
+                    values=variables.values if variables is not None and going_on else None,
+                )
+            )
+            self._scheduler.add(packed_fit, model, arguments.callbacks)
+            self._thread.waits_for_epoch = True
+            self._thread.wait()
+            if packed_fit.error is None:
+                return
+            if not isinstance(packed_fit.error, ProcessDiedError):
+                raise packed_fit.error
+
     def _packed(self, model: Any, arguments: FitArguments, packed_fit: PackedFit) -> Any:
         variables = ModelVariables(model)
         callbacks = keras.callbacks.CallbackList(
@@ -163,12 +267,15 @@ class FitHandler:
             callbacks.on_train_begin()
             for epoch in range(arguments.initial_epoch, arguments.epochs):
                 callbacks.on_epoch_begin(epoch)
-                if arguments.shuffle:
+                if arguments.shuffle and packed_fit.sent is None:
                     packed_fit.order = np.random.permutation(arguments.data.n).astype(np.int32)
-                state = variables.changed()
+                state = variables.changed() if arguments.callbacks else None
                 if state is not None:
                     packed_fit.executor.replace(packed_fit.number, state)
                 report = self._epoch(packed_fit)
+                while report is None:
+                    self._enter(packed_fit, model, arguments, variables)
+                    report = self._epoch(packed_fit)
                 if arguments.callbacks or epoch + 1 == arguments.epochs:
                     assert report.state is not None
                     variables.take(report.state())
@@ -185,11 +292,13 @@ class FitHandler:
         callbacks.on_train_end(logs=logs)
         return model.history
 
-    def _epoch(self, packed_fit: PackedFit) -> EpochReport:
-        """Waits until the pack has trained an epoch."""
+    def _epoch(self, packed_fit: PackedFit) -> EpochReport | None:
+        """Waits until the pack has trained an epoch; None: the process that trains it has died."""
         packed_fit.report = None
         self._thread.waits_for_epoch = True
         self._thread.wait()
+        if isinstance(packed_fit.error, ProcessDiedError):
+            return None
         if packed_fit.error is not None:
             raise packed_fit.error
         assert packed_fit.report is not None
@@ -198,6 +307,8 @@ class FitHandler:
     def _leave(self, packed_fit: PackedFit) -> None:
         """Ends the fit: frees its slot, or its place in the executor's queue."""
         report = packed_fit.report
+        if packed_fit.sent is not None and packed_fit.sent.random is not None:
+            self._orders.drawn(packed_fit.epochs, packed_fit.n_examples)
         self._thread.outcome.fits.append(
             FitRecord(
                 packed_fit.epochs,

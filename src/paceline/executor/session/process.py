@@ -115,11 +115,28 @@ class JaxProcess:
             CannotSendError: The call cannot be sent, or not be read there; it has not begun.
             ProcessDiedError: The process has ended.
         """
+        return self.end(call, self.begin(call), functions, say, stop)
+
+    def begin(self, call: ProcessCall) -> Mapping[str, Any]:
+        """Sends a call, whose ``end`` another thread may wait for; returns what that needs."""
         send_classes_anew()
         with sent_by_value():
             self._send(SessionSettings.of_session(), SETTINGS)
             self._send(call, CALL)
-        before = call.outside.look()
+        return call.outside.look()
+
+    def end(
+        self,
+        call: ProcessCall,
+        before: Mapping[str, Any],
+        functions: Mapping[str, Callable[..., Any]],
+        say: Callable[[str, str], None],
+        stop: StopSignal,
+    ) -> Any:
+        """Waits for the end of a call that was sent; ``before`` is what ``begin`` returned.
+
+        Else as ``call``.
+        """
         raised: list[BaseException] = []  # by functions of the session
         ended = self._wait(functions, say, stop, raised)
         if ended.unread is not None:
