@@ -8,7 +8,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -17,7 +17,6 @@ from paceline.compat.interception.executor_pool import ExecutorPool
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import intercepted
 from paceline.compat.interception.function_thread import FunctionThread
-from paceline.compat.interception.own_process import MOST_SENT, ProcessPool
 from paceline.compat.interception.packed_fit import FitHandler, PackedFit
 from paceline.compat.interception.shared_steps import steps_shared
 from paceline.compat.interception.turns import ConcurrencyPolicy
@@ -25,7 +24,9 @@ from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions
 from paceline.executor.process import search_process
 from paceline.program.canonical import Unpackable
 from paceline.program.compilation_cache import persistent_cache
-from paceline.tuner.search.own_process import why_in_session
+
+if TYPE_CHECKING:
+    from paceline.compat.interception.own_process import ProcessPool
 
 #: Functions under way at the same time, at most. Each needs a thread and the memory of a model.
 _MOST = 512
@@ -50,13 +51,16 @@ class Engine:
         concurrent: bool | None = None,
     ) -> None:
         options = PackOptions(slots, plan, mesh)
-        on_jax = keras.backend.backend() == "jax"
-        # Why packs train neither here nor in another process; None: they do.
-        self.why_no_packs = None if on_jax else why_in_session({})
-        # One executor for each set of data that fits train on.
+        # One executor for each set of data that fits train on, here or in the session's process.
         self.executors: ExecutorPool | ProcessPool = ExecutorPool(self.say, options)
-        if not on_jax and self.why_no_packs is None:
+        # Why packs train neither here nor there; None: they do.
+        self.why_no_packs: str | None = None
+        self.sends = keras.backend.backend() != "jax"  # whether fits train there
+        if self.sends:
+            from paceline.compat.interception.own_process import ProcessPool, why_in_session
+
             self.executors = ProcessPool(self.say, options, self._submitted, self._died)
+            self.why_no_packs = why_in_session({})
         self._notes, self._noun = notes, noun
         together = self.why_no_packs is None
         self._turns = ConcurrencyPolicy(concurrent, self.say, noun, together=together)
@@ -151,7 +155,7 @@ class Engine:
         while self._step(self._hungry):
             if self._ended:
                 return True
-        if self._settled():
+        if self.executors.settle():
             return True
         busy = [executor for executor in self.executors if executor.busy]
         if busy and not self._joined:
@@ -165,11 +169,6 @@ class Engine:
                 executor.demand.all_asked = none_comes and not self._ready
                 executor.advance(self._report, self._meanwhile, self._failed)
         return bool(self._ended or self._threads or self._next_call)
-
-    def _settled(self, at_most: int = 0) -> bool:
-        """Waits until the process has taken in all fits but a few; whether any was waited for."""
-        pool = self.executors
-        return isinstance(pool, ProcessPool) and pool.settle(at_most)
 
     def _step(self, may_begin: Callable[[], bool]) -> bool:
         """Lets one function run until it waits or ends; False if no function can run."""
@@ -213,7 +212,7 @@ class Engine:
 
     def _hungry(self) -> bool:
         """Whether training should wait for more fits, because slots would stay empty."""
-        self._settled(MOST_SENT - 1)
+        self.executors.settle(a_few=True)
         busy = [executor for executor in self.executors if executor.busy]
         if len(busy) > 1 and len(self._packed_fits) >= 4 * max(e.max_slots for e in busy):
             return False
@@ -221,10 +220,9 @@ class Engine:
 
     def _meanwhile(self) -> bool:
         """Lets a function run while the device works; True if one did."""
-        pool = self.executors
-        if isinstance(pool, ProcessPool) and pool.n_sent >= MOST_SENT:
-            return bool(self._ready) and self._step(lambda: False)
-        return self._step(lambda: all(e.demand.room for e in pool if e.busy))
+        return self._step(
+            lambda: not self.executors.full and all(e.demand.room for e in self.executors if e.busy)
+        )
 
     def _resume(self, thread: FunctionThread) -> None:
         thread.waits_for_epoch = False
@@ -289,15 +287,11 @@ class Engine:
 
     def _died(self, error: BaseException) -> None:
         """The process that trains has ended by itself."""
-        for number in list(self._packed_fits):
+        for number, packed_fit in list(self._packed_fits.items()):
+            packed_fit.died = True
             self._failed(number, error)
 
     # -- what fits ask for (``packed_fit.FitScheduler``) -------------------------------------------
-
-    @property
-    def sends(self) -> bool:
-        """Whether fits are sent to the session's own process."""
-        return isinstance(self.executors, ProcessPool)
 
     def executor_for(self, arguments: FitArguments) -> Any:
         """Returns the executor that has the data of a fit."""

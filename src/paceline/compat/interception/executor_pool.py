@@ -41,6 +41,13 @@ class ExecutorPool:
         self._by_key[key] = executor
         return executor
 
+    #: Whether no further fit should come before an epoch has trained.
+    full = False
+
+    def settle(self, *, a_few: bool = False) -> bool:
+        """As of ``ProcessPool``; here, fits are taken in at once."""
+        return False
+
     def close(self) -> None:
         """Closes and drops all executors."""
         self._drop_idle(0, busy=True)

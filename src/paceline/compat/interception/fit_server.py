@@ -205,7 +205,9 @@ class FitServer:
         self._link.tell("submitted", sent.executor, ExecutorFacts.of(executor), sent.number, why)
 
     def _change(self, new: NewValues) -> None:
-        fit = self._fits[new.number]
+        fit = self._fits.get(new.number)
+        if fit is None:
+            return  # it has failed meanwhile
         if new.values is None:
             fit.executor.drop(new.number)
             del self._fits[new.number]

@@ -41,12 +41,18 @@ from paceline.executor.process import StopSignal
 from paceline.executor.session.messages import ProcessCall
 from paceline.executor.session.outside import OutsideState
 from paceline.executor.session.process import JaxProcess, process_of_session
+from paceline.program.canonical import Unpackable
 from paceline.program.trace import State
+from paceline.tuner.search.own_process import why_in_session
+
+__all__ = ["ProcessPool", "why_in_session"]
 
 #: Number of data sets that stay in the process although no fit needs them.
 _IDLE = 4
 #: Fits whose models the process reads and traces while functions build the next ones, at most.
-MOST_SENT = 2
+_MOST_SENT = 2
+#: How often the process may die before fits train in the session.
+_MOST_DEATHS = 4
 #: Seconds between two looks for a signal while nothing happens.
 _LOOK = 0.1
 
@@ -246,7 +252,7 @@ class ProcessPool:
         self._say, self._options, self._submitted, self._died = say, options, submitted, died
         self._process: FitProcess | None = None
         self._by_key: dict[tuple[Any, ...], ProcessExecutor] = {}  # the one used last comes last
-        self._n_executors = 0
+        self._n_executors = self._n_died = 0
         self._advancing = False
 
     def __iter__(self) -> Iterator[ProcessExecutor]:
@@ -258,7 +264,12 @@ class ProcessPool:
         return sum(len(executor.sent) for executor in self._by_key.values())
 
     def of(self, arguments: FitArguments) -> ProcessExecutor:
-        """Returns the executor for a fit; makes it if there is none for the data."""
+        """Returns the executor for a fit; makes it if there is none for the data.
+
+        Raises Unpackable if the process has died too often.
+        """
+        if self._n_died == _MOST_DEATHS:
+            raise Unpackable(f"the process that trains on JAX has ended {_MOST_DEATHS} times")
         key = arguments.key()
         executor = self._by_key.pop(key, None)
         if executor is None:
@@ -295,12 +306,17 @@ class ProcessPool:
                 self._advancing = message.name not in ("advanced", "ended")
                 return message
 
-    def settle(self, at_most: int = 0) -> bool:
-        """Waits until so many fits at most are not taken in; returns whether it waited.
+    @property
+    def full(self) -> bool:
+        """Whether no further fit should come before the process has taken in those it was sent."""
+        return self.n_sent >= _MOST_SENT
+
+    def settle(self, *, a_few: bool = False) -> bool:
+        """Waits until all fits are taken in, or all but ``a_few``; returns whether it waited.
 
         Not while an executor advances.
         """
-        waited = False
+        waited, at_most = False, _MOST_SENT - 1 if a_few else 0
         while self.n_sent > at_most and not self._advancing:
             waited = True
             message = self._take(wait=True)
@@ -342,7 +358,10 @@ class ProcessPool:
         self._by_key.clear()
         if process is not None:
             process.close(now=True)
-        self._died(error or RuntimeError("the process that trains on JAX has ended"))
+        self._n_died += 1
+        error = error or RuntimeError("the process that trains on JAX has ended")
+        self._say(f"{error}; its fits go on in another one")
+        self._died(error)
 
     def close(self) -> None:
         """Drops all executors; the process is kept for later, unless a fit still trains."""

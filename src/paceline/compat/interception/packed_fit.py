@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import keras
 import numpy as np
@@ -15,16 +15,17 @@ from paceline.compat.interception.call import FitRecord
 from paceline.compat.interception.claims import callbacks_of
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import Fit
-from paceline.compat.interception.fit_server import SentFit
 from paceline.compat.interception.function_thread import FunctionThread, watched_by
 from paceline.compat.interception.model_variables import ModelVariables
 from paceline.executor.base import EpochReport, Job
-from paceline.executor.session.models import SentModel
-from paceline.executor.session.process import ProcessDiedError
 from paceline.executor.wide_integers import checked
 from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
 from paceline.tuner.search.progress import unpacked_backend
+
+if TYPE_CHECKING:
+    from paceline.compat.interception.fit_server import SentFit
+    from paceline.compat.interception.sending import FitSender
 
 
 @dataclass
@@ -42,8 +43,8 @@ class PackedFit:
     over: bool = False  # whether the fit has ended, so that its slot is free
     seconds: float = 0.0  # the fit's share of the seconds of its pack so far
     epochs: int = 0  # that are trained
-    n_examples: int = 0  # of its training data
-    sent: SentFit | None = None  # as it was sent to the session's process
+    sent: SentFit | None = None  # as it was sent to the session's process; None on JAX
+    died: bool = False  # whether the process that trained it has died
     n_before: int = 0  # epochs that it had when it was sent last
 
 
@@ -81,38 +82,13 @@ class FitScheduler(Protocol):
         ...
 
 
-class OrderSource:
-    """Where the orders of examples of fits in the session's process come from.
-
-    On JAX, ``fit`` draws them from ``np.random``; on other backends it draws nothing there, and
-    what a function draws itself must stay as it is. So they come from a copy of its state.
-    """
-
-    def __init__(self) -> None:
-        self._seen: Any = None  # the function's state when the copy was made
-        self._random = np.random.RandomState()
-
-    def state(self) -> Any:
-        """The state from which the next fit draws, as ``np.random.get_state`` returns it."""
-        now: Any = np.random.get_state()
-        seen = now[1].tobytes(), now[2]
-        if seen != self._seen:
-            self._seen = seen
-            self._random.set_state(now)
-        return self._random.get_state()
-
-    def drawn(self, epochs: int, n: int) -> None:
-        """Notes that a fit has drawn: an order of N examples before its first epoch, and each."""
-        for _ in range(1 + epochs):
-            self._random.permutation(n)
-
-
 class FitHandler:
     """Handles the fits of one function, in its thread; ``noun`` is what notes call the function."""
 
     def __init__(self, thread: FunctionThread, scheduler: FitScheduler, noun: str) -> None:
         self._thread, self._scheduler, self._noun = thread, scheduler, noun
-        self._orders = OrderSource()
+        # Sends fits to the session's own process; None until the first one, and on JAX.
+        self._sender: FitSender | None = None
 
     def fit(self, model: Any, original: Fit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns what ``model.fit(*args, **kwargs)`` would return."""
@@ -122,8 +98,7 @@ class FitHandler:
             if self._scheduler.why_no_packs is not None:
                 raise Unpackable(self._scheduler.why_no_packs)
             arguments = fit_arguments.read(model, original, args, kwargs)
-            join = self._send if self._scheduler.sends else self._join
-            packed_fit = join(model, arguments)
+            packed_fit = self._join(model, arguments)
         except Exception as error:  # while it is traced, a user's train_step may raise anything
             why = (
                 str(error) if isinstance(error, Unpackable) else f"{type(error).__name__}: {error}"
@@ -134,7 +109,12 @@ class FitHandler:
                 f"verbose: fits of several {self._noun}s train at once, so their progress bars are "
                 "not drawn"
             )
-        return self._packed(model, arguments, packed_fit)
+        try:
+            return self._packed(model, arguments, packed_fit)
+        except Unpackable as error:  # the process that trained it has died too often
+            if arguments.callbacks:
+                raise
+            return self._alone(model, original, args, kwargs, str(error))
 
     def _alone(
         self,
@@ -163,6 +143,11 @@ class FitHandler:
 
     def _join(self, model: Any, arguments: FitArguments) -> PackedFit:
         """Builds the model as ``fit`` would, and queues it for a pack."""
+        if self._scheduler.sends:
+            from paceline.compat.interception.sending import FitSender  # not in sessions on JAX
+
+            self._sender = self._sender or FitSender(self._thread, self._scheduler)
+            return self._sender.send(model, arguments)
         trace.check_packable(model)
         shapes = arguments.data.batch_shapes(arguments.batch_size)
 
@@ -194,63 +179,6 @@ class FitHandler:
         self._scheduler.add(packed_fit, model, arguments.callbacks)
         return packed_fit
 
-    def _send(self, model: Any, arguments: FitArguments) -> PackedFit:
-        """Sends the model to the session's process, and returns once a pack there will train it."""
-        if not all(layer.built for layer in keras_private.all_layers(model)):
-            # Here, its weights are drawn from the function's own random state.
-            keras_private.symbolic_build(model, arguments.data.batch_shapes(arguments.batch_size))
-        packed_fit = PackedFit(self._scheduler.number(), self._thread, None)
-        packed_fit.n_examples = arguments.data.n
-        packed_fit.sent = SentFit(
-            number=packed_fit.number,
-            executor=0,
-            model=SentModel.of(model),
-            epochs=arguments.epochs - arguments.initial_epoch,
-            batch_size=arguments.batch_size,
-            watched=bool(arguments.callbacks),
-            expected=1,
-            random=self._orders.state() if arguments.shuffle else None,
-        )
-        self._enter(packed_fit, model, arguments)
-        return packed_fit
-
-    def _enter(
-        self,
-        packed_fit: PackedFit,
-        model: Any,
-        arguments: FitArguments,
-        variables: ModelVariables | None = None,
-    ) -> None:
-        """Has the process take a fit in, and another one if that dies.
-
-        ``variables`` are those of a fit that has begun: it goes on from there if callbacks have
-        seen its epochs, and else begins anew, which nobody sees.
-        """
-        sent = packed_fit.sent
-        assert sent is not None
-        while True:
-            executor = packed_fit.executor = self._scheduler.executor_for(arguments)
-            packed_fit.error, packed_fit.over = None, False
-            packed_fit.n_before = packed_fit.epochs if sent.watched else 0
-            going_on = variables is not None and packed_fit.n_before > 0
-            executor.submit(
-                replace(
-                    sent,
-                    executor=executor.number,
-                    expected=executor.demand.expected,
-                    epochs=sent.epochs - packed_fit.n_before,
-                    n_drawn=packed_fit.n_before,
-                    values=variables.values if variables is not None and going_on else None,
-                )
-            )
-            self._scheduler.add(packed_fit, model, arguments.callbacks)
-            self._thread.waits_for_epoch = True
-            self._thread.wait()
-            if packed_fit.error is None:
-                return
-            if not isinstance(packed_fit.error, ProcessDiedError):
-                raise packed_fit.error
-
     def _packed(self, model: Any, arguments: FitArguments, packed_fit: PackedFit) -> Any:
         variables = ModelVariables(model)
         callbacks = keras.callbacks.CallbackList(
@@ -274,7 +202,8 @@ class FitHandler:
                     packed_fit.executor.replace(packed_fit.number, state)
                 report = self._epoch(packed_fit)
                 while report is None:
-                    self._enter(packed_fit, model, arguments, variables)
+                    assert self._sender is not None
+                    self._sender.send_again(packed_fit, model, arguments, variables)
                     report = self._epoch(packed_fit)
                 if arguments.callbacks or epoch + 1 == arguments.epochs:
                     assert report.state is not None
@@ -297,7 +226,7 @@ class FitHandler:
         packed_fit.report = None
         self._thread.waits_for_epoch = True
         self._thread.wait()
-        if isinstance(packed_fit.error, ProcessDiedError):
+        if packed_fit.died:
             return None
         if packed_fit.error is not None:
             raise packed_fit.error
@@ -307,8 +236,8 @@ class FitHandler:
     def _leave(self, packed_fit: PackedFit) -> None:
         """Ends the fit: frees its slot, or its place in the executor's queue."""
         report = packed_fit.report
-        if packed_fit.sent is not None and packed_fit.sent.random is not None:
-            self._orders.drawn(packed_fit.epochs, packed_fit.n_examples)
+        if self._sender is not None:
+            self._sender.left(packed_fit)
         self._thread.outcome.fits.append(
             FitRecord(
                 packed_fit.epochs,
