@@ -93,7 +93,7 @@ def read(model: Any) -> Any:
     sending.join()
     one.close()
     other.close()
-    return sent.read()
+    return sent.read()[0]
 
 
 BUILDS = [sequential, functional, trained, subclassed]

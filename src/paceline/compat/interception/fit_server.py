@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from paceline.executor.session.models import SentModel
 from paceline.pack.slot_rows import on_host
 from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
+from paceline.program.numbers import number_settings
 from paceline.program.trace import State
 from paceline.tuner.search.session import what_stands_in_the_way
 
@@ -50,6 +52,7 @@ class SentFit:
     # As ``np.random.get_state`` returns it: the orders of examples are drawn from there, the first
     # one for the look at a batch with which Keras' ``fit`` on JAX begins. None: no shuffling.
     random: Any
+    numbers: Mapping[str, Any]  # as of ``number_settings``, where the fit was called
     n_drawn: int = 0  # epochs whose orders were drawn before
     values: Values | None = None  # from which it goes on; None: those of the model
 
@@ -194,6 +197,7 @@ class FitServer:
     def _submit(self, sent: SentFit) -> None:
         executor, why = self._executors[sent.executor], None
         try:
+            self._check_numbers(sent.numbers)
             executor.demand.expected = executor.waiting + 1 + sent.expected
             fit = _Fit(sent, executor, self._data[sent.executor])
             executor.submit(fit.job())
@@ -203,6 +207,14 @@ class FitServer:
         except Exception as error:  # whatever the user's code raises while it is traced
             why = what_stands_in_the_way(error)
         self._link.tell("submitted", sent.executor, ExecutorFacts.of(executor), sent.number, why)
+
+    def _check_numbers(self, sent: Mapping[str, Any]) -> None:
+        here = number_settings()
+        if other := [name for name, value in sent.items() if here[name] != value]:
+            raise Unpackable(
+                f"it sets {', '.join(other)} of Keras to another value than the first function; "
+                "set it above, for all of them"
+            )
 
     def _change(self, new: NewValues) -> None:
         fit = self._fits.get(new.number)
@@ -282,7 +294,8 @@ class _Fit:
 
     def __init__(self, sent: SentFit, executor: LocalExecutor, data: ArrayData) -> None:
         self.sent, self.executor = sent, executor
-        self._model = model = sent.model.read()
+        self._model, came = sent.model.read()
+        model = self._model
         trace.check_packable(model)
         keras_private.symbolic_build(model, data.batch_shapes(sent.batch_size))
         model.reset_metrics()
@@ -294,6 +307,7 @@ class _Fit:
         parts = model.trainable_variables, model.non_trainable_variables, model.optimizer.variables
         self._dtypes = [[variable.value.dtype for variable in part] for part in parts]
         self._metrics = [variable.value for variable in model.metrics_variables]
+        _check_tracked(came, [*chain(*parts), *model.metrics_variables])
         self._orders = _Orders(sent, data.n)
 
     def job(self) -> Job:
@@ -339,3 +353,17 @@ class _Orders:
 def _data(inputs: Sequence[Any]) -> ArrayData:
     # The session's backend holds integers of 64 bits, of which JAX makes something else.
     return prepare(*inputs, allow_nan=True)
+
+
+def _check_tracked(came: list[Any], tracked: list[Any]) -> None:
+    """Refuses variables that a loss, say, reads and the model does not have.
+
+    A program of JAX holds their present values; in the session, a callback may assign others.
+    """
+    known = set(map(id, tracked))
+    for variable in came:
+        if id(variable) not in known:
+            raise Unpackable(
+                f"its code reads the variable {variable.path!r}, which is no part of the model. "
+                "Assign it to an attribute of the model or of a layer"
+            )

@@ -16,6 +16,7 @@ from paceline.compat.interception.packed_fit import FitScheduler, PackedFit
 from paceline.executor.session.models import SentModel
 from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
+from paceline.program.numbers import number_settings
 
 
 class OrderSource:
@@ -75,6 +76,7 @@ class FitSender:
             watched=bool(arguments.callbacks),
             expected=1,
             random=self._orders.state(arguments.data.n) if arguments.shuffle else None,
+            numbers=number_settings(),
         )
         self.send_again(packed_fit, model, arguments)
         return packed_fit

@@ -78,19 +78,20 @@ class SentModel:
             ) from error
         return cls(written.getvalue(), buffers)
 
-    def read(self) -> Any:
-        """The model, in this process."""
+    def read(self) -> tuple[Any, list[Any]]:
+        """The model, in this process, and all variables that came with it."""
         _read.clear()
         unpickler = pickle.Unpickler(io.BytesIO(self.pickled), buffers=self.buffers)
         model, described = unpickler.load()
         for operation, inbound, outbound in unpickler.load():
             operation.__dict__.update(_inbound_nodes=inbound, _outbound_nodes=outbound)
+        variables = [each for each in _read if isinstance(each, keras.Variable)]
         for each in _read:
             _with_ids_of_here(each)
         _read.clear()
         if _described(model) != described:
             raise Unpackable("the model has other variables after it was sent")
-        return model
+        return model, variables
 
 
 def _described(model: Any) -> list[tuple[str, tuple[int, ...], bool]]:
@@ -220,7 +221,9 @@ def _facts(variable: Any) -> tuple[Any, ...]:
 
 
 def _array(value: Any) -> np.ndarray:
-    if not keras.ops.is_tensor(value) or not hasattr(value, "shape"):
+    # What can be assigned may change while the model trains: a tf.Variable, a torch Parameter.
+    is_variable = hasattr(value, "assign") or type(value).__name__ == "Parameter"
+    if is_variable or not keras.ops.is_tensor(value) or not hasattr(value, "shape"):
         kind = type(value)
         raise Unpackable(f"its model holds a {kind.__module__.partition('.')[0]}.{kind.__name__}")
     try:
@@ -257,7 +260,9 @@ def _variable(value: np.ndarray, dtype: str, trainable: bool, seeds: bool) -> An
         if not np.array_equal(value.astype(kept), value):
             raise Unpackable(f"a variable holds integers that {kept} cannot")
         dtype = str(kept)
-    return keras.Variable(value.astype(dtype), dtype=dtype, trainable=trainable)
+    made = keras.Variable(value.astype(dtype), dtype=dtype, trainable=trainable)
+    _read.append(made)
+    return made
 
 
 def _tensor(value: np.ndarray) -> Any:
@@ -313,7 +318,7 @@ def _fill(obj: Any, state: tuple[Any, list[Any]]) -> None:
 
 
 def _with_ids_of_here(obj: Any) -> None:
-    if hasattr(obj, "stored_ids") or type(obj).__name__ == "Tracker":
+    if type(obj).__name__ == "Tracker":
         obj.stored_ids = {name: set(map(id, store)) for name, (_, store) in obj.config.items()}
     indices = vars(obj).get("_trainable_variables_indices")
     if indices is not None:
