@@ -129,8 +129,8 @@ class FitSender:
 def _check_steps(model: Any) -> None:
     """Refuses a model with a step of its own that JAX would call with other arguments."""
     for name in ("train_step", "test_step"):
-        step = getattr(type(model), name)
-        if step is getattr(keras.Model, name) or not hasattr(step, "__code__"):
+        step = getattr(type(model), name, None)
+        if step is getattr(keras.Model, name, None) or not hasattr(step, "__code__"):
             continue
         code = step.__code__
         if code.co_argcount == 2:  # JAX's is given the state, too
