@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import os
 import random
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -59,6 +60,8 @@ class Engine:
         if self.sends:
             from paceline.compat.interception.own_process import ProcessPool, why_in_session
 
+            # Else TensorFlow takes all of a GPU when it first touches it, and packs have none.
+            os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
             self.executors = ProcessPool(self.say, options, self._submitted, self._died)
             self.why_no_packs = why_in_session({})
         self._notes, self._noun = notes, noun

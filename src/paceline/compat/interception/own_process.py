@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +41,7 @@ from paceline.executor.process import StopSignal
 from paceline.executor.session.messages import ProcessCall
 from paceline.executor.session.outside import OutsideState
 from paceline.executor.session.process import JaxProcess, process_of_session
+from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
 from paceline.program.trace import State
 from paceline.tuner.search.own_process import why_in_session
@@ -76,12 +77,12 @@ class FitProcess:
         self._outbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._stack = ExitStack()
         self._process: JaxProcess = self._stack.enter_context(process_of_session())
-        call = ProcessCall(serve_fits, {"options": options}, OutsideState())
-        before = self._process.begin(call)
+        self._options, self._sent = options, threading.Event()
         self._thread = threading.Thread(
-            target=self._serve, args=(call, before), name="paceline-fits", daemon=True
+            target=self._serve, args=[keras_private.settings()], name="paceline-fits", daemon=True
         )
         self._thread.start()
+        self._sent.wait()  # until then, the state of this process must stay as it is
 
     def send(self, command: Command) -> None:
         """Has the process do something, after all that it was sent before."""
@@ -96,15 +97,20 @@ class FitProcess:
         self._thread.join()
         self._stack.close()
 
-    def _serve(self, call: ProcessCall, before: Mapping[str, Any]) -> None:
+    def _serve(self, settings: dict[str, Any]) -> None:
+        """Runs the call; ``settings`` are Keras', which keeps them for each thread."""
         told = "submitted", "reported", "advanced", "failed", "note"
         functions: dict[str, Callable[..., Any]] = {name: self._teller(name) for name in told}
         functions["commands"] = self._commands
         error: BaseException | None = None
         try:
-            self._process.end(call, before, functions, self._teller("said"), StopSignal())
+            keras_private.use_settings(settings)
+            call = ProcessCall(serve_fits, {"options": self._options}, OutsideState())
+            said = self._teller("said")
+            self._process.call(call, functions, said, StopSignal(), self._sent.set)
         except BaseException as raised:
             error = raised
+        self._sent.set()
         self.inbox.put(_Message("ended", (error,)))
 
     def _teller(self, name: str) -> Callable[..., None]:

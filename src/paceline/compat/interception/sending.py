@@ -130,9 +130,9 @@ def _check_steps(model: Any) -> None:
     """Refuses a model with a step of its own that JAX would call with other arguments."""
     for name in ("train_step", "test_step"):
         step = getattr(type(model), name, None)
-        if step is getattr(keras.Model, name, None) or not hasattr(step, "__code__"):
+        code = getattr(step, "__code__", None)
+        if code is None or step is getattr(keras.Model, name, None):
             continue
-        code = step.__code__
         if code.co_argcount == 2:  # JAX's is given the state, too
             raise Unpackable(
                 f"line {code.co_firstlineno} of {code.co_filename} defines {name}(self, data), "

@@ -104,39 +104,24 @@ class JaxProcess:
         functions: Mapping[str, Callable[..., Any]],
         say: Callable[[str, str], None],
         stop: StopSignal,
+        sent: Callable[[], None] = lambda: None,
     ) -> Any:
         """Runs a function in the process, and returns what it returns, or raises what it raises.
 
         Meanwhile it may call ``functions``, by name, and what it prints is passed to ``say``, the
         name of the stream first. A signal that ``stop`` hears interrupts the function, which may
-        save what it has first.
+        save what it has first. ``sent`` is called when what depends on this process is sent.
 
         Raises:
             CannotSendError: The call cannot be sent, or not be read there; it has not begun.
             ProcessDiedError: The process has ended.
         """
-        return self.end(call, self.begin(call), functions, say, stop)
-
-    def begin(self, call: ProcessCall) -> Mapping[str, Any]:
-        """Sends a call, whose ``end`` another thread may wait for; returns what that needs."""
         send_classes_anew()
         with sent_by_value():
             self._send(SessionSettings.of_session(), SETTINGS)
             self._send(call, CALL)
-        return call.outside.look()
-
-    def end(
-        self,
-        call: ProcessCall,
-        before: Mapping[str, Any],
-        functions: Mapping[str, Callable[..., Any]],
-        say: Callable[[str, str], None],
-        stop: StopSignal,
-    ) -> Any:
-        """Waits for the end of a call that was sent; ``before`` is what ``begin`` returned.
-
-        Else as ``call``.
-        """
+        sent()
+        before = call.outside.look()
         raised: list[BaseException] = []  # by functions of the session
         ended = self._wait(functions, say, stop, raised)
         if ended.unread is not None:
