@@ -16,10 +16,9 @@ from sessions.test_sessions import run
 TESTS = str(Path(__file__).parents[1])
 NOT_ON_JAX = ["tensorflow.keras", "torch"]
 
-#: Every function of ``tests/compat/interception/functions.py`` alone, in Keras' own ``fit`` on the
-#: session's backend, and in a pack. Both begin from the same weights; without shuffling and dropout
-#: they compute the same.
-MANY_KINDS = f"""
+#: Functions of tests, without shuffling and dropout: from the same weights, in a pack and in Keras'
+#: own ``fit`` on the session's backend, they compute the same.
+BEGIN = f"""
 import ast, json, sys
 from functools import partial
 
@@ -40,39 +39,79 @@ class Plain(ast.NodeTransformer):
         return node
 
 
-tree = ast.fix_missing_locations(Plain().visit(ast.parse(open(zoo.__file__).read())))
-exec(compile(tree, zoo.__file__, "exec"), vars(zoo))
-# Beyond 1e-7, a loss is of logits on TensorFlow, and of clipped probabilities on JAX.
-del zoo.FUNCTIONS["ended_by_a_loss_that_is_no_number"]
-# On TensorFlow, a model without an Input has no weights before its first batch.
-del zoo.FUNCTIONS["weights_written_by_a_callback"]
-beside.RTOL, beside.ATOL = 1e-4, 1e-5
-found = {{}}
-for name, function in zoo.FUNCTIONS.items():
+def plain(module):
+    tree = ast.fix_missing_locations(Plain().visit(ast.parse(open(module.__file__).read())))
+    exec(compile(tree, module.__file__, "exec"), vars(module))
+
+
+def compared(function, alone, first=0):
+    # What differs between calls in packs and alone, the notes, and why fits were alone.
     calls = [FunctionCall(i, partial(function, i), 20 + i) for i in range(2)]
     notes = []
     with Engine(notes=notes.append) as engine:
         outcomes = {{each.number: each for each in engine.run(calls)}}
-    found[name] = [notes, [fit.why_alone for each in outcomes.values() for fit in each.fits], ""]
+    why = [fit.why_alone for each in outcomes.values() for fit in each.fits]
     try:
-        for outcome in outcomes.values():
-            if outcome.error is not None:
-                raise outcome.error
-        beside.assert_same(outcomes[1].value, beside.alone(partial(function, 1), 21))
+        for i in range(first, 2):
+            if outcomes[i].error is not None:
+                raise outcomes[i].error
+            wanted = beside.alone(partial(alone, i), 20 + i)
+            beside.assert_same(outcomes[i].value, wanted)
     except Exception as error:
-        found[name][2] = f"{{type(error).__name__}}: {{error}}"
+        return f"{{type(error).__name__}}: {{error}}", notes, why
+    return "", notes, why
+
+
+plain(zoo)
+found = {{}}
+"""
+
+#: Every function of ``tests/compat/interception/functions.py``.
+MANY_KINDS = """
+# Beyond 1e-7, a loss is of logits on TensorFlow, and of clipped probabilities on JAX.
+del zoo.FUNCTIONS["ended_by_a_loss_that_is_no_number"]
+# On TensorFlow, a model without an Input has no weights before its first batch.
+del zoo.FUNCTIONS["weights_written_by_a_callback"]
+for name, function in zoo.FUNCTIONS.items():
+    found[name] = compared(function, function, first=1)
+print("FOUND" + json.dumps(found))
+"""
+#: Every one of ``sharing.py``: what they share, each finds as if those before it had ended.
+SHARING = """
+import keras
+import compat.interception.sharing as sharing
+
+plain(sharing)
+for kind in (sharing.MAKERS, sharing.HARMLESS):
+    for name, make in kind.items():
+        keras.utils.set_random_seed(9)
+        function = make()
+        keras.utils.set_random_seed(9)
+        found[name] = [kind is sharing.HARMLESS, *compared(function, make())]
 print("FOUND" + json.dumps(found))
 """
 
 
 @pytest.mark.parametrize("session", NOT_ON_JAX)
 def test_a_function_in_a_pack_is_that_function(session: str, fresh_folder: Path) -> None:
-    found = run(session, MANY_KINDS, fresh_folder)
+    found = run(session, BEGIN + MANY_KINDS, fresh_folder)
     found.pop("stderr")
     assert len(found) == 30
-    differ = {name: error for name, (_, _, error) in found.items() if error}
-    alone = {name: [notes, why] for name, (notes, why, _) in found.items() if any(why) or notes}
+    differ = {name: error for name, (error, _, _) in found.items() if error}
+    alone = {name: [notes, why] for name, (_, notes, why) in found.items() if any(why) or notes}
     assert not differ and not alone
+
+
+@pytest.mark.parametrize("session", NOT_ON_JAX)
+def test_what_functions_share_is_as_one_after_the_other(session: str, fresh_folder: Path) -> None:
+    found = run(session, BEGIN + SHARING, fresh_folder)
+    found.pop("stderr")
+    assert len(found) > 20
+    differ = {name: error for name, (_, error, _, _) in found.items() if error}
+    alone = {name: why for name, (_, _, _, why) in found.items() if any(why)}
+    assert not differ and not alone
+    for name, (harmless, _, notes, _) in found.items():
+        assert harmless != any("run one at a time" in note for note in notes), name
 
 
 #: The same functions, with weights that no backend draws: equal to those of a session on JAX.
@@ -160,8 +199,9 @@ class Seen(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         self.norms.append(float(np.linalg.norm(self.model.get_weights()[0])))
-        if os.path.exists("kill") and epoch == 1:
-            os.remove("kill")
+        kill = os.environ.get("KILL", "")
+        if os.path.exists(kill) and epoch == 1:
+            os.remove(kill)
             for path in glob.glob("/proc/[0-9]*/status"):
                 if f"PPid:\\t{os.getpid()}\\n" in open(path).read():
                     os.kill(int(path.split("/")[2]), signal.SIGKILL)
@@ -190,8 +230,8 @@ def train(build, i):
 
 for build in (sequential, functional, subclassed):
     notes = []
-    if build is functional and os.path.exists("killing"):
-        os.rename("killing", "kill")
+    if build is functional and "KILL" in os.environ:
+        open(os.environ["KILL"], "w").close()
     calls = paceline.map(lambda i: train(build, i), range(3), seeds=5, notes=notes.append)
     found[build.__name__] = [list(calls), notes]
 print("FOUND" + json.dumps(found))
@@ -211,9 +251,10 @@ def test_fits_of_equal_weights_are_those_of_a_session_on_jax(
     killed: bool,
     on_jax: dict[str, Any],
     fresh_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if killed:
-        (fresh_folder / "killing").touch()
+        monkeypatch.setenv("KILL", str(fresh_folder / "kill"))
     found = run(session, SAME, fresh_folder)
     for kind in ("sequential", "functional", "subclassed"):
         here, notes = found[kind]
@@ -295,7 +336,7 @@ class Hyper(kt.HyperModel):
 
 class Own(kt.RandomSearch):
     def run_trial(self, trial, x, y):
-        model = net(trial.hyperparameters.Int("units", 4, 8, step=4))
+        model = net(trial.hyperparameters.Int("units", 4, 12, step=4))
         pids.append(os.getpid())
         return model.fit(x, y, epochs=2, **VALID).history["val_loss"]
 
