@@ -17,8 +17,9 @@ from paceline.compat.interception.call import CallOutcome, FunctionCall
 from paceline.compat.interception.executor_pool import ExecutorPool
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import intercepted
+from paceline.compat.interception.fit_scheduler import PackedFit
 from paceline.compat.interception.function_thread import FunctionThread
-from paceline.compat.interception.packed_fit import FitHandler, PackedFit
+from paceline.compat.interception.packed_fit import FitHandler
 from paceline.compat.interception.shared_steps import steps_shared
 from paceline.compat.interception.turns import ConcurrencyPolicy
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions

@@ -40,7 +40,11 @@ from paceline.executor.base import (
 from paceline.executor.process import StopSignal
 from paceline.executor.session.messages import ProcessCall
 from paceline.executor.session.outside import OutsideState
-from paceline.executor.session.process import JaxProcess, process_of_session
+from paceline.executor.session.process import (
+    JaxProcess,
+    ProcessDiedError,
+    process_of_session,
+)
 from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
 from paceline.program.trace import State
@@ -259,6 +263,7 @@ class ProcessPool:
         self._process: FitProcess | None = None
         self._by_key: dict[tuple[Any, ...], ProcessExecutor] = {}  # the one used last comes last
         self._n_executors = self._n_died = 0
+        self._why_none: str | None = None  # why no process serves fits; None: one can
         self._advancing = False
 
     def __iter__(self) -> Iterator[ProcessExecutor]:
@@ -274,8 +279,8 @@ class ProcessPool:
 
         Raises Unpackable if the process has died too often.
         """
-        if self._n_died == _MOST_DEATHS:
-            raise Unpackable(f"the process that trains on JAX has ended {_MOST_DEATHS} times")
+        if self._why_none is not None:
+            raise Unpackable(self._why_none)
         key = arguments.key()
         executor = self._by_key.pop(key, None)
         if executor is None:
@@ -366,7 +371,12 @@ class ProcessPool:
             process.close(now=True)
         self._n_died += 1
         error = error or RuntimeError("the process that trains on JAX has ended")
-        self._say(f"{error}; its fits go on in another one")
+        if not isinstance(error, ProcessDiedError):
+            self._why_none = f"the process on JAX cannot serve this session: {error}"
+        elif self._n_died == _MOST_DEATHS:
+            self._why_none = f"{error}, {_MOST_DEATHS} times"
+        else:
+            self._say(f"{error}; its fits go on in another one")
         self._died(error)
 
     def close(self) -> None:

@@ -9,10 +9,10 @@ import keras
 import numpy as np
 
 from paceline.compat.interception.fit_arguments import FitArguments
+from paceline.compat.interception.fit_scheduler import FitScheduler, PackedFit
 from paceline.compat.interception.fit_server import SentFit
 from paceline.compat.interception.function_thread import FunctionThread
 from paceline.compat.interception.model_variables import ModelVariables
-from paceline.compat.interception.packed_fit import FitScheduler, PackedFit
 from paceline.executor.session.models import SentModel
 from paceline.program import keras_private
 from paceline.program.canonical import Unpackable

@@ -143,12 +143,12 @@ class _ModelPickler(cloudpickle.Pickler):
             if isinstance(obj, Mapping):
                 return dict, (), None, None, iter(obj.items())
             return _tensor, (_array(obj),)
-        if kind.__module__.startswith("keras.src."):
+        if kind.__module__.startswith(keras_private.OWN):
             if (reduced := self._reduced(obj, kind)) is not None:
                 return reduced
         elif isinstance(obj, types.ModuleType | types.FunctionType | type):
             name = obj.__name__ if isinstance(obj, types.ModuleType) else obj.__module__
-            if f"{name}.".startswith(f"keras.src.backend.{keras.backend.backend()}."):
+            if f"{name}.".startswith(_of_backend()):
                 raise Unpackable(f"its model holds {obj!r}, which is of this backend alone")
         return super().reducer_override(obj)
 
@@ -167,9 +167,14 @@ class _ModelPickler(cloudpickle.Pickler):
             return _new, (kind,), (obj.tracker, items), None, None, _fill
         elif name == "DynamicBackend":
             return kind, ()
-        elif kind.__module__.startswith(f"keras.src.backend.{keras.backend.backend()}."):
+        elif kind.__module__.startswith(_of_backend()):
             raise Unpackable(f"its model holds a {name}, which is of this backend alone")
         return None
+
+
+def _of_backend() -> str:
+    """What the names of modules begin with that are of this session's backend alone."""
+    return f"{keras_private.OWN}backend.{keras.backend.backend()}."
 
 
 def _is_saveable(kind: type) -> bool:
@@ -179,11 +184,11 @@ def _is_saveable(kind: type) -> bool:
 
 def _class_of_keras(kind: type) -> type:
     """A class, or the one of all backends that a backend puts its own in place of."""
-    own = f"keras.src.backend.{keras.backend.backend()}."
+    own = _of_backend()
     if not kind.__module__.startswith(own):
         return kind
     for base in kind.__mro__:
-        if base.__module__.startswith("keras.src.") and not base.__module__.startswith(own):
+        if base.__module__.startswith(keras_private.OWN) and not base.__module__.startswith(own):
             if base.__name__ == kind.__name__:
                 return base
     raise Unpackable(f"its model holds a {kind.__name__}, which is of this backend alone")
