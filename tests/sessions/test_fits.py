@@ -488,7 +488,7 @@ def test_what_jax_cannot_run_trains_in_the_session_with_one_note(fresh_folder: P
         "step": "train_step(self, data), which is written for tensorflow",
         "lock": "cannot be sent to another process",
         "variable": "tensorflow.ResourceVariable",
-        "annealed": "which is no part of the model",
+        "annealed": "which isn't part of the model",
         "wide": "float64",
         "dataset": "x is a",
         "mixed": "keras.ops.elu",

@@ -49,11 +49,11 @@ class SentFit:
     batch_size: int
     watched: bool  # whether the session wants the variables after each epoch
     expected: int  # as of ``TrialDemand``
-    # As ``np.random.get_state`` returns it: the orders of examples are drawn from there, the first
-    # one for the look at a batch with which Keras' ``fit`` on JAX begins. None: no shuffling.
+    # As ``np.random.get_state`` returns it: the orders of examples are drawn from there. None: no
+    # shuffling.
     random: Any
     numbers: Mapping[str, Any]  # as of ``number_settings``, where the fit was called
-    n_drawn: int = 0  # epochs whose orders were drawn before
+    n_drawn: int = 0  # orders that were drawn before
     values: Values | None = None  # from which it goes on; None: those of the model
 
 
@@ -212,8 +212,8 @@ class FitServer:
         here = number_settings()
         if other := [name for name, value in sent.items() if here[name] != value]:
             raise Unpackable(
-                f"it sets {', '.join(other)} of Keras to another value than the first function; "
-                "set it above, for all of them"
+                f"its function sets Keras' {', '.join(other)} to another value than the first "
+                "function did. Set it before, for all functions"
             )
 
     def _change(self, new: NewValues) -> None:
@@ -340,7 +340,7 @@ class _Orders:
         if sent.random is not None:
             self._random = np.random.RandomState()
             self._random.set_state(sent.random)
-            for _ in range(1 + sent.n_drawn):
+            for _ in range(sent.n_drawn):
                 self._random.permutation(n)
 
     def __call__(self, epoch: int) -> np.ndarray:
@@ -364,6 +364,6 @@ def _check_tracked(came: list[Any], tracked: list[Any]) -> None:
     for variable in came:
         if id(variable) not in known:
             raise Unpackable(
-                f"its code reads the variable {variable.path!r}, which is no part of the model. "
+                f"its code reads the variable {variable.path!r}, which isn't part of the model. "
                 "Assign it to an attribute of the model or of a layer"
             )

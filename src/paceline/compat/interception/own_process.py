@@ -376,7 +376,7 @@ class ProcessPool:
         elif self._n_died == _MOST_DEATHS:
             self._why_none = f"{error}, {_MOST_DEATHS} times"
         else:
-            self._say(f"{error}; its fits go on in another one")
+            self._say(f"{error}; its fits continue in another one")
         self._died(error)
 
     def close(self) -> None:

@@ -31,10 +31,11 @@ class OrderSource:
         self._random = np.random.RandomState()
         self._n = 0  # examples of the last fit
 
-    def state(self, n: int) -> Any:
+    def state(self, n: int, *, looks: bool) -> Any:
         """The state from which the next fit draws, as ``np.random.get_state`` returns it.
 
-        ``n`` is the number of the fit's examples.
+        ``n`` is the number of the fit's examples. ``looks``: whether a fit on JAX would look at a
+        batch before the first epoch, because something is not built.
         """
         self._n = n
         now: Any = np.random.get_state()
@@ -42,11 +43,13 @@ class OrderSource:
         if seen != self._seen:
             self._seen = seen
             self._random.set_state(now)
+        if looks:
+            self.drawn(1)
         return self._random.get_state()
 
-    def drawn(self, epochs: int) -> None:
-        """Notes that the last fit has drawn an order before its first epoch, and in each."""
-        for _ in range(1 + epochs):
+    def drawn(self, n_orders: int) -> None:
+        """Notes that the last fit has drawn orders of its examples."""
+        for _ in range(n_orders):
             self._random.permutation(self._n)
 
 
@@ -63,6 +66,7 @@ class FitSender:
         Raises Unpackable if it cannot train there.
         """
         _check_steps(model)
+        looks = not model.optimizer.built
         if not all(layer.built for layer in keras_private.all_layers(model)):
             # Here, its weights are drawn from the function's own random state.
             keras_private.symbolic_build(model, arguments.data.batch_shapes(arguments.batch_size))
@@ -75,7 +79,7 @@ class FitSender:
             batch_size=arguments.batch_size,
             watched=bool(arguments.callbacks),
             expected=1,
-            random=self._orders.state(arguments.data.n) if arguments.shuffle else None,
+            random=self._orders.state(arguments.data.n, looks=looks) if arguments.shuffle else None,
             numbers=number_settings(),
         )
         self.send_again(packed_fit, model, arguments)

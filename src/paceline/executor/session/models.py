@@ -42,10 +42,21 @@ from paceline.program.canonical import Unpackable
 _BACKENDS = ("tensorflow", "torch", "torch_xla")
 #: Attributes that a backend's classes add to Keras' objects, or that another process makes anew.
 _OF_BACKENDS = frozenset(
-    "train_function test_function predict_function unrolled_steps_per_execution history "
+    "train_function test_function predict_function unrolled_steps_per_execution "
     "_distribute_strategy _distribution_strategy _distribute_reduction_method _tracked "
     "_saved_model_inputs_spec _saved_model_arg_spec _obj_reference_counts_dict _torch_params "
     "_inbound_nodes _outbound_nodes _losses _loss_ids _losses_override".split()
+)
+#: What the names of attributes begin with that TensorFlow gives to what it tracks.
+_OF_TRACKABLES = tuple(
+    f"_self_{name}"
+    for name in (
+        "setattr_tracking",
+        "unconditional_",
+        "update_uid",
+        "name_based_restores",
+        "saveable_object_factories",
+    )
 )
 #: Attributes of a variable that its new one has of its own.
 _MADE_ANEW = ("_value", "_initializer", "_dtype")
@@ -198,7 +209,7 @@ def _own(obj: Any, *without: str) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(obj).items()
-        if name not in without and not name.startswith("_self_")
+        if name not in without and not name.startswith(_OF_TRACKABLES)
     }
 
 
@@ -216,6 +227,8 @@ def _state(obj: Any) -> dict[str, Any]:
             state.pop(name, None)
     if isinstance(obj, keras.Model):
         state["_jit_compile"] = None  # each backend has a choice of its own
+        if isinstance(state.get("history"), keras.callbacks.History):
+            del state["history"]  # with its model, and its numbers
     return state
 
 
@@ -230,7 +243,9 @@ def _array(value: Any) -> np.ndarray:
     is_variable = hasattr(value, "assign") or type(value).__name__ == "Parameter"
     if is_variable or not keras.ops.is_tensor(value) or not hasattr(value, "shape"):
         kind = type(value)
-        raise Unpackable(f"its model holds a {kind.__module__.partition('.')[0]}.{kind.__name__}")
+        package = kind.__module__.partition(".")[0]
+        hint = ". Use a weight of a layer instead" if is_variable else ""
+        raise Unpackable(f"its model holds a {package}.{kind.__name__}{hint}")
     try:
         return np.asarray(keras.ops.convert_to_numpy(value))
     except Exception as error:  # a tensor of a graph has no value
