@@ -240,6 +240,12 @@ def settings() -> dict[str, dict[str, Any]]:
     }
 
 
+def use_settings(settings: dict[str, dict[str, Any]]) -> None:
+    """Gives this thread settings from ``settings``, of another thread."""
+    for name, local in global_state().items():
+        vars(local).update({key: _copied(value) for key, value in settings[name].items()})
+
+
 def new_global_state(settings: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Objects for ``set_global_state`` that hold these settings in this thread."""
     made = {}

@@ -24,6 +24,7 @@ from paceline.compat.interception import CallOutcome, Engine, FunctionCall, chec
 from paceline.compat.progress import say
 from paceline.errors import UsageError
 from paceline.report import formats
+from paceline.tuner.search.own_process import why_in_session
 from paceline.tuner.search.progress import unpacked_backend
 
 Objective = Callable[[optuna.Trial], float | Sequence[float]]
@@ -292,9 +293,8 @@ def _check(objective: Any, n_trials: Any, in_flight: Any) -> None:
 
 def _why_optuna_runs(study: optuna.Study) -> str | None:
     """Why ``Study.optimize`` runs the study as it is, a text for the user; None: it does not."""
-    backend = unpacked_backend()
-    if backend is not None or keras.backend.backend() != "jax":
-        return backend
+    if keras.backend.backend() != "jax" and (why := why_in_session({})) is not None:
+        return unpacked_backend(why)
     if optuna_private.is_in_one_thread(study):
         return (
             "the storage is SQLite in memory, which only one thread sees, so trials run one at a "

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import itertools
 import operator
+import os
 import random
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import keras
 
 from paceline.compat.interception.call import CallOutcome, FunctionCall
 from paceline.compat.interception.executor_pool import ExecutorPool
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import intercepted
+from paceline.compat.interception.fit_scheduler import PackedFit
 from paceline.compat.interception.function_thread import FunctionThread
-from paceline.compat.interception.packed_fit import FitHandler, PackedFit
+from paceline.compat.interception.packed_fit import FitHandler
 from paceline.compat.interception.shared_steps import steps_shared
 from paceline.compat.interception.turns import ConcurrencyPolicy
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions
-from paceline.executor.local import LocalExecutor
 from paceline.executor.process import search_process
+from paceline.program.canonical import Unpackable
 from paceline.program.compilation_cache import persistent_cache
+
+if TYPE_CHECKING:
+    from paceline.compat.interception.own_process import ProcessPool
 
 #: Functions under way at the same time, at most. Each needs a thread and the memory of a model.
 _MOST = 512
@@ -45,10 +52,22 @@ class Engine:
         # would change their results, and a note says what (``turns.py``).
         concurrent: bool | None = None,
     ) -> None:
-        # One for each set of data that fits train on.
-        self.executors = ExecutorPool(self.say, PackOptions(slots, plan, mesh))
+        options = PackOptions(slots, plan, mesh)
+        # One executor for each set of data that fits train on, here or in the session's process.
+        self.executors: ExecutorPool | ProcessPool = ExecutorPool(self.say, options)
+        # Why packs train neither here nor there; None: they do.
+        self.why_no_packs: str | None = None
+        self.sends = keras.backend.backend() != "jax"  # whether fits train there
+        if self.sends:
+            from paceline.compat.interception.own_process import ProcessPool, why_in_session
+
+            # Else TensorFlow takes all of a GPU when it first touches it, and packs have none.
+            os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+            self.executors = ProcessPool(self.say, options, self._submitted, self._died)
+            self.why_no_packs = why_in_session({})
         self._notes, self._noun = notes, noun
-        self._turns = ConcurrencyPolicy(concurrent, self.say, noun)
+        together = self.why_no_packs is None
+        self._turns = ConcurrencyPolicy(concurrent, self.say, noun, together=together)
         self._said: set[str] = set()
         self._looks = True  # whether the function of each call is looked at
         self._numbers = itertools.count()
@@ -140,6 +159,8 @@ class Engine:
         while self._step(self._hungry):
             if self._ended:
                 return True
+        if self.executors.settle():
+            return True
         busy = [executor for executor in self.executors if executor.busy]
         if busy and not self._joined:
             # Later, which functions have begun would depend on how long epochs take.
@@ -195,6 +216,7 @@ class Engine:
 
     def _hungry(self) -> bool:
         """Whether training should wait for more fits, because slots would stay empty."""
+        self.executors.settle(a_few=True)
         busy = [executor for executor in self.executors if executor.busy]
         if len(busy) > 1 and len(self._packed_fits) >= 4 * max(e.max_slots for e in busy):
             return False
@@ -202,7 +224,9 @@ class Engine:
 
     def _meanwhile(self) -> bool:
         """Lets a function run while the device works; True if one did."""
-        return self._step(lambda: all(e.demand.room for e in self.executors if e.busy))
+        return self._step(
+            lambda: not self.executors.full and all(e.demand.room for e in self.executors if e.busy)
+        )
 
     def _resume(self, thread: FunctionThread) -> None:
         thread.waits_for_epoch = False
@@ -239,7 +263,9 @@ class Engine:
     def _report(self, report: EpochReport) -> LateAnswer:
         packed_fit = self._packed_fits[report.number]
         packed_fit.seconds += report.seconds
-        packed_fit.epochs = report.epoch
+        if packed_fit.n_before + report.epoch <= packed_fit.epochs:
+            return "continue"  # another process trains it from its beginning again
+        packed_fit.epochs = packed_fit.n_before + report.epoch
         return lambda: self._continue_function(packed_fit, report)
 
     def _continue_function(self, packed_fit: PackedFit, report: EpochReport) -> Answer:
@@ -256,9 +282,22 @@ class Engine:
         packed_fit.error, packed_fit.over = error, True
         self._ready.append(packed_fit.thread)
 
+    def _submitted(self, number: int, why: str | None) -> None:
+        """A fit that was sent to the process waits there, unless ``why`` says why it cannot."""
+        if why is None:
+            self._ready.append(self._packed_fits[number].thread)
+        else:
+            self._failed(number, Unpackable(why))
+
+    def _died(self, error: BaseException) -> None:
+        """The process that trains has ended by itself."""
+        for number, packed_fit in list(self._packed_fits.items()):
+            packed_fit.died = True
+            self._failed(number, error)
+
     # -- what fits ask for (``packed_fit.FitScheduler``) -------------------------------------------
 
-    def executor_for(self, arguments: FitArguments, model: Any) -> LocalExecutor:
+    def executor_for(self, arguments: FitArguments, model: Any) -> Any:
         """Returns the executor that has the data of a fit of a built model."""
         executor = self.executors.of(arguments, model)
         to_come = 0 if self._turns.alone else self._left or 0

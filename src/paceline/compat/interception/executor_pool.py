@@ -11,9 +11,22 @@ from paceline.data.labels import check_labels
 from paceline.executor.base import PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.tokens import TokenChecks
+from paceline.program import keras_private
 
 #: Number of data sets that stay on the device although no fit needs them.
 _IDLE = 4
+
+
+def check_data(model: Any, data: SearchData, tokens: TokenChecks) -> None:
+    """Checks labels and tokens of a fit's data against a built model.
+
+    Raises DataError if a label is no class of the model, or a number is beyond an Embedding.
+    """
+    tables = keras_private.embeddings(model)
+    for part, what in ((data.train, "training data"), (data.validation, "validation data")):
+        if isinstance(part, ArrayData):
+            check_labels(model, part, what)
+            tokens.check(model, tables, part, what)
 
 
 class ExecutorPool:
@@ -47,11 +60,15 @@ class ExecutorPool:
             # Fits do not say which calls follow, so the executor keeps their order.
             executor = LocalExecutor(data, self._options, note=self._notes, in_order=True)
         self._by_key[key] = executor, data
-        for part, what in ((data.train, "training data"), (data.validation, "validation data")):
-            if isinstance(part, ArrayData):
-                check_labels(model, part, what)
-                self._tokens.check(model, part, what)
+        check_data(model, data, self._tokens)
         return executor
+
+    #: Whether no further fit should come before an epoch has trained.
+    full = False
+
+    def settle(self, *, a_few: bool = False) -> bool:
+        """As of ``ProcessPool``; here, fits are taken in at once."""
+        return False
 
     def close(self) -> None:
         """Closes and drops all executors."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -15,59 +14,18 @@ from paceline.compat.interception.call import FitRecord
 from paceline.compat.interception.claims import callbacks_of
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import Fit
+from paceline.compat.interception.fit_scheduler import FitScheduler, PackedFit
 from paceline.compat.interception.function_thread import FunctionThread, watched_by
 from paceline.compat.interception.model_variables import ModelVariables
 from paceline.errors import DataError
 from paceline.executor.base import EpochReport, Job
-from paceline.executor.local import LocalExecutor
 from paceline.executor.wide_integers import checked
 from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
 from paceline.tuner.search.progress import unpacked_backend
 
-
-@dataclass
-class PackedFit:
-    """A fit that trains in a pack."""
-
-    number: int  # of the executor's job
-    thread: FunctionThread  # of the function that called ``fit``
-    executor: LocalExecutor  # of the pack
-    # Order of the examples in the next epoch, i32[N]; None: the order of the data.
-    order: np.ndarray | None = None
-    # Of the last epoch; None while there is none, or while one is awaited.
-    report: EpochReport | None = None
-    error: BaseException | None = None  # why the pack gave the fit up; None while it trains
-    over: bool = False  # whether the fit has ended, so that its slot is free
-    seconds: float = 0.0  # the fit's share of the seconds of its pack so far
-    epochs: int = 0  # that are trained
-
-
-class FitScheduler(Protocol):
-    """Finds executors for fits and keeps the list of fits under way; ``Engine`` is one."""
-
-    def executor_for(self, arguments: FitArguments, model: Any) -> LocalExecutor:
-        """Returns the executor that has the data of a fit of a built model.
-
-        Raises DataError where labels or tokens of the data are none of the model's.
-        """
-        ...
-
-    def number(self) -> int:
-        """Returns a number that no fit has had."""
-        ...
-
-    def before_fit(self, thread: FunctionThread, model: Any, callbacks: list[Any]) -> None:
-        """Returns when no other function under way needs what the fit will change."""
-        ...
-
-    def add(self, packed_fit: PackedFit, model: Any, callbacks: list[Any]) -> None:
-        """Registers a fit that its executor has queued."""
-        ...
-
-    def say(self, text: str) -> None:
-        """Passes a note on to the user; the same note is passed on once only."""
-        ...
+if TYPE_CHECKING:
+    from paceline.compat.interception.sending import FitSender
 
 
 class FitHandler:
@@ -75,12 +33,16 @@ class FitHandler:
 
     def __init__(self, thread: FunctionThread, scheduler: FitScheduler, noun: str) -> None:
         self._thread, self._scheduler, self._noun = thread, scheduler, noun
+        # Sends fits to the session's own process; None until the first one, and on JAX.
+        self._sender: FitSender | None = None
 
     def fit(self, model: Any, original: Fit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns what ``model.fit(*args, **kwargs)`` would return."""
         self._thread.check()
         self._scheduler.before_fit(self._thread, model, callbacks_of(args, kwargs))
         try:
+            if self._scheduler.why_no_packs is not None:
+                raise Unpackable(self._scheduler.why_no_packs)
             arguments = fit_arguments.read(model, original, args, kwargs)
             packed_fit = self._join(model, arguments)
         except DataError:  # as of labels that are no classes: Keras on JAX would say nothing
@@ -95,7 +57,12 @@ class FitHandler:
                 f"verbose: fits of several {self._noun}s train at once, so their progress bars are "
                 "not drawn"
             )
-        return self._packed(model, arguments, packed_fit)
+        try:
+            return self._packed(model, arguments, packed_fit)
+        except Unpackable as error:  # the process that trained it has died too often
+            if arguments.callbacks:
+                raise
+            return self._alone(model, original, args, kwargs, str(error))
 
     def _alone(
         self,
@@ -107,7 +74,9 @@ class FitHandler:
     ) -> Any:
         like = f"{self._noun} {self._thread.outcome.number} and its like"
         self._scheduler.say(
-            unpacked_backend() or f"{like} train in Keras' own fit, one at a time: {why}"
+            f"{like} train in Keras' own fit, one at a time: {why}"
+            if self._scheduler.why_no_packs is None
+            else str(unpacked_backend(self._scheduler.why_no_packs))
         )
         given = kwargs.get("callbacks")
         if isinstance(given, (list, tuple)) or (given is None and len(args) < 6):
@@ -122,6 +91,11 @@ class FitHandler:
 
     def _join(self, model: Any, arguments: FitArguments) -> PackedFit:
         """Builds the model as ``fit`` would, and queues it for a pack."""
+        if self._scheduler.sends:
+            from paceline.compat.interception.sending import FitSender  # not in sessions on JAX
+
+            self._sender = self._sender or FitSender(self._thread, self._scheduler)
+            return self._sender.send(model, arguments)
         trace.check_packable(model)
         shapes = arguments.data.batch_shapes(arguments.batch_size)
 
@@ -169,12 +143,16 @@ class FitHandler:
             callbacks.on_train_begin()
             for epoch in range(arguments.initial_epoch, arguments.epochs):
                 callbacks.on_epoch_begin(epoch)
-                if arguments.shuffle:
+                if arguments.shuffle and packed_fit.sent is None:
                     packed_fit.order = np.random.permutation(arguments.data.n).astype(np.int32)
-                state = variables.changed()
+                state = variables.changed() if arguments.callbacks else None
                 if state is not None:
                     packed_fit.executor.replace(packed_fit.number, state)
                 report = self._epoch(packed_fit)
+                while report is None:
+                    assert self._sender is not None
+                    self._sender.send_again(packed_fit, model, arguments, variables)
+                    report = self._epoch(packed_fit)
                 if arguments.callbacks or epoch + 1 == arguments.epochs:
                     assert report.state is not None
                     variables.take(report.state())
@@ -191,11 +169,13 @@ class FitHandler:
         callbacks.on_train_end(logs=logs)
         return model.history
 
-    def _epoch(self, packed_fit: PackedFit) -> EpochReport:
-        """Waits until the pack has trained an epoch."""
+    def _epoch(self, packed_fit: PackedFit) -> EpochReport | None:
+        """Waits until the pack has trained an epoch; None: the process that trains it has died."""
         packed_fit.report = None
         self._thread.waits_for_epoch = True
         self._thread.wait()
+        if packed_fit.died:
+            return None
         if packed_fit.error is not None:
             raise packed_fit.error
         assert packed_fit.report is not None
@@ -204,6 +184,8 @@ class FitHandler:
     def _leave(self, packed_fit: PackedFit) -> None:
         """Ends the fit: frees its slot, or its place in the executor's queue."""
         report = packed_fit.report
+        if self._sender is not None:
+            self._sender.left(packed_fit)
         self._thread.outcome.fits.append(
             FitRecord(
                 packed_fit.epochs,

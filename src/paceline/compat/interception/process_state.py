@@ -25,6 +25,8 @@ class ProcessState:
     filters: Any  # of ``warnings``, as ``showwarning``; ``catch_warnings`` changes both
     showwarning: Any
     streams: tuple[Any, Any]  # standard output and error; ``redirect_stdout`` changes them
+    torch: Any  # the state of PyTorch's generator; None without PyTorch
+    tensorflow: dict[str, Any]  # its seed, and what it draws the seeds of operations from
 
     @staticmethod
     def now() -> ProcessState:
@@ -38,6 +40,8 @@ class ProcessState:
             warnings.filters,
             warnings.showwarning,
             (sys.stdout, sys.stderr),
+            None if "torch" not in sys.modules else sys.modules["torch"].get_rng_state(),
+            {name: getattr(_tensorflow(), name, None) for name in _TENSORFLOW},
         )
 
     def restore(self) -> None:
@@ -52,3 +56,20 @@ class ProcessState:
         warnings.filters = self.filters
         warnings.showwarning = self.showwarning
         sys.stdout, sys.stderr = self.streams
+        if self.torch is not None:
+            sys.modules["torch"].set_rng_state(self.torch)
+        for name, value in self.tensorflow.items():
+            if value is not None:
+                setattr(_tensorflow(), name, value)
+
+
+#: TensorFlow 2.16 to 2.21 keeps its seed, and a ``random.Random``, in these attributes of its
+#: context. It has no public way to put them back. ``set_random_seed`` replaces both. Under other
+#: names, functions that draw by ``tf.random`` would draw from one sequence.
+_TENSORFLOW = ("_seed", "_rng")
+
+
+def _tensorflow() -> Any:
+    """TensorFlow's context; None where TensorFlow is not imported."""
+    module = sys.modules.get("tensorflow.python.eager.context")
+    return None if module is None else module.context()

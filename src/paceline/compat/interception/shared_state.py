@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from paceline.compat.interception.model_variables import fixed_value
 from paceline.pack.callbacks.reachable import ReachableObjects, is_of_user, parts_of
 
 #: Elements of a container that are compared, and containers within containers.
@@ -97,7 +98,7 @@ class SharedState:
 def _variables(layer: Any) -> dict[int, tuple[Any, Any]]:
     """The variables of a layer, and their arrays, which JAX never changes."""
     found = [layer] if isinstance(layer, keras.Variable) else layer.variables
-    return {id(variable): (variable, variable.value) for variable in found}
+    return {id(variable): (variable, fixed_value(variable)) for variable in found}
 
 
 def _flags(layer: Any) -> list[bool]:

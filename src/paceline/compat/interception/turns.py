@@ -37,14 +37,15 @@ from paceline.pack.callbacks.reachable import ReachableObjects, reached
 class ConcurrencyPolicy:
     """Decides whether a function may begin while others are under way, and whose fit waits.
 
-    ``concurrent`` is that of ``Engine``, and ``noun`` what notes call a function.
+    ``concurrent`` is that of ``Engine``, and ``noun`` what notes call a function. ``together``:
+    whether there are packs. Without them no function begins while another one is in its fit.
     """
 
-    def __init__(self, concurrent: bool | None, say: Callable[[str], None], noun: str) -> None:
+    def __init__(
+        self, concurrent: bool | None, say: Callable[[str], None], noun: str, *, together: bool
+    ) -> None:
         # Whether no function may begin while another is under way.
         self.alone = check_concurrent(concurrent) is False
-        # On other backends no function begins while another one is in its fit.
-        together = keras.backend.backend() == "jax"
         self._watches = self._uses_claims = concurrent is None and together
         self._say, self._noun = say, noun
         self._looked_at: set[Any] = set()

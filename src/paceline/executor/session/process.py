@@ -135,12 +135,13 @@ class JaxProcess:
         functions: Mapping[str, Callable[..., Any]],
         say: Callable[[str, str], None],
         stop: StopSignal,
+        sent: Callable[[], None] = lambda: None,
     ) -> Any:
         """Runs a function in the process, and returns what it returns, or raises what it raises.
 
         Meanwhile it may call ``functions``, by name, and what it prints is passed to ``say``, the
         name of the stream first. A signal that ``stop`` hears interrupts the function, which may
-        save what it has first.
+        save what it has first. ``sent`` is called when what depends on this process is sent.
 
         Raises:
             CannotSendError: The call cannot be sent, or not be read there; it has not begun.
@@ -150,6 +151,7 @@ class JaxProcess:
         with sent_by_value():
             self._send(SessionSettings.of_session(), SETTINGS)
             self._send(call, CALL)
+        sent()
         watch = OutsideWatch(call.outside)
 
         def outside(changes: Any) -> None:

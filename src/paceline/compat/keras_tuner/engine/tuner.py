@@ -68,12 +68,13 @@ class Tuner(ModelTuner):
                 why = own_process.search(self, fit_args, fit_kwargs)
                 if why is None:
                     return
-            if (told := unpacked_backend(why)) is not None:
+            sends = not in_packs and self._sends_fits()
+            if not sends and (told := unpacked_backend(why)) is not None:
                 to_stderr(told)
             with repeated_warnings_hidden(self._shown_warnings):
                 if in_packs:
                     self._search_in_packs(*fit_args, **fit_kwargs)
-                elif keras.backend.backend() == "jax":
+                elif sends or keras.backend.backend() == "jax":
                     run_trial_search.search(self, *fit_args, **fit_kwargs)
                 else:
                     super()._search(*fit_args, **fit_kwargs)
@@ -97,6 +98,14 @@ class Tuner(ModelTuner):
             if is_a(failed, FatalError):
                 raise
             raise RuntimeError(f"{failed}\n{why}") from why
+
+    def _sends_fits(self) -> bool:
+        """Whether fits in ``run_trial`` train in the session's own process."""
+        if keras.backend.backend() == "jax" or self.distribution_strategy is not None:
+            return False
+        from paceline.tuner.search.own_process import why_in_session  # not in sessions on JAX
+
+        return why_in_session({}) is None
 
     def _is_plain(self, fit_kwargs: dict[str, Any]) -> bool:
         """Whether ``model.fit`` alone trains a trial, and no user code watches its epochs."""

@@ -1,0 +1,145 @@
+"""Sends the fits of one function to the session's own process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import keras
+import numpy as np
+
+from paceline.compat.interception.fit_arguments import FitArguments
+from paceline.compat.interception.fit_scheduler import FitScheduler, PackedFit
+from paceline.compat.interception.fit_server import SentFit
+from paceline.compat.interception.function_thread import FunctionThread
+from paceline.compat.interception.model_variables import ModelVariables
+from paceline.executor.session.models import SentModel
+from paceline.program import keras_private
+from paceline.program.canonical import Unpackable
+from paceline.program.numbers import number_settings
+
+
+class OrderSource:
+    """Where the orders of examples of fits in the session's process come from.
+
+    On JAX, ``fit`` draws them from ``np.random``; on other backends it draws nothing there, and
+    what a function draws itself must stay as it is. So they come from a copy of its state.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Any = None  # the function's state when the copy was made
+        self._random = np.random.RandomState()
+        self._n = 0  # examples of the last fit
+
+    def state(self, n: int, *, looks: bool) -> Any:
+        """The state from which the next fit draws, as ``np.random.get_state`` returns it.
+
+        ``n`` is the number of the fit's examples. ``looks``: whether a fit on JAX would look at a
+        batch before the first epoch, because something is not built.
+        """
+        self._n = n
+        now: Any = np.random.get_state()
+        seen = now[1].tobytes(), now[2]
+        if seen != self._seen:
+            self._seen = seen
+            self._random.set_state(now)
+        if looks:
+            self.drawn(1)
+        return self._random.get_state()
+
+    def drawn(self, n_orders: int) -> None:
+        """Notes that the last fit has drawn orders of its examples."""
+        for _ in range(n_orders):
+            self._random.permutation(self._n)
+
+
+class FitSender:
+    """Sends the fits of one function, in the function's thread."""
+
+    def __init__(self, thread: FunctionThread, scheduler: FitScheduler) -> None:
+        self._thread, self._scheduler = thread, scheduler
+        self._orders = OrderSource()
+
+    def send(self, model: Any, arguments: FitArguments) -> PackedFit:
+        """Sends the model to the session's process, and returns once a pack there will train it.
+
+        Raises Unpackable if it cannot train there.
+        """
+        _check_steps(model)
+        looks = not model.optimizer.built
+        if not all(layer.built for layer in keras_private.all_layers(model)):
+            # Here, its weights are drawn from the function's own random state.
+            keras_private.symbolic_build(model, arguments.data.batch_shapes(arguments.batch_size))
+        packed_fit = PackedFit(self._scheduler.number(), self._thread, None)
+        packed_fit.sent = SentFit(
+            number=packed_fit.number,
+            executor=0,
+            model=SentModel.of(model),
+            epochs=arguments.epochs - arguments.initial_epoch,
+            batch_size=arguments.batch_size,
+            watched=bool(arguments.callbacks),
+            expected=1,
+            random=self._orders.state(arguments.data.n, looks=looks) if arguments.shuffle else None,
+            numbers=number_settings(),
+        )
+        self.send_again(packed_fit, model, arguments)
+        return packed_fit
+
+    def left(self, packed_fit: PackedFit) -> None:
+        """Notes that a fit has ended."""
+        if packed_fit.sent is not None and packed_fit.sent.random is not None:
+            self._orders.drawn(packed_fit.epochs)
+
+    def send_again(
+        self,
+        packed_fit: PackedFit,
+        model: Any,
+        arguments: FitArguments,
+        variables: ModelVariables | None = None,
+    ) -> None:
+        """Has the process take a fit in, and another one if that dies.
+
+        ``variables`` are those of a fit that has begun: it goes on from there if callbacks have
+        seen its epochs, and else begins anew, which nobody sees.
+
+        Raises Unpackable if the fit cannot train there.
+        """
+        sent = packed_fit.sent
+        assert sent is not None
+        while True:
+            executor = packed_fit.executor = self._scheduler.executor_for(arguments, model)
+            packed_fit.error, packed_fit.over, packed_fit.died = None, False, False
+            packed_fit.n_before = packed_fit.epochs if sent.watched else 0
+            going_on = variables is not None and packed_fit.n_before > 0
+            executor.submit(
+                replace(
+                    sent,
+                    executor=executor.number,
+                    expected=executor.demand.expected,
+                    epochs=sent.epochs - packed_fit.n_before,
+                    n_drawn=packed_fit.n_before,
+                    values=variables.values if variables is not None and going_on else None,
+                )
+            )
+            self._scheduler.add(packed_fit, model, arguments.callbacks)
+            self._thread.waits_for_epoch = True
+            self._thread.wait()
+            if packed_fit.error is None:
+                return
+            if not packed_fit.died:
+                raise packed_fit.error
+
+
+def _check_steps(model: Any) -> None:
+    """Refuses a model with a step of its own that JAX would call with other arguments."""
+    for name in ("train_step", "test_step"):
+        step = getattr(type(model), name, None)
+        code = getattr(step, "__code__", None)
+        if code is None or step is getattr(keras.Model, name, None):
+            continue
+        if code.co_argcount == 2:  # JAX's is given the state, too
+            raise Unpackable(
+                f"line {code.co_firstlineno} of {code.co_filename} defines {name}(self, data), "
+                f"which is written for {keras.backend.backend()}. Override compute_loss instead, "
+                "which works on every backend"
+            )
