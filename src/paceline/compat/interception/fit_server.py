@@ -202,6 +202,7 @@ class FitServer:
             self._check_numbers(sent.numbers)
             executor.demand.expected = executor.waiting + 1 + sent.expected
             data = self._data[sent.executor]
+            assert isinstance(data.train, ArrayData)
             fit = _Fit(sent, executor, data.train)
             check_data(fit.model, data, self._tokens)
             executor.submit(fit.job())
