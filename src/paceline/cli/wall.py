@@ -21,7 +21,7 @@ from typing import Any
 from paceline.cli import output, restart
 from paceline.executor.process import stop_signals
 from paceline.executor.wall.black_box import BlackBox
-from paceline.executor.wall.deaths import Death, DeathRecord, OutOfMemoryKills, is_fault, may_watch
+from paceline.executor.wall.deaths import DeathRecord, OutOfMemoryKills, is_fault, may_watch
 
 #: Environment variable of the process that trains: descriptors of its black box and of its
 #: connection, and the process that watches it.
@@ -102,7 +102,7 @@ def _start() -> tuple[BlackBox, socket.socket] | None:
         ours.close()
         if not is_fault(code) or watch.stopped:
             raise SystemExit(_exit_code(code, stopped=watch.stopped))
-        record.deaths.append(Death.of(code, box.state(), memory=kills.happened()))
+        record.add(code, box.state(), memory=kills.happened())
         _mend_terminal()
         if record.hopeless:
             raise output.CommandFailed(f"{record.note()}. {record.what_to_do}")

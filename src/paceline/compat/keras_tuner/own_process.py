@@ -20,8 +20,10 @@ from paceline.executor.session.process import (
     ProcessDiedError,
     process_of_session,
 )
+from paceline.executor.wall.deaths import DeathRecord, OutOfMemoryKills
 from paceline.tuner.search.own_process import HeldOutput, sent_arguments, why_in_session
-from paceline.tuner.search.session import read_by, why_returned
+from paceline.tuner.search.progress import to_stderr
+from paceline.tuner.search.session import read_by, watched_by, why_returned
 
 
 def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
@@ -52,25 +54,33 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         return True
 
     given, data = sent_arguments(fit)
-    arguments = {"tuner": tuner, "fit": given}
-    state = OutsideState.of({"tuner": tuner, "build": tuner.hypermodel.build, **fit})
-    state = OutsideState({**state.objects, "tuner": tuner}, state.names)
-    try:
-        with StopSignal.of_process() as stop, process_of_session() as process:
-            call = ProcessCall(_search_in_process, arguments, state)
-            functions = {"begin": begin, "builds": builds, **data}
-            return process.call(call, functions, held.say, stop)
-    except CannotSendError as error:
-        return f"the tuner cannot be sent to another process: {error}"
-    except ProcessDiedError as died:
+    functions = {"begin": begin, "builds": builds, **data}
+    record, kills = DeathRecord(), OutOfMemoryKills()
+    while True:
+        state = OutsideState.of({"tuner": tuner, "build": tuner.hypermodel.build, **fit})
+        state = OutsideState({**state.objects, "tuner": tuner}, state.names)
+        call = ProcessCall(_search_in_process, {"tuner": tuner, "fit": given}, state)
+        try:
+            with StopSignal.of_process() as stop, process_of_session() as process:
+                process.box.reset([death.to_json() for death in record.deaths])
+                try:
+                    return process.call(call, functions, held.say, stop)
+                except ProcessDiedError as died:
+                    record.add(died.code, process.box.state(), memory=kills.happened())
+        except CannotSendError as error:
+            return f"the tuner cannot be sent to another process: {error}"
+        except BaseException:
+            held.release()
+            raise
+        held.release()
         if began:
             tuner.reload()  # the project has all trials that had ended
             tuner.oracle.take_back()
-        return str(died)
-    except BaseException:
-        held.release()
-        raise
+        if record.hopeless:
+            return record.note()
+        to_stderr(record.note())
 
 
 def _search_in_process(link: SessionLink, tuner: ModelTuner, fit: Mapping[str, Any]) -> str | None:
-    return why_returned(link, lambda: oracle_search.search(tuner, **read_by(link, fit)))
+    with watched_by(link):
+        return why_returned(link, lambda: oracle_search.search(tuner, **read_by(link, fit)))

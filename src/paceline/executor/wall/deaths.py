@@ -147,6 +147,10 @@ class DeathRecord:
 
     deaths: list[Death] = field(default_factory=list)
 
+    def add(self, code: int | None, state: Mapping[str, Any], *, memory: bool) -> None:
+        """Adds a death; arguments as of ``Death.of``. ``code`` is None where nothing says it."""
+        self.deaths.append(Death.of(1 if code is None else code, state, memory=memory))
+
     @property
     def hopeless(self) -> bool:
         """Whether another process would die as well, as far as one can tell."""

@@ -34,7 +34,7 @@ from paceline.executor.session.process import (
     why_none,
 )
 from paceline.executor.tf_replicas import has_replicas
-from paceline.executor.wall.deaths import Death, DeathRecord, OutOfMemoryKills
+from paceline.executor.wall.deaths import DeathRecord, OutOfMemoryKills
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments.config import Listeners
 from paceline.tuner.search.session import reproduce_in_process, search_in_process
@@ -199,8 +199,7 @@ class SearchInProcess:
     def _died(self, died: ProcessDiedError, process: JaxProcess) -> str | None:
         """Gets ready for another process; returns why no other one can go on, or None: one can."""
         self._output.release()
-        code, memory = 1 if died.code is None else died.code, self._kills.happened()
-        self._deaths.deaths.append(Death.of(code, process.box.state(), memory=memory))
+        self._deaths.add(died.code, process.box.state(), memory=self._kills.happened())
         if not self._deaths.hopeless:
             self.listeners.notes(self._deaths.note())
             return None

@@ -94,6 +94,16 @@ class SearchSession:
             self.refuse(number, error)
 
 
+@contextmanager
+def watched_by(link: SessionLink) -> Iterator[None]:
+    """A block whose search notes what is under way in the black box that the session reads."""
+    BlackBox.current = BlackBox(link.box)
+    try:
+        yield
+    finally:
+        BlackBox.current = None
+
+
 def search_in_process(
     link: SessionLink,
     kind: type,
@@ -110,7 +120,6 @@ def search_in_process(
     ``watched``: the session wants to see how the search goes. ``isolated``: it is on JAX as well,
     so that nothing is left to it.
     """
-    BlackBox.current = BlackBox(link.box)
     ours: Any = kind(
         **tuner,
         on_note=partial(link.tell, "note"),
@@ -120,12 +129,12 @@ def search_in_process(
     for hparams in enqueued:
         ours.enqueue(hparams)
     try:
-        if isolated:
-            ours.search(**read_by(link, search))
-            return None
-        return why_returned(link, lambda: ours.search(**read_by(link, search)))
+        with watched_by(link):
+            if isolated:
+                ours.search(**read_by(link, search))
+                return None
+            return why_returned(link, lambda: ours.search(**read_by(link, search)))
     finally:
-        BlackBox.current = None
         link.tell("searched", *ours._last_search())
 
 
