@@ -64,7 +64,7 @@ def rate(hp: Any) -> float:
 def search(how: dict[str, Any], folder: Any) -> paceline.Tuner:
     how = dict(how)
     structures = how.pop("structures", False)
-    call = {name: how.pop(name) for name in ("epochs", "repeats", "folds") if name in how}
+    call: dict[str, Any] = {n: how.pop(n) for n in ("epochs", "repeats", "folds") if n in how}
     tuner = paceline.Tuner(
         lambda hp: build(hp, structures=structures),
         study="s",
@@ -72,8 +72,11 @@ def search(how: dict[str, Any], folder: Any) -> paceline.Tuner:
         on_note=lambda text: None,
         **{"sampler": "random", "objective": "val_accuracy"} | how,
     )
-    validation = {} if "folds" in call else {"validation_data": toys.data(23, seed=1)}
-    tuner.search(*toys.data(), n_trials=6, batch_size=16, **validation, **{"epochs": 2} | call)
+    validation: dict[str, Any] = (
+        {} if "folds" in call else {"validation_data": toys.data(23, seed=1)}
+    )
+    call = {"epochs": 2, "n_trials": 6, "batch_size": 16} | validation | call
+    tuner.search(*toys.data(), **call)
     return tuner
 
 
