@@ -61,8 +61,8 @@ def rate(hp: Any) -> float:
     return hp.Float("lr", 1e-3, 1e-1, sampling="log")
 
 
-def search(how: dict[str, Any], folder: Any) -> paceline.Tuner:
-    how = dict(how)
+def search(given: dict[str, Any], folder: Any) -> paceline.Tuner:
+    how: dict[str, Any] = {"sampler": "random", "objective": "val_accuracy"} | given
     structures = how.pop("structures", False)
     call: dict[str, Any] = {n: how.pop(n) for n in ("epochs", "repeats", "folds") if n in how}
     tuner = paceline.Tuner(
@@ -70,7 +70,7 @@ def search(how: dict[str, Any], folder: Any) -> paceline.Tuner:
         study="s",
         directory=folder,
         on_note=lambda text: None,
-        **{"sampler": "random", "objective": "val_accuracy"} | how,
+        **how,
     )
     validation: dict[str, Any] = (
         {} if "folds" in call else {"validation_data": toys.data(23, seed=1)}
