@@ -141,7 +141,7 @@ def test_a_process_that_dies_again_and_again_is_given_up(as_it_is) -> None:
     kills = "os.kill(os.getpid(), signal.SIGKILL)"
     done = run(f"def trains(box, n):\n    {kills}", as_it_is)
     assert done.returncode == 1 and len(pids()) == 2
-    assert "death 2 of the search, and it can't continue. No trial had started" in done.stderr
+    assert "It died 2 times in this search, which stops now. No trial had started" in done.stderr
     Path("pids").unlink()
     done = run(f"def trains(box, n):\n    box.begin(9)\n    {kills}", as_it_is)
     assert done.returncode == 1 and len(pids()) == 12

@@ -91,7 +91,7 @@ def test_nobody_goes_on_for_ever() -> None:
         assert not record.hopeless, n
         record.deaths.append(died(*many(2), well=3))
     assert record.hopeless and record.note().endswith(
-        "death 12 of the search, and it can't continue"
+        "It died 12 times in this search, which stops now"
     )
     assert "parallel_trials=1" in record.what_to_do
     record.deaths.append(died(*many(2), well=4))

@@ -152,7 +152,8 @@ def test_a_process_that_dies_again_and_again_is_an_error(
     monkeypatch.setattr(own_process, "process_of_session", Context)
     tuner = paceline.Tuner(toys.dense, isolate=True, study="s", on_note=notes.append)
     with pytest.raises(
-        TrialCrashError, match="death 2 of the search, and it can't continue. No trial had started"
+        TrialCrashError,
+        match="It died 2 times in this search.* No trial had started",
     ):
         tuner.search(*toys.data(), n_trials=1, epochs=1)
     assert len(notes) == 1
@@ -161,3 +162,22 @@ def test_a_process_that_dies_again_and_again_is_an_error(
         .note()
         .startswith("the training process exited with status 3. A new")
     )
+
+
+@pytest.mark.slow
+def test_a_search_of_keras_tuner_survives_a_kill(fresh_folder: Path) -> None:
+    """In a session on another backend; an isolated tuner is Paceline's own."""
+    code = """
+from paceline.compat import keras_tuner as kt
+
+tuner = kt.RandomSearch(
+    build, objective="val_accuracy", max_trials=4, seed=3, directory="kt", overwrite=True
+)
+tuner.search(X, Y, callbacks=[Kill()], verbose=0, **CALL)
+trials = [tuner.oracle.trials[n] for n in sorted(tuner.oracle.trials)]
+print("FOUND" + json.dumps({"status": [t.status for t in trials]}))
+"""
+    Path("kill").touch()
+    there = run_script(BUILD + code, "numpy")
+    assert Path("killed").exists() and "was killed (SIGKILL)" in there["stderr"]
+    assert there["status"] == ["COMPLETED"] * 4  # with other seeds, as whenever it is retried

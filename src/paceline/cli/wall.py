@@ -21,7 +21,7 @@ from typing import Any
 from paceline.cli import output, restart
 from paceline.executor.process import stop_signals
 from paceline.executor.wall.black_box import BlackBox
-from paceline.executor.wall.deaths import Death, DeathRecord, OutOfMemoryKills, is_fault, may_watch
+from paceline.executor.wall.deaths import DeathRecord, OutOfMemoryKills, is_fault, may_watch
 
 #: Environment variable of the process that trains: descriptors of its black box and of its
 #: connection, and the process that watches it.
@@ -67,8 +67,13 @@ def _inherited() -> tuple[BlackBox, socket.socket] | None:
 
 def _end_with(connection: socket.socket) -> None:
     """Ends this process as soon as the one that watches it has ended."""
-    with suppress(OSError):
+    try:
         select.select([connection], [], [])
+        connection.recv(1)  # nothing is ever sent
+    except ConnectionResetError:
+        pass
+    except OSError:  # the user's code has closed all files
+        return
     os._exit(output.FAILED)
 
 
@@ -102,7 +107,7 @@ def _start() -> tuple[BlackBox, socket.socket] | None:
         ours.close()
         if not is_fault(code) or watch.stopped:
             raise SystemExit(_exit_code(code, stopped=watch.stopped))
-        record.deaths.append(Death.of(code, box.state(), memory=kills.happened()))
+        record.add(code, box.state(), memory=kills.happened())
         _mend_terminal()
         if record.hopeless:
             raise output.CommandFailed(f"{record.note()}. {record.what_to_do}")

@@ -21,10 +21,12 @@ from paceline.executor.session.process import (
     ProcessDiedError,
     process_of_session,
 )
+from paceline.executor.wall.deaths import DeathRecord, OutOfMemoryKills
 from paceline.program.leading_layers import LayersAhead
 from paceline.report.notebook import notebook_display, publish
 from paceline.tuner.search.own_process import HeldOutput, sent_arguments, why_in_session
-from paceline.tuner.search.session import read_by, why_returned
+from paceline.tuner.search.progress import to_stderr
+from paceline.tuner.search.session import read_by, watched_by, why_returned
 from paceline.tuner.search.text_ahead import TextAhead
 
 
@@ -64,23 +66,31 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
     sent, displays = None if ahead is None else ahead.sent, notebook_display() is not None
     arguments = {"tuner": tuner, "fit": given, "ahead": sent, "displays": displays}
-    state = OutsideState.of({"tuner": tuner, "build": tuner.hypermodel.build, **fit})
-    state = OutsideState({**state.objects, "tuner": tuner}, state.names)
-    try:
-        with StopSignal.of_process() as stop, process_of_session() as process:
-            call = ProcessCall(_search_in_process, arguments, state)
-            functions = {"begin": begin, "builds": builds, "display": publish, **data}
-            return process.call(call, functions, held.say, stop)
-    except CannotSendError as error:
-        return f"the tuner cannot be sent to another process: {error}"
-    except ProcessDiedError as died:
+    functions = {"begin": begin, "builds": builds, "display": publish, **data}
+    record, kills = DeathRecord(), OutOfMemoryKills()
+    while True:
+        state = OutsideState.of({"tuner": tuner, "build": tuner.hypermodel.build, **fit})
+        state = OutsideState({**state.objects, "tuner": tuner}, state.names)
+        call = ProcessCall(_search_in_process, arguments, state)
+        try:
+            with StopSignal.of_process() as stop, process_of_session() as process:
+                process.box.reset([death.to_json() for death in record.deaths])
+                try:
+                    return process.call(call, functions, held.say, stop)
+                except ProcessDiedError as died:
+                    record.add(died.code, process.box.state(), memory=kills.happened())
+        except CannotSendError as error:
+            return f"the tuner cannot be sent to another process: {error}"
+        except BaseException:
+            held.release()
+            raise
+        held.release()
         if began:
             tuner.reload()  # the project has all trials that had ended
             tuner.oracle.take_back()
-        return str(died)
-    except BaseException:
-        held.release()
-        raise
+        if record.hopeless:
+            return record.note()
+        to_stderr(record.note())
 
 
 def _search_in_process(
@@ -93,4 +103,5 @@ def _search_in_process(
     def search() -> None:
         oracle_search.train(tuner, read_by(link, fit), ahead)
 
-    return why_returned(link, search, displays=displays)
+    with watched_by(link):
+        return why_returned(link, search, displays=displays)

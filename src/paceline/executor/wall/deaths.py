@@ -147,6 +147,10 @@ class DeathRecord:
 
     deaths: list[Death] = field(default_factory=list)
 
+    def add(self, code: int | None, state: Mapping[str, Any], *, memory: bool) -> None:
+        """Adds a death; arguments as of ``Death.of``. ``code`` is None where nothing says it."""
+        self.deaths.append(Death.of(1 if code is None else code, state, memory=memory))
+
     @property
     def hopeless(self) -> bool:
         """Whether another process would die as well, as far as one can tell."""
@@ -192,7 +196,7 @@ class DeathRecord:
         """The last death, and what happens now, as a sentence for the user."""
         how = self.deaths[-1].how
         if self.hopeless:
-            return f"{how}. This was death {len(self.deaths)} of the search, and it can't continue"
+            return f"{how}. It died {len(self.deaths)} times in this search, which stops now"
         now, before = self.precautions, DeathRecord(self.deaths[:-1]).precautions
         text = f"{how}. A new process continues from the last checkpoint"
         if len(now.killers) > len(before.killers):
@@ -204,7 +208,10 @@ class DeathRecord:
         """What the user may do where nobody goes on."""
         last = self.deaths[-1]
         if last.begun:
-            return "Use smaller models, batches or data, or pass parallel_trials=1."
+            return (
+                "Finished trials are kept. Use smaller models, batches or data, or pass "
+                "parallel_trials=1 (--parallel-trials 1)."
+            )
         return (
             "No trial had started: the process died while it loaded your code and data, or built "
             "the first model. Use smaller data, or run these steps in Python alone to find the "

@@ -35,7 +35,7 @@ from paceline.executor.session.process import (
     why_none,
 )
 from paceline.executor.tf_replicas import has_replicas, let_memory_grow
-from paceline.executor.wall.deaths import Death, DeathRecord, OutOfMemoryKills
+from paceline.executor.wall.deaths import DeathRecord, OutOfMemoryKills
 from paceline.program.leading_layers import BuildBehindLayers
 from paceline.report.notebook import notebook_display, publish
 from paceline.search_space import HyperParameters
@@ -246,8 +246,7 @@ class SearchInProcess:
     def _died(self, died: ProcessDiedError, process: JaxProcess) -> str | None:
         """Gets ready for another process; returns why no other one can go on, or None: one can."""
         self._output.release()
-        code, memory = 1 if died.code is None else died.code, self._kills.happened()
-        self._deaths.deaths.append(Death.of(code, process.box.state(), memory=memory))
+        self._deaths.add(died.code, process.box.state(), memory=self._kills.happened())
         if not self._deaths.hopeless:
             self.listeners.notes(self._deaths.note())
             return None

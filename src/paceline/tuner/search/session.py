@@ -163,6 +163,16 @@ class SearchSession:
             self.refuse(number, error)
 
 
+@contextmanager
+def watched_by(link: SessionLink) -> Iterator[None]:
+    """A block whose search notes what is under way in the black box that the session reads."""
+    BlackBox.current = BlackBox(link.box)
+    try:
+        yield
+    finally:
+        BlackBox.current = None
+
+
 def search_in_process(
     link: SessionLink,
     kind: type,
@@ -181,7 +191,6 @@ def search_in_process(
     ``watched``: the session wants to see how the search goes. ``isolated``: it is on JAX as well,
     so that nothing is left to it. ``displays`` is as of ``why_returned``.
     """
-    BlackBox.current = BlackBox(link.box)
     trackers = [SessionTracker(name, link.ask) for name in tuner["trackers"]]
     ours: Any = kind(
         **{**tuner, "trackers": trackers},
@@ -192,14 +201,14 @@ def search_in_process(
     for hparams in enqueued:
         ours.enqueue(hparams)
     try:
-        if isolated:
-            ours.search(**read_by(link, search))
-            return None
-        return why_returned(
-            link, lambda: ours.search(**read_by(link, search)), displays=displays, fits=True
-        )
+        with watched_by(link):
+            if isolated:
+                ours.search(**read_by(link, search))
+                return None
+            return why_returned(
+                link, lambda: ours.search(**read_by(link, search)), displays=displays, fits=True
+            )
     finally:
-        BlackBox.current = None
         link.tell("searched", *ours._last_search())
 
 
