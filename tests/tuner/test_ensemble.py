@@ -312,7 +312,8 @@ def test_a_mean_is_judged_as_its_model_is_evaluated(case) -> None:
     build, data, name = CASES[case]
     keras.utils.set_random_seed(0)
     parts = [EnsembleCandidate(number, build()) for number in range(2)]
-    examples = data()  # two steps, of which the masked sequences count differently
+    # Two steps, where they count differently; one elsewhere.
+    examples = data() if case == "masks" else data().slice(0, 32)
     alone = evaluated(parts[1].model, examples.inputs, name)
     predictions = Predictions(parts, examples, name)
     # 1e-4: XLA keeps digits within a model that its predictions in bfloat16 lack; 2e-5 measured.
@@ -429,3 +430,10 @@ def test_models_that_were_not_judged_by_the_same_examples_need_some(make) -> Non
     with pytest.raises(UsageError, match="the same for all trials"):
         by_hp.ensemble(2)
     assert by_hp.ensemble(2, validation_data=(x[:20], y[:20])) is not None
+
+
+@pytest.mark.parametrize(("masked", "step"), [(True, None), (False, 256)])
+def test_steps_are_larger_where_that_changes_no_value(masked, step) -> None:
+    keras.utils.set_random_seed(0)
+    part = EnsembleCandidate(0, tagger(masked=masked))
+    assert Predictions([part], tokens(), "loss")._step == step

@@ -134,6 +134,8 @@ def test_a_trial_that_no_checkpoint_has_takes_its_rows_back_when_it_begins_again
     path.write_text("epoch\n99\n0\n1\n")  # and the process is killed
     (again,) = made([logger()], tmp_path)
     assert UserFolders([again]).kept == {"0": 9}
+    (sent,) = UserFolders([again]).taken_along(begins=True)
+    assert sent.data == b"epoch\n99\n", "another machine begins with that, too"
     UserFolders([again]).begin()
     assert path.read_text() == "epoch\n99\n"
     kept = tmp_path / "trials" / "3" / ".log-0.json"

@@ -435,7 +435,7 @@ class PackStream(PackTrainer):
         ]
 
     def _refill(self, group: LocalGroup, pack: Pack) -> None:
-        """Gives the slots of trials that have ended to trials of packs that have not begun.
+        """Gives the slots of trials that have failed to trials of packs that have not begun.
 
         Those of the queue stay there: which packs are formed must not depend on the clock, and in
         which slot of a program a trial trains changes nothing.

@@ -30,8 +30,9 @@ from paceline.study.ensemble_record import EnsembleRecord
 from paceline.study.objectives import Objective
 from paceline.study.trials.trial_codec import plain
 
-#: Examples in a step of predictions. What is measured of them is measured in the steps that
-#: ``evaluate`` takes by itself: a masked loss is a mean over steps, and selects by it.
+#: Examples in a step of predictions, and of the measurements that select, where that changes no
+#: value. A masked loss and a metric of one number are means over steps, so they are measured in the
+#: steps that ``evaluate`` takes by itself.
 _BATCH = 256
 #: Before the name of a metric that is measured on validation data.
 _VALIDATION = "val_"
@@ -212,14 +213,19 @@ class Predictions:
             for position, part in enumerate(parts):
                 if part.penalties(first):
                     whole = measured(joined([part]), data, metric)
-                    self._penalties[position] = whole - self._without_penalties([position])
+                    self._penalties[position] = whole - self._without_penalties([position], None)
+        self._step: int | None = None
+        if not any(masks for _, masks in self._each):
+            small, large = (self._without_penalties([0], step) for step in (None, _BATCH))
+            if math.isclose(small, large, rel_tol=1e-6, abs_tol=1e-8):
+                self._step = _BATCH
 
     def value(self, positions: Sequence[int]) -> float:
         """The objective of models' mean prediction; penalties in the loss are the mean, too."""
         penalty = float(np.mean([self._penalties[position] for position in positions]))
-        return self._without_penalties(positions) + penalty
+        return self._without_penalties(positions, self._step) + penalty
 
-    def _without_penalties(self, positions: Sequence[int]) -> float:
+    def _without_penalties(self, positions: Sequence[int], step: int | None) -> float:
         outputs, masks = zip(*(self._each[position] for position in positions), strict=True)
         mean = [
             np.mean([np.asarray(each, _mean_dtype(each)) for each in arrays], axis=0)
@@ -234,13 +240,19 @@ class Predictions:
             self._judges[masked],
             ArrayData(([*mean, *either], self._y, self._weight), len(mean[0])),
             self._metric,
+            step,
         )
 
 
-def measured(model: keras.Model, data: ArrayData, metric: str) -> float:
-    """A number of what ``evaluate`` returns, those of an array among them as in a history."""
+def measured(model: keras.Model, data: ArrayData, metric: str, step: int | None = None) -> float:
+    """A number of what ``evaluate`` returns, those of an array among them as in a history.
+
+    ``step``: examples in a step; None: as many as Keras takes.
+    """
     x, y, weight = (*data.inputs, None, None)[:3]
-    logs = model.evaluate(x, y, sample_weight=weight, verbose="0", return_dict=True)
+    logs = model.evaluate(
+        x, y, sample_weight=weight, batch_size=step, verbose="0", return_dict=True
+    )
     logs = each_number({name: np.asarray(value) for name, value in flat_logs(logs).items()})
     if metric not in logs:
         raise UsageError(
