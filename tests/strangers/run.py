@@ -44,7 +44,13 @@ KINDS = {
 BEGIN, END = "<!-- strangers -->\n", "<!-- end of strangers -->"
 #: Seconds that a script may take.
 _LIMIT = 400
-_KERAS_JSON = {"backend": "tensorflow", "floatx": "float32", "epsilon": 1e-7}
+# As Keras writes it by itself: another one counts as the choice of a user.
+_KERAS_JSON = {
+    "floatx": "float32",
+    "epsilon": 1e-07,
+    "backend": "tensorflow",
+    "image_data_format": "channels_last",
+}
 #: Import of a script -> the same of Paceline, as the guides write it.
 IMPORTS = (
     (
@@ -213,7 +219,7 @@ def training(found: Mapping[str, Any]) -> str:
     """How the trials of a run trained: "packs", "in part", "one at a time", "fit" or "none"."""
     if found["fits"]:
         return "in part" if found["together"] > 1 else "fit"
-    own_fit = any("Keras' own fit" in note for note in found["notes"])
+    own_fit = any(re.search(r"Keras' (own )?fit", note) for note in found["notes"])
     if not found["together"]:
         return "fit" if own_fit else "none"
     alone = found["alone"] or any("s run one at a time" in note for note in found["notes"])
