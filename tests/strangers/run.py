@@ -304,7 +304,7 @@ def read() -> dict[str, Any]:
 def table(results: Mapping[str, Any]) -> str:
     """The table of the documentation, from the results."""
     ours = [name for name, session in SESSIONS.items() if session.ours]
-    rows = ["| scripts for | scripts | " + " | ".join(SESSIONS[s].says for s in ours) + " |"]
+    rows = ["| kind of script | scripts | " + " | ".join(SESSIONS[s].says for s in ours) + " |"]
     rows.append("|---" * (2 + len(ours)) + "|")
     for kind, says in [*KINDS.items(), ("", "all")]:
         names = [name for name in results if name.startswith(kind)]
@@ -316,6 +316,8 @@ def table(results: Mapping[str, Any]) -> str:
 def _cell(results: Mapping[str, Any], names: Iterable[str], session: str) -> str:
     runs = [results[name]["runs"] for name in names]
     ran = [one for one in runs if session in judged(one)]
+    if not ran:
+        return "not run"
     equal = sum(judged(one)[session] != "differs" for one in ran)
     modes = [training(one[session]) for one in ran]
     trained = len(ran) - modes.count("none")
