@@ -44,7 +44,13 @@ KINDS = {
 BEGIN, END = "<!-- strangers -->\n", "<!-- end of strangers -->"
 #: Seconds that a script may take.
 _LIMIT = 400
-_KERAS_JSON = {"backend": "tensorflow", "floatx": "float32", "epsilon": 1e-7}
+# As Keras writes it by itself: another one counts as the choice of a user.
+_KERAS_JSON = {
+    "floatx": "float32",
+    "epsilon": 1e-07,
+    "backend": "tensorflow",
+    "image_data_format": "channels_last",
+}
 #: Import of a script -> the same of Paceline, as the guides write it.
 IMPORTS = (
     (
@@ -213,7 +219,7 @@ def training(found: Mapping[str, Any]) -> str:
     """How the trials of a run trained: "packs", "in part", "one at a time", "fit" or "none"."""
     if found["fits"]:
         return "in part" if found["together"] > 1 else "fit"
-    own_fit = any("Keras' own fit" in note for note in found["notes"])
+    own_fit = any(re.search(r"Keras' (own )?fit", note) for note in found["notes"])
     if not found["together"]:
         return "fit" if own_fit else "none"
     alone = found["alone"] or any("s run one at a time" in note for note in found["notes"])
@@ -298,7 +304,7 @@ def read() -> dict[str, Any]:
 def table(results: Mapping[str, Any]) -> str:
     """The table of the documentation, from the results."""
     ours = [name for name, session in SESSIONS.items() if session.ours]
-    rows = ["| scripts for | scripts | " + " | ".join(SESSIONS[s].says for s in ours) + " |"]
+    rows = ["| kind of script | scripts | " + " | ".join(SESSIONS[s].says for s in ours) + " |"]
     rows.append("|---" * (2 + len(ours)) + "|")
     for kind, says in [*KINDS.items(), ("", "all")]:
         names = [name for name in results if name.startswith(kind)]
@@ -310,6 +316,8 @@ def table(results: Mapping[str, Any]) -> str:
 def _cell(results: Mapping[str, Any], names: Iterable[str], session: str) -> str:
     runs = [results[name]["runs"] for name in names]
     ran = [one for one in runs if session in judged(one)]
+    if not ran:
+        return "not run"
     equal = sum(judged(one)[session] != "differs" for one in ran)
     modes = [training(one[session]) for one in ran]
     trained = len(ran) - modes.count("none")

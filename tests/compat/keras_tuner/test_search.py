@@ -539,3 +539,31 @@ def test_callbacks_that_are_their_own_copies_are_not_shared_in_a_pack(kt, tmp_pa
     tuner = kt.RandomSearch(spaces.small, objective, max_trials=3, directory=tmp_path, seed=1)
     tuner.search(**DATA | {"epochs": 3}, callbacks=[Counts()])
     assert [trial.score for trial in tuner.oracle.trials.values()] == [3, 3, 3]
+
+
+class Subclassed(keras.Model):
+    """A model whose parts learn their inputs from the data."""
+
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        self.hidden = keras.Sequential([keras.layers.Dense(units, activation="relu")])
+        self.out = keras.layers.Dense(toys.CLASSES, activation="softmax")
+
+    def call(self, x: Any) -> Any:
+        return self.out(self.hidden(x))
+
+
+def test_a_subclassed_model_goes_on_and_comes_back_with_its_weights(tmp_path):
+    def build(hp: Any) -> keras.Model:
+        model = Subclassed(3)
+        sgd = keras.optimizers.SGD(hp.Float("lr", 1e-3, 1e-1))
+        model.compile(sgd, "sparse_categorical_crossentropy")
+        return model
+
+    tuner = ours.Hyperband(build, "val_loss", max_epochs=3, seed=1, directory=tmp_path)
+    tuner.search(X, Y, validation_data=(X, Y), verbose=0)
+    trials = tuner.oracle.trials.values()
+    assert any("tuner/trial_id" in trial.hyperparameters.values for trial in trials)
+    assert {trial.status for trial in trials} == {"COMPLETED"}
+    score = tuner.oracle.get_best_trials()[0].score
+    assert tuner.get_best_models()[0].evaluate(X, Y, verbose=0) == pytest.approx(score, rel=1e-5)

@@ -278,6 +278,8 @@ class ModelTuner(BaseTuner):
         shapes = self._get_build_config_fname(trial_id)
         if not model.built and os.path.isfile(shapes):
             model.build_from_config(load_json(shapes))
+            # Keras runs a subclassed model's ``call``, and leaves the flag of the model itself.
+            model.built = model.built or bool(model.layers and all(n.built for n in model.layers))
 
     def _load_weights(self, model: Any, trial_id: str) -> None:
         """Loads the weights of a trial's checkpoint into a model."""
