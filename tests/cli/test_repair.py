@@ -193,7 +193,7 @@ def test_a_study_that_is_searched_is_not_repaired(paceline, journal):
     with study_lock(Path("runs/s")):
         done = paceline("repair", "s")
     assert done.code == 2
-    assert "is being searched. Stop the search first" in done.err
+    assert "is being searched; stop the search first" in done.err
 
 
 def test_a_repaired_study_goes_on(journal):

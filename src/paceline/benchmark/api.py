@@ -59,7 +59,7 @@ def bench(
     on_note: Callable[[str], None] | None = None,
     _here: bool = False,  # for ``paceline bench``, whose process has the backend that is measured
 ) -> Bench:
-    """Measures what training a model costs at several batch sizes, slots and plans.
+    """Measures how fast a model trains at several batch sizes, slots and plans.
 
     One configuration of the model is measured: ``hparams``, with defaults for the other
     hyperparameters. Every program is compiled again, so that compile times are real. No trained
@@ -83,14 +83,14 @@ def bench(
             no such comparison.
         hparams: Hyperparameter name -> value; the others have their defaults.
         precision: "float32" or "bfloat16"; None: Keras' dtype policy stays as it is.
-        measure_for: Seconds for everything, 300 by default; the most telling cells are measured
+        measure_for: Seconds for everything, 300 by default; the most important cells are measured
             first. None: no limit.
         epochs: Epochs of a trial that is also trained at each batch size, and validated. None: no
             such training.
         objective: Metric that compares these trials, as ``Tuner`` takes it.
         scale_lr: "linear" or "sqrt": how the learning rate of these trials follows the batch size,
             by its ratio to the smallest one. None: the learning rate is the same for all.
-        target_value: A value of the objective; the result says which batch size reaches it soonest.
+        target_value: A value of the objective; the result says which batch size reaches it first.
         predict_trials: Trials of a search whose time is to be predicted. The beginning of that
             search is run and timed. None: no prediction.
         predict_epochs: Epochs of each trial of that search.

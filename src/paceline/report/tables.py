@@ -150,11 +150,11 @@ def results_frame(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> pd
     Returns:
         First come value (or one column for each objective), with repeats or folds value_std, and
         one column for each hyperparameter. Then come number, state, best_epoch (that of the value),
-        epochs, seconds, seed, program and plan. If a trial continues another one, continues has its
-        number. A cluster adds worker. If a trial has failed, was rejected or was stopped by hand,
-        error says why. A hyperparameter with the name of another column, or ``value``, has the
-        column ``hp.NAME``. A value that a trial lacks is missing in its row. ``attrs["hparams"]``
-        has the hyperparameter of each column, None of the other columns.
+        epochs, train_seconds, seed, program_id and plan. If a trial continues another one,
+        continued_from has its number. A cluster adds worker. If a trial has failed, was rejected or
+        was stopped by hand, reason says why. A hyperparameter with the name of another column, or
+        ``value``, has the column ``hp.NAME``. A value that a trial lacks is missing in its row.
+        ``attrs["hparams"]`` has the hyperparameter of each column, None of the other columns.
     """
     import pandas as pd
 

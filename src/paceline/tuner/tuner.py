@@ -72,7 +72,7 @@ class Tuner(StudyResults):
             ``"min:NAME"``; None: ``val_`` and the first metric the model was compiled with, else
             ``val_loss``. Or a list, such as ``["val_accuracy", "params"]``; see ``pareto``.
         study: The study's name; also the name of its folder below ``directory``. None: the name of
-            the script, or of the notebook where that is known, else "study".
+            the script, or of the notebook if that is known, else "study".
         storage: None for a journal file in the study's folder, ``"journal:PATH"``, any Optuna URL,
             or an Optuna storage object.
         sampler: "tpe", "cmaes", "random", "qmc", "grid", "gp", "auto" (depends on the space and the
@@ -88,7 +88,7 @@ class Tuner(StudyResults):
             error if no trial can be packed. "fit": Keras' ``fit`` for all. "ray", or a
             ``paceline.Ray``: packs on the machines of a Ray cluster.
         parallel_trials: Trials that train at once, or "auto".
-        direction: "maximize" or "minimize" where it cannot be inferred from the objective.
+        direction: "maximize" or "minimize", if it cannot be inferred from the objective.
         plan: "auto", "vectorized" (one program, all slots at once), "looped" (one program, a loop
             over slots) or "sequential" (one program for trial after trial).
         share_widths: True: trials whose layers differ in width share one program, if it is proved
@@ -104,10 +104,10 @@ class Tuner(StudyResults):
         precision: "float32" or "bfloat16" (Keras' policy mixed_bfloat16); None: Keras' policy as
             it is.
         directory: Where study folders go.
-        keep_best: How many of the best models are saved.
-        warm_start_from: Earlier studies that "tpe" and "cmaes" learn from, one or a list: names,
-            paths of their folders, or storage URLs (``sqlite:///a.db#NAME``). They are only read,
-            and their trials do not count here. Fixed at a study's first search.
+        keep_best: How many of the best models to save.
+        warm_start_from: Earlier studies for "tpe" and "cmaes", one or a list: names, paths of their
+            folders, or storage URLs (``sqlite:///a.db#NAME``). They are only read, and their trials
+            do not count. Fixed at a study's first search.
         trackers: "mlflow", "wandb", "tensorboard", an object with the methods begin, log_trial and
             end, or a list of these. They log each finished trial. "mlflow+model" and "wandb+model"
             also store the best model.
@@ -294,11 +294,11 @@ class Tuner(StudyResults):
                 continuation is a new trial with the same hyperparameters, seed and history.
                 Continuations do not count for ``n_trials``, which may be left out. Trials beyond
                 ``keep_best`` train from their first epoch again.
-            repeats: Train each trial's hparams from this many seeds. Its value and history are then
-                means over them, its ``spread`` the standard deviation of the value.
+            repeats: Train each trial's hparams from this many seeds. Its value and history are
+                means over them; ``value_std`` is the standard deviation of the value.
             folds: K-fold cross-validation: train each trial's hparams on this many folds of x and
-                y, each validated on the examples that it leaves out. Value, history and spread are
-                as for ``repeats``. Folds are stratified by class.
+                y, each validated on the examples that it leaves out. Value, history and
+                ``value_std`` are as for ``repeats``. Folds are stratified by class.
             shuffle: A new order each epoch, by the trial's seed; "batch": within each batch only.
             class_weight: As in Keras: class, from 0 -> factor of its examples' losses.
             sample_weight: As in Keras: factors of the examples' losses [N].
@@ -308,7 +308,7 @@ class Tuner(StudyResults):
             validation_steps: Batches to validate on; all of the validation data by default.
             validation_freq: Validate every N epochs, or after the listed epochs, from 1.
             allow_nan: Accept NaN and infinity in the data, for models that mask them.
-            verbose: 0 shows notes only; "auto", 1 and 2 show how the search goes.
+            verbose: 0 shows notes only; "auto", 1 and 2 also show progress.
             **fit_arguments: ``callbacks`` of ``model.fit``, or a function of hp that returns them.
                 Each trial has its own copies. Trials stay in packs unless callbacks act within a
                 batch or within validation.
@@ -319,7 +319,7 @@ class Tuner(StudyResults):
             ObjectiveError, SpaceError, SamplerError: Objective, space or sampler cannot work.
             StudyError, StorageError: The study cannot continue, or its storage cannot be used.
             ConstraintError: A constraint failed at first; or, later, 100 rejections in a row.
-            TrialHangError: A compiled step did not come back; search again in another process.
+            TrialHangError: A compiled step hangs; search again in another process.
             KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the next search continues open trials.
         """
         given = _without(locals(), "self", "verbose", "fit_arguments") | fit_arguments

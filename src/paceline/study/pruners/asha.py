@@ -33,8 +33,8 @@ class ASHA:
 
     Attributes:
         min_epochs: The first rung, in epochs.
-        reduction_factor: Of the trials at a rung, one in this many continues; each rung has this
-            many times the epochs of the one before.
+        reduction_factor: One in this many trials at a rung continues. Each rung has this many times
+            the epochs of the one before.
 
     Raises:
         UsageError: A value that is not an integer, min_epochs below 1, or reduction_factor below 2.

@@ -45,15 +45,15 @@ class PBT:
         resample_probability: Probability that a hyperparameter of a copy is drawn again. Otherwise
             it is multiplied by one of ``perturbation_factors``. Values of an ``hp.Choice`` or on a
             grid move at least to a neighbour.
-        perturbation_factors: What numbers are multiplied by.
+        perturbation_factors: Factors that numbers are multiplied by.
         burn_in_period: No perturbation before this epoch.
-        hparams: Names of the hyperparameters that may change; None: all that can change while a
-            trial trains, which is found out by building models.
+        hparams: Names of the hyperparameters that may change; None: all that can change during
+            training; Paceline builds models to find them.
         explore: "random", as above, or "gp": a Gaussian process chooses the numbers of a range,
-            by what values have gained so far (PB2). Choices stay random.
+            from the gains so far (PB2). Choices stay random.
 
     Raises:
-        UsageError: A value that is none of these.
+        UsageError: A value is outside of its range.
     """
 
     perturbation_interval: int = 5

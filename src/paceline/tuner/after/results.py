@@ -74,8 +74,8 @@ class StudyResults:
         is the best if no other trial has reached its value.
 
         Raises:
-            StudyError: No trial has a value yet; or the study has several objectives, so that
-                ``pareto`` lists the best trials.
+            StudyError: No trial has a value yet, or the study has several objectives; use
+                ``pareto`` for these.
         """
         study = self._require_study()
         if study.trials.several:
@@ -135,8 +135,8 @@ class StudyResults:
                 ``pareto``, whose models are kept.
 
         Raises:
-            StudyError: There is no such trial, or its model is not kept; or the study has several
-                objectives, and ``number`` is not given.
+            StudyError: There is no such trial, its model is not kept, or the study has several
+                objectives and ``number`` is missing.
             UsageError: ``rank`` is not an integer from 1.
         """
         whole_number(rank, "rank")
@@ -181,8 +181,8 @@ class StudyResults:
             A ``keras.Model``, compiled as the best model.
 
         Raises:
-            UsageError: Fewer than two models are kept, the data are missing or no arrays, or no
-                single model can be made of these.
+            UsageError: Fewer than two models are kept, the data are missing or not arrays, or these
+                models cannot be combined.
             StudyError: As from ``best_model``.
         """
         from paceline.study.ensemble_record import write_ensemble
@@ -242,11 +242,12 @@ class StudyResults:
         """All trials, a row each.
 
         Returns:
-            First come value (or one column for each objective), with repeats or folds spread, and
-            one column for each hyperparameter. Then come number, state, epochs, seconds, seed,
-            program and plan. If a trial has failed, error says why. A hyperparameter with the name
-            of another column has ``hp.NAME``. ``seconds`` is the trial's share of its pack's time
-            for training and validation.
+            First come value (or one column for each objective), with repeats or folds value_std,
+            and one column for each hyperparameter. Then come number, state, best_epoch, epochs,
+            train_seconds, seed, program_id and plan. If a trial has failed, was rejected or was
+            stopped by hand, reason says why. A hyperparameter with the name of another column has
+            ``hp.NAME``. ``train_seconds`` is the trial's share of its pack's time for training and
+            validation.
 
         Raises:
             StudyError: There is no such study.
