@@ -1,9 +1,9 @@
 """Paceline: hyperparameter search for Keras, many trials training at once in one compiled program.
 
 This module holds names only. JAX and Keras load when ``Tuner`` is first used, so that reports and
-``--help`` are quick. It has Keras run on JAX, unless the user has chosen another backend, and XLA
-compile faster for a CPU, unless the user has chosen its options. joblib learns of the backend
-"paceline".
+``--help`` are quick. It selects the JAX backend for Keras, unless the user has chosen a backend. It
+sets an option with which XLA compiles faster for a CPU, unless the user has chosen options. It
+registers the backend "paceline" with joblib.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _LAZY = {
 
 
 def _leave_loops() -> None:
-    """Has XLA not unroll loops on a CPU, in this process: that is a third of compiling.
+    """Stops XLA from unrolling loops on a CPU, in this process: that is a third of compiling.
 
     Steps are as fast (docs/decisions/0045). Only XLA_FLAGS says so, which XLA reads once, when JAX
     makes its devices. After that it is left alone, because JAX tells cached programs apart by it.

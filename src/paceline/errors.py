@@ -34,7 +34,7 @@ class DataError(PacelineError):
 
 
 class ObjectiveError(PacelineError):
-    """Raised for an objective that is no metric of the model, or whose direction is unknown."""
+    """Raised for an objective that is not a metric of the model, or whose direction is unknown."""
 
 
 class SamplerError(PacelineError):
@@ -54,7 +54,7 @@ class BuildError(PacelineError):
 
 
 class ConstraintError(PacelineError):
-    """Raised for constraints that cannot be read, and where a space has next to nothing allowed."""
+    """Raised for constraints that cannot be read, or that allow almost nothing of a space."""
 
 
 class TrialRejected(PacelineError):
@@ -62,7 +62,7 @@ class TrialRejected(PacelineError):
 
     Args:
         why: The reason, for the user.
-        amounts: Name of a constraint -> by how much it is violated, above 0 where it is.
+        amounts: Name of a constraint -> by how much it is violated; above 0 if it is violated.
 
     Attributes:
         amounts: The same.
@@ -78,7 +78,8 @@ class TrialTimeoutError(PacelineError):
 
 
 class TrialHangError(PacelineError):
-    """Raised if a compiled step does not return within ``trial_timeout``; the process cannot go on.
+    """Raised if a compiled step does not return within ``trial_timeout``; the process cannot
+    continue.
 
     Args:
         what: What has happened, as a sentence without its full stop.
@@ -102,7 +103,7 @@ class MissingExtraError(PacelineError):
 
 
 def shortened(text: str) -> str:
-    """A message without its middle where it is too long."""
+    """A message, without its middle if it is too long."""
     if len(text) <= _LONGEST:
         return text
     mark = " [...] "
@@ -119,8 +120,8 @@ def missing(error: ImportError) -> MissingExtraError | None:
     if extra is None:
         return None
     return MissingExtraError(
-        f"KERAS_BACKEND: Keras is to run on {extra}, which is not installed; "
-        f'pip install "paceline[{extra}]", or set KERAS_BACKEND=jax.'
+        f"KERAS_BACKEND: Keras needs {extra}, which is not installed. Run pip install "
+        f'"paceline[{extra}]", or set KERAS_BACKEND=jax.'
     )
 
 
@@ -140,12 +141,12 @@ _KERAS_3: tuple[tuple[str, str], ...] = (
     (
         r"'(use_multiprocessing|workers|max_queue_size)'",
         "takes `workers`, `use_multiprocessing` and `max_queue_size` in `keras.utils.PyDataset`, "
-        "and not in `fit`; for arrays leave them out",
+        "not in `fit`. For arrays leave them out",
     ),
     (
         r"'(predict_classes|predict_proba)'",
-        "has `model.predict` alone: `predict(x)` are the probabilities, "
-        "`predict(x).argmax(-1)` the classes, and `predict(x) > 0.5` those of a sigmoid",
+        "has only `model.predict`: `predict(x)` returns probabilities, `predict(x).argmax(-1)` "
+        "classes, and `predict(x) > 0.5` the classes of a sigmoid",
     ),
     (
         r"'(fit|evaluate|predict)_generator'",
@@ -176,8 +177,8 @@ _KERAS_3: tuple[tuple[str, str], ...] = (
     (r"multi_gpu_model", "has `keras.distribution`; Paceline spreads trials over all devices"),
     (
         r"keras\.backend' has no attribute|keras\.backend\.tensorflow_backend|'get_session'",
-        "has `keras.ops` in place of the functions of `keras.backend`; a variable is read by "
-        "`float(v)` and set by `v.assign(value)`",
+        "has `keras.ops` in place of the functions of `keras.backend`. Read a variable with "
+        "`float(v)`, and set it with `v.assign(value)`",
     ),
     (r"'nb_epoch'", "calls `nb_epoch` `epochs`"),
     (
@@ -206,13 +207,13 @@ _KERAS_3: tuple[tuple[str, str], ...] = (
     ),
     (
         r"['\"](val_)?acc['\"]",
-        "names a metric as `compile` was told: `metrics=['accuracy']` is `accuracy` and "
+        "names a metric as `compile` does: `metrics=['accuracy']` is `accuracy` and "
         "`val_accuracy`, `metrics=['acc']` is `acc` and `val_acc`",
     ),
 )
 
 
-#: How the error reads of any other name that is gone.
+#: Errors for any other name that Keras 3 no longer has.
 _GONE = r"(module|No module named|from) '(tensorflow\.)?keras\.?[\w.]*'"
 
 
@@ -220,7 +221,7 @@ def keras_3_change(text: str) -> str | None:
     """Returns what Keras 3 changed, as a sentence, if the text of an error shows it; else None."""
     change = next((change for pattern, change in _KERAS_3 if re.search(pattern, text)), None)
     if change is None and re.search(_GONE, text):
-        change = "has no such name; the guide From Keras 2 lists what has moved"
+        change = "has no such name. The guide From Keras 2 lists what has moved"
     return None if change is None else f"Keras 3 {change}."
 
 

@@ -1,8 +1,8 @@
 """What the search side and the device side both speak of, as it is written to files.
 
-An executor notes stays in slots, packs and compiled steps as these records; the search gives each
-stay the number of its trial, and writes the same records down. Beside them stand the types of
-numbers and texts in files, which ``msgspec`` checks.
+An executor records stays in slots, packs and compiled steps. The search gives each stay the number
+of its trial, and stores the same records. This file also has the types of numbers and texts in
+files, which ``msgspec`` checks.
 
 Notation
     A moment is in seconds: of ``time.perf_counter`` while an executor has the record, and since the
@@ -52,7 +52,7 @@ class SlotStay(Struct, tag_field="kind", tag="stay"):
 
 
 class PackCreated(Struct, tag_field="kind", tag="pack"):
-    """A pack was made, with so many slots."""
+    """A pack was created with this number of slots."""
 
     pack: Count
     slots: Count
@@ -66,7 +66,7 @@ class StepCompiled(Struct, tag_field="kind", tag="compile"):
 
     began: Moment  # as if it had been done in one go
     ended: Moment
-    program: Text = None  # None where no trial is of it any more
+    program: Text = None  # None if no trial is of it any more
     plan: Text = None
     slots: Count = 0  # that it trains
     from_cache: bool = False

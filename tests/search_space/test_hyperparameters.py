@@ -89,16 +89,19 @@ def test_the_chooser_is_asked_once_for_each_active_parameter() -> None:
 @pytest.mark.parametrize(
     ("declare", "said"),
     [
-        (lambda hp: hp.Int("u", 0, 2**80), 'hp.Int("u"): max_value is 1208925819614629174706176,'),
-        (lambda hp: hp.Int("u", -(2**60), 0), "min_value is -1152921504606846976, and beyond"),
-        (lambda hp: hp.Float("u", -1e308, 1e308), "are further apart than the highest float"),
-        (lambda hp: hp.Choice("u", [float("nan"), 1.0]), "hold NaN, which equals no value"),
+        (
+            lambda hp: hp.Int("u", 0, 2**80),
+            'hp.Int("u"): max_value must be at most 2**53, got 12089',
+        ),
+        (lambda hp: hp.Int("u", -(2**60), 0), "at most 2**53, got -1152921504606846976. Larger"),
+        (lambda hp: hp.Float("u", -1e308, 1e308), "are further apart than the largest float"),
+        (lambda hp: hp.Choice("u", [float("nan"), 1.0]), "contain NaN, which equals no value"),
         (lambda hp: hp.Fixed("u", float("nan")), 'hp.Fixed("u"): value is NaN'),
-        (lambda hp: hp.Fixed("u", 2**63), "more than the 64 bits that a storage keeps"),
-        (lambda hp: hp.Choice("u", ["a", "b\udcff"]), "'b\\udcff' is no text that a storage keeps"),
-        (lambda hp: hp.Fixed("u", "b\udcff"), "'b\\udcff' is no text that a storage keeps"),
-        (lambda hp: hp.Int("b\udcff", 1, 2), "hp.Int: 'b\\udcff' is no text that a storage keeps"),
-        (lambda hp: hp.Int("", 1, 2), "hp.Int(''): the name is empty; give one"),
+        (lambda hp: hp.Fixed("u", 2**63), "more than 64 bits, which a storage cannot keep"),
+        (lambda hp: hp.Choice("u", ["a", "b\udcff"]), "a storage cannot keep 'b\\udcff', because"),
+        (lambda hp: hp.Fixed("u", "b\udcff"), "a storage cannot keep 'b\\udcff', because"),
+        (lambda hp: hp.Int("b\udcff", 1, 2), "hp.Int: a storage cannot keep 'b\\udcff'"),
+        (lambda hp: hp.Int("", 1, 2), "hp.Int(''): the name is empty. Pass a name"),
         (lambda hp: hp.Boolean("  "), "hp.Boolean('  '): the name is empty"),
     ],
 )
@@ -197,7 +200,9 @@ def test_one_name_under_two_conditions_that_hold_has_one_value() -> None:
     assert hp.Int("n", 1, 5) == 5
     assert hp.Int("n", 1, 9, parent_name="type", parent_values=["b"]) == 5
     assert list(hp.to_storage()) == ["type", "n"]
-    with pytest.raises(SpaceError, match=r'hp.Int\("n"\): already has the value 5 .* another name'):
+    with pytest.raises(
+        SpaceError, match=r'hp.Int\("n"\): .* must contain 5, the value of .* Rename'
+    ):
         hp.Int("n", 7, 9, parent_name="type", parent_values=["a", "b"])
 
 
@@ -206,53 +211,56 @@ def test_one_name_under_two_conditions_that_hold_has_one_value() -> None:
     [
         (
             lambda hp: hp.Float("lr", 0.1, 0.01),
-            'hp.Float("lr"): min_value 0.1 is greater than the max_value 0.01; swap',
+            'hp.Float("lr"): min_value 0.1 is greater than the max_value 0.01. Swap',
         ),
-        (lambda hp: hp.Int("n", 5, 1), "min_value 5 is greater than the max_value 1; swap them"),
+        (lambda hp: hp.Int("n", 5, 1), "min_value 5 is greater than the max_value 1. Swap them"),
         (
             lambda hp: hp.Float("lr", 0, 1, sampling="log"),
-            "min_value is 0.0, and sampling='log' does not support negative values or 0; raise it",
+            "sampling='log' does not support negative values or 0, got min_value 0.0. Raise it",
         ),
-        (lambda hp: hp.Float("x", 0, 1, step=0), "step is 0.0; give a step above 0"),
-        (lambda hp: hp.Int("x", 0, 4, step=-1), "step is -1; give a step above 0"),
+        (lambda hp: hp.Float("x", 0, 1, step=0), "step must be above 0, got 0.0. Pass"),
+        (lambda hp: hp.Int("x", 0, 4, step=-1), "step must be above 0, got -1. Pass"),
         (lambda hp: hp.Int("x", 1, 4, step=1, sampling="log"), "expected step > 1"),
-        (lambda hp: hp.Int("n", True, 5), "min_value is True, it must be an int"),
-        (lambda hp: hp.Int("n", 1, "5"), "max_value is '5', it must be an int"),
-        (lambda hp: hp.Int("n", 1, float("inf")), "max_value is inf, it must be an int"),
-        (lambda hp: hp.Float("x", 0, float("inf")), "max_value is inf, expected a finite number"),
-        (lambda hp: hp.Float("x", float("nan"), 1), "min_value is nan, expected a finite number"),
-        (lambda hp: hp.Float("x", None, 1), "min_value is None, expected a finite number"),
+        (lambda hp: hp.Int("n", True, 5), "min_value must be an int, got True"),
+        (lambda hp: hp.Int("n", 1, "5"), "max_value must be an int, got '5'"),
+        (lambda hp: hp.Int("n", 1, float("inf")), "max_value must be an int, got inf"),
+        (lambda hp: hp.Float("x", 0, float("inf")), "max_value must be a finite number, got inf"),
+        (lambda hp: hp.Float("x", float("nan"), 1), "min_value must be a finite number, got nan"),
+        (lambda hp: hp.Float("x", None, 1), "min_value must be a finite number, got None"),
         (lambda hp: hp.Float("x", 0, 1, sampling="cubic"), "must be one of 'linear', 'log' and"),
-        (lambda hp: hp.Choice("c", []), "`values` must be provided, it is empty; give"),
+        (lambda hp: hp.Choice("c", []), "`values` must be provided, got none. Pass"),
         (
             lambda hp: hp.Choice("c", [1, (2, 3)]),
             "hold int, tuple; a Choice can contain only",
         ),
-        (lambda hp: hp.Choice("c", {"a", "b"}), "has no order; pass a list"),
-        (lambda hp: hp.Choice("c", 3), "pass a list"),
-        (lambda hp: hp.Choice("c", ["a"], default="b"), "should be one of ['a'], it is 'b'"),
-        (lambda hp: hp.Choice("c", [1, 2], default=True), "should be one of [1, 2], it is True"),
+        (lambda hp: hp.Choice("c", {"a", "b"}), "the same choices, got {'"),
+        (lambda hp: hp.Choice("c", 3), "got 3. Pass a list"),
+        (lambda hp: hp.Choice("c", ["a"], default="b"), "should be one of ['a'], got 'b'"),
+        (lambda hp: hp.Choice("c", [1, 2], default=True), "should be one of [1, 2], got True"),
         (
             lambda hp: hp.Choice("c", [None], default="x"),
-            "should be one of [None], it is 'x'",
+            "should be one of [None], got 'x'",
         ),
-        (lambda hp: hp.Boolean("b", default="yes"), "'yes', it must be a Python boolean"),
-        (lambda hp: hp.Fixed("k", [1, 2]), "of type list; the value must be an int"),
+        (lambda hp: hp.Boolean("b", default="yes"), "must be a Python boolean, got 'yes'"),
+        (
+            lambda hp: hp.Fixed("k", [1, 2]),
+            "must be an int, float, str or bool, got [1, 2] of type list",
+        ),
         (lambda hp: under(hp, "p", [1]), 'hp.conditional_scope("p"): a hyperparameter of this'),
-        (lambda hp: under(hp, "type", []), "condition on 'type': parent_values is []"),
-        (lambda hp: under(hp, "type", None), "condition on 'type': parent_values is None"),
+        (lambda hp: under(hp, "type", []), "a value of the parent or a list of them, got []"),
+        (lambda hp: under(hp, "type", None), "a value of the parent or a list of them, got None"),
         (lambda hp: under(hp, "type", ["a"], name="type"), "the same name as its own parent"),
         (
             lambda hp: hp.Choice("type", ["a", "c"]),
-            "with other bounds, Choice(['a', 'b']) then and",
+            "same condition, with Choice(['a', 'b']) first and",
         ),
         (
             lambda hp: hp.Fixed("type", "a"),
-            "declared before under the same condition with other bounds",
+            "declared twice under the same condition, with",
         ),
         (
             lambda hp: hp.get("nothing"),
-            'hp.get("nothing"): this hyperparameter does not exist; active ones: type',
+            'hp.get("nothing"): this hyperparameter does not exist. Active ones: type',
         ),
     ],
 )
@@ -275,9 +283,7 @@ def test_errors_of_given_values() -> None:
         HyperParameters(values={"lr": 1.0}).Float("lr", 1e-4, 1e-2)
     with pytest.raises(SpaceError, match=r'"act": the value .gelu. is not one of .relu., .elu.'):
         HyperParameters(values={"act": "gelu"}).Choice("act", ["relu", "elu"])
-    with pytest.raises(
-        SpaceError, match=r'hp.Fixed\("k"\): the value 2 was given and 1 is declared'
-    ):
+    with pytest.raises(SpaceError, match=r'hp.Fixed\("k"\): got the value 2, but 1 is declared'):
         HyperParameters(values={"k": 2}).Fixed("k", 1)
     for value in (np.zeros(2), [1], None):
         with pytest.raises(SpaceError, match=r'"c": the value .* is not one of 1, 2'):
@@ -352,7 +358,7 @@ def test_a_copy_stands_alone() -> None:
 
 
 def test_from_config_says_what_it_cannot_read() -> None:
-    with pytest.raises(SpaceError, match="class_name is 'Real'; expected one of Int, Float"):
+    with pytest.raises(SpaceError, match="Choice, Boolean or Fixed, got 'Real'"):
         HyperParameters.from_config({"space": [{"class_name": "Real", "config": {}}], "values": {}})
 
 

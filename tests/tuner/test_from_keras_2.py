@@ -40,12 +40,12 @@ WAYS: list[tuple[Callable[[], object], str]] = [
     (imports("import keras.engine.topology"), "imports every layer from `keras.layers`"),
     (imports("from keras.layers import CuDNNLSTM"), "has `LSTM` and `GRU`"),
     (imports("import keras.preprocessing.text"), "has the layer `TextVectorization` in place"),
-    (imports("from keras import objectives"), "has no such name; the guide From Keras 2"),
+    (imports("from keras import objectives"), "has no such name. The guide From Keras 2"),
     (lambda: fitted(use_multiprocessing=True), "takes `workers`, `use_multiprocessing` and"),
     (lambda: fitted(nb_epoch=2), "calls `nb_epoch` `epochs`"),
     (lambda: toys.softmax().fit_generator(1), "has `fit`, `evaluate` and `predict` for generators"),
-    (lambda: toys.softmax().predict_classes(X), "has `model.predict` alone"),
-    (lambda: fitted().history["val_acc"], "names a metric as `compile` was told"),
+    (lambda: toys.softmax().predict_classes(X), "has only `model.predict`"),
+    (lambda: fitted().history["val_acc"], "names a metric as `compile` does"),
     (lambda: keras.layers.Dense(3, init="normal"), "has other names for it: `init` is"),
     (lambda: keras.layers.Dense(output_dim=3), "calls `output_dim` of `Dense` `units`"),
     (lambda: keras.models.Model(input=1, output=2), "calls them `inputs` and `outputs`"),
@@ -108,12 +108,12 @@ def test_an_argument_of_fit_that_is_gone_is_told(name: str) -> None:
 
 
 def test_an_objective_and_a_callback_are_told_of_the_name_of_the_metric() -> None:
-    said = "Keras 3 names a metric as `compile` was told"
-    with pytest.raises(paceline.ObjectiveError, match=f"'?val_acc\"? is no metric.*{said}"):
+    said = "Keras 3 names a metric as `compile` does"
+    with pytest.raises(paceline.ObjectiveError, match=f"'?val_acc\"? is not a metric.*{said}"):
         paceline.Tuner(toys.dense, "val_acc", study="s").search(
             X, Y, n_trials=1, validation_data=(X, Y)
         )
-    with pytest.raises(paceline.UsageError, match=f"watches 'val_acc'.*{said}"):
+    with pytest.raises(paceline.UsageError, match=f"monitors 'val_acc'.*{said}"):
         paceline.Tuner(toys.dense, "val_loss", study="s").search(
             X,
             Y,

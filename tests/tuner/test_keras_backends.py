@@ -9,7 +9,7 @@ from pathlib import Path
 #: What is installed here beside JAX is hidden, so that the test is one thing everywhere.
 HIDDEN = "import sys\nsys.modules.update(dict.fromkeys(('tensorflow', 'torch')))\n"
 CURE = (
-    'KERAS_BACKEND: Keras is to run on {0}, which is not installed; pip install "paceline[{0}]", '
+    'KERAS_BACKEND: Keras needs {0}, which is not installed. Run pip install "paceline[{0}]", '
     "or set KERAS_BACKEND=jax."
 )
 

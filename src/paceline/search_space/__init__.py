@@ -1,9 +1,8 @@
 """The search space: what ``build(hp)`` may vary, learnt by running it.
 
 A build declares hyperparameters on a ``HyperParameters`` object, with KerasTuner's methods. Each
-declaration that is active becomes a ``Parameter``, which is what a sampler chooses and a storage
-keeps; a ``Space`` is the union of the parameters met so far, and a ``GridWalk`` walks every
-configuration of it.
+active declaration becomes a ``Parameter``, which a sampler chooses and a storage keeps. A ``Space``
+is the union of the parameters met so far. A ``GridWalk`` visits every configuration of a space.
 
 Notation: a *real* value is what the user's build receives; a *stored* value is what Optuna sees.
 They differ where Optuna has no distribution for what KerasTuner offers (see ``Parameter``).

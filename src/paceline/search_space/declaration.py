@@ -1,7 +1,7 @@
 """What a build declares: a hyperparameter and the conditions under which it is active.
 
 These are the objects in ``hp.space``. Their attributes and configs are KerasTuner's, so that code
-which reads them, and projects which stored them, go on working.
+that reads them, and projects that stored them, still work.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from paceline.search_space.distribution import (
 )
 from paceline.search_space.probability import probability_of, value_at
 
-#: The highest whole number up to which Optuna, which stores floats, tells neighbours apart.
+#: Optuna stores floats; above this integer it cannot tell neighbours apart.
 _EXACT = 2**53
 
 Kind = Literal["Int", "Float", "Choice", "Boolean", "Fixed"]
@@ -64,8 +64,8 @@ class Condition:
         fine = values is not None and all(isinstance(value, kinds) for value in listed)
         if not listed or not fine:
             raise SpaceError(
-                f"condition on {name!r}: parent_values is {values!r}; "
-                "pass a list of int, float, str, bool or None values of the parent."
+                f"condition on {name!r}: parent_values must be a value of the parent or a list of "
+                f"them, got {values!r}. Pass int, float, str, bool or None values."
             )
         return cls(name, tuple(listed))
 
@@ -124,7 +124,7 @@ class HyperParameter:
     def __post_init__(self) -> None:
         if not self.name.rpartition("/")[2].strip():  # what stands before are name scopes
             raise SpaceError(
-                f"hp.{self.kind}({self.name!r}): the name is empty; give one, such as units."
+                f'hp.{self.kind}({self.name!r}): the name is empty. Pass a name, such as "units".'
             )
         _check_storable(f"hp.{self.kind}", [self.name])
 
@@ -256,8 +256,8 @@ class HyperParameter:
         }.get(kind)
         if declare is None:
             raise SpaceError(
-                f"from_config: class_name is {kind!r}; expected one of Int, Float, "
-                "Choice, Boolean, Fixed."
+                "from_config: class_name must be Int, Float, Choice, Boolean or Fixed, got "
+                f"{kind!r}."
             )
         conditions = tuple(
             Condition.of(entry["config"]["name"], entry["config"]["values"])
@@ -289,9 +289,9 @@ def integer(
     for argument, value in (("min_value", low), ("max_value", high), ("step", step or 1)):
         if abs(value) > _EXACT:
             raise SpaceError(
-                f"{where}: {argument} is {value!r}, and beyond 2**53 neighbouring whole numbers "
-                "are stored as one; use hp.Float, or search the exponent and compute the number "
-                "in build."
+                f"{where}: {argument} must be at most 2**53, got {value!r}. Larger neighbouring "
+                "integers are stored as one. Use hp.Float, or search the exponent and compute the "
+                "number in build."
             )
     _check_range(where, low, high, step, sampling)
     # As in KerasTuner a default may lie off the grid: it is what build gets where nobody chooses.
@@ -317,8 +317,8 @@ def floating(
     _check_range(where, low, high, step, sampling)
     if not math.isfinite(high - low):
         raise SpaceError(
-            f"{where}: min_value {low!r} and max_value {high!r} are further apart than the highest "
-            "float; give a smaller range, or search the exponent."
+            f"{where}: min_value {low!r} and max_value {high!r} are further apart than the "
+            "largest float. Pass a smaller range, or search the exponent."
         )
     start = low if default is None else number(where, "default", default)
     return HyperParameter("Float", name, start, conditions, low, high, step, sampling)
@@ -329,18 +329,18 @@ def _check_storable(where: str, values: Iterable[Any]) -> None:
     for value in values:
         if type(value) is float and math.isinf(value):
             raise SpaceError(
-                f"{where}: {value!r} is no number that a storage keeps; give a large number, or a "
-                "text that build looks up."
+                f"{where}: a storage cannot keep {value!r}. Pass a large number, or a name that "
+                "build looks up."
             )
         if type(value) is int and not -(2**63) <= value < 2**63:
             raise SpaceError(
-                f"{where}: {value!r} has more than the 64 bits that a storage keeps; give it as a "
-                "text, and make it a number in build."
+                f"{where}: {value!r} has more than 64 bits, which a storage cannot keep. Pass it "
+                "as text, and convert it in build."
             )
         if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
             raise SpaceError(
-                f"{where}: {value!r} is no text that a storage keeps, as the name of a file that "
-                "is not in UTF-8; rename the file, or give its place in a list."
+                f"{where}: a storage cannot keep {value!r}, because it is not valid UTF-8. Rename "
+                "the file, or pass its index in a list."
             )
 
 
@@ -360,39 +360,39 @@ def choice(
     where = f'hp.Choice("{name}")'
     if isinstance(values, set | frozenset) or not isinstance(values, Iterable):
         raise SpaceError(
-            f"{where}: values is {values!r}, which has no order; pass a list, so that every run "
-            "knows the choices alike."
+            f"{where}: values must be in order, so that every run has the same choices, got "
+            f"{values!r}. Pass a list."
         )
     choices = tuple(plain(value) for value in values)
     if not choices:
-        raise SpaceError(f"{where}: `values` must be provided, it is empty; give at least one.")
+        raise SpaceError(f"{where}: `values` must be provided, got none. Pass at least one value.")
     kinds = sorted({type(value).__name__ for value in choices})
     if not set(kinds) <= {"bool", "int", "float", "str", *(["NoneType"] if mixed else [])}:
         none = ", `bool` or None" if mixed else " or `bool`"
         raise ChoiceTypeError(
-            f"{where}: values {list(choices)!r} hold {', '.join(kinds)}; a Choice can contain only "
-            f"`int`, `float`, `str`{none}, for instance names: look the object up in build."
+            f"{where}: values {list(choices)!r} hold {', '.join(kinds)}; a Choice can contain "
+            f"only `int`, `float`, `str`{none}. Use names, and look the objects up in build."
         )
     _check_storable(where, choices)
     if any(value != value for value in choices):
         raise SpaceError(
-            f"{where}: values {list(choices)!r} hold NaN, which equals no value, not even itself; "
-            "choose among numbers, or among names that build looks up."
+            f"{where}: values {list(choices)!r} contain NaN, which equals no value. Use numbers, "
+            "or names that build looks up."
         )
     if len(kinds) > 1 and not mixed:
         raise ChoiceTypeError(
-            f"{where}: values {list(choices)!r} mix {' and '.join(kinds)}, and a Choice can "
-            "contain only one type; write all of them in one."
+            f"{where}: values {list(choices)!r} mix {' and '.join(kinds)}, but a Choice can "
+            "contain only one type. Use one type for all of them."
         )
     if ordered and kinds == ["str"]:
         raise SpaceError(
-            f"{where}: ordered is True for the strings {list(choices)!r}, for which it must be "
-            "`False`; leave ordered out."
+            f"{where}: for strings ordered must be `False`, got True for {list(choices)!r}. Leave "
+            "ordered out."
         )
     start = choices[0] if default is None else find_choice(default, choices)
     if start is NO_VALUE:
         raise SpaceError(
-            f"{where}: the default value should be one of {list(choices)!r}, it is {default!r}."
+            f"{where}: the default value should be one of {list(choices)!r}, got {default!r}."
         )
     if ordered is None:
         ordered = kinds != ["str"] if len(kinds) == 1 else set(kinds) == {"int", "float"}
@@ -409,8 +409,8 @@ def boolean(
     start = bool(default) if default in (0, 1) else None
     if start is None:
         raise SpaceError(
-            f'hp.Boolean("{name}"): default is {default!r}, it must be a Python boolean; pass '
-            "True or False."
+            f'hp.Boolean("{name}"): default must be a Python boolean, got {default!r}. Pass True '
+            "or False."
         )
     return HyperParameter("Boolean", name, start, conditions, choices=(False, True))
 
@@ -420,11 +420,11 @@ def fixed(name: str, value: Any, conditions: tuple[Condition, ...] = ()) -> Hype
     value = plain(value)
     if not isinstance(value, bool | int | float | str):
         raise SpaceError(
-            f'hp.Fixed("{name}"): value is {value!r} of type {type(value).__name__}; the value '
-            "must be an int, float, str or bool."
+            f'hp.Fixed("{name}"): the value must be an int, float, str or bool, got {value!r} of '
+            f"type {type(value).__name__}."
         )
     if value != value:
-        raise SpaceError(f'hp.Fixed("{name}"): value is NaN, which equals no value; leave it out.')
+        raise SpaceError(f'hp.Fixed("{name}"): value is NaN, which equals no value. Leave it out.')
     _check_storable(f'hp.Fixed("{name}")', [value])
     return HyperParameter("Fixed", name, value, conditions)
 
@@ -435,8 +435,7 @@ def _sampling(where: str, sampling: Any) -> Sampling:
     found = known.get("linear" if sampling is None else str(sampling).lower())
     if found is None:
         raise SpaceError(
-            f"{where}: sampling must be one of 'linear', 'log' and 'reverse_log', it is "
-            f"{sampling!r}."
+            f"{where}: sampling must be one of 'linear', 'log' and 'reverse_log', got {sampling!r}."
         )
     return found
 
@@ -445,17 +444,19 @@ def _check_range(where: str, low: float, high: float, step: float | None, sampli
     """Refuse bounds, or a step, from which no value could be drawn."""
     if low > high:
         raise SpaceError(
-            f"{where}: min_value {low!r} is greater than the max_value {high!r}; swap them."
+            f"{where}: min_value {low!r} is greater than the max_value {high!r}. Swap them."
         )
     if sampling != "linear" and low <= 0:
         raise SpaceError(
-            f"{where}: min_value is {low!r}, and sampling={sampling!r} does not support negative "
-            "values or 0; raise it above 0, or use linear sampling."
+            f"{where}: sampling={sampling!r} does not support negative values or 0, got min_value "
+            f"{low!r}. Raise it above 0, or use linear sampling."
         )
     if step is not None and sampling == "linear" and step <= 0:
-        raise SpaceError(f"{where}: step is {step!r}; give a step above 0, or leave it out.")
+        raise SpaceError(
+            f"{where}: step must be above 0, got {step!r}. Pass a larger step, or leave it out."
+        )
     if step is not None and sampling != "linear" and step <= 1:
         raise SpaceError(
-            f"{where}: expected step > 1 with sampling={sampling!r}, where values are multiplied "
-            f"by it; it is {step!r}. Give a step above 1, or leave it out."
+            f"{where}: expected step > 1 with sampling={sampling!r}, which multiplies values by "
+            f"the step, got {step!r}. Pass a step above 1, or leave it out."
         )

@@ -25,9 +25,8 @@ Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
 GRID_POINTS = 10
 # A step so small that its values fill memory is a mistake; no search could tell such values apart.
 MAX_CHOICES = 100_000
-# Relative distance under which two floats are one grid point: a value that went through text or a
-# float sum comes back to its choice, and neighbouring choices are further apart than this in any
-# real space.
+# Two floats whose relative distance is smaller are one grid point. So a value that went through
+# text or a float sum finds its choice again. Neighbouring choices of real spaces are further apart.
 SAME_FLOAT = 1e-9
 #: What stands for no value, where None may be one.
 NO_VALUE: Any = object()
@@ -105,7 +104,8 @@ def _log_grid(
 
 def _too_many(where: str, step: float, count: float) -> SpaceError:
     return SpaceError(
-        f"{where}: step {step!r} makes {count:,.0f} values; give a larger step, or leave it out."
+        f"{where}: step {step!r} gives {count:,.0f} values, which are too many. Pass a larger "
+        "step, or leave it out."
     )
 
 
@@ -126,10 +126,10 @@ def grid_values(
 ) -> Sequence[Scalar]:
     """Return the real values that a grid walks, lowest or first choice first.
 
-    A float without step gives 10 values spread evenly on its scale, an int on a log scale without
-    step up to 10, both with both bounds. ``mirrored``: whether a stored value is ``low + high``
-    minus the real one. ``every``: all values of an int on a log scale, so that a finite space is
-    walked completely.
+    Without step, a float gives 10 values spread evenly on its scale, an int on a log scale up to
+    10. Both include the bounds. ``mirrored``: whether a stored value is ``low + high`` minus the
+    real one. ``every``: all values of an int on a log scale, so that a finite space is walked
+    completely.
     """
     if isinstance(distribution, CategoricalDistribution):
         return cast(list[Scalar], list(distribution.choices))
@@ -201,7 +201,7 @@ def whole(where: str, argument: str, value: Any) -> int:
     value = plain(value)
     if isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0:
         return int(value)
-    raise SpaceError(f"{where}: {argument} is {value!r}, it must be an int, a whole number.")
+    raise SpaceError(f"{where}: {argument} must be an int, got {value!r}.")
 
 
 def number(where: str, argument: str, value: Any) -> float:
@@ -212,7 +212,7 @@ def number(where: str, argument: str, value: Any) -> float:
     value = plain(value)
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
-    raise SpaceError(f"{where}: {argument} is {value!r}, expected a finite number; pass a float.")
+    raise SpaceError(f"{where}: {argument} must be a finite number, got {value!r}. Pass a float.")
 
 
 def same(value: Any, other: Scalar) -> bool:
@@ -241,8 +241,8 @@ def find_choice(value: Any, choices: Sequence[Any]) -> Any:
     """Return the choice that ``value`` means, NO_VALUE when there is none.
 
     A choice of the value's own type comes first; then ``1`` finds ``1.0`` and the other way round.
-    A bool finds only a bool, a str only a str: among choices of several types also the one that is
-    written so, since a table or a command line holds texts.
+    A bool finds only a bool, a str only a str. Among choices of several types a str also finds the
+    choice with the same text, because tables and command lines hold texts.
     """
     value = plain(value)
     if value is not None and not isinstance(value, Scalar):

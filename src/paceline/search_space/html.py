@@ -35,7 +35,7 @@ class Markup(str):
 
 
 def text(value: object, most: int = CELL) -> Markup:
-    """Return a value as escaped text of at most so many characters, without control characters."""
+    """Return a value as escaped text of at most ``most`` characters, without control characters."""
     if isinstance(value, Markup):
         return value
     plain = _visible(_number(value) if isinstance(value, float) else str(value))
@@ -95,7 +95,7 @@ def bar(share: float) -> Markup:
 
 
 def thin(values: Iterable[T], most: int = POINTS) -> tuple[T, ...]:
-    """Return at most so many of the values, evenly spread, the first and the last among them."""
+    """Return at most this many of the values, evenly spread, the first and the last among them."""
     known = list(values)
     if len(known) <= most:
         return tuple(known)

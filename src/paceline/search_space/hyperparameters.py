@@ -85,7 +85,7 @@ class HyperParameters(html.ShownValues):
         parent_name: str | None = None,
         parent_values: Any = None,
     ) -> Any:
-        """Declare a whole number.
+        """Declare an integer.
 
         Args:
             name: Name, unique within its conditions.
@@ -199,7 +199,7 @@ class HyperParameters(html.ShownValues):
             The value, a bool; None while inactive.
 
         Raises:
-            SpaceError: A default that is no bool, or the name declared as something else before.
+            SpaceError: A default that is not a bool, or a name that is declared as something else.
         """
         with self._under(parent_name, parent_values) as conditions:
             return self._declare(declaration.boolean(self._full(name), default, conditions))
@@ -237,11 +237,11 @@ class HyperParameters(html.ShownValues):
     def conditional_scope(self, parent_name: str, parent_values: Any) -> Iterator[None]:
         """Make what is declared inside active only while a parent has one of some values.
 
-        The code inside runs in any case; an inactive hyperparameter is None there.
+        The code inside runs in any case; while inactive, a hyperparameter is None.
 
         Args:
             parent_name: Name of a hyperparameter declared before, under any condition.
-            parent_values: A value or a list of values of it.
+            parent_values: A value of the parent, or a list of values.
 
         Raises:
             SpaceError: The parent is not declared, or ``parent_values`` holds nothing usable.
@@ -249,8 +249,8 @@ class HyperParameters(html.ShownValues):
         parent = self._full(parent_name)
         if not any(name == parent for name, _ in self._declared):
             raise SpaceError(
-                f'hp.conditional_scope("{parent}"): a hyperparameter of this name is not defined; '
-                "declare it before the scope."
+                f'hp.conditional_scope("{parent}"): a hyperparameter of this name is not defined. '
+                "Declare it before the scope."
             )
         self._conditions.append(Condition.of(parent, parent_values))
         # Of the last condition alone, as in KerasTuner: the outer ones are scopes themselves.
@@ -277,12 +277,12 @@ class HyperParameters(html.ShownValues):
             return self.values[full]
         if any(declared == full for declared, _ in self._declared):
             raise InactiveHyperParameterError(
-                f'hp.get("{full}"): it is currently inactive, its conditions do not hold; ask '
-                f'first whether "{name}" in hp.'
+                f'hp.get("{full}"): it is currently inactive, because its conditions do not hold. '
+                f'First check `"{name}" in hp`.'
             )
         known = ", ".join(self.values) or "none"
         raise UnknownHyperParameterError(
-            f'hp.get("{full}"): this hyperparameter does not exist; active ones: {known}.'
+            f'hp.get("{full}"): this hyperparameter does not exist. Active ones: {known}.'
         )
 
     def __getitem__(self, name: str) -> Any:
@@ -424,16 +424,15 @@ class HyperParameters(html.ShownValues):
         if known is None:
             if any(condition.name == hp.name for condition in hp.conditions):
                 raise SpaceError(
-                    f'hp.{hp.kind}("{hp.name}"): it cannot have the same name as its own parent; '
-                    "rename one of them."
+                    f'hp.{hp.kind}("{hp.name}"): it cannot have the same name as its own parent. '
+                    "Rename one of them."
                 )
             known = self._declared[key] = hp
             self._typed |= {hp.name} if hp.typed else set()
         elif known.bounds != hp.bounds and not self._trusting:
             raise SpaceError(
-                f'hp.{hp.kind}("{hp.name}"): declared before under the same condition '
-                f"with other bounds, {known.bounds} then and {hp.bounds} now; give one of them "
-                "another name."
+                f'hp.{hp.kind}("{hp.name}"): declared twice under the same condition, with '
+                f"{known.bounds} first and {hp.bounds} now. Rename one of them."
             )
         if self._holds(known.conditions):
             return self._value(known)
@@ -446,7 +445,7 @@ class HyperParameters(html.ShownValues):
         return None
 
     def _value(self, hp: HyperParameter) -> Any:
-        """Return the value of an active hyperparameter, choosing it where it has none."""
+        """Return the value of an active hyperparameter; choose one if it has none."""
         name, holder = hp.name, self._holders.get(hp.name)
         if holder is hp and name in self.values:
             return self.values[name]
@@ -477,17 +476,16 @@ class HyperParameters(html.ShownValues):
             if parameter is not None:
                 return parameter.check(value)
             raise SpaceError(
-                f'hp.Fixed("{hp.name}"): the value {value!r} was given and {hp.default!r} is '
-                "declared; leave it out, or change the Fixed in build."
+                f'hp.Fixed("{hp.name}"): got the value {value!r}, but {hp.default!r} is declared. '
+                "Leave the value out, or change the Fixed in build."
             )
         except SpaceError as error:
             holder = self._holders.get(hp.name)
             if holder is None or holder is hp:
                 raise
             raise SpaceError(
-                f'hp.{hp.kind}("{hp.name}"): already has the value {value!r} in this '
-                f"configuration, from {holder.storage_name}, and {hp.bounds} does not hold it; "
-                "give one of them another name."
+                f'hp.{hp.kind}("{hp.name}"): {hp.bounds} must contain {value!r}, the value of '
+                f"{holder.storage_name} in this configuration. Rename one of them."
             ) from error
 
     def _trusted(self, hp: HyperParameter, parameter: Parameter | None, value: Any) -> Any:

@@ -44,7 +44,7 @@ from paceline.search_space.distribution import (
     plain,
 )
 
-#: A parameter of so many values is looked at with all of them, another one with its ends.
+#: A parameter with at most this many values is checked with all of them, others with their ends.
 _FEW = 10
 
 
@@ -88,8 +88,8 @@ class Parameter:
         found = self._find(plain(value))
         if found is NO_VALUE:
             raise SpaceError(
-                f'hyperparameter "{self.name}": the value {value!r} is not {self._described()}; '
-                "give one that is, or change the bounds in build."
+                f'hyperparameter "{self.name}": the value {value!r} is not {self._described()}. '
+                "Pass another value, or change the bounds in build."
             )
         return found
 
@@ -103,9 +103,9 @@ class Parameter:
     def from_storage(self, stored: Any) -> Scalar:
         """Return the real value of a stored one, of ``distribution``; raise SpaceError for others.
 
-        The way to storage and back changes nothing in a value that came from here, in a bound, or
-        in anything that is not a mirrored float; another mirrored float comes back within a
-        rounding error of ``low + high``.
+        Storing and reading changes no value that came from here, no bound, and nothing that is not
+        a mirrored float. Another mirrored float is restored within a rounding error of ``low +
+        high``.
         """
         if self.typed and stored in cast(CategoricalDistribution, self.distribution).choices:
             return json.loads(cast(str, stored))
@@ -168,7 +168,7 @@ class Parameter:
         if isinstance(known, CategoricalDistribution):
             shown = ", ".join(repr(choice) for choice in self.values()[:20])
             return f"one of {shown}{', ...' if len(known.choices) > 20 else ''}"
-        kind = "a whole number" if isinstance(known, IntDistribution) else "a number"
+        kind = "an integer" if isinstance(known, IntDistribution) else "a number"
         steps = "" if known.step in (None, 1) else f" in steps of {known.step}"
         return f"{kind} from {known.low} to {known.high}{steps}"
 
@@ -215,9 +215,9 @@ class Space:
             known = self.parameters.get(storage_name)
             if known is not None and not known.same_values(parameter):
                 raise SpaceError(
-                    f'hyperparameter "{storage_name}": same name, same condition, other bounds: '
-                    f"{known.distribution} before, {parameter.distribution} now; give it another "
-                    "name, put it in an hp.conditional_scope, or start another study."
+                    f'hyperparameter "{storage_name}": its bounds changed from '
+                    f"{known.distribution} to {parameter.distribution}. Rename it, put it in an "
+                    "hp.conditional_scope, or start another study."
                 )
         for storage_name, parameter in hp.parameters.items():
             self.parameters.setdefault(storage_name, parameter)
