@@ -29,13 +29,13 @@ def test_a_cost_is_to_be_low_unless_the_user_says_otherwise(name: str) -> None:
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        (["val_accuracy", "nope"], '"nope" is no metric .* Costs are params, bytes, flops, lat'),
-        (["val_accuracy", "min:val_accuracy"], '"val_accuracy" is given twice'),
-        (["val_loss", "params", "params"], '"params" is given twice'),
-        (["params", "latency"], r'are costs, .*add a metric, as in \["val_loss", "params"\]'),
-        (["params", "val_loss"], '"params" comes first, .*put "val_loss" first'),
-        (["val_loss", None], "the list holds None"),
-        (["val_loss", 3], "objective is 3; give the name"),
+        (["val_accuracy", "nope"], '"nope" is not a metric .* Costs are params, bytes, flops, lat'),
+        (["val_accuracy", "min:val_accuracy"], '"val_accuracy" appears twice'),
+        (["val_loss", "params", "params"], '"params" appears twice'),
+        (["params", "latency"], r'with costs alone .*Add a metric, as in \["val_loss", "params"\]'),
+        (["params", "val_loss"], 'got "params". Put "val_loss" first'),
+        (["val_loss", None], "the list contains None"),
+        (["val_loss", 3], "name of one metric, .* got 3"),
         (["val_loss", "val_score"], '"max:val_score" or "min:val_score"'),
     ],
 )
@@ -47,20 +47,20 @@ def test_what_cannot_be_searched_for_together(given: list[Any], match: str) -> N
 @pytest.mark.parametrize("direction", ["maximize", ["maximize", "minimize"]])
 def test_a_direction_is_of_one_objective(direction: Any) -> None:
     with pytest.raises(
-        ObjectiveError, match=r'of one objective, and there are 2; write "max:NAME"'
+        ObjectiveError, match=r'to one objective, but there are 2. Write "max:NAME"'
     ):
         resolve_objectives(["val_loss", "params"], direction, LOGS)
 
 
 def test_a_metric_with_the_name_of_a_cost_is_refused() -> None:
-    with pytest.raises(ObjectiveError, match='"params" is a cost .*give the metric another name'):
+    with pytest.raises(ObjectiveError, match='"params" is a cost .*Rename the metric'):
         resolve_objectives(["val_loss", "params"], None, [*LOGS, "params"])
 
 
 def test_a_callback_may_add_a_metric_whose_direction_is_said() -> None:
     found = resolve_objectives(["val_loss", "max:f1_of_mine"], None, LOGS, callbacks=True)
     assert found.all[1] == Objective("f1_of_mine", "maximize")
-    with pytest.raises(ObjectiveError, match='"f1_of_mine" is no metric'):
+    with pytest.raises(ObjectiveError, match='"f1_of_mine" is not a metric'):
         resolve_objectives(["val_loss", "f1_of_mine"], None, LOGS, callbacks=True)
 
 

@@ -171,7 +171,7 @@ def test_a_parameter_that_earlier_trials_have_otherwise_is_named(theirs, build):
     before.optimize(lambda trial: float(theirs(trial) is None), n_trials=12)
     study = new(sampler="tpe", storage=storage)
     (one,) = before.trials[0].distributions.values()
-    with pytest.raises(SamplerError, match='hyperparameter "act": .*another name') as caught:
+    with pytest.raises(SamplerError, match='hyperparameter "act": .*or rename it') as caught:
         study.asker.propose(build)
     hp = HyperParameters()
     build(hp, None)
@@ -331,7 +331,7 @@ def test_a_build_that_always_fails_in_one_way_exhausts_the_space():
 
 def test_a_space_error_is_wrong_for_every_configuration():
     study = new()
-    with pytest.raises(SpaceError, match="swap them"):
+    with pytest.raises(SpaceError, match="Swap them"):
         study.asker.propose(lambda hp, proposal: hp.Int("units", 5, 1))
     assert study.asker.propose(small_build) is not None
 
@@ -339,10 +339,10 @@ def test_a_space_error_is_wrong_for_every_configuration():
 def test_other_bounds_under_one_name_are_refused(run_trials):
     study = new()
     run_trials(study, 1, lambda hp, proposal: {"a": hp.Choice("a", [1, 2])})
-    with pytest.raises(SpaceError, match="same name, same condition, other bounds"):
+    with pytest.raises(SpaceError, match="its bounds changed"):
         study.asker.propose(lambda hp, proposal: hp.Choice("a", [1, 2, 3]))
     later = new()
-    with pytest.raises(SpaceError, match="other bounds"):
+    with pytest.raises(SpaceError, match="its bounds changed"):
         later.asker.propose(lambda hp, proposal: hp.Choice("a", [2, 1]))
 
 
@@ -390,7 +390,7 @@ def test_an_enqueued_configuration_that_was_tried_is_skipped_with_a_note(run_tri
     study.asker.enqueue(study.trials.by_number(0).hparams)
     found = run_trials(study, 1, small_build)
     assert found[0] != study.trials.by_number(0).hparams
-    assert len(notes) == 1 and "has been tried before: skipped" in notes[0]
+    assert len(notes) == 1 and "which was already tried" in notes[0]
 
 
 def test_a_partly_given_configuration_varies_the_rest(run_trials):
@@ -407,9 +407,9 @@ def test_a_partly_given_configuration_varies_the_rest(run_trials):
 @pytest.mark.parametrize(
     ("values", "match"),
     [
-        ({}, "no hyperparameter is named"),
-        ({"units": [1]}, r"'units' is \[1\]"),
-        ({3: 1}, "3 is 1"),
+        ({}, "hparams is empty"),
+        ({"units": [1]}, r"'units' must be .* got \[1\]"),
+        ({3: 1}, "3 must be .* got 1"),
     ],
 )
 def test_what_cannot_be_enqueued_is_refused_at_once(values, match):
@@ -420,7 +420,7 @@ def test_what_cannot_be_enqueued_is_refused_at_once(values, match):
 @pytest.mark.parametrize(
     ("values", "match"),
     [
-        ({"kind": "a", "unitz": 1}, "no hyperparameter 'unitz'; .* it has kind, units"),
+        ({"kind": "a", "unitz": 1}, "the hyperparameter 'unitz'. .* it declares kind, units"),
         ({"kind": "a", "units": 5}, '"units": the value 5'),
         ({"kind": "c"}, "\"kind\": the value 'c'"),
     ],

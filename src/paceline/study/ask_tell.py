@@ -1,8 +1,8 @@
 """Asking for a study's trials, and telling what becomes of them.
 
 ``TrialAsker`` decides how many trials may be open, and takes what users enqueue. ``TrialUpdates``
-tells each change of a trial to all three that keep trials: the table that users see, the sampler's
-study in memory, and the storage; see ``study.py``.
+sends each change of a trial to the table that users see, the sampler's study in memory, and the
+storage; see ``study.py``.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ class TrialAsker:
         self._proposer, self._trials, self._peers = proposer, trials, peers
         self._adaptive = proposer.adaptive
         # ``n_trials``: trials wanted in all; None when only time bounds the search. ``n_counted``:
-        # those of them that are there, without those that are tried again, those that continue
-        # others, and those that are rejected before they train. ``by_time``: time may end the
-        # search before it has so many.
+        # how many of them exist, without repeated trials, continuations, and trials rejected before
+        # training. ``by_time``: time may end the search before it has ``n_trials``.
         self.n_trials, self.n_counted, self.by_time = n_trials, 0, False
         # Whether this worker draws from a seed of its own, since the study is shared.
         self.draws_alone = peers.shared
@@ -84,7 +83,7 @@ class TrialAsker:
         return expected if self.n_trials is None else min(self.n_trials, expected)
 
     def n_trials_with(self, n_more: int | None) -> int | None:
-        """Return how many trials the study shall have where only ``n_more`` may begin."""
+        """Return the study's total of trials if only ``n_more`` may begin."""
         if n_more is None:
             return self.n_trials
         most = self.n_counted + n_more
@@ -137,7 +136,7 @@ class TrialAsker:
         seed: int,
         run: Callable[[HyperParameters, Proposal], T],
     ) -> tuple[Proposal, HyperParameters, T]:
-        """Return a proposal that continues a trial under way with other hparams, after ``epoch``.
+        """Return a proposal that continues an unfinished trial with other hparams, after ``epoch``.
 
         ``seed`` is the copy's. ``run`` and errors are those of ``propose``.
         """
@@ -159,11 +158,13 @@ class TrialAsker:
         for name, value in values.items():
             if not isinstance(name, str) or not isinstance(value, bool | int | float | str | None):
                 raise SpaceError(
-                    f"enqueue: {name!r} is {value!r}; give names of hyperparameters with int, "
-                    "float, str, bool or None values."
+                    f"enqueue: the value of {name!r} must be an int, float, str, bool or None, "
+                    f"got {value!r}."
                 )
         if not values:
-            raise SpaceError("enqueue: no hyperparameter is named; give at least one value.")
+            raise SpaceError(
+                "enqueue: hparams is empty. Pass at least one hyperparameter with its value."
+            )
         self._proposer.enqueued.enqueue(values, users=True)
 
     def share(self, seed: int, sampler: str | None = None) -> None:
@@ -206,7 +207,7 @@ class TrialUpdates:
 
     @property
     def n_again(self) -> int:
-        """How many trials a dead process left under way: they begin again as new ones."""
+        """How many unfinished trials a dead process left: they restart as new ones."""
         return len(self._left_running)
 
     def learn_program(self, number: int, program: str) -> None:
@@ -245,7 +246,7 @@ class TrialUpdates:
     ) -> TrialState:
         """End a trial, and return its state.
 
-        A trial that comes again after a checkpoint keeps its first end.
+        A trial that is repeated after a checkpoint keeps its first end.
 
         Args:
             number: The trial's.
@@ -262,9 +263,7 @@ class TrialUpdates:
             self.unpause(number)
         trial = self._running(number)
         if state not in ("complete", "pruned", "rejected", "failed"):
-            raise ValueError(
-                f"state is {state!r}; a trial ends complete, pruned, rejected or failed"
-            )
+            raise ValueError(f"state must be complete, pruned, rejected or failed, got {state!r}")
         if value is not None:
             trial.value = float(value)
         other = trial_codec.set_fields(trial, attrs or {})
@@ -280,7 +279,7 @@ class TrialUpdates:
             trial, state = kept, kept.state
         try:
             self._proposer.tell(number, trial_codec.OPTUNA_STATES[state], self._losses(trial))
-        finally:  # a trial whose sampler failed has ended all the same
+        finally:  # a trial whose sampler failed has still ended
             noted = self._proposer.sampled.evaluated(number)
             amounts = [amount for each in noted.values() for amount in each]
             trial.violates = trial.violates or any(amount > 0 for amount in amounts)
@@ -341,7 +340,7 @@ class TrialUpdates:
             self.report(number, epoch, logs, None if math.isnan(value) else value)
 
     def restart(self, number: int) -> None:
-        """Forget the epochs of a trial under way, which is trained from its first epoch again."""
+        """Forget the epochs of an unfinished trial, which is trained from its first epoch again."""
         trial = self._trials.by_number(number)
         trial_codec.update_from_json(trial, trial_codec.to_json(trial, afresh=True))
 
@@ -357,18 +356,18 @@ class TrialUpdates:
         self._left_running = []
 
     def show_ends(self) -> None:
-        """Restore the ends of trials that were to come again and have not."""
+        """Restore the ends of trials that were to be repeated and have not."""
         for trial in self._restored.not_come_again():
             self._trials.add(trial)
 
     def costs_before(self, number: int) -> dict[str, Any]:
-        """Return what was measured of a trial that comes again and had ended; empty otherwise."""
+        """Return what was measured of a trial that is repeated and had ended; empty otherwise."""
         return self._restored.costs_before(number)
 
     def under_way(self, afresh: Container[int]) -> dict[str, Any]:
         """Return the trials that have not ended, by number, as JSON values.
 
-        ``afresh`` has the numbers of those that would begin again from their first epoch.
+        ``afresh``: the numbers of those that would restart from their first epoch.
         """
         return {
             str(trial.number): trial_codec.to_json(trial, afresh=trial.number in afresh)

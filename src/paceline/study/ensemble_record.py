@@ -39,7 +39,7 @@ def write_ensemble(folder: Path, record: EnsembleRecord) -> None:
 
 
 def read_ensemble(folder: Path) -> EnsembleRecord | None:
-    """Return what was kept last in a study's folder; None where nothing can be read."""
+    """Return what was kept last in a study's folder; None if nothing can be read."""
     try:
         with (folder / _FILE).open("rb") as file:
             return msgspec.json.decode(file.read(_MOST_READ), type=EnsembleRecord)

@@ -1,8 +1,8 @@
 """A study as a storage keeps it: an ordinary Optuna study with one attribute of Paceline's.
 
-``StoredStudy`` is what a storage holds of a study, ``StudyMetadata`` the attribute ``paceline``
-that describes it there, and ``RestoredStudy`` what a search begins with: the trials as the storage
-has them, or as they were when a checkpoint was taken.
+``StoredStudy`` is a study's content in a storage, ``StudyMetadata`` its attribute ``paceline``.
+``RestoredStudy`` has the trials that a search begins with: as in the storage, or as in a
+checkpoint.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from paceline.study.trials.trial import INTERRUPTED, Trial, TrialState
 META = "paceline"
 # Version of what it holds.
 FORMAT = 3
-#: Where Optuna's ``enqueue_trial`` keeps the values of a trial that waits, in all its releases
-#: since 2.0: there is no public name for it, and ``Study.ask`` would choose all other values.
+#: Optuna's ``enqueue_trial`` keeps the values of a waiting trial under this name since 2.0. There
+#: is no public name for it, and ``Study.ask`` would choose all other values.
 FIXED = "fixed_params"
 # Bytes of a study's name: folders are called so, some with a trial's number, in at most 255 bytes.
 _NAME_BYTES = 240
@@ -50,22 +50,23 @@ class StoredStudy:
 
 
 def check_name(name: Any) -> None:
-    """Refuse a study name that is no plain name of a folder: StudyError."""
+    """Refuse a study name that is not a plain name of a folder: StudyError."""
     if not isinstance(name, str) or not name.strip():
-        raise StudyError(f"study name is {name!r}; give a name, such as fashion.")
+        raise StudyError(f"study name must not be empty, got {name!r}. Pass one, such as fashion.")
     if "/" in name or "\\" in name or ".." in name or name.startswith("."):
         raise StudyError(
-            f"study name is {name!r}, which is a path or begins with a dot; give a plain name, and "
-            "the place with storage=journal:PATH."
+            f"study name must not be a path or begin with a dot, got {name!r}. Pass a plain name, "
+            "and storage=journal:PATH for the place."
         )
     if not name.isprintable() or name != name.strip() or len(name) > 128:
         raise StudyError(
-            f"study name is {name[:140]!r}; use up to 128 printable characters, no blanks around."
+            "study name must have at most 128 printable characters and no spaces around it, got "
+            f"{name[:140]!r}."
         )
     if (n_bytes := len(os.fsencode(name))) > _NAME_BYTES:
         raise StudyError(
-            f"study name is {name!r}, which has {n_bytes} bytes as the name of a folder, and file "
-            f"systems take {_NAME_BYTES} and a number behind them; give a shorter name."
+            f"study name must have at most {_NAME_BYTES} bytes as a folder name, got {name!r} "
+            f"with {n_bytes}. Pass a shorter name."
         )
 
 
@@ -97,17 +98,17 @@ def stored_space(name: str, meta: Mapping[str, Any]) -> Space:
     if found != FORMAT:
         older = isinstance(found, int) and found < FORMAT
         by = "an older" if older else "a newer"
-        hint = "choose another study name" if older else "pip install --upgrade paceline"
+        hint = "Choose another study name" if older else "pip install --upgrade paceline"
         raise StudyError(
-            f'study "{name}" was written in format {found!r} by {by} Paceline, this one reads '
-            f"format {FORMAT}; {hint}."
+            f'study "{name}" was written in format {found!r} by {by} Paceline; this version reads '
+            f"format {FORMAT}. {hint}."
         )
     try:
         return _space_of(meta)
     except _NO_SPACE as error:
         raise StudyError(
-            f'study "{name}": the stored space cannot be read ({type(error).__name__}: {error}); '
-            "choose another study name."
+            f'study "{name}": the stored space cannot be read ({type(error).__name__}: {error}). '
+            "Choose another study name."
         ) from error
 
 
@@ -157,7 +158,7 @@ class StudyMetadata:
             check_meta(described)
         except ValueError as error:  # of an argument that ``Tuner.search`` has not refused
             name = self.name
-            raise StudyError(f"study {name!r} cannot be written: {error}; change it.") from None
+            raise StudyError(f"study {name!r} cannot be written: {error}. Change it.") from None
         self.meta = described
 
     @property
@@ -182,10 +183,10 @@ class RestoredStudy:
         self.trials = self.stored
         # The snapshot, where the storage allows to continue from it.
         self.resumed: Mapping[str, Any] | None = None
-        # The hparams and the seed of trials that will come again, by number.
+        # The hparams and the seed of trials that will be repeated, by number.
         self.foretold: dict[int, tuple[dict[str, Any], int | None]] = {}
         self.of_others: set[int] = set()  # trials that other programs have added since
-        # Trials that are to come again, and have ended in the storage: their stored ends stand.
+        # Trials that are to be repeated, and have ended in the storage: their stored ends stand.
         self._ended: dict[int, FrozenTrial] = {}
         session = "" if stored is None else stored.meta.get("session", "")
         if stored is None or resumed is None or resumed.get("session") != session:
@@ -218,16 +219,16 @@ class RestoredStudy:
         return self.resumed is not None and number in self._stored
 
     def asked_for(self) -> list[dict[str, Any]]:
-        """The hparams of the trials that the user had asked for; some of them come again."""
+        """The hparams of the trials that the user had asked for; some of them are repeated."""
         asked = [t.user_attrs for t in self.stored if t.user_attrs.get("enqueued") is True]
         return [attrs["hparams"] for attrs in asked if isinstance(attrs.get("hparams"), dict)]
 
     def ended_before(self, number: int) -> bool:
-        """Whether a trial that comes again has ended in the storage."""
+        """Whether a trial that is repeated has ended in the storage."""
         return number in self._ended
 
     def costs_before(self, number: int) -> dict[str, Any]:
-        """Return what was measured of a trial that comes again and had ended; empty otherwise."""
+        """Return what was measured of a trial that is repeated and had ended; empty otherwise."""
         trial = trial_codec.from_frozen(self._ended[number]) if number in self._ended else None
         return {} if trial is None else trial.costs
 
@@ -244,7 +245,7 @@ class RestoredStudy:
         return trial_codec.from_frozen(stored)
 
     def not_come_again(self) -> Iterator[Trial]:
-        """Trials that were to come again and have not, as they ended before."""
+        """Trials that were to be repeated and have not, as they ended before."""
         for stored in self._ended.values():
             trial = trial_codec.from_frozen(stored)
             if trial is not None:
@@ -257,9 +258,9 @@ def rolled_back(
     """Return the trials of a study as they were when a snapshot was taken.
 
     ``trials`` are all that the storage holds now, by number; ``facts`` is the snapshot, of
-    ``Study.state``. Returns the trials of the snapshot, those under way running again; and the
-    hparams and seeds of the search's trials that began since, by number. None where the storage
-    does not hold the snapshot's trials. Those that other programs added stay as they are.
+    ``Study.state``. Returns the trials of the snapshot, with unfinished ones running again, and the
+    hparams and seeds of the search's later trials, by number. None if the storage does not hold the
+    snapshot's trials. Those that other programs added stay as they are.
     """
     n, opened = facts["next"], facts["open"]
     if len(trials) < n:

@@ -15,9 +15,9 @@ from paceline.errors import ObjectiveError, StudyError, with_keras_3
 
 Direction = Literal["maximize", "minimize"]
 
-# Keras' built-in metrics, and the losses that can be given as metrics, by the names that logs have:
-# an instance's own name, the string passed to compile, or an alias. Lower case, no underscores.
-# Without dice, tversky and circle: Keras has losses of these names, and users scores of the same.
+# Keras' built-in metrics, and losses that can be metrics, by their names in logs: an instance's
+# name, the string passed to compile, or an alias. Lower case, no underscores. Without dice, tversky
+# and circle, which are losses of Keras, but scores of users.
 _MAXIMIZE = frozenset(
     "accuracy acc binaryaccuracy categoricalaccuracy sparsecategoricalaccuracy "
     "topkcategoricalaccuracy sparsetopkcategoricalaccuracy auc precision recall precisionatrecall "
@@ -71,14 +71,14 @@ def resolve_objective(
     """Return the objective meant.
 
     Args:
-        objective: A name in the logs, ``max:NAME``, ``min:NAME``, an object with ``name`` and
-            ``direction`` as KerasTuner's, or None: ``val_`` and the first metric that is no loss
-            and is validated, else ``val_loss``.
+        objective: A name in the logs, ``max:NAME``, ``min:NAME``, or an object with ``name`` and
+            ``direction`` as KerasTuner's. None: ``val_`` and the first validated metric that is not
+            a loss, else ``val_loss``.
         direction: maximize or minimize (``max`` and ``min`` as well); None infers it.
-        metric_names: Names of an epoch's logs, in the order of ``compile``; None when not known
-            yet, then nothing is checked against them and ``objective`` must name a metric.
-        compiled: Those that ``compile`` was given; the default is none of the others, of which a
-            model's own ``call`` makes some, unless their direction is known. None: all are.
+        metric_names: Names of an epoch's logs, in the order of ``compile``. None if they are not
+            known yet; ``objective`` must then name a metric, which is not checked.
+        compiled: The names given to ``compile``. A metric that the model's own ``call`` creates is
+            the default only if its direction is known. None: all names.
 
     Raises ObjectiveError: no such metric, an unknown direction, or two that contradict each other.
     """
@@ -87,12 +87,12 @@ def resolve_objective(
     if own is not None:
         if wanted is not None and wanted != own:
             raise ObjectiveError(
-                f"objective {objective!r} says {own} and direction says {wanted}; give one of them."
+                f"objective {objective!r} says {own}, but direction says {wanted}. Pass only one."
             )
         wanted = own
     if name is None:
         if metric_names is None:
-            raise ObjectiveError("objective is None before the metrics are known; name a metric.")
+            raise ObjectiveError("objective is None before the metrics are known. Name a metric.")
         name = _default(metric_names, metric_names if wanted or compiled is None else compiled)
     if metric_names is not None and name not in metric_names:
         raise ObjectiveError(_missing(name, metric_names))
@@ -100,8 +100,8 @@ def resolve_objective(
         wanted = infer_direction(name, metric_names)
     if wanted is None:
         raise ObjectiveError(
-            f'objective "{name}": whether high or low is good is not known of this metric; write '
-            f'"max:{name}" or "min:{name}".'
+            f'objective "{name}": the direction of this metric is unknown. Write "max:{name}" or '
+            f'"min:{name}".'
         )
     return Objective(name, wanted)
 
@@ -109,10 +109,9 @@ def resolve_objective(
 def infer_direction(name: str, metric_names: Sequence[str] | None = None) -> Direction | None:
     """Return the direction of one of Keras' metrics or losses; None for a name not known.
 
-    ``name`` is that in the logs: with ``val_``, with the number that tells equal metrics apart
-    (``auc_1``), with the name of an output before it. A name is taken for that of an output when it
-    has a loss of its own among ``metric_names``, all names of the logs, as Keras gives every output
-    of several.
+    ``name`` is that in the logs: with ``val_``, the number of equal metrics (``auc_1``), and the
+    name of an output. ``metric_names`` are all names of the logs. A name is an output's if
+    ``metric_names`` has its loss, since Keras logs one for every output of several.
     """
     bare = re.sub(r"_\d+$", "", name.removeprefix("val_")).removeprefix("weighted_")
     if bare.endswith("_loss"):
@@ -142,7 +141,8 @@ def named_objective(objective: Any) -> tuple[str | None, Direction | None]:
         name, direction = getattr(objective, "name", None), getattr(objective, "direction", None)
         if not isinstance(name, str) or not name:
             raise ObjectiveError(
-                f'objective is {objective!r}; give the name of one metric, such as "val_accuracy".'
+                'objective must be the name of one metric, such as "val_accuracy", got '
+                f"{objective!r}."
             )
         return name, None if direction is None else _direction(direction)
     mark, colon, rest = objective.partition(":")
@@ -152,7 +152,7 @@ def named_objective(objective: Any) -> tuple[str | None, Direction | None]:
         name, own = objective.strip(), None
     if not name:
         raise ObjectiveError(
-            f'objective is {objective!r}; give the name of a metric, such as "val_accuracy".'
+            f'objective must be the name of a metric, such as "val_accuracy", got {objective!r}.'
         )
     return name, own
 
@@ -160,7 +160,7 @@ def named_objective(objective: Any) -> tuple[str | None, Direction | None]:
 def _direction(direction: Any) -> Direction:
     found = _DIRECTIONS.get(direction) if isinstance(direction, str) else None
     if found is None:
-        raise ObjectiveError(f'direction is {direction!r}; give "maximize" or "minimize".')
+        raise ObjectiveError(f'direction must be "maximize" or "minimize", got {direction!r}.')
     return found
 
 
@@ -191,10 +191,10 @@ def _missing(name: str, metric_names: Sequence[str]) -> str:
         and not any(known.startswith("val_") for known in metric_names)
     ):
         return (
-            f'objective "{name}": there is no validation data; pass validation_data= or '
-            f'validation_split=, or objective="{trained}".'
+            f'objective "{name}" needs validation data. Pass validation_data= or '
+            f'validation_split=, or use objective="{trained}".'
         )
-    return with_keras_3(f'objective "{name}" is no metric of this model; it has: {there}.')
+    return with_keras_3(f'objective "{name}" is not a metric of this model. Its metrics: {there}.')
 
 
 # -- several objectives ----------------------------------------------------------------------------
@@ -242,16 +242,16 @@ class Objectives:
         known = meta.get("objectives") or [meta.get("objective")]
         if meta and known != self.names:
             raise StudyError(
-                f"study: {study!r} was made with the objective{'s' if len(known) > 1 else ''} "
-                f"{', '.join(map(repr, known))}, not {', '.join(map(repr, self.names))}; use "
-                "another study name, or those objectives in their order."
+                f"study: {study!r} was created with the objective{'s' if len(known) > 1 else ''} "
+                f"{', '.join(map(repr, known))}, not {', '.join(map(repr, self.names))}. Use "
+                "another study name, or the same objectives in the same order."
             )
 
     def note_on_pruner(self, pruner: str | None) -> str:
         """Return a sentence for the user on what a pruner goes by."""
         return (
-            f"pruner: {pruner} goes by {self.first.name}, the first objective, alone; a trial that "
-            f"it stops might have been good in {', '.join(self.names[1:])}"
+            f"pruner: {pruner} uses only the first objective, {self.first.name}. A pruned trial "
+            f"might have been good in {', '.join(self.names[1:])}"
         )
 
     def values(
@@ -259,9 +259,9 @@ class Objectives:
     ) -> list[float]:
         """Return the values of a trial, one for each objective.
 
-        ``history`` has one value of a metric for each epoch, ``epoch`` is the best one of the first
-        objective, from 1, and ``costs`` are of the trial's model. Raises ObjectiveError where a
-        metric has no number in that epoch, or the name of a cost.
+        ``history`` has one value of a metric for each epoch. ``epoch``, from 1, is the best one of
+        the first objective. ``costs`` are of the trial's model. Raises ObjectiveError if a metric
+        has no number in that epoch, or the name of a cost.
         """
         found = []
         for name in self.names:
@@ -275,7 +275,7 @@ class Objectives:
             if not math.isfinite(value):
                 raise ObjectiveError(
                     f'objective "{name}" is {value} in epoch {epoch}, the best one of '
-                    f'"{self.first.name}"; each objective must have a number there.'
+                    f'"{self.first.name}". Each objective must be a number in that epoch.'
                 )
             found.append(float(value))
         return found
@@ -313,32 +313,33 @@ def resolve_objectives(
     """
     if direction is not None:
         raise ObjectiveError(
-            f"direction: {direction!r} is of one objective, and there are {len(given)}; write "
-            '"max:NAME" or "min:NAME" in the list instead.'
+            f"direction: {direction!r} applies to one objective, but there are {len(given)}. "
+            'Write "max:NAME" or "min:NAME" in the list.'
         )
     found = [_one(each, metric_names, callbacks) for each in given]
     names = [each.name for each in found]
     for name in names:
         if names.count(name) > 1:
-            raise ObjectiveError(f'objective: "{name}" is given twice; give each objective once.')
+            raise ObjectiveError(f'objective: "{name}" appears twice. Pass each objective once.')
     if all(name in COSTS for name in names):
         raise ObjectiveError(
-            f"objective: {', '.join(names)} are costs, which show nothing of what a model learns, "
-            "so the smallest model would be the best one; add a metric, as in "
-            f'["val_loss", "{names[0]}"].'
+            f"objective: with costs alone ({', '.join(names)}) the smallest model would always be "
+            f'the best. Add a metric, as in ["val_loss", "{names[0]}"].'
         )
     if names[0] in COSTS:
         metric = next(name for name in names if name not in COSTS)
         raise ObjectiveError(
-            f'objective: "{names[0]}" comes first, and the values of a trial are those of the best '
-            f'epoch of the first objective, so that one must be a metric; put "{metric}" first.'
+            "objective: the first objective must be a metric, since it decides the best epoch of "
+            f'a trial, got "{names[0]}". Put "{metric}" first.'
         )
     return Objectives(tuple(found))
 
 
 def _one(given: Any, metric_names: Sequence[str] | None, callbacks: bool) -> Objective:
     if given is None:
-        raise ObjectiveError("objective: the list holds None; name a metric or a cost.")
+        raise ObjectiveError(
+            "objective: the list contains None. Use the name of a metric or a cost."
+        )
     name, direction = named_objective(given)
     if name in COSTS:
         if metric_names is not None and name in metric_names:
@@ -356,6 +357,6 @@ def _one(given: Any, metric_names: Sequence[str] | None, callbacks: bool) -> Obj
 
 def _name_clash(name: str) -> str:
     return (
-        f'objective "{name}" is a cost of the model ({COSTS[name]}), and the model or a callback '
-        "has a metric of this name; give the metric another name."
+        f'objective "{name}" is a cost of the model ({COSTS[name]}), but a metric has the same '
+        "name. Rename the metric of the model or callback."
     )

@@ -1,8 +1,8 @@
 """What to try next: proposals of trials, none of which repeats an earlier configuration.
 
-A ``Proposer`` runs the user's build for configurations from three sources, in this order: values
-that were enqueued, the study's sampler, and a walk through the whole space when the sampler finds
-nothing new. A ``Searcher`` is a source of its own, in place of these three.
+A ``Proposer`` runs the user's build for configurations. They come from three sources, in this
+order: enqueued values, the study's sampler, and a walk through the space if the sampler finds
+nothing new. A ``Searcher`` replaces all three.
 
 A ``Proposal`` is a configuration that is being proposed. ``EnqueuedTrials`` come before those that
 a sampler chooses. ``TriedConfigurations`` recognises one that was tried already.
@@ -70,7 +70,7 @@ class Proposal:
     waited: bool = False  # whether another program has added the trial, so that the storage has it
     # Name of a constraint -> by how much it is violated; 0 or less where it holds.
     constraints: dict[str, float] = field(default_factory=dict)
-    rejected: str | None = None  # why the trial is not trained; None where it is
+    rejected: str | None = None  # why the trial is not trained; None if it is
     enqueued: bool = False  # whether the user asked for its values, or for some of them
 
     def choose(self, parameter: Parameter) -> Any:
@@ -94,9 +94,9 @@ class Proposer:
     ) -> None:
         """Propose a study's first trials, or its next ones.
 
-        ``restored`` has the trials that the study had before, and the ``state`` of a resumed
-        search; ``signs`` are 1 where low values are good, -1 where high ones are, one for each
-        objective; ``note`` is called with a line of text that users may want to see.
+        ``restored`` has the study's earlier trials, and the ``state`` of a resumed search.
+        ``signs`` has one sign for each objective: 1 if low values are good, else -1. ``note`` is
+        called with a line of text for users.
         """
         # ``exhausted``: whether the last ``propose`` found nothing new.
         self.space, self.note, self.exhausted = space, note, False
@@ -109,7 +109,7 @@ class Proposer:
         self._proposal: Proposal | None = None
         self._begins_in_the_middle = False
         self.tried = TriedConfigurations()
-        # Trials of a resumed search that come again: number -> their hparams.
+        # Trials of a resumed search that are repeated: number -> their hparams.
         self._foretold = dict(restored.foretold)
         self._seeds = {number: seed for number, (_, seed) in restored.foretold.items()}
         self._of_others = restored.of_others
@@ -223,9 +223,9 @@ class Proposer:
     ) -> Proposal:
         """Begin a proposal; SamplerError where the sampler failed.
 
-        ``attempt`` is how many proposals for this number were turned down before; ``values`` are
-        given ones, plain name -> real value; ``chooser`` chooses instead of the sampler; ``waited``
-        is the number of a trial that another program has added (None: a new trial).
+        ``attempt`` is how many proposals for this number were turned down before. ``values`` are
+        given: plain name -> real value. ``chooser`` chooses instead of the sampler. ``waited`` is
+        the number of a trial that another program has added (None: a new trial).
         """
         if self._proposal is not None:  # the caller was interrupted between propose and accept
             self._drop(self._proposal)
@@ -237,7 +237,7 @@ class Proposer:
                 chooser = self._sampler.stand_in(middle)
             elif self._sampler.points is not None and attempt == 0:
                 chooser = self._sampler.points.chooser(number)
-            # Values that were given are no draw: the draw is tried as it is later.
+            # Values that were given are not a draw: the draw is tried as it is later.
             elif self.structure_order.draws is not None and values is None:
                 draw = self.structure_order.next_draw()
                 chooser = self.structure_order.draws.chooser(draw)
@@ -354,7 +354,7 @@ class Proposer:
         return self._next
 
     def skip_numbers(self, n_stored: int) -> None:
-        """Number further trials from ``n_stored``: the storage has so many.
+        """Number further trials from ``n_stored``, the number of trials in the storage.
 
         The trials that were foretold are among them.
         """
@@ -391,7 +391,7 @@ class Proposer:
     def _propose_waiting(
         self, run: Callable[[HyperParameters, Proposal], T]
     ) -> tuple[Proposal, HyperParameters, T] | None:
-        """Propose a trial that another program has added; None where none waits.
+        """Propose a trial that another program has added; None if none waits.
 
         It is tried even where its configuration was tried before, as Optuna does.
         """
@@ -404,17 +404,17 @@ class Proposer:
                     return proposal, hp, made
                 self.reject(proposal)
                 names = ", ".join(repr(name) for name in hp.unused)
-                why = f"build knows no hyperparameter {names}"
+                why = f"build does not declare the hyperparameter {names}"
             except SpaceError as error:
                 why = str(error)
             self.refuse_waiting(waiting, why)
-            self.note(f"trial {waiting.number}, which was enqueued, cannot be run: {why}")
+            self.note(f"skipped the enqueued trial {waiting.number}: {why}")
         return None
 
     def _build(
         self, proposal: Proposal, run: Callable[[HyperParameters, Proposal], T]
     ) -> tuple[HyperParameters, T] | None:
-        """Run build for a proposal; None where the configuration has been tried before."""
+        """Run build for a proposal; None if the configuration has been tried before."""
         try:
             hp, made = self._run(proposal, run)
         except BuildFailed as failed:
@@ -458,7 +458,7 @@ class Proposer:
                 if users:
                     self.enqueued.refuse(values)
                     raise
-                self.note(f"a trial that was interrupted is not tried again: {error}")
+                self.note(f"skipped a trial that was interrupted: {error}")
                 return None
             if built is not None:
                 hp = built[0]
@@ -467,14 +467,14 @@ class Proposer:
                     self.enqueued.refuse(values)
                     names = ", ".join(repr(name) for name in hp.unused)
                     raise SpaceError(
-                        f"enqueue: build knows no hyperparameter {names}; with these values it "
-                        f"has {', '.join(hp.hparams) or 'none'}."
+                        f"enqueue: build does not declare the hyperparameter {names}. With these "
+                        f"values it declares {', '.join(hp.hparams) or 'none'}."
                     )
                 return proposal, *built
             self.reject(proposal)
             if not proposal.chosen:
                 break  # nothing was left to the sampler
-        self.note(f"enqueued configuration {values} has been tried before: skipped.")
+        self.note(f"skipped the enqueued configuration {values}, which was already tried")
         return None
 
     def _propose_suggested(
@@ -603,15 +603,15 @@ def key_of(hparams: Mapping[str, Any]) -> str:
 class TriedConfigurations:
     """The configurations that need not be tried again.
 
-    Those of trials are known by their values. Those that builds of this process have met are known
-    as paths of choices, too: a build that makes the same choices asks for the same parameters, so a
-    path that is known from end to end needs no build to be recognised. Paths of an earlier process
-    are not used: the user may have changed the build since.
+    Those of trials are known by their values. Those that builds of this process have met are also
+    known as paths of choices. A build that makes the same choices asks for the same parameters, so
+    a complete path is recognised without a build. Paths of an earlier process are not used: the
+    user may have changed the build since.
     """
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
-        # Values chosen so far -> the parameter asked for next; None where the build ended.
+        # Values chosen so far -> the parameter asked for next; None if the build ended.
         self._next: dict[tuple[Any, ...], Parameter | None] = {}
 
     def note(self, hparams: Mapping[str, Any]) -> None:
@@ -627,8 +627,8 @@ class TriedConfigurations:
 
     def note_proposal(self, proposal: Proposal) -> None:
         """Note the choices of a proposal whose build was run."""
-        # Given values are no choices, so the choices would not be the whole path; and where a
-        # build failed, another build of the same choices may go further.
+        # Given values are not choices, so the choices would not be the whole path. After a failed
+        # build, another build of the same choices may go further.
         if not proposal.values and not proposal.failed:
             self.add_path(proposal.chosen.values())
 

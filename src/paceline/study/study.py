@@ -1,9 +1,9 @@
 """A study: its trials, and everything that keeps them.
 
-A trial is kept three times, each for one purpose: as the ``Trial`` that users see (``trials.py``),
-in the study in memory that samplers learn from (``samplers/in_memory_study.py``), and in the
-storage, which a thread writes (``storage/write_behind.py``). ``accept`` and the methods of
-``TrialUpdates`` do not wait for the storage; opening, ``persist``, ``state`` and ``close`` do.
+A trial is kept three times: as the ``Trial`` that users see, in the samplers' study
+(``samplers/in_memory_study.py``), and in the storage (``storage/write_behind.py``). ``accept`` and
+the methods of ``TrialUpdates`` do not wait for the storage; opening, ``persist``, ``state`` and
+``close`` do.
 """
 
 from __future__ import annotations
@@ -94,9 +94,8 @@ class Study:
             resumed: Of ``state``: the study is as it was then, as far as the storage allows.
             worker: Searches the study, together with other workers if there are any; None for a
                 study that is only read.
-            is_left: Returns whether a trial that runs in the storage can be continued although
-                there is no snapshot: then it is taken over, as if its worker had died a moment
-                ago.
+            is_left: Returns whether a trial that runs in the storage can be continued without a
+                snapshot. It is then taken over as from a dead worker.
             note: Called with each line of text that users may want to see.
 
         Raises:
@@ -104,7 +103,7 @@ class Study:
                 this version cannot read.
             StorageError: The storage cannot be opened or read.
             SamplerError, MissingExtraError: The sampler is unknown, or its package not installed.
-            UsageError: A seed that is no whole number from 0.
+            UsageError: A seed that is not an integer from 0.
         """
         check_name(name)
         check_storage_text(storage)
@@ -194,7 +193,7 @@ class Study:
         """Make the proposal that was proposed last a running trial, and return its number.
 
         ``hp`` is as build left it. ``n_may_begin`` is how many more trials may begin, as far as
-        this worker knows (None: any number); those that other workers have begun since are counted.
+        this worker knows (None: any number). Later trials of other workers count.
 
         Raises:
             ClaimLost: Another worker was quicker, or the storage, which would have to number the
@@ -249,11 +248,11 @@ class Study:
         return trial.number
 
     def warm_start_from(self, names: Sequence[str], directory: Path, storage: Any) -> None:
-        """Learn from earlier studies, which are read and never written.
+        """Warm-start from earlier studies, which are read and never written.
 
-        A study that has begun goes on with what it learnt at its beginning, so that it decides the
-        same whatever became of the earlier studies. Call it after the space of the first build is
-        known, and before the first trial. ``names`` have passed ``check_warm_start_from``. The
+        A study that has begun continues with what it learnt at its beginning, so that it decides
+        the same whatever became of the earlier studies. Call it after the space of the first build
+        is known, and before the first trial. ``names`` have passed ``check_warm_start_from``. The
         errors are those of ``read_earlier_studies``.
         """
         told, stored = self.proposer.sampled.told, self.metadata
@@ -268,8 +267,8 @@ class Study:
             stored.learnt = [each.to_json() for each in learnt]
         elif names_others(names, directory, learnt):
             self.proposer.note(
-                f"warm_start_from: study {self.name!r} has begun and goes on with what it learnt "
-                f"then ({', '.join(each.study for each in learnt) or 'nothing'})"
+                f"warm_start_from is ignored: study {self.name!r} keeps the earlier studies that "
+                f"it began with ({', '.join(each.study for each in learnt) or 'none'})"
             )
         self._learnt = learnt
         if told is not None:
@@ -279,8 +278,7 @@ class Study:
         """Return what the storage does not hold of the study, as JSON values.
 
         The trials that have ended are in the storage when this returns; StorageError where it does
-        not answer. ``afresh`` has the numbers of trials that would begin again from their first
-        epoch.
+        not answer. ``afresh`` has the numbers of trials that would restart from their first epoch.
         """
         self.writer.flush()
         under_way = self.updates.under_way(afresh)
@@ -289,7 +287,7 @@ class Study:
     def take_renumbered(self) -> dict[int, int]:
         """Take up the storage's numbers of trials that were begun while it did not answer.
 
-        Returns number until now -> new number. Those under way are as at their beginning.
+        Returns number until now -> new number. Unfinished ones are as at their beginning.
         """
         moved = self.writer.take_renumbered()
         for number, now in sorted(moved.items(), reverse=True):  # they only grow
@@ -309,8 +307,8 @@ class Study:
     def sync_workers(self) -> PeerChanges | None:
         """Learn of other workers' trials, and take over those that dead workers left.
 
-        Returns what the search has to act on; None where no other worker has been here, or the
-        storage does not answer.
+        Returns what the search has to act on; None if no other worker has been here, or the storage
+        does not answer.
         """
         if not self.peers.shared:
             return None
@@ -370,8 +368,8 @@ class Study:
 
         if not is_name(sampler):
             return meta
-        reason = theirs.get("sampler_reason") or "another process began the study with it"
-        self.proposer.note(f'sampler: "auto" goes on with {sampler}: {reason}')
+        reason = theirs.get("sampler_reason") or "another process began the study with this sampler"
+        self.proposer.note(f'sampler: "auto" keeps {sampler}: {reason}')
         return {**meta, "sampler": sampler, "sampler_reason": reason}
 
     def optuna_study(self) -> optuna.Study:

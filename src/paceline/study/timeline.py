@@ -39,7 +39,7 @@ class SearchBegun(Struct, tag_field="kind", tag="search"):
 
 
 class Forecast(Struct, tag_field="kind", tag="forecast"):
-    """At a moment, so many seconds were predicted to be left."""
+    """The seconds that were predicted to be left at a moment."""
 
     at: Moment
     left: Moment
@@ -53,7 +53,7 @@ class Spent(Struct, tag_field="kind", tag="spent"):
     programs: dict[str, Count] = {}
     slots_busy: float | None = None
     finished: bool = False
-    why: Text = None  # what ended the search, in words; None where it says no more than finished
+    why: Text = None  # what ended the search, in words; None if it says no more than finished
 
 
 TimelineRecord = SearchBegun | SlotStay | PackCreated | StepCompiled | Forecast | Spent
@@ -93,9 +93,9 @@ class SearchTimeline:
 
 
 def read_timelines(folder: Path) -> list[SearchTimeline]:
-    """Return what the searches of a study did, by its folder, the first search first.
+    """Return what the searches on a study did, by its folder, the first search first.
 
-    Files that cannot be read are left out, and so are lines that are no records.
+    Files that cannot be read are left out, and so are lines that are not records.
     """
     decoder = msgspec.json.Decoder(TimelineRecord)
     found, n_bytes = [], 0

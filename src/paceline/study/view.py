@@ -38,7 +38,7 @@ def meta_in_journal(name: str, *, storage: str | None, directory: Path) -> dict[
     """Return the attribute ``paceline`` of a study in a journal, without reading its trials.
 
     ``storage`` is ``journal:PATH``, or None for the journal in ``directory``, the folder of the
-    studies. None where the study is in another storage, or not there. Raises StudyError for an
+    studies. None if the study is in another storage, or not there. Raises StudyError for an
     impossible name, and StorageError where the journal cannot be read.
     """
     check_name(name)
@@ -74,14 +74,14 @@ class StudyView:
 
     @property
     def searched(self) -> bool | None:
-        """Whether a search of it runs; None where that is not known."""
+        """Whether a search of it runs; None if that is not known."""
         return is_searched(self._stored.attrs, self._workers)
 
     def check_searched(self) -> None:
         """Refuses a study that no search works on, as far as one can tell: nobody would hear."""
         known = any(key.startswith(BEAT) for key in self._stored.attrs)
         if not known or self.searched is False:
-            raise StudyError(f"no search of {self.name!r} runs now")
+            raise StudyError(f"no search is running on {self.name!r}")
 
     @property
     def paused(self) -> bool:
@@ -95,7 +95,7 @@ class StudyView:
 
     @cached_property
     def trials(self) -> TrialTable:
-        """Its trials; one under way has the value of its best epoch so far."""
+        """Its trials; an unfinished one has the value of its best epoch so far."""
         table = TrialTable(self.name)
         table.set_direction(*self._stored.directions)
         with uncollected():
@@ -133,7 +133,7 @@ class StudyView:
     def open(
         cls, name: str, *, storage: str | None = None, directory: Path = Path("runs")
     ) -> StudyView | None:
-        """Read a study, and write nothing; None where there is none of this name.
+        """Read a study, and write nothing; None if there is none of this name.
 
         ``storage`` is ``journal:PATH``, an Optuna URL, or None for the journal in ``directory``,
         the folder of the studies. Raises StudyError for an impossible name, or a study that this
@@ -155,7 +155,7 @@ class StudyView:
 
 
 def _best_value(stored: FrozenTrial, maximize: bool) -> float | None:
-    """The value of a stored trial; of one under way, that of its best epoch so far."""
+    """The value of a stored trial; of an unfinished one, that of its best epoch so far."""
     if stored.values:
         return stored.values[0]
     best = None if stored.state.is_finished() else trial_codec.best_so_far(stored, maximize)

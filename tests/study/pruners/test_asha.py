@@ -20,10 +20,10 @@ def test_rungs_are_absolute_epochs_below_the_last() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"min_epochs": 0}, "min_epochs is 0"),
-        ({"min_epochs": 1.5}, "min_epochs is 1.5"),
-        ({"reduction_factor": 1}, "reduction_factor is 1; give a whole number of at least 2"),
-        ({"reduction_factor": True}, "reduction_factor is True"),
+        ({"min_epochs": 0}, "min_epochs must be an integer of at least 1, got 0"),
+        ({"min_epochs": 1.5}, "min_epochs must be an integer of at least 1, got 1.5"),
+        ({"reduction_factor": 1}, "reduction_factor must be an integer of at least 2, got 1"),
+        ({"reduction_factor": True}, "reduction_factor must be an integer of at least 2, got True"),
     ],
 )
 def test_settings_that_cannot_work(arguments: dict[str, object], message: str) -> None:
@@ -32,7 +32,7 @@ def test_settings_that_cannot_work(arguments: dict[str, object], message: str) -
 
 
 def test_a_first_rung_beyond_the_epochs() -> None:
-    with pytest.raises(UsageError, match="first rung is at 5 epochs .* trials have 5"):
+    with pytest.raises(UsageError, match="first rung is at 5 epochs .* trials have only 5"):
         ASHA(min_epochs=5).check(5)
     assert ASHA(min_epochs=5).rungs(5) == []
 
@@ -53,7 +53,7 @@ def test_each_rung_must_be_validated(settings, epochs, freq, missed) -> None:
     if missed is None:
         settings.check_validated(epochs, freq)
         return
-    with pytest.raises(UsageError, match=f"after epoch {missed}, and validation_freq"):
+    with pytest.raises(UsageError, match=f"after epoch {missed}, which validation_freq"):
         settings.check_validated(epochs, freq)
 
 

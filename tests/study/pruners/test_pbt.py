@@ -42,17 +42,23 @@ def test_settings_as_text(text, meant) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"perturbation_interval": 0}, "perturbation_interval is 0"),
-        ({"perturbation_interval": True}, "perturbation_interval is True"),
-        ({"quantile_fraction": 0.6}, "quantile_fraction is 0.6"),
-        ({"quantile_fraction": math.nan}, "quantile_fraction is nan"),
-        ({"resample_probability": 1.1}, "resample_probability is 1.1"),
-        ({"perturbation_factors": (1.2, 0.8)}, "perturbation_factors are (1.2, 0.8)"),
-        ({"perturbation_factors": 2}, "perturbation_factors are 2"),
-        ({"burn_in_period": -1}, "burn_in_period is -1"),
-        ({"hparams": "lr"}, "hparams is 'lr'"),
-        ({"hparams": []}, "hparams is []"),
-        ({"explore": "bayes"}, "explore is 'bayes'"),
+        (
+            {"perturbation_interval": 0},
+            "perturbation_interval must be an integer of at least 1, got 0",
+        ),
+        (
+            {"perturbation_interval": True},
+            "perturbation_interval must be an integer of at least 1, got True",
+        ),
+        ({"quantile_fraction": 0.6}, "at most 0.5, got 0.6"),
+        ({"quantile_fraction": math.nan}, "at most 0.5, got nan"),
+        ({"resample_probability": 1.1}, "resample_probability must be from 0 to 1, got 1.1"),
+        ({"perturbation_factors": (1.2, 0.8)}, "one above 1, got (1.2, 0.8)"),
+        ({"perturbation_factors": 2}, "one above 1, got 2"),
+        ({"burn_in_period": -1}, "burn_in_period must be an integer of at least 0, got -1"),
+        ({"hparams": "lr"}, "names of hyperparameters, got 'lr'"),
+        ({"hparams": []}, "names of hyperparameters, got []"),
+        ({"explore": "bayes"}, "explore must be 'random' or 'gp', got 'bayes'"),
     ],
 )
 def test_settings_that_are_none(given, said) -> None:

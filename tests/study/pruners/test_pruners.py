@@ -53,12 +53,12 @@ def test_no_pruner(given: Any) -> None:
     ],
 )
 def test_what_is_no_pruner(given: Any) -> None:
-    with pytest.raises(UsageError, match="pruner: .* choose one of auto, none, median"):
+    with pytest.raises(UsageError, match="pruner: .* Use one of auto, none, median"):
         check_pruner(given)
 
 
 def test_percentiles_between_0_and_100() -> None:
-    with pytest.raises(UsageError, match="percentile:120 is not between"):
+    with pytest.raises(UsageError, match="between 0 and 100, got percentile:120"):
         pruner("percentile:120")
 
 

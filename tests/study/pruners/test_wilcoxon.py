@@ -74,7 +74,7 @@ def test_without_members_there_is_nothing_to_compare(given: str) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             one = optuna.pruners.WilcoxonPruner()
-    with pytest.raises(UsageError, match=r"wilcoxon compares the folds or repeats .*--folds"):
+    with pytest.raises(UsageError, match=r"wilcoxon compares folds or repeats .*--folds"):
         pruner(one, n_members=1)
 
 
@@ -89,7 +89,7 @@ def test_too_few_members_for_the_test_are_said() -> None:
 
 def test_forms() -> None:
     assert pruner_text(check_pruner("wilcoxon:0.05")) == "wilcoxon:0.05"
-    with pytest.raises(UsageError, match=r"wilcoxon:3 is not between 0 and 1"):
+    with pytest.raises(UsageError, match=r"between 0 and 1, got wilcoxon:3"):
         pruner("wilcoxon:3")
-    with pytest.raises(UsageError, match=r"is not understood; choose one of .*wilcoxon\[:P\]"):
+    with pytest.raises(UsageError, match=r"is not understood. Use one of .*wilcoxon\[:P\]"):
         check_pruner("wilcoxon:x")

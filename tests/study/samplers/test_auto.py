@@ -60,13 +60,13 @@ MANY = CMAES_TRIALS
     ("declare", "known", "sampler", "reason"),
     [
         (finite, {"n_trials": 24}, "grid", "24 trials are enough for every configuration, at most"),
-        (finite, {"n_trials": 23}, "tpe", "kind has 2 values, and is no range of numbers"),
-        (finite, {"n_trials": None}, "tpe", "how many trials there will be is not known"),
+        (finite, {"n_trials": 23}, "tpe", "kind has 2 values, and is not a range of numbers"),
+        (finite, {"n_trials": None}, "tpe", "the number of trials is not known"),
         (finite, {"n_trials": 24, "may_end_early": True}, "tpe", "kind has 2"),
-        (finite, {"n_trials": 24, "learns": True}, "tpe", "it learns from earlier studies"),
+        (finite, {"n_trials": 24, "learns": True}, "tpe", "the search is warm-started from"),
         (finite, {"n_trials": 24, "constrained": True, "n_objectives": 2}, "grid", "24 trials"),
         (log_ints, {"n_trials": 100}, "tpe", "the number of hyperparameters is 1"),
-        (numbers, {"n_trials": MANY}, "cmaes", f"{MANY} trials vary 3 numbers, and nothing else"),
+        (numbers, {"n_trials": MANY}, "cmaes", f"{MANY} trials vary only numbers, 3 of them"),
         (numbers, {"n_trials": MANY - 1}, "tpe", f"there are fewer than {MANY} trials"),
         (numbers, {"n_trials": 4}, "tpe", f"there are fewer than {MANY} trials"),
         (numbers, {"n_trials": MANY, "conditional": True}, "tpe", "some hyperparameters depend"),
@@ -75,7 +75,7 @@ MANY = CMAES_TRIALS
         (numbers, {"n_trials": MANY, "population": True}, "tpe", "the members of a population"),
         (lambda hp: numbers(hp, 1), {"n_trials": MANY}, "tpe", "the number of hyperparameters is"),
         (lambda hp: numbers(hp, 40), {"n_trials": MANY}, "tpe", "the number of hyperparameters"),
-        (mixed, {"n_trials": MANY}, "tpe", "kind has 2 values, and is no range of numbers"),
+        (mixed, {"n_trials": MANY}, "tpe", "kind has 2 values, and is not a range of numbers"),
         (coarse, {"n_trials": MANY}, "tpe", "layers has 4 values"),
         (lambda hp: None, {"n_trials": MANY}, "tpe", "the number of hyperparameters is 0"),
     ],
@@ -94,7 +94,7 @@ def test_without_the_package_it_is_tpe_and_says_what_to_install(monkeypatch) -> 
     choice = choose_sampler(of(numbers, n_trials=MANY))
     assert choice == (
         "tpe",
-        'cmaes would suit, and is not installed: pip install "paceline[cmaes]"',
+        'cmaes would suit but is not installed: pip install "paceline[cmaes]"',
     )
 
 
@@ -115,7 +115,12 @@ OURS = {"sampler": "tpe", "sampler_reason": "ours"}
     ("theirs", "ours", "expected", "most_open"),
     [
         ({"sampler": "grid", "sampler_reason": "theirs"}, OURS, ("grid", "theirs"), None),
-        ({"sampler": "random"}, OURS, ("random", "another process began the study with it"), None),
+        (
+            {"sampler": "random"},
+            OURS,
+            ("random", "another process began the study with this sampler"),
+            None,
+        ),
         ({"sampler": "TPESampler"}, OURS, ("tpe", "ours"), 4),
         ({}, OURS, ("tpe", "ours"), 4),
         ({"sampler": "grid", "sampler_reason": "theirs"}, {"sampler": "tpe"}, ("tpe", None), 4),
@@ -148,7 +153,7 @@ def test_of_two_that_choose_at_once_the_one_that_makes_the_study_decides(
     meta = second.metadata.meta
     assert (meta["sampler"], meta.get("sampler_reason")) == expected
     assert second.asker.max_open == most_open
-    said = [text for text in notes if '"auto" goes on with' in text]
+    said = [text for text in notes if '"auto" keeps' in text]
     assert len(said) == (expected[0] != "tpe")
     for study in (first, second):
         study.close()

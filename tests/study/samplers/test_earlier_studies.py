@@ -79,7 +79,7 @@ def test_of_several_objectives_the_first_ranks_and_a_note_says_so():
     hp.Float("lr", 1e-4, 1e-1, sampling="log")
     _, (note,) = notes_on([learnt], dict(hp.parameters))
     assert note.endswith(
-        "2 trials of study 'old', which do not count here, by the first of its 2 objectives"
+        "which do not count as trials of this study. Only the first of its 2 objectives is used"
     )
 
 
@@ -128,10 +128,13 @@ def test_another_kind_is_dropped_with_a_note_that_names_it(then, value, now):
     parameters["a"] = type(lr)("a", "a", now, 0)
     kept, notes = notes_on([learnt], parameters)
     assert kept == [learnt]
-    assert "learning from 1 trials of study 'old'" in notes[0] and "a is of another" in notes[0]
+    assert (
+        "warm-starting from 1 trials of study 'old'" in notes[0]
+        and "Values of a are not used" in notes[0]
+    )
     del parameters["lr"]
     kept, notes = notes_on([learnt], parameters)
-    assert kept == [] and "has none of the hyperparameters" in notes[0]
+    assert kept == [] and "has none of this study's hyperparameters" in notes[0]
 
 
 def test_a_value_that_is_stored_reversed_is_the_same_real_value_in_other_bounds():
@@ -165,7 +168,7 @@ def test_what_is_stored_comes_back_and_anything_else_is_an_error():
         {**learnt.to_json(), "trials": [[0.5, {"n": 3.5}]]},
         {**learnt.to_json(), "trials": [[0.5, {"k": True}]]},
     ):
-        with pytest.raises(StudyError, match="what it learnt from earlier studies cannot be read"):
+        with pytest.raises(StudyError, match="its copy of earlier studies cannot be read"):
             stored_earlier_studies("s", [wrong])
 
 
@@ -274,7 +277,7 @@ def test_the_same_command_again_says_nothing(storage):
         search("new", n, (named,), notes=notes)
         assert len(notes) == (1 if n == 3 else 0)
     search("new", 7, ("sqlite:///x.db#another",), notes=notes)
-    assert "goes on with what it learnt then (old)" in notes[0]
+    assert "keeps the earlier studies that it began with (old)" in notes[0]
 
 
 @pytest.mark.slow
@@ -307,7 +310,9 @@ def test_a_worker_that_joins_takes_what_the_study_has_learnt():
     "path", ["../old", "runs/../gone", "x" * 5000, "~nobody-here/old", "..", "C:\\old", "runs/old/"]
 )
 def test_a_path_that_leads_nowhere_is_an_error(path):
-    with pytest.raises(UsageError, match=r"no study's folder, no journal and no name of a study"):
+    with pytest.raises(
+        UsageError, match=r"is not a study's folder, a journal or the name of a study"
+    ):
         search("new", 1, (path,))
     assert not Path("runs").exists()
 
@@ -327,9 +332,9 @@ def test_a_file_that_is_called_as_a_study_does_not_hide_it():
 def test_the_study_itself_is_found_under_any_path(path):
     search("s", 2)
     Path("link").symlink_to("runs/s")
-    with pytest.raises(UsageError, match="'s' is the study that is searched"):
+    with pytest.raises(UsageError, match="'s' is this search's own study"):
         read_earlier_studies((path,), Path("runs"), ("s", None))
-    with pytest.raises(UsageError, match="'s' is the study that is searched"):
+    with pytest.raises(UsageError, match="'s' is this search's own study"):
         read_earlier_studies((path,), Path("elsewhere"), ("s", "journal:runs/s/journal.log"))
     # Another study of this name is not the same.
     assert len(read_earlier_studies((path,), Path("runs"), ("s", "journal:s.log"))) == 1
@@ -355,7 +360,9 @@ def test_nothing_learnt_counts_and_a_note_says_so():
     search("old", 30)
     notes: list[str] = []
     assert len(search("new", 12, ("old",), notes=notes)) == 12
-    assert notes == ["learning from 30 trials of study 'old', which do not count here"]
+    assert notes == [
+        "warm-starting from 30 trials of study 'old', which do not count as trials of this study"
+    ]
     study = optuna_study("new")
     assert len(study.trials) == 12
     assert [each["study"] for each in study.user_attrs["paceline"]["learnt"]] == ["old"]
@@ -380,7 +387,7 @@ def test_a_study_that_has_begun_keeps_what_it_learnt():
     search("s", 3)
     notes: list[str] = []
     plain = search("s", 6, ("old",), notes=notes)
-    assert "study 's' has begun and goes on with what it learnt then (nothing)" in notes[0]
+    assert "study 's' keeps the earlier studies that it began with (none)" in notes[0]
     shutil.rmtree("runs/s")
     assert search("s", 6) == plain
 
@@ -405,7 +412,7 @@ def test_earlier_studies_are_only_read(storage, tmp_path):
 def test_of_a_storage_of_several_studies_one_is_named():
     search("a", 12, storage="sqlite:///s.db")
     search("b", 12, storage="sqlite:///s.db")
-    with pytest.raises(UsageError, match=r"holds 2 studies \(a, b\); name one, as in"):
+    with pytest.raises(UsageError, match=r"has 2 studies \(a, b\)\. Name one, as in"):
         search("new", 1, ("sqlite:///s.db",))
     assert len(search("new", 2, ("sqlite:///s.db#b",))) == 2
 
@@ -414,26 +421,26 @@ def test_what_names_no_study_is_an_error_before_anything_is_written():
     with pytest.raises(UsageError, match="there is no study 'old' in"):
         search("new", 1, ("old",))
     search("own", 2)
-    with pytest.raises(UsageError, match="'new' is the study that is searched"):
+    with pytest.raises(UsageError, match="'new' is this search's own study"):
         search("new", 1, ("new",))
     with pytest.raises(UsageError, match="there is no study 'old' in"):
         search("new", 1, ("own", "old"))
     assert not Path("runs/new").exists()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     optuna.create_study(storage="sqlite:///empty.db", study_name="empty")
-    with pytest.raises(StudyError, match="'empty' has no complete trial to learn from"):
+    with pytest.raises(StudyError, match="'empty' has no complete trial"):
         search("new", 1, ("sqlite:///empty.db",))
 
 
 @pytest.mark.parametrize("sampler", ["random", "qmc", "grid", "gp", optuna.samplers.TPESampler()])
 def test_samplers_that_do_not_learn_are_refused(sampler):
-    with pytest.raises(UsageError, match="does not learn from earlier studies; choose tpe or cmae"):
+    with pytest.raises(UsageError, match="cannot use earlier studies. Use tpe or cmae"):
         check_warm_start_from("old", sampler)
     assert check_warm_start_from(None, sampler) == ()
 
 
 @pytest.mark.parametrize("wrong", [3, ["old", 3], {"old": 1}, "", " ", "a\nb", "a\0b"])
 def test_the_argument_names_studies(wrong):
-    with pytest.raises(UsageError, match="names no study; give a study's name"):
+    with pytest.raises(UsageError, match="must be a study's name"):
         check_warm_start_from(wrong, "tpe")
     assert check_warm_start_from([Path("runs/a"), "b"], "tpe") == ("runs/a", "b")

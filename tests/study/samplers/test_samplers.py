@@ -24,7 +24,7 @@ from paceline.study.samplers.values import check_seed, trial_seed, value_at
 def test_an_unknown_sampler_lists_the_known(sampler):
     with pytest.raises(
         SamplerError,
-        match="choose one of random, qmc, tpe, cmaes, gp, grid, nsga2, nsga3, auto, or",
+        match="must be one of random, qmc, tpe, cmaes, gp, grid, nsga2, nsga3, auto or",
     ):
         resolve_sampler(sampler, 0)
 
@@ -35,7 +35,7 @@ def test_samplers_that_end_optunas_own_loop_are_refused():
         optuna.samplers.GridSampler({"a": [1]}),
         optuna.samplers.BruteForceSampler(),
     ):
-        with pytest.raises(SamplerError, match='use sampler="grid"'):
+        with pytest.raises(SamplerError, match='Use sampler="grid"'):
             resolve_sampler(sampler, 0)
 
 
@@ -54,7 +54,7 @@ def test_adaptive_samplers_are_known_as_such():
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "0", None, True])
 def test_a_seed_is_a_whole_number_from_zero(seed):
-    with pytest.raises(UsageError, match="whole number from 0"):
+    with pytest.raises(UsageError, match="integer of at least 0"):
         check_seed(seed)
 
 
@@ -195,9 +195,9 @@ def test_a_sampler_object_whose_state_is_not_stored_says_so(name):
     sampler = getattr(optuna.samplers, name)(*given)
     said = note_on_state(sampler)
     assert said is not None
-    assert said.startswith(f"sampler: {name} begins anew, knowing the trials")
+    assert said.startswith(f"sampler: {name} restarts from the study's trials")
     ours = {"CmaEsSampler": "cmaes", "QMCSampler": "qmc"}.get(name)
-    assert said.endswith(f'sampler="{ours}" goes on where it was' if ours else "is not stored")
+    assert said.endswith(f'Use sampler="{ours}" to continue exactly' if ours else "is not stored")
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes", "qmc", optuna.samplers.TPESampler()])

@@ -16,7 +16,7 @@ from study.sharing.party import Clock
 @pytest.mark.parametrize("text", ["inf", "nan", "0", "-1", "often", "", "1e10"])
 def test_seconds_that_are_none_are_named(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_HEARTBEAT_SECONDS", text)
-    said = f"^PACELINE_HEARTBEAT_SECONDS: '{text}' is no number .* up to 3600; give one, or unset"
+    said = f"^PACELINE_HEARTBEAT_SECONDS must be a number .* at most 3600, got '{text}'. Unset"
     with pytest.raises(UsageError, match=said):
         seconds_between()
 

@@ -74,7 +74,7 @@ def test_who_is_alone_numbers_its_trials_and_makes_room_for_a_second(party: Part
     assert before == [0, 1, 2]
     second = party.join()
     assert first.peers.shared and second.peers.shared
-    assert party.notes == ["another search works on this study: trials are shared with them"]
+    assert party.notes == ["another search works on this study, so trials are shared"]
     assert must_begin(second) == 3
     assert must_begin(first) == 4
     end(first, 1)

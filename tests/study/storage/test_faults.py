@@ -130,8 +130,8 @@ def outlives(storage: str, blocked: Blocked, match: str, monkeypatch: pytest.Mon
     study.writer.flush()
     assert study.writer.check_storage()
     assert len(notes) == 2
-    assert "Training goes on; " in notes[0]
-    assert notes[1] == "the storage answers again; what waited is written"
+    assert "Training continues. " in notes[0]
+    assert notes[1] == "the storage responds again; all queued records are written"
     study.close()
     again = Study("s", storage=storage)
     assert [trial.number for trial in again.trials] == list(range(9))
@@ -184,7 +184,9 @@ def test_a_server_that_stops_and_comes_back(postgresql: servers.PostgreSQL, monk
 def test_a_folder_that_may_not_be_written_is_said_before_anything_is_trained(disk: Path) -> None:
     with read_only(disk):
         for storage in (f"journal:{disk}/s.log", f"sqlite:///{disk}/s.db"):
-            with pytest.raises(StorageError, match=f"the folder {disk} may not be written; choose"):
+            with pytest.raises(
+                StorageError, match=f"no permission to write to the folder {disk}. Choose"
+            ):
                 Study("s", storage=storage)
     assert list(disk.iterdir()) == []
 
@@ -195,7 +197,7 @@ def test_a_storage_that_never_answers_again_is_said_at_the_end(monkeypatch) -> N
     study = Study("s", storage="sqlite:///s.db", direction="maximize")
     train(study, 1)
     study.writer.flush()
-    match = r"locked.* \d+ records of the last trials are not in it; .*search again"
+    match = r"locked.* \d+ records of the last trials are not stored. .*search again"
     with locked(Path("s.db")):
         train(study, 1)
         with pytest.raises(StorageError, match=match):

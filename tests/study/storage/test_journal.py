@@ -147,7 +147,7 @@ def test_a_file_cut_by_someone_else_is_not_written_on():
     write(journal, record(0))
     read(journal)
     PATH.unlink()
-    with pytest.raises(OSError, match="cut or removed"):
+    with pytest.raises(OSError, match="truncated or removed"):
         write(journal, record(1))
     assert not PATH.exists()
 

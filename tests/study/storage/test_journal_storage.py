@@ -62,7 +62,7 @@ def test_what_does_not_exist_or_has_ended_is_refused_and_not_written():
         storage.create_new_study([StudyDirection.MINIMIZE], "s")
     trial = storage.create_new_trial(study)
     storage.set_trial_state_values(trial, TrialState.FAIL)
-    with pytest.raises(RuntimeError, match="trial 0 has ended"):
+    with pytest.raises(RuntimeError, match="trial 0 has finished"):
         storage.set_trial_user_attr(trial, "a", 1)
     n_lines = len(PATH.read_bytes().splitlines())
     with pytest.raises(KeyError, match="no trial of id 7"):
@@ -109,7 +109,7 @@ def test_a_trial_that_somebody_has_does_not_change():
         ({"user_attr": {}}, "user_attr is {}: expected object of length >= 1"),
         ({"worker_id": None}, "worker_id is None: expected str, got null"),
         ({"op_code": 6, "state": 9}, "state is 9: invalid enum value 9"),
-        ({"op_code": 6, "state": 1}, "a trial of 1 objective has the values None"),
+        ({"op_code": 6, "state": 1}, "a trial with 1 objective has the values None"),
         ({"op_code": 6, "state": 1, "values": [1, 2]}, r"has the values \[1.0, 2.0\]"),
         ({"op_code": 6, "state": 0, "datetime_start": "tomorrow"}, "[Ii]nvalid isoformat"),
         (
@@ -119,7 +119,7 @@ def test_a_trial_that_somebody_has_does_not_change():
                 "param_value_internal": 7,
                 "distribution": distribution_to_json(CategoricalDistribution([1])),
             },
-            "the value 7.0 is none of",
+            "the value 7.0 is not one of",
         ),
         (
             {

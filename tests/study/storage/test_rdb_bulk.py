@@ -272,9 +272,9 @@ def test_a_batch_that_fails_leaves_nothing(database, opened):
         with pytest.raises(ValueError, match="different distribution kind"):
             store.rows.write(study, batch, ids)
     for missing in ({}, {7: 77}):
-        with pytest.raises(KeyError, match="a trial is not in the storage any more"):
+        with pytest.raises(KeyError, match="a trial is no longer in the storage"):
             store.rows.write(study, [begun(1), EpochReported(7, 1, 0.5)], missing)
-    with pytest.raises(KeyError, match="study 77 is not in the storage any more"):
+    with pytest.raises(KeyError, match="study 77 is no longer in the storage"):
         store.rows.write(77, [begun(1)], {})
     (trial,) = store.storage.get_all_trials(study)
     assert trial.intermediate_values == {}

@@ -106,21 +106,21 @@ def test_reading_makes_no_tables_on_a_server_and_leaves_no_connections(postgresq
 @pytest.mark.parametrize(
     ("storage", "match"),
     [
-        ("study.db", "no URL; write journal:study.db or sqlite:///study.db"),
-        ("", "no URL"),
-        ("journal:", "name the file"),
+        ("study.db", "must be a URL, got 'study.db'. Write journal:study.db or sqlite:///study.db"),
+        ("", "must be a URL"),
+        ("journal:", "Name the file"),
         ("journal:.", "is a folder"),
-        ("journal:/dev/null", "is no file; name another"),
+        ("journal:/dev/null", "is not a file. Name another"),
         ("sqlite://", "lost when the program ends"),
         ("sqlite:///:memory:", "lost when the program ends"),
         ("sqlite:///file::memory:?cache=shared&uri=true", "lost when the program ends"),
         ("sqlite:///file:s?mode=memory&uri=true", "lost when the program ends"),
         ("redis://host/0", "JournalRedisBackend"),
         ("carrier-pigeon://coop/s", "cannot be opened"),
-        (Path("study.db"), "pass journal:PATH"),
-        (7, "pass journal:PATH"),
-        ("journal:file/s.log", "file is no folder"),
-        ("sqlite:///file/s.db", "file is no folder"),
+        (Path("study.db"), "must be journal:PATH"),
+        (7, "must be journal:PATH"),
+        ("journal:file/s.log", "file is not a folder"),
+        ("sqlite:///file/s.db", "file is not a folder"),
         ("sqlite:///file", "cannot be opened.*not a database"),
         ("journal:file", "line 1 is damaged: JSON is malformed.*it begins 'not a study'"),
     ],
@@ -149,13 +149,13 @@ def test_a_journal_made_just_after_it_was_not_there_is_no_fault(monkeypatch):
 def test_a_folder_that_may_not_be_written_is_refused(storage, monkeypatch):
     Path("shut").mkdir(mode=0o500)
     monkeypatch.chdir("shut") if storage is None else None
-    with pytest.raises(StorageError, match="may not be written"):
+    with pytest.raises(StorageError, match="no permission to write"):
         stored_in(storage).load("s")
 
 
 def test_a_folder_that_may_not_be_written_is_refused_for_root_too(monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(StorageError, match="may not be written; choose another"):
+    with pytest.raises(StorageError, match="no permission to write .* Choose another"):
         stored_in(None).load("s")
 
 
@@ -266,7 +266,7 @@ def test_a_study_made_meanwhile_is_said():
     first, second = stored_in(None), stored_in(None)
     assert first.load("s") is None and second.load("s") is None
     first.create("s", ["minimize"], {})
-    with pytest.raises(StudyError, match="made by another process"):
+    with pytest.raises(StudyError, match="created by another process"):
         second.create("s", ["minimize"], {})
 
 

@@ -1,15 +1,14 @@
 """ASHA with pauses: asynchronous successive halving that can continue the trials it held back.
 
 ``AshaPruner`` is the pruner, ``RungLadder`` the rule. A trial that reaches a rung continues if it
-is among the best 1/eta of the trials that have reached the rung, and is paused otherwise. As more
-trials reach the rung its best 1/eta grows, and paused trials are promoted: they continue at the
-epoch where they were paused. Optuna and Ray stop the trials that are paused here.
+is among the best 1/eta of the rung's trials. Otherwise it is paused. As more trials reach the rung
+its best 1/eta grows, and paused trials are promoted: they continue at the epoch where they were
+paused. Optuna and Ray stop the trials that are paused here.
 
 Source: Li et al., "A system for massively parallel hyperparameter tuning", 2020, algorithm 2. Three
-differences: rungs are absolute epochs; a paused trial that can no longer be promoted, whatever
-values the trials to come have, is given up at once, so that its state need not be kept; and when
-nothing is left to do and no trial is complete, the best trial of the highest rung trains to its
-end.
+differences. Rungs are absolute epochs. A paused trial that can no longer be promoted is given up at
+once, so that its state need not be kept. If nothing is left to do and no trial is complete, the
+best trial of the highest rung trains to its end.
 """
 
 from __future__ import annotations
@@ -34,12 +33,11 @@ class ASHA:
 
     Attributes:
         min_epochs: The first rung, in epochs.
-        reduction_factor: Of the trials at a rung, one in this many continues; each rung has this
-            many times the epochs of the one before.
+        reduction_factor: One in this many trials at a rung continues. Each rung has this many times
+            the epochs of the one before.
 
     Raises:
-        UsageError: A value that is no whole number, min_epochs below 1, or reduction_factor below
-            2.
+        UsageError: A value that is not an integer, min_epochs below 1, or reduction_factor below 2.
     """
 
     min_epochs: int = 1
@@ -50,7 +48,7 @@ class ASHA:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise UsageError(
-                    f"ASHA: {name} is {value!r}; give a whole number of at least {least}."
+                    f"ASHA: {name} must be an integer of at least {least}, got {value!r}."
                 )
 
     def rungs(self, epochs: int) -> list[int]:
@@ -73,7 +71,7 @@ class ASHA:
         """Check that trials have a value at each rung, where it comes from validation.
 
         Args:
-            epochs: Of every trial; None where they depend on hp.
+            epochs: Of every trial; None if they depend on hp.
             freq: The epochs to validate after, as ``fit`` takes them.
 
         Raises:
@@ -86,21 +84,21 @@ class ASHA:
             missed = [rung for rung in self.rungs(epochs or max(freq)) if rung not in freq]
         if missed:
             raise UsageError(
-                f"pruner: ASHA judges trials after epoch {missed[0]}, and validation_freq={freq!r} "
-                "does not validate it; choose min_epochs so that all rungs are validated "
-                '("asha:MIN_EPOCHS"), or leave validation_freq out.'
+                f"pruner: ASHA compares trials after epoch {missed[0]}, which "
+                f'validation_freq={freq!r} does not validate. Use min_epochs ("asha:MIN_EPOCHS") '
+                "whose rungs are validated, or leave validation_freq out."
             )
 
     def check(self, epochs: int) -> None:
-        """Check that trials of so many epochs reach a rung.
+        """Check that trials of this many epochs reach a rung.
 
         Raises:
             UsageError: The first rung lies beyond the trials' epochs.
         """
         if not self.rungs(epochs):
             raise UsageError(
-                f"pruner: ASHA's first rung is at {self.min_epochs} epochs (min_epochs), and "
-                f"trials have {epochs}; give fewer min_epochs or more epochs."
+                f"pruner: ASHA's first rung is at {self.min_epochs} epochs (min_epochs), but "
+                f"trials have only {epochs}. Use fewer min_epochs or more epochs."
             )
 
 
@@ -125,8 +123,8 @@ class RungLadder:
     """The rungs of one study: judges trials that reach one, and promotes paused ones.
 
     ``n_trials`` is the study's total; None when only time bounds it. ``by_time``: time may end the
-    search before. Then the best trial of a rung always goes on: a model is there soon, and the end
-    may come before others have reached the rung.
+    search before. Then the best trial of a rung always continues: a model is there soon, and the
+    end may come before others have reached the rung.
     """
 
     def __init__(self, settings: ASHA, n_trials: int | None, *, by_time: bool = False) -> None:
@@ -142,7 +140,7 @@ class RungLadder:
 
         ``epoch`` counts from 1, of the ``epochs`` that the trial would train in all; ``loss`` is
         its best so far. ``can_pause``: the trial could be continued later. If not, trials that are
-        not among the best are pruned; the very best one continues even where 1/eta of the trials is
+        not among the best are pruned. The very best one continues even if 1/eta of the trials is
         less than one.
         """
         if epoch not in self._settings.rungs(epochs):
@@ -160,7 +158,7 @@ class RungLadder:
     def state(self) -> list[Any]:
         """Return the trials of each rung, as JSON values.
 
-        They are copies: a thread writes them while the search goes on.
+        They are copies: a thread writes them while the search continues.
         """
         return [
             [epoch, list(rung.losses), list(rung.paused.items())]
@@ -199,7 +197,7 @@ class RungLadder:
     def last(self) -> list[int]:
         """Return the best paused trial of the highest rung, to continue when no other comes.
 
-        Where there are fewer trials than a full ladder needs, no trial would train to its end
+        If there are fewer trials than a full ladder needs, no trial would train to its end
         otherwise.
         """
         for epoch in sorted(self._rungs, reverse=True):

@@ -31,7 +31,7 @@ from paceline.study.trials.trial import Trial
 _LEAST = 4
 #: Intervals that are learnt from, the newest ones: the cost grows with the third power.
 _MOST = 400
-#: So many standard deviations count. With one to two, as in the authors' program, populations of 8
+#: Weight of the standard deviation. With one to two, as in the authors' program, populations of 8
 #: and 16 members found no more than random search (docs/decisions/0039).
 _OPTIMISM = 0.3
 #: Values that are compared: over the whole space, and around the trial that is copied.
@@ -83,13 +83,13 @@ def chosen(
     others: Sequence[Mapping[str, Any]],
     rng: np.random.Generator,
 ) -> dict[str, Any] | None:
-    """Return the values of a copy by plain name, or None where too little is known.
+    """Return the values of a copy by plain name, or None if too little is known.
 
     Args:
         parameters: The hyperparameters to choose, each with ``is_learnt``; at least one.
         intervals: What is known.
-        source: The trial that is copied, as a interval that is to come: the epoch at its end, what
-            the trial has reached, and its values. Its gain does not matter.
+        source: The trial that is copied, as a future interval: the epoch at its end, the trial's
+            result so far, and its values. Its gain does not matter.
         others: Values of the copies that this perturbation has made already.
         rng: Draws the values that are compared.
     """
@@ -132,7 +132,7 @@ class _PerturbationRows:
         self._last = max(interval.epoch for interval in known)
 
     def beside(self, interval: PerturbationGain) -> list[float]:
-        """Return the two columns that are no hyperparameters."""
+        """Return the two columns that are not hyperparameters."""
         return [interval.epoch / self._last, (interval.reached - self._middle) / self._spread]
 
     def shares(self, interval: PerturbationGain) -> list[float]:

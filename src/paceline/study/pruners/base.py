@@ -47,13 +47,13 @@ class Pruner(ABC):
         return
 
     def restart(self, numbers: Set[int]) -> None:
-        """Forget the epochs of trials under way, which train from their first epoch again."""
+        """Forget the epochs of unfinished trials, which train from their first epoch again."""
         return
 
     def learn_trial(self, trial: Trial, values: Mapping[int, float]) -> None:
         """Learn from a trial that was judged elsewhere and has ended.
 
-        ``values`` are epoch -> the objective's value, NaN where there was none. Other programs may
+        ``values`` are epoch -> the objective's value, NaN if there was none. Other programs may
         count epochs from 0, and leave some out.
         """
         return

@@ -56,7 +56,7 @@ def explored(parameter: Parameter, value: Any, settings: PBT, seed: int, *stream
 
 
 def _neighbour(choices: Sequence[Any], value: Any, upwards: bool) -> Any:
-    """The next larger or smaller one of several numbers; what is no number stays."""
+    """The next larger or smaller one of several numbers; values that are not numbers stay."""
     if any(isinstance(each, bool | str | None) for each in choices):
         return value
     ordered = sorted(choices)

@@ -1,13 +1,12 @@
 """Population based training: the members of a population that do worst take over the best ones.
 
-``PBT`` has the settings, ``PopulationPruner`` the rule: every few epochs all members wait for one
-another, the worst are replaced by copies of the best, and the copies train on with other values of
-their hyperparameters. ``tuner/population/population.py`` knows what those values are, and how a
-copy is made.
+``PBT`` has the settings, ``PopulationPruner`` the rule. Every few epochs all members wait for one
+another. Copies of the best replace the worst, and train on with other hyperparameters.
+``tuner/population/population.py`` chooses these values and creates the copies.
 
 Source: Jaderberg et al., "Population based training of neural networks", 2017, with truncation
-selection. One difference: a copy is a trial of its own that continues the one it is copied from, so
-the record of each trial stays what was trained.
+selection. One difference: a copy is a new trial that continues its source, so the record of each
+trial stays true.
 """
 
 from __future__ import annotations
@@ -43,18 +42,18 @@ class PBT:
         perturbation_interval: Epochs between two perturbations.
         quantile_fraction: Share of the population that is replaced at a perturbation, and that is
             copied; at least one trial.
-        resample_probability: Probability that a hyperparameter of a copy is drawn anew. Otherwise
-            it is multiplied by one of ``perturbation_factors``; a number among the values of an
-            ``hp.Choice`` or on a grid moves to a neighbour at least.
-        perturbation_factors: What numbers are multiplied by.
+        resample_probability: Probability that a hyperparameter of a copy is drawn again. Otherwise
+            it is multiplied by one of ``perturbation_factors``. Values of an ``hp.Choice`` or on a
+            grid move at least to a neighbour.
+        perturbation_factors: Factors that numbers are multiplied by.
         burn_in_period: No perturbation before this epoch.
-        hparams: Names of the hyperparameters that may change; None: all that can change while a
-            trial trains, which is found out by building models.
+        hparams: Names of the hyperparameters that may change; None: all that can change during
+            training; Paceline builds models to find them.
         explore: "random", as above, or "gp": a Gaussian process chooses the numbers of a range,
-            by what values have gained so far (PB2). Choices stay random.
+            from the gains so far (PB2). Choices stay random.
 
     Raises:
-        UsageError: A value that is none of these.
+        UsageError: A value is outside of its range.
     """
 
     perturbation_interval: int = 5
@@ -70,17 +69,16 @@ class PBT:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise UsageError(
-                    f"PBT: {name} is {value!r}; give a whole number of at least {least}."
+                    f"PBT: {name} must be an integer of at least {least}, got {value!r}."
                 )
         if not _is_number(self.quantile_fraction) or not 0 < self.quantile_fraction <= 0.5:
             raise UsageError(
-                f"PBT: quantile_fraction is {self.quantile_fraction!r}; give a number above 0, at "
-                "most 0.5."
+                "PBT: quantile_fraction must be above 0 and at most 0.5, got "
+                f"{self.quantile_fraction!r}."
             )
         if not _is_number(self.resample_probability) or not 0 <= self.resample_probability <= 1:
             raise UsageError(
-                f"PBT: resample_probability is {self.resample_probability!r}; give a number from "
-                "0 to 1."
+                f"PBT: resample_probability must be from 0 to 1, got {self.resample_probability!r}."
             )
         factors = self.perturbation_factors
         if not (
@@ -90,17 +88,18 @@ class PBT:
             and 0 < factors[0] < 1 < factors[1]
         ):
             raise UsageError(
-                f"PBT: perturbation_factors are {factors!r}; give two numbers, one below and one "
-                "above 1."
+                "PBT: perturbation_factors must be two numbers, one below and one above 1, got "
+                f"{factors!r}."
             )
         object.__setattr__(self, "perturbation_factors", (float(factors[0]), float(factors[1])))
         if self.explore not in ("random", "gp"):
-            raise UsageError(f"PBT: explore is {self.explore!r}; give 'random' or 'gp'.")
+            raise UsageError(f"PBT: explore must be 'random' or 'gp', got {self.explore!r}.")
         if self.hparams is not None:
             named = not isinstance(self.hparams, str) and list(self.hparams)
             if not named or not all(isinstance(name, str) and name for name in self.hparams):
                 raise UsageError(
-                    f"PBT: hparams is {self.hparams!r}; give a list of names of hyperparameters."
+                    "PBT: hparams must be a list of names of hyperparameters, got "
+                    f"{self.hparams!r}."
                 )
             object.__setattr__(self, "hparams", tuple(self.hparams))
 
@@ -116,8 +115,8 @@ class PBT:
         """Check that a search can be one of a population.
 
         Args:
-            epochs: Epochs of every trial; None where they depend on hp.
-            n_trials: The population; None where only time bounds the search.
+            epochs: Epochs of every trial; None if they depend on hp.
+            n_trials: The population; None if only time bounds the search.
             n_members: Members of each trial: repeats, folds.
 
         Raises:
@@ -125,24 +124,24 @@ class PBT:
         """
         if epochs is None:
             raise UsageError(
-                "pruner: under pbt all trials train for the same epochs, so that they can be "
-                "compared; give epochs as a number, not as a function of hp."
+                "pruner: pbt compares trials that train for the same number of epochs. Pass "
+                "epochs as a number, not as a function of hp."
             )
         if not self.perturbations(epochs):
             raise UsageError(
-                f"pruner: pbt perturbs trials every {self.perturbation_interval} epochs and not "
-                f"before epoch {self.burn_in_period}, and trials have {epochs}; give more "
-                "epochs, or a smaller perturbation_interval or burn_in_period."
+                f"pruner: pbt perturbs trials every {self.perturbation_interval} epochs, not "
+                f"before epoch {self.burn_in_period}, but trials have {epochs}. Use more epochs, "
+                "or a smaller perturbation_interval or burn_in_period."
             )
         if n_trials is None or n_trials < 2:
             raise UsageError(
-                f"pruner: n_trials is the size of pbt's population, and is {n_trials}; give 2 at "
-                "least."
+                "pruner: n_trials is the size of pbt's population and must be at least 2, got "
+                f"{n_trials}."
             )
         if n_members > 1:
             raise UsageError(
-                f"pruner: pbt copies the variables of one trial into another, and a trial has "
-                f"{n_members} members here; leave out repeats= and folds=."
+                f"pruner: pbt cannot copy trials of {n_members} repeats or folds. Leave out "
+                "repeats= and folds=."
             )
 
     @property
@@ -177,7 +176,7 @@ def read_pbt(text: str) -> PBT:
             )
         given = {name: _read(name, value) for name, value in pairs}
     except (ValueError, KeyError):
-        raise UsageError(f"pruner: {text!r} is not understood; write {FORM}.") from None
+        raise UsageError(f"pruner: {text!r} is not understood. Write {FORM}.") from None
     return PBT(**given)
 
 
@@ -217,7 +216,7 @@ class PopulationPruner(Pruner):
     """Population based training of one search's trials.
 
     It learns nothing of trials of earlier searches, which are of another population; and its
-    members wait until all are there, and then go on.
+    members wait until all are there, and then continue.
     """
 
     pauses = True
@@ -254,7 +253,7 @@ class PopulationPruner(Pruner):
     def perturb(self, seed: int) -> list[Perturbation]:
         """Return which trials are copied where, all members being there; ``seed`` is the study's.
 
-        The trials that are replaced end afterwards, and all others go on: see ``given_up`` and
+        The trials that are replaced end afterwards, and all others continue: see ``given_up`` and
         ``promoted``.
         """
         ranked = sorted(self._waiting, key=lambda number: (self._waiting[number], number))

@@ -1,8 +1,7 @@
 """Pruners: which trials are worth training further.
 
-Optuna's pruners look at a study in memory that holds the objective's values as they are, since some
-of them (thresholds) compare values with a number and not with one another. ASHA is ours
-(``asha.py``).
+Optuna's pruners look at a study in memory. It holds the objective's values unchanged, since a
+threshold compares them with a number. ASHA is ours (``asha.py``).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def check_pruner(given: Any) -> str | ASHA | PBT | BasePruner | None:
         if name in _NAMED and re.fullmatch(_NAMED[name][0], rest):
             return _asha(rest) if name == "asha" else given
         if name in _NAMED:
-            raise UsageError(f"pruner: {given!r} is not understood; choose one of {FORMS}.")
+            raise UsageError(f"pruner: {given!r} is not understood. Use one of {FORMS}.")
     elif isinstance(given, ASHA | PBT):
         return given
     elif isinstance(given, optuna.pruners.NopPruner):
@@ -57,7 +56,7 @@ def check_pruner(given: Any) -> str | ASHA | PBT | BasePruner | None:
     elif isinstance(given, BasePruner):
         return given
     raise UsageError(
-        f"pruner: {given!r} is not known; choose one of {FORMS}, or pass a paceline.ASHA, a "
+        f"pruner: {given!r} is unknown. Use one of {FORMS}, or pass a paceline.ASHA, a "
         "paceline.PBT or an object of optuna.pruners."
     )
 
@@ -88,7 +87,7 @@ def make_pruner(
     Args:
         checked: From ``check_pruner``.
         direction: Of the objective.
-        epochs: Epochs of every trial; None where they depend on hp.
+        epochs: Epochs of every trial; None if they depend on hp.
         n_trials: The study's total; None when only time bounds it.
         past: Trials that have ended, each with epoch -> the objective's value.
         by_time: Whether time may end the search before it has them.
@@ -232,7 +231,7 @@ def _median(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
 def _percentile(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
     percentile = float(rest or 25)
     if not 0 < percentile < 100:
-        raise UsageError(f"pruner: percentile:{rest} is not between 0 and 100.")
+        raise UsageError(f"pruner: percentile must be between 0 and 100, got percentile:{rest}.")
     return optuna.pruners.PercentilePruner(percentile)
 
 
@@ -253,7 +252,7 @@ def _patience(rest: str, direction: Direction, epochs: int | None) -> BasePruner
 def _wilcoxon(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
     p = float(rest or 0.1)
     if not 0 < p < 1:
-        raise UsageError(f"pruner: wilcoxon:{rest} is not between 0 and 1.")
+        raise UsageError(f"pruner: the p of wilcoxon must be between 0 and 1, got wilcoxon:{rest}.")
     return optuna.pruners.WilcoxonPruner(p_threshold=p)
 
 

@@ -1,8 +1,8 @@
 """Optuna's WilcoxonPruner over the members of trials: pairs of folds, or of repeats.
 
 Optuna expects a trial to train one instance after another and to report each instance's final
-value. Here the members of a trial train side by side, so a pair is of one epoch: a member's value
-at this epoch, and the value of the same member of the best complete trial at the same epoch.
+value. Here the members of a trial train side by side. A pair belongs to one epoch and one member:
+its values in this trial and in the best complete trial.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _P = 0.1
 class PairedWilcoxon(Pruner):
     """Stops a trial whose members are worse than those of the best one, by a signed-rank test.
 
-    Of trials under way it keeps nothing, and the best of those that have ended it finds again among
-    them, so it has no state. ``n_members`` are the members of each trial. ``note`` is called with a
-    line of text when there are too few members for the test ever to stop a trial. Raises UsageError
-    where trials have one member, so that there is nothing to pair.
+    Of unfinished trials it keeps nothing, and the best of those that have ended it finds again
+    among them, so it has no state. ``n_members`` are the members of each trial. ``note`` is called
+    with a line of text when there are too few members for the test ever to stop a trial. Raises
+    UsageError where trials have one member, so that there is nothing to pair.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class PairedWilcoxon(Pruner):
     ) -> None:
         if n_members < 2:
             raise UsageError(
-                "pruner: wilcoxon compares the folds or repeats of trials, and trials have one; "
-                "give folds= or repeats= (--folds, --repeats), or choose another pruner."
+                "pruner: wilcoxon compares folds or repeats of trials, but trials have a single "
+                "run. Pass folds= or repeats= (--folds, --repeats), or use another pruner."
             )
         threshold = getattr(pruner, "_p_threshold", _P)
         if 0.5**n_members >= threshold:
             note(
-                f"wilcoxon never stops a trial here: with {n_members} repeats or folds the test's "
-                f"p is at least {0.5**n_members:.3g}, and trials stop below {threshold:g}"
+                f"wilcoxon cannot prune any trial: with {n_members} repeats or folds p is at "
+                f"least {0.5**n_members:.3g}, but pruning needs p below {threshold:g}"
             )
         self._direction: Direction = direction
         self._pruner, self._n_members = pruner, n_members

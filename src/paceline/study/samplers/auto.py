@@ -19,7 +19,7 @@ from paceline.study.samplers.samplers import NAMES
 
 #: Trials from which CMA-ES finds more than TPE, and the most numbers that it is chosen for.
 CMAES_TRIALS, CMAES_NUMBERS = 400, 20
-#: Whole numbers with fewer values are too coarse for a normal distribution.
+#: Integers with fewer values are too coarse for a normal distribution.
 _COARSE = 10
 
 
@@ -29,10 +29,10 @@ class SearchOutline:
 
     parameters: Collection[Parameter]  # of all models built so far
     conditional: bool = False  # whether some of them are there under a condition alone
-    n_trials: int | None = None  # wanted in all; None where something else ends the search
+    n_trials: int | None = None  # wanted in all; None if something else ends the search
     n_objectives: int = 1
     constrained: bool = False  # whether trials may be rejected
-    learns: bool = False  # whether the search learns from earlier studies
+    learns: bool = False  # whether the search is warm-started
     may_end_early: bool = False  # whether a time limit or a rule may end it before ``n_trials``
     population: bool = False  # whether all trials begin before one has ended, as those of PBT do
 
@@ -54,9 +54,9 @@ def choose_sampler(outline: SearchOutline) -> SamplerChoice:
     n_trials = outline.n_trials
     varied = [parameter for parameter in outline.parameters if parameter.cardinality != 1]
     if outline.learns:
-        return SamplerChoice("tpe", "it learns from earlier studies")
+        return SamplerChoice("tpe", "the search is warm-started from earlier studies")
     if n_trials is None:
-        return SamplerChoice("tpe", "how many trials there will be is not known")
+        return SamplerChoice("tpe", "the number of trials is not known")
     size = _n_configurations(varied, n_trials)
     if size is not None and not outline.may_end_early:
         text = f"{n_trials:,} trials are enough for every configuration, at most {size:,}"
@@ -71,15 +71,15 @@ def choose_sampler(outline: SearchOutline) -> SamplerChoice:
         return SamplerChoice("tpe", "some hyperparameters depend on others")
     if coarse := [parameter for parameter in varied if not _is_number(parameter)]:
         first, n = coarse[0], coarse[0].cardinality
-        return SamplerChoice("tpe", f"{first.name} has {n} values, and is no range of numbers")
+        return SamplerChoice("tpe", f"{first.name} has {n} values, and is not a range of numbers")
     if not 2 <= len(varied) <= CMAES_NUMBERS:
         return SamplerChoice("tpe", f"the number of hyperparameters is {len(varied)}")
     if n_trials < CMAES_TRIALS:
         return SamplerChoice("tpe", f"there are fewer than {CMAES_TRIALS} trials")
     if importlib.util.find_spec("cmaes") is None:
-        text = 'cmaes would suit, and is not installed: pip install "paceline[cmaes]"'
+        text = 'cmaes would suit but is not installed: pip install "paceline[cmaes]"'
         return SamplerChoice("tpe", text)
-    text = f"{n_trials:,} trials vary {len(varied)} numbers, and nothing else"
+    text = f"{n_trials:,} trials vary only numbers, {len(varied)} of them"
     return SamplerChoice("cmaes", text)
 
 
@@ -92,7 +92,7 @@ def is_name(sampler: Any) -> bool:
 
 
 def _n_configurations(parameters: Collection[Parameter], most: int) -> int | None:
-    """Return how many configurations a grid tries; None where it leaves some out, or tries more.
+    """Return how many configurations a grid tries; None if it leaves some out, or tries more.
 
     It counts up to ``most``; hyperparameters under a condition are counted as if they had none.
     """

@@ -27,9 +27,9 @@ from paceline.study.samplers.tpe import Tpe
 from paceline.study.samplers.values import RESTART, seeded_bits, value_at
 
 #: The first standard deviation in each direction, as a share of the range: two thirds of the first
-#: draws lie in the middle half. From a configuration that was learnt a smaller one.
+#: draws are in the middle half. From a configuration that was learnt a smaller one.
 SIGMA, SIGMA_LEARNT = 0.25, 0.12
-#: A population has converged where a generation is no wider in any direction, as a share of the
+#: A population has converged where a generation is not wider in any direction, as a share of the
 #: range: hyperparameters that are closer train alike.
 CONVERGED = 1e-3
 # A share of 1 would be the first value beyond a range.
@@ -178,7 +178,7 @@ def _best_of(
 
 
 def _share(kind: BaseDistribution, value: Any) -> float:
-    """Return where a stored value lies in its range, the middle of what ``value_at`` makes of it.
+    """Return where a stored value is in its range, the middle of what ``value_at`` makes of it.
 
     ``kind`` is a range of numbers; the value None is for the middle of the range.
     """

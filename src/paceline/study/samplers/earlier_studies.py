@@ -1,4 +1,4 @@
-"""What a search learns from earlier studies (``warm_start_from``): complete trials and their ranks.
+"""What a search takes from earlier studies (``warm_start_from``): complete trials and their ranks.
 
 Earlier studies are read once, before the first trial, and never written. What is learnt is stored
 with the new study, so that a resumed search decides the same, whatever became of the earlier ones.
@@ -31,7 +31,7 @@ from paceline.search_space import Parameter
 from paceline.study.metadata import StoredStudy, check_name
 from paceline.study.trials.trial_codec import violation_of
 
-#: Samplers that learn from earlier studies.
+#: Samplers that use earlier studies.
 LEARNERS = ("tpe", "cmaes")
 #: Trials that are learnt of one study: the best half of them, the others evenly over its ranks.
 KEPT = 100
@@ -108,8 +108,8 @@ class EarlierStudy:
     ) -> dict[str, Any] | None:
         """Return a trial's values of a space, which may be some of them: name -> stored value.
 
-        ``space`` is storage name -> distribution in the new study, and so are the values. None
-        where a value is out of its bounds there.
+        ``space`` is storage name -> distribution in the new study, and so are the values. None if a
+        value is out of its bounds there.
         """
         found = {}
         for name, now in space.items():
@@ -167,8 +167,8 @@ def _fits(kind: BaseDistribution, value: Any) -> bool:
 def check_warm_start_from(warm_start_from: Any, sampler: Any) -> tuple[str, ...]:
     """Check the argument of ``Tuner`` beside its sampler; the studies are read later.
 
-    It is None, or one or several of: the name of a study, the path of a study's folder or of its
-    journal, the URL of a storage, with ``#NAME`` behind it where it holds several studies.
+    It is None, or one or several of: the name of a study, the path of its folder or journal, a
+    storage URL. A URL ends with ``#NAME`` if the storage holds several studies.
     """
     if warm_start_from is None:
         return ()
@@ -178,13 +178,13 @@ def check_warm_start_from(warm_start_from: Any, sampler: Any) -> tuple[str, ...]
         for each in given
     ):
         raise UsageError(
-            f"warm_start_from: {warm_start_from!r} names no study; give a study's name, the path "
-            "of its folder, a storage URL such as sqlite:///study.db#NAME, or a list of these."
+            "warm_start_from must be a study's name, its folder, a storage URL such as "
+            f"sqlite:///study.db#NAME, or a list of these, got {warm_start_from!r}."
         )
     if given and not (isinstance(sampler, str) and sampler in (*LEARNERS, "auto")):
         name = sampler if isinstance(sampler, str) else type(sampler).__name__
         raise UsageError(
-            f"warm_start_from: sampler {name!r} does not learn from earlier studies; choose "
+            f"warm_start_from: sampler {name!r} cannot use earlier studies. Use "
             f"{' or '.join(LEARNERS)}, or leave warm_start_from out."
         )
     return tuple(map(str, given))
@@ -214,8 +214,8 @@ def _read(text: str, directory: Path, own: tuple[str, Any]) -> EarlierStudy:
             check_name(name)
         except StudyError:
             raise UsageError(
-                f"warm_start_from: {text!r} is no study's folder, no journal and no name of a "
-                f"study in {directory}/; check the path."
+                f"warm_start_from: {text!r} is not a study's folder, a journal or the name of a "
+                f"study in {directory}/. Check the path."
             ) from None
     store = StudyStorage.of(storage, name or "", directory)
     if name is None:
@@ -223,26 +223,26 @@ def _read(text: str, directory: Path, own: tuple[str, Any]) -> EarlierStudy:
         if len(names) != 1:
             there = ", ".join(names) or "none"
             raise UsageError(
-                f"warm_start_from: {_shown(text)} holds {len(names)} studies ({there}); name one, "
+                f"warm_start_from: {_shown(text)} has {len(names)} studies ({there}). Name one, "
                 f"as in {_shown(text)}#{names[0] if names else 'NAME'}."
             )
         name = names[0]
     if name == own[0] and _same_storage(name, directory, storage, own[1]):
         raise UsageError(
-            f"warm_start_from: {name!r} is the study that is searched, which goes on with all its "
-            "trials; name an earlier study, or give this one another name."
+            f"warm_start_from: {name!r} is this search's own study, which continues with all its "
+            "trials anyway. Name an earlier study, or rename this one."
         )
     stored = store.load(name)
     if stored is None:
         raise UsageError(
-            f"warm_start_from: there is no study {name!r} in {store.label}; `paceline list` "
-            "lists those in runs/."
+            f"warm_start_from: there is no study {name!r} in {store.label}. `paceline list` lists "
+            "the studies in runs/."
         )
     check_pickles(name, stored.trials)
     learnt = EarlierStudy.of(name, stored)
     if not learnt.trials:
         raise StudyError(
-            f"warm_start_from: study {name!r} has no complete trial to learn from; name another."
+            f"warm_start_from: study {name!r} has no complete trial. Name another study."
         )
     return learnt
 
@@ -293,19 +293,22 @@ def notes_on(
     for each in learnt:
         if not each.shares(parameters):
             notes.append(
-                f"warm_start_from: study {each.study!r} has none of the hyperparameters of this "
-                f"one ({', '.join(parameters)}), so nothing is learnt from it"
+                f"warm_start_from: study {each.study!r} has none of this study's hyperparameters "
+                f"({', '.join(parameters)}), so it is not used"
             )
             continue
         kept.append(each)
         n, differs = len(each.trials), each.differs(parameters)
-        text = f"learning from {n} trials of study {each.study!r}, which do not count here"
+        text = (
+            f"warm-starting from {n} trials of study {each.study!r}, which do not count as trials "
+            "of this study"
+        )
         if each.n_objectives > 1:
-            text += f", by the first of its {each.n_objectives} objectives"
+            text += f". Only the first of its {each.n_objectives} objectives is used"
         if differs:
             text += (
-                f"; {', '.join(differs)} {'is' if len(differs) == 1 else 'are'} of another kind or "
-                "has other choices there, so its values are not used"
+                f". Values of {', '.join(differs)} are not used, because that study declares "
+                "another kind or other choices"
             )
         notes.append(text)
     return kept, notes
@@ -337,6 +340,6 @@ def stored_earlier_studies(study: str, stored: Sequence[Mapping[str, Any]]) -> l
         return [EarlierStudy.from_json(each) for each in stored]
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise StudyError(
-            f"study {study!r}: what it learnt from earlier studies cannot be read "
-            f"({type(error).__name__}: {error}); choose another study name."
+            f"study {study!r}: its copy of earlier studies cannot be read "
+            f"({type(error).__name__}: {error}). Choose another study name."
         ) from error

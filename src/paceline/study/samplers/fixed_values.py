@@ -13,8 +13,8 @@ from paceline.search_space import Parameter
 from paceline.study.samplers.values import Chooser
 from paceline.study.storage.storage import quiet_optuna
 
-#: Answers that are compared; of two equally likely values, one comes so often by chance once in
-#: 2 ** 63 times.
+#: Answers that are compared. That all of them are equal by chance, for two equally likely values,
+#: happens once in 2 ** 63 times.
 _ANSWERS = 64
 _FREE = object()
 
@@ -22,8 +22,8 @@ _FREE = object()
 class FixedValues:
     """What a user's sampler fixes; only a ``PartialFixedSampler`` fixes anything.
 
-    Optuna has no public name for it. So the sampler is asked again and again over a study without
-    trials, from which no sampler can have learnt: it always answers alike for what it fixes.
+    Optuna has no public name for it. So the sampler is asked repeatedly over a study without
+    trials: for fixed values it always answers alike.
     """
 
     def __init__(self, sampler: BaseSampler) -> None:

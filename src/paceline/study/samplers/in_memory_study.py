@@ -1,9 +1,9 @@
 """A study in memory that samplers learn from, so that choosing never waits for a storage.
 
-It holds trials under way with their values epoch by epoch, those that have ended, and proposals
-that were rejected (as failed trials, which Optuna's samplers ignore). Its trial numbers are its
-own; ``SampledTrials`` knows them by the study's numbers. It always minimises: the direction of a
-study is known only after the first build, when samplers have chosen already; callers pass losses.
+It holds finished trials, unfinished ones with their values epoch by epoch, and rejected proposals
+(as failed trials, which Optuna's samplers ignore). Its trial numbers are its own; ``SampledTrials``
+knows them by the study's numbers. It always minimises, and callers pass losses, because samplers
+choose before the first build shows the direction of a study.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class InMemoryStudy:
 
         Args:
             n: How many objectives it has.
-            learns: Whether the sampler is told of ended trials. Samplers that are made anew for
+            learns: Whether the sampler is told of ended trials. Samplers that are made again for
                 every trial need not be told, which saves Optuna's copying.
             constrained: Whether it holds by how much trials violate their constraints.
             told: Shows the sampler its trials; None: it sees those of the study.
@@ -149,7 +149,7 @@ class InMemoryStudy:
         return number
 
     def ask(self, sampler: BaseSampler | None) -> optuna.Trial:
-        """Begin a trial whose values ``sampler`` chooses; None where no Optuna sampler does.
+        """Begin a trial whose values ``sampler`` chooses; None if no Optuna sampler does.
 
         Raises SamplerError where the sampler failed.
         """
@@ -182,9 +182,9 @@ class InMemoryStudy:
             if (other := next((d for d in stored if _differ(d, distribution)), None)) is None:
                 raise
             raise SamplerError(
-                f'hyperparameter "{name}": trials of the study have {other}, and build declares '
-                f"{distribution}: no sampler learns from both. Declare it as the trials have it, "
-                "choices in the same order; or give it another name, or the study."
+                f'hyperparameter "{name}": trials of the study have {other}, but build declares '
+                f"{distribution}. No sampler can use both. Declare it as in the trials, with "
+                "choices in the same order, or rename it or the study."
             ) from error
         raise TypeError(f"{name}: unknown distribution {distribution!r}")
 
@@ -257,7 +257,7 @@ class InMemoryStudy:
             self._told.end(self._storage.get_trial(self._trial_id(number)))
 
     def pause(self, number: int, *, paused: bool) -> None:
-        """Note that a trial is paused, or goes on."""
+        """Note that a trial is paused, or continues."""
         if self._told is None:
             return
         trial_id = self._trial_id(number)
@@ -269,9 +269,9 @@ class InMemoryStudy:
     def _constraints(self, trial: FrozenTrial) -> dict[str, Any]:
         """The system attributes for the constraints that a stored trial has.
 
-        Each trial has one constraint here: samplers compare the sums, and some of them refuse
-        trials that have more constraints than others, as after a change of the constraints. A
-        user's sampler gets those that its ``constraints_func`` has returned as they were.
+        Each trial has one constraint here: samplers compare the sums, and some refuse trials with
+        different numbers of constraints. A user's sampler gets the results of its
+        ``constraints_func`` unchanged.
         """
         if self._learns and trial_codec.has_evaluated(trial):
             return trial_codec.constraints_of(trial)
@@ -286,7 +286,7 @@ class InMemoryStudy:
 
 
 def _losses(trial: FrozenTrial, signs: Sequence[int]) -> list[float] | None:
-    """The values of a stored trial as losses; None where it has none that samplers learn from."""
+    """The values of a stored trial as losses; None if it has none that samplers learn from."""
     if trial.state != OptunaState.COMPLETE or not trial.values:
         return None
     return [sign * value for sign, value in zip(signs, trial.values, strict=True)]
@@ -318,10 +318,10 @@ def _named_errors(sampler: BaseSampler) -> Iterator[None]:
 class SampledTrials:
     """The trials that a sampler learns from, by the study's numbers.
 
-    ``past`` are trials of earlier sessions, as the storage holds them; ``signs`` are 1 where low
-    values of ``past`` are good, -1 where high ones are, one for each objective. ``open_again`` has
-    the numbers of those that are under way again; ``parents`` is of the ``state`` of the search
-    that goes on. The rest is as for ``InMemoryStudy``.
+    ``past`` are trials of earlier sessions, as the storage holds them. ``signs`` has one sign for
+    each objective: 1 if low values of ``past`` are good, else -1. ``open_again`` has the numbers of
+    those that run again; ``parents`` is of the ``state`` of the search that continues. The rest is
+    as for ``InMemoryStudy``.
     """
 
     def __init__(
@@ -379,7 +379,7 @@ class SampledTrials:
                 self.study.report(self._numbers[number], epoch, loss)
 
     def pause(self, number: int, *, paused: bool) -> None:
-        """Note that an open trial is paused, or goes on."""
+        """Note that an open trial is paused, or continues."""
         if number in self._numbers:
             with self.stopwatch.running():
                 self.study.pause(self._numbers[number], paused=paused)

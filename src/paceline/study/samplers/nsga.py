@@ -1,7 +1,7 @@
 """NSGA-II and NSGA-III: Optuna's genetic samplers, with a seed for every trial.
 
 They learn in generations: a trial notes in which one it was drawn, and the study which trials are
-the parents of a generation. A search that goes on from a checkpoint needs both again, since which
+the parents of a generation. A search that continues from a checkpoint needs both again, since which
 parents survive depends on what was drawn before.
 """
 
@@ -36,7 +36,8 @@ def read_nsga(text: str) -> tuple[str, int] | None:
     size = POPULATION if match[2] is None else int(match[2])
     if size < 2:
         raise SamplerError(
-            f"sampler is {text!r}: a generation has at least 2 trials; write such as {match[1]}:20."
+            f"sampler: a generation must have at least 2 trials, got {text!r}. Write for instance "
+            f"{match[1]}:20."
         )
     return match[1], size
 

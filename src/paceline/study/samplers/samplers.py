@@ -2,13 +2,12 @@
 
 ``resolve_sampler`` finds the sampler meant.
 
-``tpe``, ``gp``, ``nsga2`` and ``nsga3`` are Optuna's, made afresh for every trial from the study's
-seed and the trial's number, so that a choice does not depend on the clock or on a restart. Four
-samplers are ours:
-``random`` (``RandomDraws``), because the value that Optuna's draws for one parameter depends on
-which parameters it drew before; ``qmc`` (``Sobol``), because Optuna's knows no conditions and needs
-a finished trial first; ``cmaes`` (``CmaEs``), because Optuna's keeps pickles in the storage;
-``grid`` (``GridWalk``), because Optuna's needs the space before the first build.
+``tpe``, ``gp``, ``nsga2`` and ``nsga3`` are Optuna's, created for every trial from the study's seed
+and the trial's number. So a choice does not depend on the clock or on a restart. Four samplers are
+ours. ``random`` (``RandomDraws``): a value that Optuna's draws depends on the parameters drawn
+before. ``qmc`` (``Sobol``): Optuna's has no conditions and needs a finished trial first. ``cmaes``
+(``CmaEs``): Optuna's keeps pickles in the storage. ``grid`` (``GridWalk``): Optuna's needs the
+space before the first build.
 
 The rest of a search asks a ``SearchStrategy`` and never which kind it is. A ``Searcher`` is given
 to ``Tuner`` in the sampler's place: it suggests configurations and keeps the results, and Paceline
@@ -47,12 +46,12 @@ class Sampler:
 
     name: str  # one of ``NAMES``, or the class of an Optuna sampler
     adaptive: bool  # it learns from the trials' values: then few trials may be open at once
-    # Trial number and attempt -> the Optuna sampler that chooses; None where Optuna does not.
+    # Trial number and attempt -> the Optuna sampler that chooses; None if Optuna does not.
     make: Callable[[int, int], BaseSampler] | None
     users: bool = False  # an object of the user's, which wants to be told of ended trials
     points: Sobol | None = None  # chooses instead of a sampler of ``make``
     searcher: Searcher | None = None  # decides instead of any sampler
-    # The trials that it chooses from; None where it sees all of the study, or none.
+    # The trials that it chooses from; None if it sees all of the study, or none.
     told: ToldTrials | None = None
     fixed: FixedValues | None = None  # the values that nobody else may choose otherwise
 
@@ -76,7 +75,7 @@ class Sampler:
 
 
 class TrialWeights(Protocol):
-    """Holds the weights of trials under way, and gives those of trials that have ended."""
+    """Holds the weights of unfinished trials, and gives those of trials that have ended."""
 
     def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Any]) -> None:
         """Take a trial's weights at its best epoch so far, from 1, if they are worth holding.
@@ -98,11 +97,11 @@ class TrialWeights(Protocol):
         ...
 
     def weights(self, number: int) -> Any:
-        """Return the weights of a trial that has ended; None where they are not held."""
+        """Return the weights of a trial that has ended; None if they are not held."""
         ...
 
     def save(self, rebuild: Any, note: Any = None) -> None:
-        """Write to disk what is not there yet."""
+        """Write all that is missing on disk."""
         ...
 
 
@@ -116,23 +115,23 @@ class SearchStrategy:
     # Whether the study's storage holds all that decides, so that other processes may search the
     # study too, and a later one may continue it.
     resumable = True
-    # Whether configurations come in an order of its own until there are no more, as those of a
-    # grid: the search then needs no ``n_trials`` and no timeout, and the first trials say little
-    # of the next ones.
+    # Whether configurations come in a fixed order until there are no more, as in a grid. The search
+    # then needs no ``n_trials`` and no timeout, and the first trials say little about the next
+    # ones.
     ends_by_itself = False
     limits_failures = False  # whether it has a rule of its own on how many trials may fail
     scores_infinity = False  # whether an infinite objective is a score like others, and no failure
 
     @property
     def max_open(self) -> int | None:
-        """How many trials may be under way at once; None without a limit.
+        """How many trials may be unfinished at once; None without a limit.
 
         ``TrialAsker`` has one for samplers that learn from values.
         """
         return None
 
     def n_to_come(self, n_left: int | None) -> int | None:
-        """Return how many trials will still be asked for; None where that is not known.
+        """Return how many trials will still be asked for; None if that is not known.
 
         ``n_left`` is how many are missing to the number that the user wants; None without one. A
         sampler can always propose another trial.
@@ -146,13 +145,13 @@ class SearchStrategy:
     def on_search_begin(self, space: Space, hp: HyperParameters, batch: Any) -> None:
         """Note that a search begins, and learn the space of the first build.
 
-        ``hp`` is as after the first look at a model; ``batch`` has the shapes of a batch, as a step
-        sees them, and is None where the data does not tell.
+        ``hp`` is as after the first look at a model. ``batch`` has the shapes of a batch, as a step
+        sees them; None if they are unknown.
         """
         space.learn(hp)
 
     def hp_again(self, number: int, hparams: Mapping[str, Any]) -> HyperParameters:
-        """Return the hp of a trial under way, as a copy: its model is built once more.
+        """Return the hp of an unfinished trial, as a copy: its model is built once more.
 
         ``hparams`` are plain name -> real value.
         """
@@ -182,7 +181,7 @@ class SearchStrategy:
         """Note that a trial has ended, however it ended; what is raised here ends the search."""
 
     def trial_weights(self) -> TrialWeights | None:
-        """Return what keeps the trials' weights; None where the search keeps its best models."""
+        """Return what keeps the trials' weights; None if the search keeps its best models."""
         return None
 
 
@@ -232,8 +231,8 @@ def resolve_sampler(sampler: Any, seed: int) -> Sampler:
     genetic = read_nsga(sampler) if str(sampler).startswith("nsga") else None
     if genetic is None and sampler not in NAMES:
         raise SamplerError(
-            f"sampler is {sampler!r}; choose one of {', '.join(NAMES)}, auto, or pass an "
-            "object of optuna.samplers."
+            f"sampler must be one of {', '.join(NAMES)}, auto or an object of optuna.samplers, "
+            f"got {sampler!r}."
         )
     if sampler == "gp" and importlib.util.find_spec("torch") is None:
         raise MissingExtraError(
@@ -265,8 +264,8 @@ def check_several(sampler: Any) -> None:
     of_one = isinstance(sampler, optuna.samplers.CmaEsSampler | Searcher)
     if of_one or name in ("cmaes", "gp"):
         raise SamplerError(
-            f"sampler: {name} learns from one objective, and there are several; choose tpe, nsga2, "
-            "nsga3, random, qmc or grid."
+            f"sampler: {name} supports only one objective. Use tpe, nsga2, nsga3, random, qmc or "
+            "grid."
         )
 
 
@@ -278,19 +277,19 @@ _BY_TRIALS = (
     optuna.samplers.TPESampler,
     RandomSampler,
 )
-#: Samplers of ours that go on where Optuna's begin anew.
+#: Samplers of ours that continue where Optuna's start over.
 _GOES_ON = {optuna.samplers.CmaEsSampler: "cmaes", optuna.samplers.QMCSampler: "qmc"}
 
 
 def note_on_state(sampler: Any) -> str | None:
-    """Return what to say of a study that goes on where its sampler's state does not; often None."""
+    """Return a note on a study that continues without its sampler's state, or None."""
     if not isinstance(sampler, BaseSampler) or isinstance(sampler, _BY_TRIALS):
         return None
     name = next((ours for kind, ours in _GOES_ON.items() if isinstance(sampler, kind)), None)
     return (
-        f"sampler: {type(sampler).__name__} begins anew, knowing the trials of the study; what "
-        "it had worked out before (a distribution, a place in a sequence) is not stored"
-        + (f'. sampler="{name}" goes on where it was' if name else "")
+        f"sampler: {type(sampler).__name__} restarts from the study's trials, because its state "
+        "(a distribution, a position in a sequence) is not stored"
+        + (f'. Use sampler="{name}" to continue exactly' if name else "")
     )
 
 
@@ -325,8 +324,7 @@ def _given(sampler: BaseSampler) -> Sampler:
     refused = (optuna.samplers.GridSampler, optuna.samplers.BruteForceSampler)
     if isinstance(sampler, refused):
         raise SamplerError(
-            f"sampler is a {name}, which ends Optuna's own loop when it is done; use "
-            'sampler="grid".'
+            f'sampler: {name} stops Optuna\'s own loop when it is done. Use sampler="grid".'
         )
     even = (RandomSampler, optuna.samplers.QMCSampler)
     adaptive = not isinstance(sampler, even)

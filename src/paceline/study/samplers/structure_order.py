@@ -32,8 +32,8 @@ class StructureOrder:
     """Decides which trials have the structure of the one before.
 
     Random search tries its draws in another order, which does not change the configurations that it
-    tries in all. TPE is asked in waves: it chooses the first trial of a wave freely, and in the
-    others the structural values are fixed to those of the first. Other samplers keep their order.
+    tries in all. TPE is asked in waves: it chooses the first trial of a wave freely, and the others
+    have the structural values of the first. Other samplers keep their order.
     """
 
     def __init__(
@@ -44,14 +44,13 @@ class StructureOrder:
         past: Iterable[FrozenTrial],
         resumed: Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin, or go on.
+        """Begin, or continue.
 
         ``past`` are trials of earlier sessions, as the storage holds them. ``resumed`` is of
         ``state``: the session that it was taken in is continued.
         """
-        # Trials that train at once (with one the order is free); how many of an adaptive
-        # sampler may be open at once; how many more are certain to be run, so that their order is
-        # free.
+        # Trials that train at once (with one the order is free). How many of an adaptive sampler
+        # may be open at once. How many more are certain to run, so that their order is free.
         self.slots = self.open = self.sure = 1
         self._space = space  # it grows
         self._structure = StructuralParameters()
@@ -62,7 +61,7 @@ class StructureOrder:
         # Trials of this session by structure, how many of them are counted, and under which names.
         self._counts: dict[tuple[tuple[str, Any], ...], int] = {}
         self._n_counted, self._counted_by = 0, self._structure.names
-        # The wave: its first trial (None where that was not of TPE's choice), how many it has, and
+        # The wave: its first trial (None if that was not of TPE's choice), how many it has, and
         # which of them have not ended.
         self._leader: int | None = None
         self._n_asked = 0
@@ -93,11 +92,10 @@ class StructureOrder:
     def next_draw(self) -> int:
         """Return the number of the draw that random search tries next.
 
-        The last trial's structure comes first, until it fills the slots. Then comes one that was
-        begun and can fill the slots, because its program is compiled for as many trials; otherwise
-        the largest structure in the pool, which is large enough that this one fills the slots.
-        Draws of other structures wait for more of their kind. A search that is stopped early has
-        still met most structures.
+        The last trial's structure comes first, until it fills the slots. Then comes a structure
+        that was begun and can fill the slots, because its program is compiled for as many trials.
+        Otherwise the largest structure in the pool comes next. Draws of other structures wait for
+        more of their kind. A search that is stopped early has still met most structures.
         """
         draws, names, parameters = self.draws, self._structure.names, self._space.parameters
         assert draws is not None
@@ -126,8 +124,8 @@ class StructureOrder:
     def expect(self, n_open: int, n_sure: int | None) -> None:
         """Set what the next proposal may count on.
 
-        ``n_open`` trials of an adaptive sampler may be open at once, and ``n_sure`` further trials
-        are certain to be run; None leaves that as it is.
+        ``n_open`` trials of an adaptive sampler may be open at once. ``n_sure`` further trials are
+        certain to run. None changes nothing.
         """
         self.open = n_open
         if n_sure is not None:
@@ -159,7 +157,7 @@ class StructureOrder:
     def state(self) -> dict[str, Any]:
         """What cannot be told from the trials, as JSON values."""
         return {
-            "numbers": list(self._numbers),  # a copy, written while the search goes on
+            "numbers": list(self._numbers),  # a copy, written while the search continues
             "leader": self._leader,
             "asked": self._n_asked,
             "under_way": sorted(self._under_way),
@@ -248,17 +246,16 @@ class StructureOrder:
 class StructuralParameters:
     """The structural parameters, as far as trials have shown which they are.
 
-    A parameter in which two trials of one program differ is not structural. Of the others, just as
-    many are taken as structural as tell the programs apart, those with the most values first. A
-    wrong guess does not last: each new trial can only show that one more parameter is needed, or
-    that one of them is not. Parameters that change the program for some values only (a dropout
-    rate that may be 0) are not structural here: programs that no other parameter tells apart stay
-    in one wave.
+    A parameter in which two trials of one program differ is not structural. Of the others, those
+    with the most values are structural: as many as are needed to tell the programs apart. A wrong
+    guess does not last: each new trial can only show that a parameter is needed, or not. Parameters
+    that change the program for a few values only (a dropout rate of 0) are not structural: such
+    programs stay in one wave.
     """
 
     def __init__(self) -> None:
-        self._names: tuple[str, ...] | None = ()  # None: to be found anew
-        # Program -> stored values of its first trial; in what is not free, its trials are alike.
+        self._names: tuple[str, ...] | None = ()  # None: to be found again
+        # Program -> stored values of its first trial; its trials differ only in free values.
         self._first: dict[str, dict[str, Any]] = {}
         self._free: set[str] = set()
         self._finite: dict[str, None] = {}  # a set in the order met
@@ -307,8 +304,8 @@ class StructuralParameters:
     def _separating(self) -> list[str]:
         """Return parameters that tell programs apart, each time the one that tells most.
 
-        One that is not always active is left for last: what activates it comes before, since a
-        draw does not tell whether it would be asked for.
+        A parameter that is not always active comes after those that activate it, since a draw does
+        not show whether build asks for it.
         """
         candidates = [name for name in self._finite if name not in self._free]
         names: list[str] = []

@@ -1,4 +1,4 @@
-"""The trials that TPE and CMA-ES choose from: those that have ended, are under way, or were learnt.
+"""The trials that TPE and CMA-ES choose from: finished, unfinished, or of earlier studies.
 
 ``ToldTrials`` shows them to Optuna's sampler in place of all trials of the study in memory. Of more
 than ``FEW`` it shows the best and the newest, so that asking takes no longer from there on
@@ -26,8 +26,8 @@ from paceline.study.trials.trial_codec import NAMED, constraint_attributes, viol
 
 #: Trials up to which all are shown.
 FEW = 1000
-#: Of more trials than ``FEW`` so many of the best and of the newest are shown; one may be both. TPE
-#: takes at most 25 trials for good ones.
+#: Of more trials than ``FEW`` this many of the best and of the newest are shown; one may be both.
+#: TPE takes at most 25 trials for good ones.
 BEST, NEWEST = 128, 872
 
 _LEARNT_FROM = (OptunaState.COMPLETE, OptunaState.PRUNED)
@@ -86,22 +86,22 @@ class ToldTrials:
     def __init__(self, seed: int) -> None:
         self._seed = seed
         # Whether paused trials are shown as pruned ones are: time may end the search before any of
-        # them goes on.
+        # them continues.
         self.shows_paused = False
         self.shown = False  # whether the study in memory shows these in place of its own
         self.learnt: Sequence[EarlierStudy] = ()
         self._open: dict[int, int] = {}  # number -> id in the storage of the study in memory
-        self._paused: set[int] = set()  # numbers of the shown trials that may go on
+        self._paused: set[int] = set()  # numbers of the shown trials that may continue
         self._ended: list[SeenTrial] = []  # by number
         self._ranked: list[SeenTrial] = []  # the best first
-        self._best_kept: list[SeenTrial] = []  # when so many trials had ended
+        self._best_kept: list[SeenTrial] = []  # when this many trials had ended
         self._n_at_best = 0
         self._violate = False
         self._beside: list[SeenTrial] = []  # of earlier studies, as shown last
         self._made: dict[tuple[Any, ...], list[SeenTrial]] = {}
 
     def begin(self, number: int, trial_id: int) -> None:
-        """Note a trial under way, by its number and id in the study in memory."""
+        """Note an unfinished trial, by its number and id in the study in memory."""
         self._open[number] = trial_id
 
     def end(self, trial: FrozenTrial) -> None:
@@ -111,14 +111,14 @@ class ToldTrials:
             self._see(SeenTrial.of(trial, trial.state))
 
     def pause(self, trial: FrozenTrial) -> None:
-        """Note that a trial under way is paused."""
+        """Note that an unfinished trial is paused."""
         if self.shows_paused:
             self._forget(trial.number)
             self._paused.add(trial.number)
             self._see(SeenTrial.of(trial, OptunaState.PRUNED))
 
     def resume(self, number: int, trial_id: int) -> None:
-        """Note that a paused trial goes on."""
+        """Note that a paused trial continues."""
         if self.shows_paused:
             self._forget(number)
             self.begin(number, trial_id)
@@ -151,7 +151,7 @@ class ToldTrials:
 
     @property
     def open_ids(self) -> list[int]:
-        """Ids of the trials under way, in the storage of the study in memory."""
+        """Ids of the unfinished trials, in the storage of the study in memory."""
         return list(self._open.values())
 
     @property
@@ -190,9 +190,9 @@ class ToldTrials:
     ) -> Iterator[None]:
         """Show these trials in place of those of the study in memory, inside a block.
 
-        ``space`` are the hyperparameters that are chosen: a trial of an earlier study is shown
-        where it has allowed values of them. ``filled``: a value that such a trial does not have is
-        drawn at random, so that it can be shown all the same.
+        ``space`` are the hyperparameters that are chosen: a trial of an earlier study is shown if
+        it has allowed values of them. ``filled``: a value that such a trial does not have is drawn
+        at random, so that it can be shown.
         """
         self._beside = self._earlier(space, filled) if self.learnt else []
         self.shown = True

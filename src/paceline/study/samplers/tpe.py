@@ -28,7 +28,7 @@ _HEEDS_CONSTRAINTS: dict[str, Any] = (
     {} if NAMED else {"constraints_func": lambda trial: trial.system_attrs["constraints"]}
 )
 
-#: How often a proposal is drawn anew whose neighbourhood is not allowed. TPE weighs good trials
+#: How often a proposal is drawn again whose neighbourhood is not allowed. TPE weighs good trials
 #: against all others, and so proposes what lies just beyond a bound as often as what lies within.
 _REDRAWS = 8
 
@@ -71,7 +71,7 @@ class Tpe(BaseSampler):
         """Return the stored values of shared parameters."""
         with self._told.showing(search_space):
             found = self._tpe.sample_relative(study, trial, search_space)
-            # Where values are fixed, trials with other ones are no neighbours.
+            # Where values are fixed, trials with other ones are not neighbours.
             if not found or search_space.keys() != self._space.keys():
                 return found
             if self._told.any_violates:
@@ -118,7 +118,7 @@ class _Neighbours:
 
 
 def _place(distribution: BaseDistribution, value: Any) -> float:
-    """Where a value lies in its range, from 0 to 1; the number of a choice."""
+    """Where a value is in its range, from 0 to 1; the number of a choice."""
     place = distribution.to_internal_repr(value)
     if not isinstance(distribution, FloatDistribution | IntDistribution):
         return place

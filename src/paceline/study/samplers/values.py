@@ -34,13 +34,13 @@ TRIAL, SAMPLER, SHIFT, VALUE, WAITED, LEARNT, RESTART = range(7)
 
 
 def check_seed(seed: Any) -> int:
-    """Return a study's seed as an int; UsageError where it is no whole number from 0."""
+    """Return a study's seed as an int; UsageError where it is not an integer from 0."""
     try:
         found = -1 if isinstance(seed, bool) else operator.index(seed)
     except TypeError:
         found = -1
     if found < 0:
-        raise UsageError(f"seed is {seed!r}; give a whole number from 0.")
+        raise UsageError(f"seed must be an integer of at least 0, got {seed!r}.")
     return found
 
 
@@ -61,8 +61,8 @@ def n_missing(seed: Any, number: int, attrs: Mapping[str, Any]) -> int:
     """Return how many trials are missing before a stored one, whose place is ``number``.
 
     A trial's seed follows from the study's seed and the number that the trial was to have. Other
-    workers may have taken that number and the next ones, so a trial may have a higher number than
-    its seed says, and never a lower one. ``attrs`` are as stored.
+    workers may have taken that number and the next ones. So a trial's number may be higher than its
+    seed says, but never lower. ``attrs`` are as stored.
     """
     if not isinstance(seed, int) or "seed" not in attrs or "continued_from" in attrs:
         return 0
@@ -96,8 +96,8 @@ def random_chooser(seed: int, *stream: int) -> Chooser:
 def middle(parameter: Parameter) -> Any:
     """Return the real value of a parameter from which a search begins that has little time.
 
-    That is the default that the user gave. Where none was given, it is the middle of a range, on
-    its scale, or of the numbers to choose from, and else the first choice.
+    That is the default that the user gave. Without one, it is the middle of a range, on its scale,
+    or of the numbers to choose from. Otherwise it is the first choice.
     """
     values = parameter.values()
     if parameter.default != values[0]:
@@ -152,7 +152,7 @@ class RandomDraws:
     """
 
     def __init__(self, seed: int, used: Iterable[int]) -> None:
-        """Begin, or go on: ``used`` are numbers of draws that earlier sessions have tried."""
+        """Begin, or continue: ``used`` are numbers of draws that earlier sessions have tried."""
         taken = frozenset(used)
         self.used = set(taken)  # those that have been tried, or rejected
         self._seed = seed

@@ -2,9 +2,9 @@
 
 All of Optuna's storages settle one thing between processes: the order in which trials are made.
 (They do not settle changes of state: on SQLite two processes can both succeed at one.) So a worker
-claims a configuration by making a trial with all its values. Where two trials have the same
-configuration, or one is beyond the number wanted, the earlier trials stand, and the worker that
-made the later one withdraws it before training.
+claims a configuration by making a trial with all its values. If two trials have the same
+configuration, or one exceeds the number wanted, the earlier trials stand. The worker of the later
+one withdraws it before training.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class TrialClaims:
         """Make a trial, for this worker to train.
 
         ``template`` is the trial, running, its configuration in the attribute ``hparams``, with
-        this worker as its owner. ``limit`` is how many trials the study shall have (None: no end),
-        and ``replaces`` the number of a trial that this one is trained in place of.
+        this worker as its owner. ``limit`` is the study's total of trials (None: no end).
+        ``replaces`` is the number of a trial that this one replaces.
 
-        Returns the trial's number and the storage's id of it, for the watch to be told that it
-        began; None where another worker was quicker: then it is withdrawn. Where a storage that
-        raises has made the trial all the same, the watch finds it as one that is left.
+        Returns the trial's number and its id in the storage, for the watch. None if another worker
+        was quicker, and the trial is withdrawn. If a storage raises but has created the trial, the
+        watch finds it as an abandoned one.
         """
         with self._store.writing():
             storage = self._store.storage
@@ -85,7 +85,7 @@ class TrialClaims:
         The new trial, of ``template``, is made first: should this worker die in between, the next
         one finds both. Where two workers take over the same trial, their new ones are equal, so the
         later one is withdrawn. Returns whether the trial is interrupted now, and what ``claim``
-        does; (False, None) where it has ended otherwise meanwhile.
+        does; (False, None) if it has ended otherwise meanwhile.
         """
         owner = owner_of(trial)
         if owner is not None and owner != self._worker.token:
@@ -98,8 +98,8 @@ class TrialClaims:
                 storage.set_trial_user_attr(made, "error", INTERRUPTED)
                 storage.set_trial_state_values(made, OptunaState.FAIL)
             except RuntimeError:  # Optuna 4 has no class of its own for this
-                # The trial has ended. Either another worker took it over too, and trains nothing
-                # for it, since our new trial is the earlier one; or its own worker ended it.
+                # The trial has ended. Either another worker also took it over, but trains nothing,
+                # since our new trial is earlier. Or its own worker ended it.
                 if not _interrupted(storage.get_trial(made)):
                     if found is not None:
                         self._withdraw(*found)

@@ -61,7 +61,7 @@ class Heartbeats:
     """The workers of one study, seen by one of them.
 
     ``study`` is the storage's id; no other worker has ``token``. This process holds the file
-    ``lock_name(token)`` in ``folder`` locked while it works; None where it cannot. ``every`` is
+    ``lock_name(token)`` in ``folder`` locked while it works; None if it cannot. ``every`` is
     seconds between beats; ``clock`` returns seconds that only grow. Methods that read or write
     raise StorageError where the storage does not answer.
     """
@@ -116,7 +116,7 @@ class Heartbeats:
         self._spared = token
 
     def may_become(self, token: str) -> bool:
-        """Whether this worker may go on as one that has left: nobody declared that one dead."""
+        """Whether this worker may continue as one that has left: nobody declared that one dead."""
         return token not in self._gone and token not in self.others
 
     @property
@@ -225,7 +225,7 @@ def _place(folder: Path | None) -> dict[str, str | None]:
 
 
 def make_place(folder: Path) -> None:
-    """Make the file by which the workers of one folder know one another, where there is none.
+    """Make the file by which the workers of one folder know one another, if there is none.
 
     Raises OSError where it cannot be written.
     """
@@ -234,7 +234,7 @@ def make_place(folder: Path) -> None:
 
 
 def _place_id(folder: Path) -> str | None:
-    """The id of a folder of workers; None where there is none, or another program changed it."""
+    """The id of a folder of workers; None if there is none, or another program changed it."""
     try:
         text = (folder / PLACE).read_text()
     except (OSError, ValueError):
@@ -246,8 +246,8 @@ def is_searched(attrs: Mapping[str, Any], folder: Path) -> bool | None:
     """Whether some worker of a study works, told without writing or waiting.
 
     ``attrs`` are those that the study's programs write for one another; workers of this machine
-    hold their files in ``folder`` locked. None where it is not known: a worker of another machine
-    has not left, or the study's programs write no heartbeats.
+    hold their files in ``folder`` locked. None if it is not known: a worker of another machine has
+    not left, or the study's programs write no heartbeats.
     """
     place, found = _place(folder), set[bool | None]()
     for key, record in attrs.items():
@@ -277,7 +277,7 @@ def boot() -> str:
 
 
 def is_held(path: Path, *, remove: bool = True) -> bool | None:
-    """Whether a process holds a lock file; None where that cannot be known.
+    """Whether a process holds a lock file; None if that cannot be known.
 
     ``remove`` removes the file of a process that died.
     """
@@ -306,7 +306,7 @@ def seconds_between() -> float:
         seconds = 0.0
     if not 0 < seconds <= LONGEST:
         raise UsageError(
-            f"{_VARIABLE}: {text!r} is no number of seconds above 0 and up to {LONGEST:.0f}; give "
-            "one, or unset it for 5."
+            f"{_VARIABLE} must be a number of seconds above 0 and at most {LONGEST:.0f}, got "
+            f"{text!r}. Unset it for 5 seconds."
         )
     return seconds

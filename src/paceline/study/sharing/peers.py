@@ -99,9 +99,9 @@ class StudyPeers:
     ) -> StoredStudy | None:
         """Make the study in the storage, or join the worker that has made it a moment ago.
 
-        Returns what that worker has stored; None where the study was made here. Raises StudyError
-        where it was made meanwhile, and there is no worker to join with, or it has another
-        direction; StorageError where it cannot be written.
+        Returns what that worker has stored; None if the study was made here. Raises StudyError if
+        it was created meanwhile without a worker to join, or with another direction; StorageError
+        if it cannot be written.
         """
         made = True
         try:
@@ -141,15 +141,15 @@ class StudyPeers:
     def claim(self, template: FrozenTrial, limit: int | None) -> int | None:
         """Number a trial of a shared study in the storage, and begin it for this worker.
 
-        ``limit`` is how many trials the study shall have (None: no end). Returns None where the
-        trial is not begun: another worker was quicker, or the storage does not answer.
+        ``limit`` is the study's total of trials (None: no end). Returns None if the trial is not
+        begun: another worker was quicker, or the storage does not answer.
         """
         try:
             claims = self._begun_claims()
             claimed = claims.claim(template, limit)
         except StorageError as error:
             self._asks_again = time.monotonic() + _PAUSE
-            self._proposer.note(f"no trial can be begun now: {error}")
+            self._proposer.note(f"no trial can be started now: {error}")
             return None
         if claimed is None:
             if claims.taken(template):  # otherwise it is proposed again until the next ``sync``
@@ -162,7 +162,7 @@ class StudyPeers:
     def hear(self) -> PeerChanges | None:
         """Learn what other programs have done to a study that is not shared, as last read.
 
-        None where there is nothing; ``sync`` tells of a shared study.
+        None if there is nothing; ``sync`` tells of a shared study.
         """
         if self.shared:
             return None
@@ -175,7 +175,7 @@ class StudyPeers:
     def sync(self) -> PeerChanges | None:
         """Learn what others have done to a shared study, and take over what dead workers left.
 
-        None where nothing is learnt, since the storage does not answer.
+        None if nothing is learnt, since the storage does not answer.
         """
         assert self.worker is not None
         try:
@@ -250,7 +250,7 @@ class StudyPeers:
     def _adopt(self, stored: FrozenTrial, claims: TrialClaims) -> bool:
         """Begin a trial in place of one that its worker left, unless another worker does.
 
-        False where it has ended after all, and counts.
+        False if it has ended after all, and counts.
         """
         assert self.worker is not None
         left = trial_codec.from_frozen(stored)
@@ -281,7 +281,7 @@ class StudyPeers:
         return True
 
     def _disown(self, n_deaths: int) -> None:
-        """Give up this worker's trials under way, since others declared it dead.
+        """Give up this worker's unfinished trials, since others declared it dead.
 
         Other workers take them over; those that were not written to the storage are nobody's.
         """
@@ -324,9 +324,9 @@ def join_and_load(
 ) -> tuple[Mapping[str, Any] | None, StoredStudy | None]:
     """Join the other workers of a study, if it is in the storage, and read it.
 
-    ``worker`` is None where the study is only read; ``is_left`` is as ``Study`` takes it.
-    Returns the snapshot, or None where other workers have searched on; and the study, or None where
-    there is none of this name.
+    ``worker`` is None if the study is only read; ``is_left`` is as ``Study`` takes it. Returns the
+    snapshot, or None if other workers have searched on; and the study, or None if there is none of
+    this name.
     """
     while True:
         if worker is not None and (found := store.find(study)) is not None:

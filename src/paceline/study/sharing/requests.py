@@ -22,7 +22,7 @@ from paceline.study.trials.trial_codec import best_so_far
 
 
 def ask(store: StudyStorage, study: int, request: Request) -> None:
-    """Ask the search of a study (the storage's id) to stop, to pause, or to continue.
+    """Ask the search on a study (the storage's id) to stop, to pause, or to continue.
 
     Raises StorageError where the storage does not answer.
     """
@@ -40,8 +40,8 @@ def enqueue(store: StudyStorage, study: int, name: str, values: Mapping[str, Any
     """Add a trial that waits to be run, and return its number.
 
     ``study`` is the storage's id; ``values`` are plain name -> real value, and the sampler chooses
-    the others. Raises SpaceError for a name that no trial of the study has had, or a value that it
-    cannot have, and StorageError where the storage does not answer.
+    the others. Raises SpaceError for a name that no trial of the study has, or an impossible value;
+    StorageError if the storage does not respond.
     """
     with store.errors("read"), store.turn:
         meta = store.storage.get_study_user_attrs(study).get(META) or {}
@@ -52,7 +52,9 @@ def enqueue(store: StudyStorage, study: int, name: str, values: Mapping[str, Any
     for key, value in values.items():
         if key not in by_name:
             known = ", ".join(sorted(by_name)) or "none yet"
-            raise SpaceError(f"enqueue: {name!r} has no hyperparameter {key!r}; it has {known}.")
+            raise SpaceError(
+                f"enqueue: study {name!r} has no hyperparameter {key!r}. It has {known}."
+            )
         stored = [parameter.to_storage(value) for parameter in by_name[key]]
         # Under several conditions a name has several parameters: build tells which one it is.
         several = len(stored) > 1
@@ -67,10 +69,10 @@ def enqueue(store: StudyStorage, study: int, name: str, values: Mapping[str, Any
 def stop_trial(store: StudyStorage, study: int, name: str, number: int, reason: str) -> None:
     """End a trial that runs or waits as pruned, and store the reason with it.
 
-    ``study`` is the storage's id. Raises StudyError where there is no such trial, or it has ended,
-    and StorageError where the storage does not answer.
+    ``study`` is the storage's id. Raises StudyError if there is no such trial, or it has ended, and
+    StorageError where the storage does not answer.
     """
-    ended = f"trial {number} of {name!r} has ended already"
+    ended = f"trial {number} of {name!r} has already finished"
     with store.writing():
         storage = store.storage
         if number >= storage.get_n_trials(study):

@@ -1,8 +1,8 @@
 """What others do in a study: other workers, plain Optuna, optuna-dashboard, ``paceline stop``.
 
 They begin and end trials, add trials that wait to be run, and ask a search to stop or to pause. The
-thread that writes a study's records looks for such changes now and then (``StudyWatch.look``), a
-search that shares its study before it begins a trial, too; the search acts on them between two
+thread that writes a study's records looks for such changes now and then (``StudyWatch.look``). A
+search that shares its study also looks before it begins a trial. It acts on changes between two
 epochs.
 """
 
@@ -76,10 +76,10 @@ class StudyWatch:
         self._read: list[FrozenTrial] = []  # the trials as they were when last read
         self.n_known = 0  # how many the storage had then
         self._n_lines: int | None = None  # of a journal, by others; None to look again
-        self.mine: set[int] = set()  # this search's trials under way
+        self.mine: set[int] = set()  # this search's unfinished trials
         # Trials that are this search's or were, and others of which it knows that they have ended.
         self._own: set[int] = set()
-        self._of_others: set[int] = set()  # theirs under way, and those that wait
+        self._of_others: set[int] = set()  # their running and waiting ones
         self._waiting: dict[int, WaitingTrial] = {}
         self._taking: int | None = None  # a trial that waited, until it is known whose it is
         # Trials that have ended here, and how: others may have ended them before.
@@ -90,8 +90,8 @@ class StudyWatch:
         self._changes: list[TrialChange] = []
         self._asked_before: Any = None
         self.runs_waiting = True  # whether trials that other programs add are run here
-        # What another program last asked this search to do; None where nothing was asked since
-        # ``begin``, but that a study which was paused before stays paused.
+        # What another program last asked this search to do since ``begin``; a study that was paused
+        # before stays paused. None: nothing.
         self.request: Request | None = None
 
     def begin(self, study: int, worker: Worker, restored: RestoredStudy) -> None:
@@ -118,7 +118,7 @@ class StudyWatch:
         self._study = study
 
     def share(self, mine: Iterable[int], ended: Iterable[int]) -> None:
-        """Begin anew, since other workers search the study: look at all trials again.
+        """Start over, since other workers search the study: look at all trials again.
 
         By number: ``mine`` are the trials that this worker trains, ``ended`` those of which it
         knows that they have ended. All of them are in the storage, under these numbers.
@@ -245,9 +245,9 @@ class StudyWatch:
     def left(self, theirs: Iterable[FrozenTrial]) -> list[FrozenTrial]:
         """Return those of others' trials that nobody trains; the thread that claims asks for them.
 
-        Either the worker of such a trial is gone; or it is this worker's own, and this worker does
-        not know of it, because the storage's answer to the claim was lost. One that waited, and
-        whose worker died before it had chosen its values, waits again.
+        Either the worker of such a trial is gone, or the trial is this worker's, but the storage's
+        answer to the claim was lost. A waiting trial whose worker died before it chose the values
+        waits again.
         """
         left = [
             trial
@@ -337,8 +337,8 @@ class StudyWatch:
     def take_waiting(self) -> WaitingTrial | None:
         """Begin to run the first trial that waits, unless another program is quicker.
 
-        Returns the trial, which runs in the storage now; None where none waits, or the storage does
-        not answer, or has not confirmed the numbers of this search's trials.
+        Returns the trial, which now runs in the storage. None if none waits, or if the storage does
+        not respond or has not confirmed this search's numbers.
         """
         while self._waiting and not self._held:
             with self._mutex:
@@ -355,7 +355,7 @@ class StudyWatch:
                 if taken:
                     self._note_own(number)
                     return waiting
-                self._of_others.add(number)  # how it goes on there is told later
+                self._of_others.add(number)  # how it continues there is told later
         return None
 
     def refuse(self, waiting: WaitingTrial, why: str) -> None:
@@ -395,7 +395,7 @@ class StudyWatch:
 
 
 def meaning(asked: Any) -> Request | None:
-    """Return what the attribute ``REQUEST`` asks for; None where it asks for nothing known."""
+    """Return what the attribute ``REQUEST`` asks for; None if it asks for nothing known."""
     found = asked.get("do") if isinstance(asked, dict) else None
     return found if found in ("stop", "pause", "continue") else None
 

@@ -41,11 +41,11 @@ class Worker:
         note: Called with a line of text that users may want to see.
         every: Seconds between beats; None takes PACELINE_HEARTBEAT_SECONDS, or 5.
         clock: Returns seconds that only grow.
-        pause: Waits so many seconds.
+        pause: Waits this many seconds.
         beats: Whether a thread beats from ``join`` to ``leave``; otherwise ``beat`` has to be
             called.
 
-    Raises UsageError where PACELINE_HEARTBEAT_SECONDS is no number above 0 and up to 3600.
+    Raises UsageError where PACELINE_HEARTBEAT_SECONDS is not a number above 0 and up to 3600.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Worker:
         self.shared = False
         # Held while a trial gets its number, and while ``shared`` changes.
         self.numbering_lock = threading.RLock()
-        # How often others have declared this worker dead since it joined. Each time it goes on
-        # under another token, and its trials under way are no longer its own.
+        # How often others have declared this worker dead since it joined. Each time it continues
+        # under another token, and its unfinished trials are no longer its own.
         self.n_deaths = 0
         self._folder, self._note = folder, note
         self._every = seconds_between() if every is None else every
@@ -143,7 +143,7 @@ class Worker:
         self.shared = share or bool(alive)
         beats.set_mode("shared" if self.shared else "alone")
         if alive:
-            self._note(f"{_others(len(alive))} on this study: trials are shared with them")
+            self._note(f"{_others(len(alive))} on this study, so trials are shared")
             self._wait_until_shared(beats)
         if self._beats:
             self._thread = threading.Thread(target=self._run, name="paceline-heart", daemon=True)
@@ -229,7 +229,9 @@ class Worker:
         while any(not peer.alive for peer in beats.others.values()):
             if waited > 1.0 and not said:
                 said = True
-                self._note("another search of this study may be under way: watching for its signs")
+                self._note(
+                    "another search may be running on this study: waiting for its heartbeats"
+                )
             self._pause(self._every / 5)
             waited += self._every / 5
             beats.beat()
@@ -271,8 +273,8 @@ class Worker:
         if self._folder is None:
             return
         with contextlib.suppress(OSError):
-            # A worker that joins at this moment keeps its id, and is of another place for those
-            # that come later: its heartbeats tell them that it lives.
+            # A worker that joins at this moment keeps its id. Later workers see it in another
+            # place; its heartbeats show them that it lives.
             if [path.name for path in self._folder.iterdir()] == [PLACE]:
                 (self._folder / PLACE).unlink()
             self._folder.rmdir()

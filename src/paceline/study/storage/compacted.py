@@ -1,11 +1,10 @@
 """A long journal in short: a file beside it that says what its lines come to.
 
-A search that ends writes it, and whoever opens the journal next reads it instead of the lines that
-it covers, and then the lines after those. It holds ordinary lines of a journal, one for each trial,
-which are checked as all lines are. The first line is a header with two digests. A file whose own
-digest differs, or whose journal does not begin with the bytes that it was made of (a repaired one,
-another one of the same name), is passed over, and the next search writes a new one. Readers never
-write it.
+A search writes it at its end. The next reader of the journal reads it instead of the lines that it
+covers, and then the lines after those. It holds ordinary lines of a journal, one for each trial,
+which are checked as all lines are. The first line is a header with two digests. A file is ignored
+if its digest differs, or if the journal does not begin with the bytes that it covers (a repaired
+journal). The next search writes a new file. Readers never write it.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ def reading(journal: JournalFile) -> Iterator[tuple[Header, Iterator[Any]]]:
     """Open what lies beside a journal, for a block: the header, and the lines that follow it.
 
     Lines that are read together come as records. The digests are compared before the first line.
-    Raises OSError where it cannot be read, and ValueError where it does not fit the journal, or is
-    no such file.
+    Raises OSError if the file cannot be read, and ValueError if it is of another kind or does not
+    fit the journal.
     """
     with journal.compacted.open("rb") as file:
         try:
@@ -53,10 +52,10 @@ def reading(journal: JournalFile) -> Iterator[tuple[Header, Iterator[Any]]]:
             raise ValueError(str(error)) from None
         start = file.tell()
         if header.format != _FORMAT or header.body != _digest(file):
-            raise ValueError("it is damaged, or of another version")
+            raise ValueError("it is damaged, or from another version")
         with journal.path.open("rb") as lines:
             if header.journal != _digest(lines, header.n_bytes) or lines.tell() != header.n_bytes:
-                raise ValueError("the journal does not begin with what it covers")
+                raise ValueError("the journal does not begin with the records that it summarizes")
         file.seek(start)
         # Another search may put a new file into its place: these lines are those of this header.
         yield header, _records(file)

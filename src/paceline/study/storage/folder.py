@@ -1,11 +1,10 @@
 """A study's folder: which search holds it, and what the folder and its storage must not contain.
 
-The first search of a study holds the study's folder; further searches have folders of their own.
+The first search on a study holds the study's folder; further searches have folders of their own.
 
-A study's files may come from a stranger, so nothing that is read from them can run code: no pickle,
-no ``eval``, and of saved models the weights alone. Refused is what could reach further than the
-study: links out of its folder, through which a search would write, pipes and devices, which whoever
-reads them would wait for, and pickles in a storage, which Optuna's samplers would load.
+A study's files may come from a stranger, so reading them never runs code: no pickle, no ``eval``,
+and only the weights of saved models. Three kinds are refused: links out of its folder (a search
+would write there), pipes and devices (readers would wait), pickles (Optuna would load them).
 """
 
 from __future__ import annotations
@@ -94,16 +93,15 @@ def check_folder(folder: Path) -> None:
         for path in (Path(where, name) for name in (*folders, *files)):
             if path.is_symlink() and not path.resolve().is_relative_to(inside):
                 raise StudyError(
-                    f"study {folder.name!r}: {path} is a link out of the study's folder, and what "
-                    "the study writes would go there; replace it by what it leads to, or make the "
-                    "whole folder a link."
+                    f"study {folder.name!r}: {path} is a link out of the study's folder. Replace "
+                    "the link by its target, or make the whole folder a link."
                 )
             with contextlib.suppress(FileNotFoundError):  # another process has just removed it
                 mode = path.stat().st_mode
                 if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                     raise StudyError(
                         f"study {folder.name!r}: {path} is neither a file nor a folder, and "
-                        "whoever reads it could wait for ever; remove it."
+                        "reading it might never end. Remove it."
                     )
 
 
@@ -118,23 +116,23 @@ def check_unowned(folder: Path, storage: Any) -> None:
         what = "models"
     if what is not None:
         raise StudyError(
-            f"study {folder.name!r}: it would be a new one, and {folder} holds {what} of another "
-            "study of that name, in another storage; give this one another name, name that storage "
-            "to go on with the other one, or remove the folder if you do not need it."
+            f"study {folder.name!r}: {folder} already holds {what} of a study of that name in "
+            "another storage. Use another study name, pass that storage to continue the other "
+            "study, or remove the folder."
         )
 
 
 def check_writable(folder: Path, label: str) -> None:
-    """Refuse a folder that is no folder, or that could not be made or written."""
+    """Refuse a folder that is not a folder, or that could not be made or written."""
     there = folder
     while not there.exists() and there != there.parent:
         there = there.parent
     if not there.is_dir():
-        raise StorageError(f"storage {label} cannot be opened: {there} is no folder.")
+        raise StorageError(f"storage {label} cannot be opened: {there} is not a folder.")
     if not os.access(there, os.W_OK | os.X_OK):
         raise StorageError(
-            f"storage {label} cannot be opened: the folder {there} may not be written; choose "
-            "another."
+            f"storage {label} cannot be opened: no permission to write to the folder {there}. "
+            "Choose another."
         )
 
 
@@ -142,13 +140,13 @@ def check_storage_text(storage: Any) -> None:
     """Refuse control characters in the name of a storage."""
     if isinstance(storage, str) and not storage.isprintable():
         raise StorageError(
-            f"storage is {ascii(storage)[:200]}, with control characters in it; give journal:PATH "
-            "or an Optuna URL without them."
+            f"storage must not contain control characters, got {ascii(storage)[:200]}. Pass "
+            "journal:PATH or an Optuna URL."
         )
 
 
 def journal_path(storage: str | None, study: str, directory: Path) -> Path | None:
-    """Return the journal that a study is kept in; None where it is in another storage.
+    """Return the journal that a study is kept in; None if it is in another storage.
 
     ``storage`` is ``journal:PATH``, an Optuna URL, or None for the journal in the study's folder.
     """
@@ -165,16 +163,16 @@ def check_pickles(study: str, trials: Iterable[FrozenTrial]) -> None:
         if any(key.startswith(_PICKLED) for key in trial.system_attrs):
             raise StorageError(
                 f"study {study!r}: its storage holds pickles of Optuna's CMA-ES sampler (trial "
-                f"{trial.number}), and whoever reads a pickle runs what its writer liked. Paceline "
-                "does not open it; copy its trials to another study with "
-                "optuna.trial.create_trial, without their system_attrs."
+                f"{trial.number}), and reading a pickle can run any code. Paceline does not read "
+                "them. Copy the trials to another study with optuna.trial.create_trial, without "
+                "their system_attrs."
             )
 
 
 def raise_renamed(study: str, directory: Path, others: Sequence[str]) -> None:
     """Refuse a folder whose own journal holds other studies only: the folder was renamed."""
     raise StudyError(
-        f"study {study!r}: the journal in {as_shown(directory / study)} holds no study of "
-        f"that name, but {others[0]!r}: was the folder renamed? Call it {others[0]!r} again, and "
-        "the study too: its checkpoint and its models are in there."
+        f"study {study!r}: the journal in {as_shown(directory / study)} holds the study "
+        f"{others[0]!r}. Was the folder renamed? Rename it back to {others[0]!r}, and use that "
+        "study name: its checkpoint and models are in the folder."
     )

@@ -1,9 +1,8 @@
 """A journal file that Optuna's own reader opens, written a batch at a time.
 
 The format is Optuna's: one JSON object a line. Its own backend takes the lock, writes and syncs the
-file for every single record; this one does so once for a batch, and holds the lock meanwhile, so
-that several processes (a dashboard, another search) may write to one file. ``journal_storage.py``
-says what the lines mean.
+file for every single record. This one does so once for a batch. Several processes (a dashboard,
+another search) may write to one file. ``journal_storage.py`` says what the lines mean.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from paceline.program.files import as_shown
 from paceline.study.storage import schema
 
 #: What to do about a damaged journal, of a study's name and a storage.
-HOW_TO_REPAIR = "`paceline repair {} --storage {}` keeps what is whole, and lists what was lost."
+HOW_TO_REPAIR = "`paceline repair {} --storage {}` keeps the intact lines, and lists the lost ones."
 BLOCK = 2**20  # bytes that are read at once
 #: Reads a line of a journal; ``record_of`` also knows NaN, and says what is wrong.
 _RECORD = msgspec.json.Decoder(schema.JournalRecord)
@@ -36,7 +35,7 @@ _RECORD = msgspec.json.Decoder(schema.JournalRecord)
 class DamagedLineError(ValueError):
     """A line of a journal that cannot be read.
 
-    ``line`` is its number, from 1; None where only the line is known.
+    ``line`` is its number, from 1; None if only the line is known.
     """
 
     def __init__(self, reason: str, line: int | None = None) -> None:
@@ -47,9 +46,9 @@ class DamagedLineError(ValueError):
 class JournalFile:
     """The lines of a file, oldest first; the first write makes the file.
 
-    A process that was killed while writing leaves half a line at the end. Half a line is not read,
-    and it is cut off before the next write, because it would make that unreadable; a file beside
-    the journal keeps it. Methods raise OSError where the file cannot be read or written.
+    A process that was killed while writing leaves half a line at the end. Half a line is not read.
+    Before the next write it is moved to a file next to the journal, because it would make the next
+    line unreadable. Methods raise OSError where the file cannot be read or written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -113,9 +112,8 @@ class JournalFile:
 
         Where the block or the write fails (also since someone else has cut or removed the file),
         nothing is written. A ``JournalStorage`` over this file may have read records of the failed
-        batch, so it has to be made anew. ``written`` is called when everyone can read the lines,
-        which the disk may have later still: it takes milliseconds, and a drive of a network far
-        longer.
+        batch, so it has to be made again. ``written`` is called when every process can read the
+        lines. The disk may have them later: it takes milliseconds, and a network drive far longer.
         """
         if self._holder == threading.get_ident():
             yield  # this thread holds the lock already
@@ -155,7 +153,7 @@ class JournalFile:
         """Cut off half a line at the end; under the lock nobody is about to complete it."""
         size = self.path.stat().st_size if self.path.exists() else 0
         if size < self._size:
-            raise OSError("the journal was cut or removed while it was in use")
+            raise OSError("another program truncated or removed the journal")
         if size == 0:
             return
         with self.path.open("r+b") as file:
@@ -266,7 +264,7 @@ class FileLock:
                     self._break(made)
                 time.sleep(wait)
                 wait = min(2 * wait, 0.1)
-        with contextlib.suppress(OSError):  # the disk is full: the lock holds all the same
+        with contextlib.suppress(OSError):  # the disk is full, but the lock still holds
             os.write(descriptor, f"{os.getpid()} {_process_space()}".encode())
         os.close(descriptor)
         began = time.monotonic()

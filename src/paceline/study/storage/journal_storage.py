@@ -1,9 +1,9 @@
 """The studies in a journal file: the file is read once, and each line changes what is known.
 
-Optuna's own storage replays a journal by copying a trial at every record of it; here a record
-changes the trial in place (``JournalReplay``), until somebody has been given it. Each line is
-compared with the schema before it is used, and a damaged line is named by its number.
-``JournalStorage`` writes what Optuna's does, so that both read each other's files.
+Optuna's own storage copies a trial at every record of it. Here a record changes the trial in place
+(``JournalReplay``), until a caller has the trial. Each line is compared with the schema before it
+is used, and a damaged line is named by its number. ``JournalStorage`` writes what Optuna's does, so
+that both read each other's files.
 """
 
 # ruff: noqa: D102 - what the methods of a storage do, Optuna's BaseStorage says
@@ -63,8 +63,8 @@ class JournalReplay:
     """The studies and trials that the lines of a journal make, one line after another.
 
     Studies and trials have no ids in the file: the place of the line that creates them is the id.
-    Records of studies that were deleted, and of trials that have ended, change nothing: two
-    processes wrote at the same time, and the first one's record stands.
+    Records of deleted studies and finished trials change nothing: two processes wrote at the same
+    time, and the first record stands.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class JournalReplay:
     def apply(self, line: Any) -> tuple[str, Exception | None]:
         """Apply a line, or a record that was read from one.
 
-        Returns which process wrote it; and why it changes nothing, None where it does change
+        Returns which process wrote it; and why it changes nothing, None if it does change
         something. Raises DamagedLineError where it cannot be read, or says what cannot be; nothing
         has changed then.
         """
@@ -206,7 +206,7 @@ class JournalReplay:
         if trial is None:
             return why
         if state == trial.state == TrialState.RUNNING:
-            return TrialTakenError("another process runs the trial already")
+            return TrialTakenError("another process already runs the trial")
         values = trial.values if record.values is None else record.values
         check_values(state, values, len(self._study_of[record.trial_id].directions))
         trial.state, trial.values = state, values
@@ -247,7 +247,7 @@ class JournalReplay:
             raise ValueError(f"it is of trial {trial_id}, which no line before it begins")
         trial = self.trials[trial_id]
         if trial.state not in _OPEN:
-            return None, RuntimeError(f"trial {trial.number} has ended and cannot be changed")
+            return None, RuntimeError(f"trial {trial.number} has finished and cannot be changed")
         if trial_id not in self._unshared:
             trial = self.trials[trial_id] = copy.copy(trial)
             trial.user_attrs = dict(trial.user_attrs)
@@ -507,7 +507,7 @@ def _external_value(kind: BaseDistribution, stored: float) -> Any:
     """
     n = len(kind.choices) if isinstance(kind, CategoricalDistribution) else math.inf
     if not (0 if n < math.inf else -math.inf) <= stored < n:  # false for NaN
-        raise ValueError(f"the value {stored!r} is none of {shown(str(kind))}")
+        raise ValueError(f"the value {stored!r} is not one of {shown(str(kind))}")
     return kind.to_external_repr(stored)
 
 

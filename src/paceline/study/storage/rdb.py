@@ -30,7 +30,7 @@ _PATIENCE = {
 }
 _PASSWORD = re.compile(r"(://[^:/@\s]*):(\S*)@")
 _NAMED = re.compile(r"(?i)(password|passwd|pwd)=([^&\s;]+)")
-# In a text that is a URL and nothing else: SQLAlchemy takes blanks in both.
+# In a text that is a URL and nothing else: SQLAlchemy accepts spaces in both.
 _PASSWORD_OF_URL = re.compile(r"(?s)(://[^:/@]*):(.*)@")
 _NAMED_OF_URL = re.compile(r"(?i)(password|passwd|pwd)=([^&;]+)")
 # In a text that should be a URL, and lacks a slash or its scheme.
@@ -78,13 +78,14 @@ class PasswordMask:
 def check_url(url: str) -> str:
     """Return the label of a database URL: itself, without a password.
 
-    Raises StorageError for what is no URL, or one for which Optuna needs a storage object.
+    Raises StorageError for text that is not a URL, or a URL for which Optuna needs a storage
+    object.
     """
     label = label_of(url)
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise StorageError(
-            f"storage {label!r} is no URL; write journal:{label} or sqlite:///{label}."
+            f"storage must be a URL, got {label!r}. Write journal:{label} or sqlite:///{label}."
         )
     if scheme.startswith("redis"):
         raise StorageError(
@@ -93,7 +94,7 @@ def check_url(url: str) -> str:
         )
     if sqlite_path(url) == Path():
         raise StorageError(
-            f"storage {label} is lost when the program ends; name a file, as in sqlite:///study.db."
+            f"storage {label} is lost when the program ends. Use a file, as in sqlite:///study.db."
         )
     return label
 

@@ -1,9 +1,9 @@
 """Many rows of a database at once: writes what Optuna's calls write, in a dozen statements a batch.
 
 Optuna's own calls take several statements for each value and attribute, some sixty for a trial,
-each made by SQLAlchemy's object mapper: that takes as much processor time as a small model trains
-for. Here a batch of records is one transaction over the same tables. ``BulkWriter.of`` checks first
-that the tables are the known ones; where they may differ, Optuna's own calls write the records.
+through SQLAlchemy's object mapper. They cost as much processor time as training a small model. Here
+a batch of records is one transaction over the same tables. ``BulkWriter.of`` checks first that the
+tables are the known ones; where they may differ, Optuna's own calls write the records.
 """
 
 from __future__ import annotations
@@ -141,11 +141,10 @@ class BulkWriter:
 
     @classmethod
     def of(cls, storage: BaseStorage) -> BulkWriter | None:
-        """Return a writer to a storage's tables; None where Optuna's own calls have to write.
+        """Return a writer to a storage's tables; None if Optuna's own calls have to write.
 
-        They have to where the storage is no plain ``RDBStorage``, where the database is neither
-        SQLite nor PostgreSQL, where Optuna's release or the tables are not known here, and where
-        the user has chosen how transactions are isolated.
+        They have to unless the storage is a plain ``RDBStorage`` on SQLite or PostgreSQL, with a
+        known Optuna, known tables, and default isolation.
         """
         if type(storage) is not RDBStorage or not RELEASES.match(optuna.__version__):
             return None
@@ -169,9 +168,8 @@ class BulkWriter:
         Records of a trial that another process has ended are left out: that end stands. ``study``
         is the storage's id. ``records`` are in their order; those of a trial that begins here are
         part of its first one, as ``WriteBehind`` has joined them. ``ids`` are trials' numbers ->
-        the storage's ids, as far as they are known. Returns the ids of all trials met that have not
-        ended, by the numbers of the records; ``given`` has the numbers that the storage gave to
-        those that begin.
+        the storage's ids, as far as they are known. Returns the ids of all unfinished trials met,
+        by the numbers of the records. ``given`` has the storage's numbers of new trials.
 
         Raises:
             KeyError: There is no such study or trial any more.
@@ -227,7 +225,7 @@ class BulkWriter:
         studies = self._tables["studies"]
         same = sa.update(studies).where(studies.c.study_id == study)
         if connection.execute(same.values(study_name=studies.c.study_name)).rowcount != 1:
-            raise KeyError(f"study {study} is not in the storage any more")
+            raise KeyError(f"study {study} is no longer in the storage")
 
     def _running(
         self, connection: sa.Connection, study: int, numbers: set[int], ids: Mapping[int, int]
@@ -249,7 +247,7 @@ class BulkWriter:
                 if not optuna.trial.TrialState[state].is_finished():
                     running[known[trial]] = trial
         if n_found != len(numbers):
-            raise KeyError("a trial is not in the storage any more")
+            raise KeyError("a trial is no longer in the storage")
         return running
 
     def _begin(
@@ -257,8 +255,8 @@ class BulkWriter:
     ) -> tuple[dict[int, int], int]:
         """Make trials, in their order.
 
-        Returns the ids of those that have not ended, by the numbers of the records; and the
-        storage's number of the first one, which the others follow.
+        Returns the ids of the unfinished ones, by the numbers of the records, and the storage's
+        number of the first one, which the others follow.
         """
         if not created:
             return {}, 0

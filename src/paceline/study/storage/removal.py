@@ -1,4 +1,4 @@
-"""Removing a study, its folder and its rows in a storage, and beginning it anew."""
+"""Removing a study, its folder and its rows in a storage, and starting it over."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Removal:
     """What is to be removed of a study."""
 
     name: str
-    folder: Path | None  # None where there is none, or where it is another study's
+    folder: Path | None  # None if there is none, or where it is another study's
     n_files: int  # in the folder
     n_bytes: int
-    # The storage that holds rows of the study beside those of others; None where the study is in
-    # its folder alone.
+    # The storage that holds rows of the study beside those of others; None if the study is in its
+    # folder alone.
     store: StudyStorage | None
 
     @classmethod
@@ -40,8 +40,8 @@ class Removal:
         """Look what there is of a study; removes nothing.
 
         ``storage`` is the URL of a storage; None for the journal in the study's folder. Raises
-        StudyError for an impossible name, where there is no such study, or where its folder is none
-        of a study.
+        StudyError for an impossible name, if there is no such study, or where its folder is none of
+        a study.
         """
         check_name(name)
         check_storage_text(storage)
@@ -51,18 +51,20 @@ class Removal:
             folder = None
         elif folder.is_symlink():
             raise StudyError(
-                f"study {name!r}: {folder} is a link to {os.readlink(folder)}; remove that folder "
+                f"study {name!r}: {folder} is a link to {os.readlink(folder)}. Remove that folder "
                 "and the link yourself."
             )
         elif not folder.is_dir() or not any((folder / each).exists() for each in _OURS):
-            raise StudyError(f"study {name!r}: {folder} is no folder of a study; it stays.")
+            raise StudyError(
+                f"study {name!r}: {folder} is not the folder of a study, so it was not removed."
+            )
         if storage is None:
             if folder is None:
                 raise StudyError(f"there is no study {name!r} in {directory}.")
             if not (folder / JOURNAL).exists():
                 raise StudyError(
                     f"study {name!r}: {folder} holds no journal, so its trials are in another "
-                    "storage; name it with --storage URL."
+                    "storage. Name that storage with --storage URL."
                 )
             return cls(name, folder, *_size(folder), None)
         store = StudyStorage.of(storage, name, directory)
@@ -80,7 +82,7 @@ class Removal:
     ) -> None:
         """Remove the study, its rows first.
 
-        ``sleep`` waits so many seconds, and ``note`` is called with what takes a while.
+        ``sleep`` waits this many seconds, and ``note`` is called with what takes a while.
 
         Raises:
             StudyError: The study is being searched.
@@ -115,14 +117,14 @@ class Removal:
         if peers.others:
             # A worker of another machine, which has not left: does it still beat?
             every = max([seconds_between(), *(peer.every for peer in peers.others.values())])
-            note(f"looking for {2 * every:.0f} seconds whether another machine searches it")
+            note(f"checking for {2 * every:.0f} seconds whether another machine is searching it")
             for _ in range(MISSED):
                 sleep(2 * every / MISSED)
                 peers.look()
                 if any(peer.alive for peer in peers.others.values()):
                     break
         if any(peer.alive for peer in peers.others.values()):
-            raise StudyError(f"study {self.name!r} is being searched; stop the search first.")
+            raise StudyError(f"study {self.name!r} is being searched. Stop the search first.")
         with store.writing():
             store.storage.delete_study(number)
         store.close()
@@ -143,9 +145,9 @@ def begun_anew(name: str, directory: Path, *, overwrite: bool) -> Iterator[None]
     """Put a study's folder aside while a new one begins; its storage is the journal in its folder.
 
     When the block ends, the earlier study is removed if the new one has a trial that came to an end
-    without failing. It comes back if the new one has no trial, or failed ones only. Where trials of
-    the new one are under way both stay, until a later block ends. ``overwrite``: the study begins
-    anew now; otherwise an earlier search began it so.
+    without failing. It comes back if the new one has no trial, or failed ones only. While trials of
+    the new one are unfinished both stay, until a later block ends. ``overwrite``: the study starts
+    over now; otherwise an earlier search started it over.
 
     Raises:
         StudyError: The study is being searched.
@@ -175,7 +177,7 @@ def _settle(name: str, directory: Path) -> None:
         view = StudyView.open(name, directory=directory)
         states = {trial.state for trial in view.trials} if view is not None else set()
     except PacelineError:
-        return  # what is there now cannot be read: both stay
+        return  # the present study cannot be read: both stay
     if states & {"complete", "pruned"}:
         shutil.rmtree(aside, ignore_errors=True)
     elif states <= {"failed", "rejected"}:
@@ -202,7 +204,7 @@ def _move(name: str, folder: Path, to: Path) -> None:
 
 def _check_free(name: str, stack: contextlib.ExitStack, folder: Path) -> None:
     """Hold a study's folder until the stack ends; StudyError where the study is being searched."""
-    searched = StudyError(f"study {name!r} is being searched; stop the search first.")
+    searched = StudyError(f"study {name!r} is being searched. Stop the search first.")
     if not stack.enter_context(study_lock(folder)):
         raise searched
     if any(is_held(path) for path in (folder / WORKERS).glob("*.lock")):

@@ -1,11 +1,11 @@
 """What of a damaged journal is whole, and what was lost; ``paceline repair`` writes it.
 
 Studies and trials have no ids in a journal: they are numbered by the lines that create them. So a
-lost line that created a trial is replaced by a trial that has failed, which keeps the records of
-later trials with their trials. That such a line was cut out altogether shows in two ways: a record
-is of a trial that no line creates, or the seed of a later trial is that of another number. Of what
-a damaged line was, its text tells mostly: each kind of record has fields of its own. Where the text
-does not tell, the lines after it cannot be numbered, and are set aside.
+failed trial replaces a lost line that created a trial, which keeps later records with their trials.
+A line that is missing altogether shows in two ways. A record belongs to a trial that no line
+creates, or the seed of a later trial is that of another number. The text of a damaged line mostly
+shows its kind, by its fields. Where the text does not tell, the lines after it cannot be numbered,
+and are set aside.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class LostRecords:
 class RepairedJournal:
     """A journal without what was damaged."""
 
-    # What is whole, and what stands for lost beginnings.
+    # The intact lines, and those that replace lost beginnings.
     lines: list[bytes] = field(default_factory=list)
     losses: list[LostRecords] = field(default_factory=list)  # in the order of the file
     n_kept: int = 0  # lines of the file
 
 
 def examine(data: bytes, study: str) -> RepairedJournal:
-    """Return what is whole in a study's journal, and what was lost; writes nothing."""
+    """Return the intact and the lost records of a study's journal; writes nothing."""
     lines = data.split(b"\n")
     half = lines.pop()
     examination = _JournalRepair(lines, study)
@@ -75,8 +75,8 @@ def examine(data: bytes, study: str) -> RepairedJournal:
     return examination.found
 
 
-#: Trials in a row of which no line is left, at most, unless the journal has more lines than that: a
-#: higher number is damaged itself. Each of them gets a line, and any number would fill the disk.
+#: Most trials in a row without any line, unless the journal has more lines. A higher number is
+#: itself damaged. Each of them gets a line, and any number would fill the disk.
 MOST_MISSING = 1000
 
 
@@ -99,7 +99,7 @@ class _JournalRepair:
             if not line.strip():
                 continue
             if cut and not line.startswith(b"{"):
-                self.lose(number, "the rest of the line before", "a line break was put into it")
+                self.lose(number, "the rest of the line before", "it contains a line break")
                 cut = not line.endswith(b"}")
                 continue
             try:
@@ -191,7 +191,7 @@ class _JournalRepair:
             if all(each in ("maximize", "minimize") for each in found):
                 directions = [2 if each == "maximize" else 1 for each in found]
                 self._put({"op_code": 0, "study_name": self._study, "directions": directions})
-                self.lose(number, "the beginning of the study, which is made again", reason)
+                self.lose(number, "the beginning of the study, which is written again", reason)
                 return
         raise _UndecidedLineError("it began the study, and nothing else tells its direction")
 
@@ -209,7 +209,7 @@ class _JournalRepair:
             }
         )
         trial = self._replay.trials[-1].number
-        self.lose(number, f"trial {trial}, which counts as failed now", reason)
+        self.lose(number, f"trial {trial}, which now counts as failed", reason)
 
     def _put(self, record: dict[str, Any]) -> None:
         line = line_of({"worker_id": "paceline-repair", **record})
@@ -242,7 +242,7 @@ def _kind_of(piece: bytes) -> int:
     if said in fits or (not fits and said in _KINDS):
         assert said is not None
         return said
-    raise _UndecidedLineError("it cannot be told what this line was")
+    raise _UndecidedLineError("the kind of this line is unknown")
 
 
 def _pieces(line: bytes) -> Iterator[bytes]:

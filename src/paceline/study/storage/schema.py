@@ -26,7 +26,7 @@ from msgspec import Meta, MsgspecError, Struct, defstruct, field
 from paceline.records import BatchShape, Count, Numbers, Scalar, Text, Whole
 from paceline.study.trials.trial import STORED
 
-UNREADABLE = (MsgspecError, ValueError, RecursionError)  # errors of msgspec 0.19 are no ValueErrors
+UNREADABLE = (MsgspecError, ValueError, RecursionError)  # msgspec 0.19 has no ValueErrors
 State = Literal[0, 1, 2, 3, 4]  # optuna.trial.TrialState
 OneAttribute = Annotated[dict[str, Any], Meta(min_length=1, max_length=1)]
 
@@ -200,7 +200,7 @@ class StudyMeta(Struct):
     session: str = ""
     objective: Text = None
     direction: Literal["maximize", "minimize"] | None = None
-    objectives: list[str] = []  # where there are several: the first one is ``objective``
+    objectives: list[str] = []  # if there are several: the first one is ``objective``
     directions: list[Literal["maximize", "minimize"]] = []
     sampler: Text = None
     sampler_reason: Text = None  # where "auto" chose it
@@ -234,7 +234,7 @@ _OPEN = [(name, stored.kind) for name, stored in STORED.items() if "open" in sto
 
 
 class OpenTrial(defstruct("_OpenTrial", _OPEN), kw_only=True):
-    """A trial under way, as ``trial_codec.to_json`` writes it."""
+    """An unfinished trial, as ``trial_codec.to_json`` writes it."""
 
     state: Literal["running", "paused"]
 

@@ -76,13 +76,15 @@ class StudyStorage(ABC):
             return _GivenStorage(storage)
         if not isinstance(storage, str):
             raise StorageError(
-                f"storage is {storage!r}; pass journal:PATH, an Optuna URL such as "
-                "sqlite:///study.db, or an optuna.storages object."
+                "storage must be journal:PATH, an Optuna URL such as sqlite:///study.db, or an "
+                f"optuna.storages object, got {storage!r}."
             )
         if storage.startswith("journal:"):
             path = storage.removeprefix("journal:").strip()
             if not path:
-                raise StorageError("storage is 'journal:'; name the file, as in journal:study.log.")
+                raise StorageError(
+                    "storage 'journal:' has no file. Name the file, as in journal:study.log."
+                )
             return _JournalFile(Path(path).expanduser())
         return _Database(storage)
 
@@ -96,7 +98,7 @@ class StudyStorage(ABC):
 
     @property
     def rows(self) -> BulkWriter | None:
-        """The writer of whole batches to a database; None where the storage's own calls write.
+        """The writer of whole batches to a database; None if the storage's own calls write.
 
         Raises SQLAlchemyError where the database does not answer.
         """
@@ -128,7 +130,7 @@ class StudyStorage(ABC):
                 raise
 
     def reopen(self) -> None:
-        """After a failure, open the storage anew at the next call.
+        """After a failure, open the storage again at the next call.
 
         This is for storages that keep what they have read, such as journals. Databases are asked
         each time, and renew their connections themselves.
@@ -235,7 +237,7 @@ class StudyStorage(ABC):
         except ValueError as error:
             raise StorageError(
                 f'storage {self.label}, study "{name}": {where}{error}. Another program, or a '
-                "fault, changed it; mend it with Optuna, or choose another study name."
+                "fault, changed it. Repair it with Optuna, or choose another study name."
             ) from None
 
     def names(self) -> list[str]:
@@ -271,8 +273,8 @@ class StudyStorage(ABC):
                 try:
                     study = storage.create_new_study(wanted, name)
                 except DuplicatedStudyError:
-                    made = f'study "{name}" in {self.label} was made by another process just now'
-                    raise StudyError(f"{made}; start again to continue it.") from None
+                    made = f'study "{name}" in {self.label} was just created by another process'
+                    raise StudyError(f"{made}. Start again to continue it.") from None
                 storage.set_study_user_attr(study, META, meta)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -282,7 +284,7 @@ class StudyStorage(ABC):
                     optuna.load_study(study_name=name, storage=storage).set_metric_names(names)
 
     def study_id(self, name: str) -> int:
-        """Return the storage's id of a study; StorageError also where there is none any more."""
+        """Return the storage's id of a study; StorageError also if there is none any more."""
         with self.errors("read"), self.turn:
             return self.storage.get_study_id_from_name(name)
 
@@ -301,11 +303,11 @@ class StudyStorage(ABC):
                 error = error.__cause__  # Optuna's own text does not say what is wrong
             text = self._hide(str(error).strip().split("\n")[0]) or type(error).__name__
             if isinstance(error, LookupError | TypeError | AttributeError | AssertionError):
-                text = f"it holds what Optuna does not write ({type(error).__name__}: {text})"
+                text = f"it holds data that Optuna does not write ({type(error).__name__}: {text})"
             # The chain is cut: a driver's message may hold the URL with its password.
             raise StorageError(
-                f"storage {self.label} cannot be {done}: {text.rstrip('.')}. Check the path or the "
-                "URL, and that it may be written."
+                f"storage {self.label} cannot be {done}: {text.rstrip('.')}. Check the path or "
+                "the URL, and that you may write to it."
             ) from None
 
 
@@ -345,9 +347,9 @@ class _JournalFile(StudyStorage):
     def _check(self) -> None:
         path = self._file.path
         if path.is_dir():
-            raise StorageError(f"storage {self.label} is a folder; name a file in it.")
+            raise StorageError(f"storage {self.label} is a folder. Name a file in it.")
         if path.exists() and not path.is_file():  # another process may have made it just now
-            raise StorageError(f"storage {self.label} is no file; name another.")
+            raise StorageError(f"storage {self.label} is not a file. Name another.")
         super()._check()
 
 

@@ -38,16 +38,16 @@ LOGGED: Callable[[str], None] = logging.getLogger("paceline").info
 class WriteBehind:
     """Writes records in the order given, a batch at a time, in a thread of its own.
 
-    Records that cannot be written wait: the thread tries again, soon at first and then every
-    ``WAITS[-1]`` seconds, for as long as the study is open.
+    Records that cannot be written wait. The thread tries again while the study is open, soon at
+    first and then every ``WAITS[-1]`` seconds.
 
     Args:
         store: Where the records end up; nothing is written before ``start``.
         note: Called with a line of text when the storage stops answering, and when it answers
             again.
-        still_mine: Whether no other worker has taken this one for dead, asked before a trial is
-            written that the storage has not numbered; None where none can.
-        look: Called now and then by the thread; what it raises is no trouble of the records.
+        still_mine: Whether no other worker has declared this one dead. Called before a new trial is
+            written. None if no other worker can.
+        look: Called now and then by the thread; what it raises is not an error of the records.
     """
 
     # Records of a batch: a journal's lock is then held for a tenth of a second at most.
@@ -134,11 +134,11 @@ class WriteBehind:
         trouble = self.trouble
         if trouble is not None and not self._noted_trouble:
             self._note(
-                f"{trouble} Training goes on; {self.n_waiting} records wait, and are written when "
-                "it answers"
+                f"{trouble} Training continues. {self.n_waiting} records are queued and will be "
+                "written when the storage responds"
             )
         elif trouble is None and self._noted_trouble:
-            self._note("the storage answers again; what waited is written")
+            self._note("the storage responds again; all queued records are written")
         self._noted_trouble = trouble is not None
         return trouble is None
 
@@ -157,7 +157,7 @@ class WriteBehind:
         """Hand over records; returns at once."""
         with self.stopwatch.running(), self._change:
             if self._closing:
-                raise RuntimeError("the study is closed; open it again to go on")
+                raise RuntimeError("the study is closed. Open it again to continue")
             before = len(self._records)
             self._records.extend(records)
             self._unwritten += len(self._records) - before
@@ -231,12 +231,12 @@ class WriteBehind:
     def flush(self) -> None:
         """Wait until everything handed over is in the storage.
 
-        Raises StorageError where it could not be written; the thread goes on trying.
+        Raises StorageError where it could not be written; the thread keeps trying.
         """
         with self.stopwatch.running(), self._change:
             if not self.started:
                 return
-            # An attempt under way may have met a trouble that is over now: only a later one tells.
+            # A running attempt may have met an error that is over now: only a later one tells.
             before = self._attempts
             with self._hurried():
                 self._change.wait_for(lambda: not self._unwritten or self._failed > before)
@@ -317,8 +317,9 @@ class WriteBehind:
             if self._closing and time.monotonic() + seconds > self._until:
                 assert self._trouble is not None
                 self._error = StorageError(
-                    f"{self._trouble} {self._unwritten} records of the last trials are not in it; "
-                    "once it answers, search again: it goes on from the last checkpoint."
+                    f"{self._trouble} {self._unwritten} records of the last trials are not "
+                    "stored. When the storage responds, search again: the search resumes from the "
+                    "last checkpoint."
                 )
                 return False
         if self._closing:
@@ -449,7 +450,9 @@ class WriteBehind:
         except PacelineError:  # what is written next meets it, too
             pass
         except Exception as error:  # records are written whatever another program has done
-            self._note(f"what other programs changed is not known: {type(error).__name__}: {error}")
+            self._note(
+                f"could not read the changes of other programs: {type(error).__name__}: {error}"
+            )
             self._look = None
             return
         # A storage that answers slowly is looked at less often.
@@ -484,7 +487,7 @@ def _folded(batch: list[Record]) -> list[Record]:
     """Return a batch in which each new trial's later records are part of its first one.
 
     A slow storage (SQLite syncs the disk for every call) gets large batches, in which many trials
-    begin and end: each of them then takes one call instead of some twenty.
+    begin and end. Each trial then takes one call instead of some twenty.
     """
     new: dict[int, FrozenTrial] = {}
     others: list[Record] = []

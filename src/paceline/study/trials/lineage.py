@@ -25,7 +25,7 @@ class LineageSegment:
 def line_of(trial: Trial, by_number: Callable[[int], Trial | None]) -> list[LineageSegment]:
     """Return the line of a trial, its oldest ancestor first; of most trials, the trial alone.
 
-    ``by_number`` returns a trial of the study; None where there is none.
+    ``by_number`` returns a trial of the study; None if there is none.
     """
     found: list[LineageSegment] = []
     last = trial.epochs
@@ -52,8 +52,8 @@ def first_of(trial: Trial, by_number: Callable[[int], Trial | None]) -> int:
 def copied_line(line: list[LineageSegment]) -> list[LineageSegment]:
     """Return a line in which each trial but the first began as a copy of the one before it.
 
-    Trials that go on with more epochs have the configuration and the seed of the one that they
-    continue, so they are not copies: what they continue has their epochs here.
+    Trials that continue with more epochs have the configuration and the seed of their source. So
+    they are not copies, and their epochs count for the source.
     """
     found: list[LineageSegment] = []
     for each in line:

@@ -33,13 +33,13 @@ class TrialTable(Sequence[Trial]):
         self._trials.pop(number, None)
 
     def get(self, number: int) -> Trial | None:
-        """Return one trial; None where there is none of this number."""
+        """Return one trial; None if there is none of this number."""
         return self._trials.get(number)
 
     def by_number(self, number: int) -> Trial:
-        """Return one trial; StudyError where there is none of this number."""
+        """Return one trial; StudyError if there is none of this number."""
         if number not in self._trials:
-            last = f"the last is {max(self._trials)}" if self._trials else "it has none yet"
+            last = f"the last is {max(self._trials)}" if self._trials else "it has no trials yet"
             raise StudyError(f'study "{self._study}" has no trial {number!r}: {last}.')
         return self._trials[number]
 
@@ -100,8 +100,8 @@ class TrialTable(Sequence[Trial]):
     def ties(self) -> list[int]:
         """Numbers of the other trials whose value is the best one's.
 
-        Trials of the best one's own line are none: with more epochs, or as copies of a population,
-        they have its value until they reach a better one.
+        Continuations and copies of the best trial are none: they have its value until they reach a
+        better one.
         """
         best = self.best
         if best is None:
@@ -126,11 +126,11 @@ class TrialTable(Sequence[Trial]):
 
     @property
     def ranked_models(self) -> list[Trial]:
-        """As ``ranked``, a model each: without trials that went on and came to no better value."""
+        """As ``ranked``, but without trials that continued and reached no better value."""
         return [trial for trial in self.ranked if self.repeated_by(trial) is None]
 
     def repeated_by(self, trial: Trial) -> Trial | None:
-        """Return the trial whose best epoch this one has, since it went on without a better one.
+        """Return the trial whose best epoch this one has, since it continued without a better one.
 
         None for a trial with a best epoch of its own. A copy of a population has a seed of its own.
         """
@@ -168,8 +168,8 @@ class TrialTable(Sequence[Trial]):
             word = "direction" if n == 1 else "directions"
             raise StudyError(
                 f'study "{self._study}" is stored with {word} {", ".join(self.directions)}, not '
-                f"{', '.join(directions)}; give the objective{'s' if n > 1 else ''} that it was "
-                "begun with, or choose another study name."
+                f"{', '.join(directions)}; pass the objective{'s' if n > 1 else ''} that it was "
+                "created with, or choose another study name."
             )
         self.directions = directions
 
@@ -218,7 +218,7 @@ def expected_by_time(n_begun: int) -> int:
     """How many trials to reckon with where time ends a search: as many again, at first 24.
 
     Nobody knows how many there will be. By this rule what is spent on trials to come is never much
-    more than what was spent on those that came. It asks no clock: a search that goes on from a
+    more than what was spent on those that came. It asks no clock: a search that continues from a
     checkpoint decides the same.
     """
     return max(_FIRST, 2 * n_begun)
@@ -253,10 +253,10 @@ def trials_to_continue(
     trial that another worker continues at this moment still counts among the best: of the best two
     trials, two workers continue one each.
 
-    ``trials`` are all of the study, of which the ``best`` complete ones are to be continued up to
-    ``epochs``; those that have as many are left out. None: not known yet.
+    ``trials`` are all of the study. The ``best`` complete ones are to be continued up to
+    ``epochs``, except those with as many epochs. None: not known yet.
     """
-    # A copy has other hyperparameters from some epoch on: its source can still go on as it is.
+    # A copy has other hyperparameters from some epoch on: its source can still continue as it is.
     longer = [trial for trial in trials if trial.continued_at is None]
     continued = {trial.continued_from for trial in longer if trial.state != "failed"}
     going_on = {trial.continued_from for trial in longer if trial.state in UNDER_WAY}

@@ -51,12 +51,12 @@ class Trial:
     Attributes:
         number: Position in the study, from 0; the same as the Optuna trial's number.
         state: complete, pruned, rejected, failed, running or paused.
-        value: The objective at the trial's best epoch, of several the first one; None until an
-            epoch was reported.
+        value: The objective (the first of several) at the trial's best epoch; None until an epoch
+            was reported.
         hparams: Plain name -> real value, only those that were active.
         epochs: Epochs trained.
         seed: The trial's own seed: weights, dropout and data order follow from it.
-        train_seconds: Its share of the time for which its pack trained and validated.
+        train_seconds: Its share of its pack's time for training and validation, in seconds.
         program_id: Short fingerprint of the compiled program it ran in; None when it ran in
             ``fit``.
         plan: vectorized, looped, sequential or fit.
@@ -67,26 +67,26 @@ class Trial:
         best_epoch: The epoch of ``value``, from 1; None until an epoch was reported.
         continued_from: The number of the trial that this one continues, to train longer: both
             histories are the same up to that trial's last epoch. None: it continues no other trial.
-        continued_at: The epoch after which it does, with hparams of its own: a copy of a trial of a
-            population, which may train on itself. None for any other trial.
+        continued_at: In population-based training: the epoch after which a copy continues its
+            source, with its own hparams. None for any other trial.
         runs: With repeats or folds, the objective of each of the trial's runs, one list per
             epoch; ``value`` and ``history`` are means over them. Empty otherwise.
         rejected: Why it was not trained: a constraint that it violates, or the reason given to
             ``hp.reject``. None otherwise.
-        enqueued: Whether its values, or some of them, were given: by ``enqueue``,
-            ``enqueue_defaults`` or Optuna's ``enqueue_trial``.
+        enqueued: Whether some of its values come from ``enqueue``, ``enqueue_defaults`` or Optuna's
+            ``enqueue_trial``.
         values: With several objectives, their values at the trial's best epoch, once it is
             complete; ``value`` is the first of them. Empty otherwise.
-        costs: With costs among the objectives, what is known of the model: ``params``, ``bytes``,
-            ``flops``, ``latency`` (milliseconds), and of the last one also ``latency_batch`` (of a
-            batch) and ``latency_device``. Empty otherwise.
-        batch: Shapes and dtypes of a batch as JSON values, where the model is made from the data
-            and the examples are not shaped as those of the study's first build. None otherwise.
+        costs: With costs among the objectives: ``params``, ``bytes``, ``flops``, ``latency``
+            (milliseconds), with ``latency_batch`` (of a batch) and ``latency_device``. Empty
+            otherwise.
+        batch: Shapes and dtypes of a batch as JSON values, if the model depends on the data. None
+            if the shapes are those of the study's first build.
         violates: Whether it violates a constraint, by the ``constraints_func`` of a sampler or by
-            another program: it may be complete all the same, and is never the best.
-        by_others: Whether another program made it.
-        reported: Epoch -> the objective, of a trial that another program trained or ended: all that
-            a storage has of its epochs. Empty where ``history`` tells them.
+            another program. It may be complete, but is never the best.
+        by_others: Whether another program created it.
+        reported: Epoch -> the objective, of a trial that another program trained or ended. Empty if
+            ``history`` has the epochs.
     """
 
     number: int
@@ -123,9 +123,8 @@ class Trial:
     def value_std(self) -> float | None:
         """Standard deviation of the objective over the runs, at the trial's best epoch.
 
-        That of these runs (divided by their number), as NumPy's ``std`` and scikit-learn's
-        cross-validation have it; None without repeats or folds, and where a run has no number
-        then.
+        Divided by the number of runs, as in NumPy's ``std`` and scikit-learn's cross-validation.
+        None without repeats or folds, or if a run has no number.
         """
         if self.best_epoch is None or len(self.runs) < self.best_epoch:
             return None

@@ -30,8 +30,8 @@ _STATES: dict[OptunaState, TrialState] = {
     OptunaState.FAIL: "failed",
     OptunaState.RUNNING: "running",
 }
-#: Attributes of a stored trial beside the user's: the token of the worker that trains it, and a
-#: mark that its worker has withdrawn it, since an earlier trial has the same configuration.
+#: Attributes of a stored trial: the token of its worker, and the mark of a withdrawn trial (an
+#: earlier one has the same configuration).
 OWNER, WITHDRAWN = "paceline:owner", "paceline:withdrawn"
 
 
@@ -90,7 +90,7 @@ def evaluated_constraints(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def violation_of(stored: FrozenTrial) -> float | None:
-    """Return by how much a stored trial violates its constraints; None where it has none.
+    """Return by how much a stored trial violates its constraints; None if it has none.
 
     The sum of what is violated, as Optuna's samplers have it; else 0. Studies may have been begun
     with another release of Optuna, so both forms are read.
@@ -133,9 +133,8 @@ def to_frozen(
     """Return the stored form of a trial that begins to run.
 
     Its hparams, its seed and why it is rejected are stored as attributes; ``values`` are stored
-    values. ``draw`` is the draw of random search that it tries (None with other samplers),
-    ``owner`` the token of the worker that trains it, and ``attributes`` are system attributes: its
-    constraints, and what its sampler noted.
+    values. ``draw`` is its draw of random search (None with other samplers), ``owner`` the token of
+    its worker. ``attributes`` are system attributes: its constraints, and notes of its sampler.
     """
     attrs = plain({"hparams": {}, **_attributes(trial, _BEGUN)})
     if draw is not None:
@@ -150,7 +149,7 @@ def to_frozen(
 
 
 def owner_of(stored: FrozenTrial) -> str | None:
-    """Return the token of the worker that trains a stored trial; None where it names none."""
+    """Return the token of the worker that trains a stored trial; None if it names none."""
     owner = stored.system_attrs.get(OWNER)
     return owner if isinstance(owner, str) else None
 
@@ -169,7 +168,7 @@ def _attributes(trial: Trial, names: Sequence[str]) -> dict[str, Any]:
 
 
 def set_fields(trial: Trial, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Set fields of a trial by name, and return those attributes that are no fields."""
+    """Set fields of a trial by name, and return those attributes that are not fields."""
     other: dict[str, Any] = {}
     for name, value in attrs.items():
         if name in _ENDED:
@@ -184,7 +183,7 @@ def end_of(
 ) -> tuple[list[float] | None, dict[str, Any]]:
     """Return the values and the attributes to store at the end of a trial.
 
-    ``other`` are attributes that are no fields of it, ``n`` the objectives of its study.
+    ``other`` are attributes that are not fields of it, ``n`` the objectives of its study.
     """
     attrs = {"history": {}, **_attributes(trial, _ENDED), **other}
     if trial.runs:
@@ -213,7 +212,7 @@ def check_values(state: OptunaState, values: Sequence[float] | None, n: int) -> 
     """Refuse values that a trial in a study of ``n`` objectives cannot have, by a ValueError."""
     known = values is not None and len(values) == n and not any(map(math.isnan, values))
     if not known and (state == OptunaState.COMPLETE or values):
-        raise ValueError(f"a trial of {n} objective{'s'[: n > 1]} has the values {values}")
+        raise ValueError(f"a trial with {n} objective{'s'[: n > 1]} has the values {values}")
 
 
 def _known_attributes(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -232,8 +231,8 @@ def from_frozen(stored: FrozenTrial, *, maximize: bool | None = None) -> Trial |
     """Return a stored trial as users see it; None for one that waits to be run or is withdrawn.
 
     A trial that another program stored has its parameters as hparams, and what it reported in place
-    of a history. Where the direction is given, a trial under way has its best epoch so far, and the
-    value then, of what it has reported.
+    of a history. Where the direction is given, an unfinished trial has its best epoch so far, and
+    the value then, of what it has reported.
     """
     state = _STATES.get(stored.state)
     if state is None or WITHDRAWN in stored.system_attrs:
@@ -263,7 +262,7 @@ def from_frozen(stored: FrozenTrial, *, maximize: bool | None = None) -> Trial |
 def best_so_far(stored: FrozenTrial, maximize: bool) -> tuple[int, float] | None:
     """Return the best epoch of a stored trial, from 1, and the first objective then.
 
-    None where no epoch has a number.
+    None if no epoch has a number.
     """
     known = [(e, v) for e, v in stored.intermediate_values.items() if not math.isnan(v)]
     sign = -1 if maximize else 1
@@ -271,9 +270,9 @@ def best_so_far(stored: FrozenTrial, maximize: bool) -> tuple[int, float] | None
 
 
 def to_json(trial: Trial, *, afresh: bool) -> dict[str, Any]:
-    """Return a trial under way as JSON values; ``update_from_json`` takes them.
+    """Return an unfinished trial as JSON values; ``update_from_json`` takes them.
 
-    ``afresh``: it begins again, from its first epoch.
+    ``afresh``: it restarts from its first epoch.
     """
     if afresh:
         trial = Trial(trial.number, hparams=trial.hparams, seed=trial.seed)
@@ -281,7 +280,7 @@ def to_json(trial: Trial, *, afresh: bool) -> dict[str, Any]:
 
 
 def update_from_json(trial: Trial, was: Mapping[str, Any]) -> None:
-    """Restore a trial that is under way again from ``to_json``."""
+    """Restore a trial that runs again from ``to_json``."""
     trial.state = was["state"]
     _set_stored(trial, was, [name for name in _OPEN if name != "hparams"])
 
