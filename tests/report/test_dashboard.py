@@ -110,7 +110,7 @@ def test_our_page_its_files_and_everything_else(port) -> None:
 def test_a_host_that_is_not_this_server_is_refused(port, host) -> None:
     for path in ("/", "/paceline/events", "/api/studies"):
         status, text, _ = ask(port, path, Host=host.format(port=port))
-        assert (status, text) == (403, "This server answers to localhost alone.")
+        assert (status, text) == (403, "This server answers only requests to localhost.")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "LOCALHOST:{port}"])
@@ -186,5 +186,5 @@ def test_watching_a_study_that_is_not_there_makes_nothing(tmp_path) -> None:
 
 def test_a_port_that_is_taken_is_named(port, folder) -> None:
     app = DashboardApp("s", folder, inner, lambda: subject_of(1))
-    with pytest.raises(UsageError, match=rf"--port {port}: .*; choose another one, or 0"):
+    with pytest.raises(UsageError, match=rf"--port {port}: .*. Use another port, or 0"):
         make_server(app, port)

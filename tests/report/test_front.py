@@ -93,7 +93,7 @@ def test_other_figures_are_of_the_first_objective(name: str) -> None:
 def test_a_study_of_one_objective_has_no_front_to_draw() -> None:
     study, table = optuna.create_study(study_name="s"), TrialTable("s")
     table.set_direction("minimize")
-    with pytest.raises(StudyError, match="has one objective, val_loss; plot.history"):
+    with pytest.raises(StudyError, match="has one objective, val_loss. Use plot.history"):
         StudyPlots(study, table, "val_loss").pareto_front()
 
 

@@ -63,7 +63,7 @@ def test_a_page_has_all_its_parts() -> None:
 def test_a_study_without_trials_or_a_record_has_a_page() -> None:
     page = Page(report_page(subject_of(0)))
     assert "no trials yet" in page.text
-    assert "not recorded" in page.text
+    assert "no record of where" in page.text
     assert not [tag for tag, _ in page.tags if tag == "script"]
 
 
@@ -101,8 +101,8 @@ def test_the_top_says_what_the_study_has_learnt_from_others() -> None:
     learnt = [{"study": f"before{HOSTILE}", "kinds": {}, "trials": [[0.5, {}]] * 12}, 7, {}]
     subject = dataclasses.replace(subject, meta={**subject.meta, "learnt": learnt})
     page = Page(report_page(subject))
-    assert [t for t in page.texts if "learnt" in t] == [
-        f"It learnt from 12 trials of study {'before' + HOSTILE!r}."
+    assert [t for t in page.texts if "Warm-started" in t] == [
+        f"Warm-started from 12 trials of study {'before' + HOSTILE!r}."
     ]
     assert not [tag for tag, _ in page.tags if tag == "img"]
 
@@ -148,7 +148,7 @@ def test_of_many_trials_the_best_are_shown_and_it_is_said(monkeypatch) -> None:
     assert len(shown) == 50
     assert {trial.number for trial in subject.ranked[:20]} <= shown
     figures = {f.name: f for f in figures_of(subject, importances_of(subject))}
-    assert "50 of the 240 trials: the best 20" in figures["history"].note
+    assert "50 of the 240 trials are shown: the best 20" in figures["history"].note
     assert "the best 50 of 240 trials, and bands" in figures["curves"].note
     (points, steps) = json.loads(figures["history"].json)["data"]
     assert len(points["x"]) == 50
@@ -191,7 +191,7 @@ def test_trials_that_were_stopped_are_drawn_lighter_and_marked() -> None:
     assert f"Grey lines {said}" in figures["parallel"].note
     assert f"Rings {said}" in figures["slice0"].note
     assert f"Paler lines {said}" in figures["curves"].note
-    assert "compared with what the others had reached" in figures["importances"].note
+    assert "compared with what others reached" in figures["importances"].note
 
 
 def test_without_any_complete_trial_there_are_figures() -> None:
@@ -201,7 +201,7 @@ def test_without_any_complete_trial_there_are_figures() -> None:
 
 def test_a_study_of_stopped_trials_is_put_beside_another() -> None:
     page = Page(report_page(cut_short(subject_of(12), 2, but=0), subject_of(30, name="other")))
-    assert "values are compared where" not in page.text
+    assert "Values are compared only for" not in page.text
 
 
 def test_initial_configurations_that_were_stopped_have_a_place() -> None:
@@ -225,10 +225,10 @@ def test_two_studies_side_by_side_show_what_differs() -> None:
     page = Page(report_page(subject_of(30), other))
     assert "compare" in page.ids
     text = page.text
-    assert "What differs in how they were made" in text
+    assert "Differences in setup" in text
     assert re.search(r"sampler\s+random\s+tpe", re.sub(r"\s+", " ", text))
 
 
 def test_studies_of_other_objectives_are_not_drawn_together() -> None:
     page = Page(report_page(subject_of(30), subject_of(30, name="other", mark="2")))
-    assert "values are compared where both have some of one objective" in html.unescape(page.text)
+    assert "Values are compared only for an objective that both have" in html.unescape(page.text)

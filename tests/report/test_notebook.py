@@ -95,7 +95,7 @@ def test_a_column_of_a_table_has_one_precision():
 
 
 def test_the_order_of_the_rows_is_said_while_trials_train():
-    said = "The best trial first, then trials that ended or are paused, then those that train."
+    said = "The best trial first, then finished and paused trials, then those that train."
     running = replace(ROW, number=1, state="running", epochs=5)
     assert said in progress_html(replace(PROGRESS, rows=(ROW, running)))
     assert said not in progress_html(replace(PROGRESS, rows=(ROW,)))

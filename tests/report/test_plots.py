@@ -64,12 +64,12 @@ def test_each_figure_names_the_objective(plots, name: str) -> None:
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_study_without_trials_says_what_to_do(plots, name: str) -> None:
-    with pytest.raises(StudyError, match=r"^plot.*(search on|run search first)\.$"):
+    with pytest.raises(StudyError, match=r"^plot.*([Cc]ontinue the search|Run search first)\.$"):
         getattr(plots(0), name)()
 
 
 def test_one_trial_tells_no_importance(plots) -> None:
-    with pytest.raises(StudyError, match="has 1 trial with a value for this figure, .* needs 2"):
+    with pytest.raises(StudyError, match="has 1 trial with a value, but this figure needs 2"):
         plots(1).importances()
 
 
@@ -229,7 +229,7 @@ def test_importances_of_what_all_trials_have_say_so() -> None:
     study.add_trials(subject.frozen)
     figure = StudyPlots(study, subject.trials, subject.objective).importances()
     assert list(figure.data[0].y) == ["lr"]
-    assert figure.layout.title.text == "what made value differ, among what all trials have"
+    assert figure.layout.title.text == "what made value differ, among hyperparameters of all trials"
 
 
 def test_a_population_has_no_importances() -> None:
@@ -243,5 +243,5 @@ def test_a_population_has_no_importances() -> None:
                 value=float(number),
             )
         )
-    with pytest.raises(StudyError, match="hyperparameters that changed on the way"):
+    with pytest.raises(StudyError, match="copies of others whose hyperparameters changed"):
         found.importances()

@@ -61,19 +61,19 @@ def test_a_condition_selects(where, expected):
     ("where", "why"),
     [
         ("", "is empty"),
-        ("lrr<1", "there is no column 'lrr'; the study has number, state, value"),
-        ("lr<x", "column 'lr' holds numbers, and 'x' is not one"),
-        ("lr", "ends where an operator (< <= > >= = == !=) belongs"),
-        ("lr<", "ends where a value after < belongs"),
-        ("lr<1 lr", "'lr' at 6: `and`, `or` or the end belongs there"),
-        ("(lr<1", "ends where a closing bracket belongs"),
-        ("lr 1", "'1' at 4: an operator belongs there"),
-        ("lr < <", "'<' at 6: a value belongs there"),
-        ("'lr'<1", "'lr' at 2: a name of a column belongs there"),
+        ("lrr<1", "there is no column 'lrr'. The study has number, state, value"),
+        ("lr<x", "column 'lr' holds numbers, but 'x' is not a number"),
+        ("lr", "ends before an operator (< <= > >= = == !=)"),
+        ("lr<", "ends before a value after <"),
+        ("lr<1 lr", "'lr' at 6: expected `and`, `or` or the end"),
+        ("(lr<1", "ends before a closing parenthesis"),
+        ("lr 1", "'1' at 4: expected an operator"),
+        ("lr < <", "'<' at 6: expected a value"),
+        ("'lr'<1", "'lr' at 2: expected the name of a column"),
         ("lr<none", "a missing value has no order"),
-        ("lr<1 and", "ends where a name of a column belongs"),
-        ("opt='adam", "at 5 is no name, number or sign"),
-        ("(" * 60 + "lr<1", "has more than 50 brackets in each other"),
+        ("lr<1 and", "ends before the name of a column"),
+        ("opt='adam", "at 5 is not a name, number or sign"),
+        ("(" * 60 + "lr<1", "has more than 50 nested parentheses"),
     ],
 )
 def test_a_condition_that_cannot_be_read_says_where(where, why):
@@ -109,7 +109,7 @@ def test_the_best_comes_first_and_what_has_no_value_last():
 
 
 def test_a_column_that_is_not_there_cannot_sort():
-    with pytest.raises(UsageError, match="--sort x: there is no column 'x'; the study has number"):
+    with pytest.raises(UsageError, match="--sort x: there is no column 'x'. The study has number"):
         numbers(sort="x")
 
 

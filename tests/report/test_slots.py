@@ -70,7 +70,7 @@ def test_the_area_held_is_the_one_that_is_drawn() -> None:
     length = sum(e - b for bar in bars for b, e in zip(bar["x"][::3], bar["x"][1::3], strict=True))
     total = drawn["layout"]["xaxis"]["range"][1]
     assert length / (16 * total) == pytest.approx(slot_shares(subject.timelines)[HELD], abs=1e-3)
-    assert "free beside others" in figures["slots"].note
+    assert "free while others trained" in figures["slots"].note
 
 
 def test_what_is_said_of_the_timeline() -> None:

@@ -39,7 +39,7 @@ def texts(root: ElementTree.Element) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "marks", "said"),
     [
-        ("history", {"circle": 12}, ["val_accuracy", "the best until then"]),
+        ("history", {"circle": 12}, ["val_accuracy", "best so far"]),
         ("importances", {}, ["lr", "units", "activation", "what made val_accuracy differ"]),
         ("parallel", {"polyline": 12}, ["val_accuracy", "lr", "relu", "elu"]),
         ("slice", {"circle": 36}, ["val_accuracy", "lr", "units", "relu", "0.001"]),

@@ -42,13 +42,13 @@ def test_a_study_without_a_value_says_what_it_has() -> None:
 
 
 def test_few_trials_show_nothing_of_how_sure_it_is() -> None:
-    assert "nothing can be said" in verdict(3).sure[0]
-    assert "Take this as a guess: 3 trials are few for 3" in verdict(3).mattered[-1]
+    assert "we can't tell how certain" in verdict(3).sure[0]
+    assert "This is a guess: 3 trials are few for 3" in verdict(3).mattered[-1]
 
 
 def test_what_mattered_is_what_the_values_depend_on() -> None:
     found = verdict(60)
-    assert found.mattered[0].startswith("What made values differ most: lr (")
+    assert found.mattered[0].startswith("The hyperparameters that mattered most: lr (")
     assert len(found.mattered) == 1
 
 
@@ -133,7 +133,7 @@ def test_trials_that_still_improve_ask_for_more_epochs() -> None:
 
 
 def test_a_study_without_repeats_does_not_know_chance() -> None:
-    assert any("repeats=3 tells" in text for text in verdict(20).following)
+    assert any("Use repeats=3 to find out" in text for text in verdict(20).following)
 
 
 def test_the_spread_of_members_is_what_a_lead_is_measured_by() -> None:
@@ -144,7 +144,7 @@ def test_the_spread_of_members_is_what_a_lead_is_measured_by() -> None:
     found = verdict_of(subject, importances_of(subject))
     assert "a mean of" in found.best[0]
     assert "over 2 runs" in found.best[0]
-    assert "spread by 0.0500 (standard deviation), and" in found.sure[1]
+    assert "have a standard deviation of 0.0500, and" in found.sure[1]
     assert not any("repeats=3" in text for text in found.following)
 
 
@@ -176,7 +176,7 @@ def test_what_only_some_trials_have_is_named_and_nothing_else_mattered() -> None
     subject = conditional(60, "noise")
     found = verdict_of(subject, importances_of(subject))
     assert found.mattered == [
-        "What mattered is not estimated for decay, momentum, which only some trials have."
+        "There is no estimate for decay, momentum, which only some trials have."
     ]
 
 
@@ -184,7 +184,7 @@ def test_trials_with_nothing_in_common_have_no_estimate() -> None:
     found = importances_of(conditional(60))
     assert found.shares == {}
     assert found.caution == (
-        "There is no estimate: no hyperparameter is in all trials and varies over the same range."
+        "There is no estimate: no hyperparameter appears in all trials with the same range."
     )
 
 
@@ -195,9 +195,7 @@ def test_a_range_that_changed_is_named_as_the_reason() -> None:
         trials.append((number / 40, distributions, {"lr": number / 40, "units": 0.5}))
     found = importances_of(optuna_subject(*trials))
     assert found.shares == {"lr": 1.0}
-    assert found.caution == (
-        "What mattered is not estimated for units, whose range differs between trials."
-    )
+    assert found.caution == ("There is no estimate for units, whose range differs between trials.")
 
 
 def test_many_that_only_some_trials_have_are_counted() -> None:
@@ -250,8 +248,8 @@ def test_a_best_trial_that_is_not_complete_is_beside_the_best_complete_one(state
         == f"Trial 20 has the highest {subject.objective}: 0.9800, in epoch 2 of 3; {what}."
     )
     assert found.sure[0] == (
-        f"It has trained 3 epochs; the best complete trial, {first.number}, has 0.98 after "
-        f"{first.epochs}, against 0.980001."
+        f"It trained for 3 epochs and reached 0.980001. The best complete trial, {first.number}, "
+        f"reached 0.98 after {first.epochs}."
     )
 
 
@@ -268,7 +266,7 @@ def test_without_a_complete_trial_there_is_a_best_one() -> None:
     subject.trials.add(Trial(0, "running", 0.8, epochs=3, best_epoch=2))
     found = verdict_of(subject, importances_of(subject))
     assert "it is unfinished" in found.best[0]
-    assert found.sure == ["With 1 trial nothing can be said of how sure that is."]
+    assert found.sure == ["With only 1 trial we can't tell how certain that is."]
 
 
 # -- trials that were stopped early, or are unfinished --------------------------------------------
@@ -279,22 +277,22 @@ def test_trials_that_were_stopped_count() -> None:
     whole, subject = subject_of(60), cut_short(subject_of(60), 2, but=3)
     found = verdict_of(subject, importances_of(subject))
     assert found.sure[0] == (
-        "57 of the 60 trials were stopped early or are unfinished; they count with their best "
+        "57 of the 60 trials were stopped early or are unfinished. They count with their best "
         "epochs."
     )
-    assert "nothing can be said" not in " ".join(found.sure)
+    assert "we can't tell how certain" not in " ".join(found.sure)
     said = "the median trial was (.*) behind after the same number of epochs"
     (behind,) = re.findall(said, found.sure[1])
     best, values = whole.ranked[0], [trial.value or 0.0 for trial in whole.trials]
     # Of the distance at the end the trials had three quarters then.
     assert float(behind) == pytest.approx(0.75 * (best.value - statistics.median(values)), rel=0.05)
-    assert found.mattered[0].startswith("What made values differ most: lr (")
+    assert found.mattered[0].startswith("The hyperparameters that mattered most: lr (")
 
 
 def test_a_lead_that_comes_from_more_epochs_stands_not_alone() -> None:
     subject = cut_short(subject_of(20), 1, but=1)
     found = " ".join(verdict_of(subject, importances_of(subject)).sure)
-    assert "stands alone" not in found
+    assert "No other trial is close" not in found
     assert "complete trials trained" not in found
 
 
@@ -304,7 +302,7 @@ def test_stopped_trials_without_epochs_have_a_verdict() -> None:
         trial.history, trial.best_epoch, trial.epochs = {}, None, 0
     found = importances_of(subject)
     assert found.caution == "There is no estimate: the study has no trials to compare."
-    assert "the median trial reached it, too." in verdict_of(subject, found).sure[-1]
+    assert "the median trial reached the same value." in verdict_of(subject, found).sure[-1]
 
 
 def test_edges_are_those_of_the_best_after_as_many_epochs() -> None:
@@ -332,7 +330,7 @@ def test_the_best_of_many_is_said_to_flatter_its_model() -> None:
     found = verdict_of(subject, importances_of(subject))
     assert found.sure[-2:] == [
         f"The value of trial {best.number} is the best of all epochs of 20 trials on the same "
-        "validation data, so expect a worse value on new data.",
+        "validation data. Expect a worse value on new data.",
         "One epoch earlier and one epoch later it was 0.0060 worse on average.",
     ]
     assert any("test data that the search has not seen" in text for text in found.following)
@@ -343,7 +341,7 @@ def test_an_epoch_without_one_before_and_after_shows_no_luck(at: int) -> None:
     subject = subject_of(20)
     subject.ranked[0].best_epoch = at
     found = verdict_of(subject, importances_of(subject)).sure
-    assert "expect a worse value on new data" in found[-1]
+    assert "Expect a worse value on new data" in found[-1]
 
 
 def test_few_trials_are_no_choice_among_many() -> None:
@@ -374,22 +372,22 @@ def test_trials_of_one_line_count_once() -> None:
     copies = [(0.949 - 0.0001 * i, 0) for i in range(5)]
     others = [(0.6 - 0.01 * i, None) for i in range(5)]
     said = sure((0.95, None), *copies, *others)
-    assert said.startswith("The 11 trials are of 6 lines: ")
-    assert "It stands alone: the second trial is 0.3500 of val_accuracy behind" in said
+    assert said.startswith("The 11 trials form 6 lines of descent")
+    assert "No other trial is close: the second trial is 0.3500 of val_accuracy behind" in said
     assert "follow within" not in said
-    assert "Train it again from other seeds before you trust it." in said
+    assert "Train it again with other seeds before you trust it." in said
 
 
 def test_few_lines_show_nothing_however_many_copies_there_are() -> None:
     said = sure((0.9, None), (0.8, None), *((0.9 + 0.001 * i, i % 2) for i in range(1, 8)))
-    assert "9 trials are of 2 lines" in said
-    assert said.endswith("With 2 lines nothing can be said of how sure that is.")
+    assert "9 trials form 2 lines of descent" in said
+    assert said.endswith("With only 2 lines we can't tell how certain that is.")
 
 
 def test_a_best_trial_that_is_a_copy_is_tried_again_by_its_schedule() -> None:
     others = [(0.6 - 0.01 * i, None) for i in range(5)]
     said = sure((0.9, None), (0.95, 0), *others)
-    assert "Train by its schedule from other seeds (tuner.schedule(), paceline.ReplaySch" in said
+    assert "Train by its schedule with other seeds (tuner.schedule(), paceline.ReplaySch" in said
 
 
 @pytest.mark.parametrize(
@@ -397,13 +395,12 @@ def test_a_best_trial_that_is_a_copy_is_tried_again_by_its_schedule() -> None:
     [
         (
             [0.95, 0.95, 0.95, 0.9, 0.8, 0.7],
-            "2 more trials reached the same value, and the first one is named; the next 4 trials "
+            "2 more trials reached the same value; the next 4 trials "
             "follow within 0.1500 of val_accuracy; the median trial is 0.0250 behind.",
         ),
         (
             [0.95] * 8,
-            "7 more trials reached the same value, and the first one is named; the median trial "
-            "reached it, too.",
+            "7 more trials reached the same value; the median trial reached the same value.",
         ),
         (
             [0.95, 0.95 - 1e-7, 0.95 - 5e-7, 0.95 - 6e-7, 0.95 - 7e-7, 0.9],
@@ -418,7 +415,7 @@ def test_a_lead_is_no_zero_and_a_tie_is_called_one(values, said) -> None:
 
 def test_a_trial_that_stands_alone_is_followed_by_none() -> None:
     said = sure((0.95, None), *((0.6 - 0.01 * i, None) for i in range(8)))
-    assert "stands alone" in said
+    assert "No other trial is close" in said
     assert "follow within" not in said
     assert "lines" not in said
 
@@ -428,9 +425,9 @@ def test_a_population_shows_no_importances_and_asks_for_no_repeats() -> None:
     importances = importances_of(subject)
     assert importances.shares == {}
     found = verdict_of(subject, importances)
-    assert "hyperparameters that changed on the way" in found.mattered[0]
+    assert "copies of others whose hyperparameters changed" in found.mattered[0]
     assert len(found.mattered) == 1
     said = " ".join(found.following)
     assert "repeats=3" not in said  # refused under pbt
     assert "continue_best" not in said
-    assert "search again with another seed" in said
+    assert "Search again with another seed" in said

@@ -95,7 +95,7 @@ def predict(costs: Costs, n_trials: int, epochs: int, share: float = 1.0) -> Tim
 def rounds_left(running: Sequence[int], to_come: int, epochs: float, at_once: float) -> float:
     """Count the rounds until all trials have ended; a slot is filled again once it is free.
 
-    ``running``: epochs that are left of each trial under way. ``epochs``: those of each of the
+    ``running``: epochs that are left of each unfinished trial. ``epochs``: those of each of the
     ``to_come`` trials, which have not begun. ``at_once``: trials that train at the same time.
     """
     total = sum(running) + to_come * epochs
@@ -104,7 +104,7 @@ def rounds_left(running: Sequence[int], to_come: int, epochs: float, at_once: fl
     slots = max(1, round(at_once))
     if to_come > _MANY:
         return max(total / at_once, *running, epochs)
-    # Trials that have trained are in slots; the others under way may still wait for one.
+    # Trials that have trained are in slots; other unfinished ones may still wait for a slot.
     begun = sorted((left for left in running if left < epochs), reverse=True)
     waiting = [left for left in running if left >= epochs]
     jobs = [*begun, *waiting, *[epochs] * to_come]
@@ -149,7 +149,7 @@ def _seen(kinds: float, draws: int) -> float:
 def asha_share(epochs: int, min_epochs: int = 1, factor: int = 3) -> float:
     """Return the share of all epochs that ASHA trains; a trial that it never stops has ``epochs``.
 
-    The first rung has ``min_epochs``; at each rung, one in ``factor`` trials goes on.
+    The first rung has ``min_epochs``; at each rung, one in ``factor`` trials continues.
     """
     trained, rung, alive, before = 0.0, min_epochs, 1.0, 0
     while rung < epochs:

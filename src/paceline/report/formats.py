@@ -12,7 +12,7 @@ from typing import Any
 
 #: Columns of a line of text at most, because longer lines are harder to read.
 READABLE = 100
-#: Costs that are whole numbers.
+#: Costs that are integers.
 COUNTED = ("params", "bytes", "flops")
 #: Decimals of a number in a column at most; beyond, all are written with powers of ten.
 _MOST_DECIMALS = 8
@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
 
 
 def objective(name: str, value: float | None) -> str:
-    """Return the value of an objective; of a cost that is counted as a whole number."""
+    """Return the value of an objective; of a cost that is counted as an integer."""
     whole = name in COUNTED and value is not None
     return f"{value:,.0f}" if whole else metric(value)
 
@@ -79,8 +79,8 @@ def hparam(value: Any) -> str:
 def hparam_column(values: Sequence[Any]) -> list[str]:
     """Return the values of a hyperparameter in a column; of floats all in one precision.
 
-    It is the least one in which each of them is what ``hparam`` says, or eight decimals, which are
-    four digits at least; with values below 1e-4 among them, all have a power of ten.
+    It is the least one that shows each value as ``hparam`` does, but at most eight decimals, which
+    are at least four digits. If a value is below 1e-4, all have a power of ten.
     """
     floats = [v for v in values if isinstance(v, float) and math.isfinite(v)]
     if not floats or any(isinstance(v, float) and not math.isfinite(v) for v in values):
@@ -231,7 +231,7 @@ def state(name: str) -> str:
 def reached(state: str, epochs: int, best_epoch: int | None) -> str:
     """Return in which epoch a trial reached its value, and whether it has trained to its end.
 
-    ``best_epoch`` counts from 1; None where it is not known.
+    ``best_epoch`` counts from 1; None if it is not known.
     """
     ends = {"pruned": ", stopped early", "running": ", unfinished", "paused": ", unfinished"}
     text = count(epochs, "epoch")
@@ -244,7 +244,7 @@ def strict(value: Any, digits: int = 17) -> Any:
     """Return ``value`` in the types of JSON; a number that is not finite becomes None.
 
     NumPy scalars become Python numbers, tuples and sets become lists, and any other object becomes
-    its text. Numbers have so many digits; 17 are all that they have.
+    its text. Numbers have this many digits; 17 show a number exactly.
     """
     if isinstance(value, Mapping):
         return {str(key): strict(item, digits) for key, item in value.items()}

@@ -30,8 +30,8 @@ _MOST_MARKS = 8
 _LABEL = 20
 #: The colours of the first and the last trial of a slice; seen on white and on black.
 _FIRST, _LAST = "#e8a13a", "#3b7dd8"
-#: The colours of parallel coordinates: from bad to good of trials that did not train to their end,
-#: in the lower half, and of those that did.
+#: The colours of parallel coordinates, from bad to good. The lower half is for trials that did not
+#: train to their end.
 _LINES = [[0, "#e3e6ea"], [0.49, "#a0a8b2"], [0.51, "#c6dbef"], [1, "#08306b"]]
 #: The names and markers of points: of trials that trained to their end, and of all others.
 MARKS: tuple[tuple[str, dict[str, Any]], ...] = (

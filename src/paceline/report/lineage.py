@@ -64,7 +64,7 @@ def lineage_figure(table: TrialTable, metric: str, number: int) -> Figure:
         text=[_hover(*point) for point in shown],
         hoverinfo="text",
         mode="lines",
-        name=f"the line of trial {number}",
+        name=f"the ancestry of trial {number}",
         line={"width": 2.5, "color": _LINE},
     )
     begun = [segment for segment in line if segment.first > 1]
@@ -81,7 +81,7 @@ def lineage_figure(table: TrialTable, metric: str, number: int) -> Figure:
         marker={"size": 8, "color": _LINE, "symbol": "circle-open"},
     )
     named = html.escape(metric)
-    title = f"{named} by epoch, with the line of trial {number}"
+    title = f"{named} by epoch, with the ancestry of trial {number}"
     figure.update_layout(title=title, xaxis_title="epoch", yaxis_title=named)
     return figure
 
@@ -99,7 +99,7 @@ def _segment(segment: LineageSegment, metric: str) -> Iterator[tuple[Trial, int,
 
 
 def value_in(trial: Trial, metric: str, epoch: int) -> float | None:
-    """Return a metric of a trial in an epoch, from 1; None where there is none."""
+    """Return a metric of a trial in an epoch, from 1; None if there is none."""
     values = trial.history.get(metric, ())
     return values[epoch - 1] if 0 < epoch <= len(values) else None
 

@@ -1,7 +1,7 @@
 """What a notebook shows of a search: a live view that stays as a summary, and a short interrupt.
 
-The view is one output of the cell, which is replaced, without widgets: so it is shown wherever
-notebooks are, and a saved notebook keeps its last state.
+The view is one output of the cell, which is replaced, without widgets. So every notebook shows it,
+and a saved notebook keeps its last state.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def interrupted(stop: KeyboardInterrupt, summary: Mapping[str, Any] | None) -> K
     counts = dict(summary["n_trials"])
     running = counts.pop("running", 0)
     lines = [
-        f"Interrupted: {sum(counts.values()):,} finished trials are kept, "
-        f"{running:,} under way are saved."
+        f"Interrupted: {sum(counts.values()):,} finished trials are kept, {running:,} unfinished "
+        "ones are saved."
     ]
     look = " tuner.results() shows the trials." if sum(counts.values()) else ""
-    return SearchInterrupted([*lines, f"Run the cell again to go on.{look}"])
+    return SearchInterrupted([*lines, f"Run the cell again to continue.{look}"])
 
 
 def in_ipython() -> bool:
@@ -113,15 +113,14 @@ def progress_html(progress: Progress) -> str:
         if any(row.epochs for row in progress.rows):
             parts.append(
                 _line(
-                    "The best trial first, then trials that ended or are paused, then those that "
-                    "train."
+                    "The best trial first, then finished and paused trials, then those that train."
                 )
             )
     return html.block(f"{progress.study}: {progress.doing}", *parts)
 
 
 def tuner_text(study: str, trials: TrialTable | None) -> str:
-    """Return what ``repr`` says of a tuner; ``trials`` is None where the study was not opened."""
+    """Return what ``repr`` says of a tuner; ``trials`` is None if the study was not opened."""
     if trials is None:
         return f"Tuner({study!r})"
     best = trials.best

@@ -85,7 +85,7 @@ def facts(progress: Progress) -> list[str]:
 
 
 class LivePanel:
-    """A panel that is drawn anew each time Rich renders it; records bring its title."""
+    """A panel that is drawn again each time Rich renders it; records bring its title."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -100,7 +100,7 @@ class LivePanel:
         try:
             yield self._draw(width, options.height or console.size.height)
         except Exception as error:  # an error in drawing must not reach the training
-            yield Text(f"paceline: the live view failed ({error}); the search goes on")
+            yield Text(f"paceline: the live view failed ({error}); the search continues")
 
     def _draw(self, width: int, height: int) -> RenderableType:
         progress, narrow = self.progress, min(width, WIDEST)

@@ -72,8 +72,7 @@ class StudyPlots:
         if not self._objectives:
             raise StudyError(
                 f"plot.pareto_front: study {self._study.study_name!r} has one objective, "
-                f"{self._objective}"
-                "; plot.history draws it."
+                f"{self._objective}. Use plot.history instead."
             )
         self._require(1, self._trials.front)
         return _shown(front_figure(self._trials, self._objectives))
@@ -99,7 +98,7 @@ class StudyPlots:
         found = importances_of(subject)
         if not found.shares:
             raise StudyError(
-                f"plot.importances: study {self._study.study_name!r} does not tell which "
+                f"plot.importances: study {self._study.study_name!r} does not show which "
                 f"hyperparameter matters. {found.caution}"
             )
         return _shown(importances_figure(found.shares, self._objective, of_all=found.of_all))
@@ -141,8 +140,8 @@ class StudyPlots:
     def curves(self, metric: str | None = None) -> Figure:
         """A metric by epoch, a line for each trial.
 
-        Of more than 200 trials the best 50 have lines, and bands show where a half and
-        four fifths of all trials lie; the title says so.
+        Of more than 200 trials the best 50 have lines. Bands contain a half and four fifths of all
+        trials. The title says this.
 
         Args:
             metric: A name in ``tuner.history``; None: the objective.
@@ -155,7 +154,7 @@ class StudyPlots:
         if not trained:
             raise StudyError(
                 f"plot.curves: no trial of study {self._study.study_name!r} has trained an epoch "
-                "yet; run search first."
+                "yet. Run search first."
             )
         with_metric = [trial for trial in trained if metric in trial.history]
         if not with_metric:
@@ -166,13 +165,13 @@ class StudyPlots:
     def slots(self) -> Figure:
         """Which trial was in which slot when, and when programs were compiled.
 
-        Searches of the study are drawn one after another.
+        Searches on the study are drawn one after another.
         """
         timelines = [] if self._folder is None else read_timelines(self._folder)
         if not any(search.stays or search.compiled for search in timelines):
             raise StudyError(
-                f"plot.slots: no search of study {self._study.study_name!r} has recorded its slots "
-                "here; searches do so from version 0.1 on, in the study's folder."
+                f"plot.slots: no search on study {self._study.study_name!r} recorded its slots in "
+                "this folder. Searches record them since version 0.1."
             )
         best = self._trials.best
         return _shown(slots_figure(timelines, None if best is None else best.number))
@@ -191,14 +190,14 @@ class StudyPlots:
         if not has_copies(self._trials):
             raise StudyError(
                 f"plot.lineage: no trial of study {self._study.study_name!r} began as a copy of "
-                'another; they do so under pruner="pbt".'
+                'another. Only pruner="pbt" copies trials.'
             )
         if number is None:
             best = self._trials.best
             if best is None:
                 raise StudyError(
-                    f"plot.lineage: no trial of study {self._study.study_name!r} has a value yet; "
-                    "name a trial, or search on."
+                    f"plot.lineage: no trial of study {self._study.study_name!r} has a value yet. "
+                    "Pass a trial's number, or continue the search."
                 )
             number = best.number
         return _shown(lineage_figure(self._trials, self._objective, number))
@@ -209,7 +208,7 @@ class StudyPlots:
         if n < least:
             raise StudyError(
                 f"plot: study {self._study.study_name!r} has {formats.count(n, 'trial')} with a "
-                f"value for this figure, which needs {least}; search on."
+                f"value, but this figure needs {least}. Continue the search."
             )
 
     def _known(
@@ -220,7 +219,7 @@ class StudyPlots:
         known = dict.fromkeys(name for trial in subject.frozen for name in trial.params)
         if not known:
             raise StudyError(
-                f"plot.{figure}: study {self._study.study_name!r} has no hyperparameters; take "
+                f"plot.{figure}: study {self._study.study_name!r} has no hyperparameters. Use "
                 "values from hp in build."
             )
         for name in names or ():
@@ -285,7 +284,7 @@ def history_figure(
             x=list(steps),
             y=list(steps.values()),
             mode="lines",
-            name=f"the best until then{of}",
+            name=f"best so far{of}",
             line={"shape": "hv", "width": 2, "color": _COLOURS[2 * i + 1]},
         )
     figure.update_layout(xaxis_title="trial", yaxis_title=html.escape(subjects[0].objective))
@@ -325,7 +324,7 @@ def importances_figure(
         )
     )
     named = html.escape(objective)
-    among = "" if of_all else ", among what all trials have"
+    among = "" if of_all else ", among hyperparameters of all trials"
     figure.update_layout(title=f"what made {named} differ{among}", yaxis={"type": "category"})
     text = f"share in the differences of {named}"
     figure.update_xaxes(title_text=text, rangemode="tozero", tickformat=".0%")
@@ -401,8 +400,8 @@ def curves_figure(table: TrialTable, metric: str, trials: list[Trial]) -> Figure
         for low, high in ((10, 90), (25, 75)):
             figure.add_traces(_band(metric, trials, low, high))
         title += (
-            f": the best {len(shown)} of {len(trials):,} trials, and bands in which a half and "
-            "four fifths of all lie"
+            f": the best {len(shown)} of {len(trials):,} trials, and bands that contain a half "
+            "and four fifths of all trials"
         )
     for trial in shown:
         values = trial.history[metric]

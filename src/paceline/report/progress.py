@@ -1,8 +1,8 @@
 """The state of a running search: for its live view, and in a file for other processes.
 
 The live view is given a ``Progress``, a few times a second at most. The file is written only while
-somebody looks: whoever looks touches ``WATCHED`` every few seconds, and the search writes ``LIVE``
-once a second as long as that was done lately. So the two processes need no connection.
+a reader looks. A reader touches ``WATCHED`` every few seconds, and the search then writes ``LIVE``
+once a second. So the two processes need no connection.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Progress:
         seconds_left: Estimate of the seconds that are left; None while unknown.
         objective: Name of the objective.
         best_number, best_value, best_hparams: Number, value and hyperparameters of the best
-            complete trial, or while none is complete of the one that leads; None, None and {}
-            before there is one.
+            complete trial, or of the leading one while none is complete. None, None and {} before
+            any has a value.
         rounds: Rounds in this call of ``search``; in a round, all trials that train at once do one
             epoch.
         pace: Number of trials at once and seconds of a round, over the last rounds; None before the
@@ -167,14 +167,14 @@ class LiveState(Struct):
 
 
 def watch(folder: Path) -> None:
-    """Ask the searches of a study to write what they do; nothing happens where there is none."""
+    """Ask the searches on a study to write what they do; nothing happens if there is none."""
     with contextlib.suppress(OSError):
         if folder.is_dir():
             (folder / WATCHED).touch()
 
 
 def read_live(folder: Path) -> LiveState | None:
-    """Return the last state that was written; None where there is none, or one of a stranger."""
+    """Return the last state that was written; None if there is none, or one of a stranger."""
     path = folder / LIVE
     try:
         if not path.is_file():  # a pipe in its place would be waited for

@@ -7,8 +7,8 @@ A condition compares columns of ``Tuner.results()`` with literals:
     operator := < <= > >= = == !=
     literal := number | word | 'text' | "text" | true | false | none
 
-Names with blanks or signs in them stand between backquotes. ``none`` is a value that a trial lacks;
-apart from ``name = none``, a trial that lacks the value does not fulfil a comparison.
+Names with spaces or signs stand between backquotes. ``none`` is a value that a trial lacks; apart
+from ``name = none``, a trial that lacks the value does not fulfil a comparison.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Columns:
         self._trials = trials
 
     def of(self, trial: Trial) -> dict[str, Any]:
-        """Return a trial's value in each column; None where it lacks one."""
+        """Return a trial's value in each column; None if it lacks one."""
         record = tables.trial_record(trial)
         row = {name: record.get(name) for name in self.names}
         row |= {n: tables.objective_value(trial, i) for i, n in enumerate(self._objectives)}
@@ -94,7 +94,7 @@ class Columns:
         found = self._aliases.get(name, name)
         if found not in self.names:
             raise UsageError(
-                f"{option}: there is no column {name!r}; the study has {', '.join(self.names)}"
+                f"{option}: there is no column {name!r}. The study has {', '.join(self.names)}"
             )
         return found
 
@@ -161,13 +161,11 @@ class _Parser:
     def condition(self) -> Condition:
         """Return the whole text as a condition."""
         if not self._tokens:
-            raise self._error('is empty; give a condition such as "lr<1e-3 and units>=64"')
+            raise self._error('is empty. Write a condition such as "lr<1e-3 and units>=64"')
         found = self._any()
         if self._next < len(self._tokens):
             token = self._tokens[self._next]
-            raise self._error(
-                f"{token.text!r} at {token.at + 1}: `and`, `or` or the end belongs there"
-            )
+            raise self._error(f"{token.text!r} at {token.at + 1}: expected `and`, `or` or the end")
         return found
 
     def _split(self) -> list[_Token]:
@@ -177,7 +175,7 @@ class _Parser:
             match = _TOKEN.match(text, at)
             if match is None:
                 raise self._error(
-                    f"{text[at:].strip()[:10]!r} at {at + 1} is no name, number or sign"
+                    f"{text[at:].strip()[:10]!r} at {at + 1} is not a name, number or sign"
                 )
             group = str(match.lastgroup)
             kind = "text" if group in ("double", "single") else group
@@ -198,41 +196,41 @@ class _Parser:
         return parts[0] if len(parts) == 1 else lambda row: all(part(row) for part in parts)
 
     def _one(self) -> Condition:
-        token = self._take("a name of a column")
+        token = self._take("the name of a column")
         if token.kind == "sign" and token.text == "(":
             self._depth += 1
             if self._depth > _DEEPEST:
-                raise self._error(f"has more than {_DEEPEST} brackets in each other")
+                raise self._error(f"has more than {_DEEPEST} nested parentheses")
             found = self._any()
-            closing = self._take("a closing bracket")
+            closing = self._take("a closing parenthesis")
             if closing.text != ")" or closing.kind != "sign":
-                raise self._error(f"{closing.text!r} at {closing.at + 1}: ) belongs there")
+                raise self._error(f"{closing.text!r} at {closing.at + 1}: expected )")
             self._depth -= 1
             return found
         if token.kind not in ("name", "word"):
-            raise self._error(f"{token.text!r} at {token.at + 1}: a name of a column belongs there")
+            raise self._error(f"{token.text!r} at {token.at + 1}: expected the name of a column")
         name = self._columns.named(token.text, f"--where {self._text!r}")
         sign = self._take(f"an operator ({' '.join(_COMPARE)})")
         if sign.kind != "sign" or sign.text not in _COMPARE:
             raise self._error(
-                f"{sign.text!r} at {sign.at + 1}: an operator belongs there: {' '.join(_COMPARE)}"
+                f"{sign.text!r} at {sign.at + 1}: expected an operator: {' '.join(_COMPARE)}"
             )
         return self._comparison(name, sign.text, self._take(f"a value after {sign.text}"))
 
     def _comparison(self, name: str, sign: str, literal: _Token) -> Condition:
         if literal.kind not in ("word", "text"):
-            raise self._error(f"{literal.text!r} at {literal.at + 1}: a value belongs there")
+            raise self._error(f"{literal.text!r} at {literal.at + 1}: expected a value")
         compare, text = _COMPARE[sign], literal.text
         word = text.lower() if literal.kind == "word" else ""
         if word == "none":
             if sign not in ("=", "==", "!="):
-                raise self._error(f"{sign} none: a missing value has no order; write = or !=")
+                raise self._error(f"{sign} none: a missing value has no order. Use = or !=")
             return lambda row: compare(_lacks(row[name]), True)
         number = {"true": True, "false": False}.get(word)
         if number is None and literal.kind == "word":
             number = _number(text)
         if number is None and self._columns.is_numeric(name):
-            raise self._error(f"column {name!r} holds numbers, and {text!r} is not one")
+            raise self._error(f"column {name!r} holds numbers, but {text!r} is not a number")
 
         def holds(row: Row) -> bool:
             value = row[name]
@@ -246,7 +244,7 @@ class _Parser:
 
     def _take(self, wanted: str) -> _Token:
         if self._next == len(self._tokens):
-            raise self._error(f"ends where {wanted} belongs")
+            raise self._error(f"ends before {wanted}")
         self._next += 1
         return self._tokens[self._next - 1]
 

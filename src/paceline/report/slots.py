@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 MOST_ROWS = 96
 #: Stays from which on they are an image, and its columns.
 MANY, COLUMNS = 600, 400
-#: Where compiles are drawn: so many rows above slot 0, or this share of all rows, so that their
-#: label is beside no other one.
+#: Where compiles are drawn: rows above slot 0, or a share of all rows, so that their label has
+#: space.
 _COMPILE_ROW, _COMPILE_SHARE = -1.5, 0.06
 _NEXT = "the next trial in the slot"
 #: Colours of neighbouring stays, of the best trial, and of compiles; seen on white and on black.
@@ -30,7 +30,7 @@ _BEST, _COMPILED, _CACHED = "#e45756", "#f58518", "#ffbf79"
 HELD = "held a trial"
 BEFORE = "before the first trial (reading data, building, tracing)"
 COMPILING = "while steps were compiled"
-FREE = "free beside others: no trial was ready for the slot"
+FREE = "free while others trained: no trial was ready for the slot"
 FEWER = "in packs of fewer slots"
 BETWEEN = "between trials (asking, building, reporting, storing, other programs' load)"
 AFTER = "after the last trial"
@@ -146,7 +146,7 @@ def slots_note(searches: Sequence[SearchTimeline]) -> str:
 
 
 def slots_figure(searches: Sequence[SearchTimeline], best: int | None) -> Figure:
-    """Draw the searches of a study, one after another; at least one has a stay or a compile.
+    """Draw the searches on a study, one after another; at least one has a stay or a compile.
 
     Many stays are drawn as an image of ``COLUMNS`` columns: as lines each would be a path of its
     own, which takes a browser long. The trial ``best`` has a colour of its own.
@@ -176,7 +176,7 @@ def slots_figure(searches: Sequence[SearchTimeline], best: int | None) -> Figure
     ):
         if lines.x:
             figure.add_trace(lines.trace(name, colour, _width(n_rows)))
-    title = "slots over time" + (": the first ones, for there are more" if dropped else "")
+    title = "slots over time" + ("(only the first ones)" if dropped else "")
     figure.update_layout(title=title, xaxis_title="seconds of searching", yaxis_title="slot")
     every = max(1, -(-n_rows // 16))
     rows = list(range(0, n_rows, every))

@@ -1,9 +1,9 @@
 """A Plotly figure as a picture, for places where no script runs.
 
-A saved notebook that nobody trusts, a page that ``nbconvert`` has made of it, a preview: they show
-pictures, and nothing that a script would have drawn. So does the page of ``paceline bench``. The
-picture has what the figures of this library are made of: lines, points, bars, images and parallel
-coordinates, on linear, log and category axes. Anything else of Plotly's is left out.
+Untrusted notebooks, pages of ``nbconvert`` and previews show pictures, but nothing that a script
+would draw. So does the page of ``paceline bench``. The picture supports the parts of this library's
+figures: lines, points, bars, images and parallel coordinates, on linear, log and category axes.
+Anything else of Plotly's is left out.
 
 Notation
     Pixels are those of the picture, (0, 0) at its upper left corner.
@@ -126,7 +126,7 @@ class _Axis:
     settings: Mapping[str, Any]
 
     def place(self, value: Any) -> float | None:
-        """The pixel of a value; None where it has none."""
+        """The pixel of a value; None if it has none."""
         if self.kind == "category":
             text = str(value)
             found = float(self.categories.index(text)) if text in self.categories else math.nan
@@ -179,8 +179,8 @@ def round_ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
 def log_ticks(low: float, high: float) -> list[float]:
     """Return the values that are labelled on a log axis from ``low`` to ``high``, both positive.
 
-    Powers of ten where there are enough of them; else also their double and fivefold, and within
-    less than that the round values of a linear axis.
+    Powers of ten if there are enough of them. Else also their double and fivefold, or the round
+    values of a linear axis.
     """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     room = (low * (1 - 1e-9), high * (1 + 1e-9))  # 0.1 as a power of ten may be 0.1 but for a bit

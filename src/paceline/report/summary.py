@@ -51,7 +51,7 @@ def steps_in_python(summary: Mapping[str, Any], *, more: bool) -> Steps:
     ]
     if summary.get("best"):
         steps[:0] = [
-            ("tuner.best_hparams", "this configuration again"),
+            ("tuner.best_hparams", "this configuration"),
             ("tuner.best_model()", "its trained model"),
         ]
     if front := summary.get("pareto_front"):
@@ -61,14 +61,14 @@ def steps_in_python(summary: Mapping[str, Any], *, more: bool) -> Steps:
             (f"tuner.best_model(number={number})", "the trained model of one of them"),
         ]
     if rule := rule_of(summary):
-        steps.append((f"{rule}=None", "go on without it, as an argument of the same search"))
+        steps.append((f"{rule}=None", "continue without it, as an argument of the same search"))
     elif more:
         steps.append(('n_trials="+32"', "32 more trials, as an argument of the same search"))
     return steps
 
 
 def rule_of(summary: Mapping[str, Any]) -> str | None:
-    """Return the rule of a search that ended it, from its summary; None where none did."""
+    """Return the rule of a search that ended it, from its summary; None if none did."""
     by = (summary.get("ended") or {}).get("by")
     return by if by in STOPPING_RULES else None
 
@@ -76,8 +76,8 @@ def rule_of(summary: Mapping[str, Any]) -> str | None:
 def best_text(best: Mapping[str, Any], objective: str) -> str:
     """Return the best configuration as a few lines.
 
-    ``best`` has number, state, value, hparams, epochs and best_epoch; with repeats or folds also
-    value_std; where other trials have the same value also their numbers, ties.
+    ``best`` has number, state, value, hparams, epochs and best_epoch. With repeats or folds it has
+    value_std. If other trials have the same value, it has their numbers, ties.
     """
     value = formats.metric(best["value"])
     epochs = formats.reached(best.get("state", "complete"), best["epochs"], best.get("best_epoch"))
@@ -129,19 +129,21 @@ def reproduction_text(study: str, again: Mapping[str, Any]) -> str:
     epochs = formats.count(max(map(len, again["history"].values()), default=0), "epoch")
     lines = [f"Trial {again['number']} of {study}, trained again alone ({epochs}, {plan['now']})"]
     if not any(found.values()):
-        lines.append("  the same to the bit, in every metric and epoch")
+        lines.append("  the same bit for bit, in every metric and epoch")
     else:
         width = max(map(len, found))
         lines += [f"  {name:<{width}}  differs by at most {d:.3g}" for name, d in found.items()]
         if plan["recorded"] != plan["now"] and not again["notes"]:
-            lines.append(f"It is recorded from plan {plan['recorded']}: sums are in another order.")
+            lines.append(
+                f"The record is from plan {plan['recorded']}, which rounds sums differently."
+            )
     return "\n".join([*lines, *(f"Note: {note}." for note in again["notes"])])
 
 
 def _headline(summary: Mapping[str, Any]) -> str:
     counts = {state: count for state, count in summary["n_trials"].items() if count}
     total = sum(counts.values())
-    # At the end of a search none runs any more; the next search goes on with those under way.
+    # At the end of a search none runs any more; the next search continues the unfinished ones.
     words = {state: formats.state(state) for state in counts} | {"running": "under way"}
     states = ", ".join(f"{count:,} {words[state]}" for state, count in counts.items())
     text = f"{summary['study']}: {formats.count(total, 'trial')} ({states or 'none'})"

@@ -119,7 +119,7 @@ def hparam_columns(trials: Iterable[Trial], objectives: Sequence[str] = ()) -> d
 def values_by_column(
     trials: Sequence[Trial], objectives: Sequence[str] = ()
 ) -> dict[str, list[Any]]:
-    """Return column -> one value per trial, None where a trial lacks it.
+    """Return column -> one value per trial, None if a trial lacks it.
 
     The order is that of ``Tuner.results()``: the value and its standard deviation, the
     hyperparameters, the rest. Each of several objectives has a column of its own in place of the
@@ -148,11 +148,11 @@ def results_frame(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> pd
     """Return a table with one row per trial.
 
     Returns:
-        Columns value, or one for each of several objectives; with repeats or folds value_std; one
-        column for each hyperparameter; number, state, best_epoch (that of the value), epochs,
-        seconds, seed, program and plan; if some trial goes on with another one also continues (the
-        number of that one); with a cluster also worker; if some trial has failed, was rejected or
-        was stopped by hand also error. A hyperparameter with the name of another column, or
+        First come value (or one column for each objective), with repeats or folds value_std, and
+        one column for each hyperparameter. Then come number, state, best_epoch (that of the value),
+        epochs, train_seconds, seed, program_id and plan. If a trial continues another one,
+        continued_from has its number. A cluster adds worker. If a trial has failed, was rejected or
+        was stopped by hand, reason says why. A hyperparameter with the name of another column, or
         ``value``, has the column ``hp.NAME``. A value that a trial lacks is missing in its row.
         ``attrs["hparams"]`` has the hyperparameter of each column, None of the other columns.
     """
@@ -215,8 +215,8 @@ def trials_table(
 ) -> str:
     """Return a table for people, its lines never longer than ``width``; None: as long as it needs.
 
-    Each hyperparameter has a column of its own if there is room; else all share one column. There
-    are no colours, and the last line has a line end. ``best``: number of the trial to mark, or
+    Each hyperparameter has its own column if there is room; else all share one column. The text
+    has no colours, and the last line has a line end. ``best``: number of the trial to mark, or
     numbers of several.
     """
     marked = {best} if isinstance(best, int) else set(best or ())
@@ -227,7 +227,7 @@ def trials_table(
 
 
 def render(table: Table, width: int | None) -> str:
-    """Return a table as lines without colours and without blanks at their ends."""
+    """Return a table as lines without colours and without spaces at their ends."""
     # In a notebook Rich would display an empty box as well.
     console = Console(
         file=io.StringIO(), width=width or 100_000, color_system=None, force_jupyter=False

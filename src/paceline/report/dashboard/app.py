@@ -2,9 +2,9 @@
 
 Its server is Python's own, with a thread for each request.
 
-There is no login, so the server listens on the loopback address alone, and the application answers
-only requests that name it so: a page of somebody else, which a browser has open at the same time,
-can neither read it under a name of its own (DNS rebinding) nor send it anything.
+There is no login, so the server listens only on the loopback address, and answers only requests to
+localhost. A stranger's page in the same browser can neither read the dashboard under another name
+(DNS rebinding) nor send it anything.
 """
 
 from __future__ import annotations
@@ -82,10 +82,12 @@ class DashboardApp:
     def __call__(self, environ: Environ, start_response: Start) -> Iterable[bytes]:
         """Answer a request."""
         if environ.get("HTTP_HOST", "").lower() not in self.hosts:
-            return _text(start_response, "403 Forbidden", "This server answers to localhost alone.")
+            return _text(
+                start_response, "403 Forbidden", "This server answers only requests to localhost."
+            )
         if not self._is_own(environ):
             return _text(
-                start_response, "403 Forbidden", "A page of another server asked for this."
+                start_response, "403 Forbidden", "This request came from a page of another server."
             )
         path = environ.get("PATH_INFO", "/") or "/"
         if path in _FILES:
@@ -174,7 +176,7 @@ def _answer(
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
     daemon_threads = True
-    # A browser that has gone away while it was answered is no error worth a traceback.
+    # A browser that has gone away while it was answered is not an error worth a traceback.
     block_on_close = False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -195,7 +197,7 @@ def make_server(app: DashboardApp, port: int) -> WSGIServer:
         server = _Server((HOST, port), _Handler)
     except OSError as error:
         raise UsageError(
-            f"--port {port}: {error.strerror or error}; choose another one, or 0 for a free one"
+            f"--port {port}: {error.strerror or error}. Use another port, or 0 for a free one"
         ) from error
     app.listen_on(server.server_address[1])
     server.set_app(app)

@@ -50,7 +50,7 @@
     const state = found.state;
     if (state === null) {
       byId("state").textContent =
-        "No search of this study writes here now; this page shows one as soon as it runs.";
+        "No search is running on this study. This page shows the next one as soon as it runs.";
       return;
     }
     const now = state.progress;
@@ -90,5 +90,5 @@
 
   const events = new EventSource("/paceline/events");
   events.onmessage = (event) => show(JSON.parse(event.data));
-  events.onerror = () => { byId("state").textContent = "The dashboard's server has ended."; };
+  events.onerror = () => { byId("state").textContent = "The dashboard's server has stopped."; };
 })();

@@ -16,7 +16,7 @@ from paceline.report.static import as_dict
 
 
 def compare_figure(subject: ReportSubject, other: ReportSubject) -> ReportFigure | None:
-    """Draw the best value until each trial, of both studies; None where they cannot be compared."""
+    """Draw the best value until each trial, of both studies; None if they cannot be compared."""
     if not subject.reached or not other.reached or subject.objective != other.objective:
         return None
     figure = as_dict(history_figure([subject, other], list(map(shown_trials, (subject, other)))))
@@ -39,14 +39,14 @@ def compare_part(
     else:
         yield dim(
             f"{subject.name} has the objective {subject.objective}, {other.name} has "
-            f"{other.objective}, and values are compared where both have some of one objective."
+            f"{other.objective}. Values are compared only for an objective that both have."
         )
     yield "<h3>Best configurations</h3>"
     yield _rows(subject, other, *(_best(each) for each in (subject, other)))
     ranges = [{n: shape_of(d) for n, d in s.distributions.items()} for s in (subject, other)]
     for title, (one, two) in (
-        ("What differs in how they were made", [manifest_of(s.meta) for s in (subject, other)]),
-        ("What differs in their ranges", ranges),
+        ("Differences in setup", [manifest_of(s.meta) for s in (subject, other)]),
+        ("Differences in ranges", ranges),
     ):
         names = [name for name in {**one, **two} if one.get(name) != two.get(name)]
         yield f"<h3>{title}</h3>"

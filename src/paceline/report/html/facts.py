@@ -59,7 +59,7 @@ def headline(subject: ReportSubject) -> Iterator[str]:
     for each in learnt if isinstance(learnt, list) else ():
         if isinstance(each, dict) and isinstance(trials := each.get("trials"), list):
             count = formats.count(len(trials), "trial")
-            yield f"It learnt from {count} of study {each.get('study')!r}."
+            yield f"Warm-started from {count} of study {each.get('study')!r}."
 
 
 def trials_part(subject: ReportSubject) -> Iterator[str]:
@@ -115,10 +115,10 @@ def starts_part(subject: ReportSubject) -> Iterator[str]:
         ("place", list(_places(subject, shown))),
         *_hparams(shown),
     ]
-    yield '<h2 id="starts">Known starts</h2>'
+    yield '<h2 id="starts">Initial configurations</h2>'
     yield columns_table(columns, numbers=range(len(objectives) + 1))
     left = f" {len(starts) - len(shown):,} more are not listed." if len(starts) > len(shown) else ""
-    yield dim(f"Their values, or some of them, were given and not chosen by the sampler.{left}")
+    yield dim(f"You chose some or all of their values, not the sampler.{left}")
 
 
 def _values(objectives: Sequence[str], trials: Sequence[Trial]) -> Iterator[_Column]:
@@ -156,8 +156,8 @@ def ensemble_part(subject: ReportSubject) -> Iterator[str]:
     yield '<h2 id="ensemble">Ensemble</h2>'
     yield table(("model", record.objective), rows, numbers={1})
     yield dim(
-        f"On {record.n_examples:,} examples of the validation data, which took no part in the "
-        "selection. Trials that came later may have better models."
+        f"Measured on {record.n_examples:,} examples of the validation data that were not used "
+        "for the selection. Later trials may have better models."
     )
 
 
@@ -256,7 +256,7 @@ def programs_part(subject: ReportSubject) -> Iterator[str]:
         for (program, plan), trials in sorted(groups.items(), key=lambda pair: -len(pair[1]))
     ]
     yield '<h2 id="programs">Programs and plans</h2>'
-    head = ("program", "plan", "trials", "epochs", "seconds an epoch of a trial")
+    head = ("program", "plan", "trials", "epochs", "seconds per epoch of a trial")
     yield table(head, rows[:_MOST_ROWS], numbers={2, 3, 4})
     if len(rows) > _MOST_ROWS:
         yield dim(f"{len(rows) - _MOST_ROWS:,} more programs.")
@@ -277,8 +277,8 @@ def accounts_part(subject: ReportSubject) -> Iterator[str]:
     searches = [search for search in subject.timelines if search.spent is not None]
     if not searches:
         yield dim(
-            "Where the time went is not recorded: the searches of this study were made in another "
-            "folder, or ended before they could write it."
+            "There is no record of where the time went. The searches on this study ran in another "
+            "folder, or ended before they wrote the record."
         )
         return
     totals: Counter[str] = Counter()
@@ -295,8 +295,8 @@ def accounts_part(subject: ReportSubject) -> Iterator[str]:
     yield table(("what", "seconds", "of the whole"), rows, numbers={1, 2})
     said = f"{len(searches):,} search{'' if len(searches) == 1 else 'es'}"
     yield dim(
-        f"Of {formats.seconds(total)} in {said}. Building, tracing and compiling run beside "
-        "training, so the shares do not add up to the whole."
+        f"Of {formats.seconds(total)} in {said}. Building, tracing and compiling run during "
+        "training, so the shares do not add up to 100 %."
     )
     yield from _searches(subject)
     yield from _forecasts(subject)
@@ -329,8 +329,8 @@ def _searches(subject: ReportSubject) -> Iterator[str]:
     yield "<h3>Searches</h3>"
     yield columns_table(columns.items(), numbers={1, 2, 4, 5, 6})
     yield dim(
-        "Slots held: of all slots over the whole time, as the slot timeline shows it. Slots "
-        "filled: of the slots in the epochs that were trained, as the search says it while it runs."
+        "Slots held: share of all slots over the whole time, as in the slot timeline. Slots "
+        "filled: share of the slots in trained epochs, as the search reports while it runs."
     )
 
 

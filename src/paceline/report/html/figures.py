@@ -89,8 +89,8 @@ def thin_note(subject: ReportSubject) -> str:
     if n <= MOST_POINTS:
         return ""
     return (
-        f"Shown are {MOST_POINTS} of the {n:,} trials: the best {_BEST} and an even choice of the "
-        "others."
+        f"{MOST_POINTS} of the {n:,} trials are shown: the best {_BEST} and an even selection of "
+        "the others."
     )
 
 
@@ -105,7 +105,9 @@ def _front(subject: ReportSubject) -> ReportFigure:
     shown, names = shown_trials(subject), len(subject.objectives)
     figure = as_dict(front_figure(subject.trials, subject.objectives, shown, stacked=True))
     figure["layout"].pop("title", None)
-    note = "" if names == 2 else f"Each pair of the {names} objectives; the front is that of all."
+    note = (
+        "" if names == 2 else f"Pairs of the {names} objectives; the Pareto front is that of all."
+    )
     note = " ".join(filter(None, [note, thin_note(subject)]))
     height = 100 + 320 * (names * (names - 1) // 2)
     return ReportFigure("front", "Pareto front", to_json(figure), note, height=height, now=True)
@@ -120,7 +122,7 @@ def _importances(subject: ReportSubject, importances: Importances) -> ReportFigu
     figure = as_dict(importances_figure(importances.shares, subject.objective))
     figure["layout"].pop("title", None)
     height = 120 + 26 * min(MOST_BARS, len(importances.shares))
-    told = "Trials that were stopped early or are unfinished are compared with what the others had "
+    told = "Trials that were stopped early or are unfinished are compared with what others "
     told = f"{told}reached after the same number of epochs." if subject.n_cut else ""
     note = " ".join(filter(None, [told, importances.caution]))
     return ReportFigure("importances", "Importances", to_json(figure), note, height=height)
@@ -164,14 +166,14 @@ def _of_hparams(subject: ReportSubject, importances: Importances) -> Iterator[Re
 
 def _slice_note(n: int, of: int, *, best: bool) -> str:
     which = f"the {n} hyperparameters that matter most" if best else f"{n} of {of} hyperparameters"
-    shown = f"Shown are {which}. " if n < of else ""
+    shown = f"Only {which} are shown. " if n < of else ""
     return f"{shown}Orange points are the first trials, blue ones the last."
 
 
 def _copies_note(subject: ReportSubject) -> str:
     if not has_copies(subject.trials):
         return ""
-    return "A copy is drawn with the hyperparameters that it trained with last."
+    return "A copy is drawn with its last hyperparameters."
 
 
 def _curves(subject: ReportSubject, trained: list[Trial]) -> ReportFigure:
@@ -199,7 +201,7 @@ def _lineage(subject: ReportSubject) -> ReportFigure:
     best = subject.reached[0].number
     figure = as_dict(lineage_figure(subject.trials, subject.objective, best))
     figure["layout"].pop("title", None)
-    note = f"The line is that of trial {best}; a circle is where a copy begins."
+    note = f"The line is the ancestry of trial {best}. A circle marks the beginning of a copy."
     return ReportFigure("lineage", "Lineage", to_json(figure), note, height=400)
 
 

@@ -23,8 +23,8 @@ ENOUGH = 10
 _NAMED = 5
 #: Why there is no estimate for a population.
 POPULATION = (
-    "What mattered is not estimated: trials of this study are copies of others, with "
-    "hyperparameters that changed on the way, so their values are no outcome of one configuration."
+    "There is no estimate of what mattered. Trials of this study are copies of others whose "
+    "hyperparameters changed, so a value does not come from one configuration."
 )
 
 
@@ -32,7 +32,7 @@ POPULATION = (
 class Importances:
     """Shares of the hyperparameters in what made values differ."""
 
-    # Hyperparameter, as Optuna stores it -> share, the largest first; they add up to 1. Empty where
+    # Hyperparameter, as Optuna stores it -> share, the largest first; they add up to 1. Empty if
     # there is no estimate.
     shares: dict[str, float]
     caution: str | None  # why the estimate is to be taken with care, or why there is none
@@ -62,8 +62,7 @@ def importances_of(subject: ReportSubject) -> Importances:
     if all(trials[0].distributions[name].single() for name in common):
         return Importances(
             {},
-            "There is no estimate: no hyperparameter is in all trials and varies over the same "
-            "range.",
+            "There is no estimate: no hyperparameter appears in all trials with the same range.",
         )
     study = _in_memory(subject, trials, values)
     try:
@@ -79,8 +78,8 @@ def importances_of(subject: ReportSubject) -> Importances:
     of_all = not said
     if len(trials) < ENOUGH * n_hparams:
         said.append(
-            f"Take this as a guess: {len(trials)} trials are few for {n_hparams} hyperparameters; "
-            f"{ENOUGH * n_hparams} would be a basis."
+            f"This is a guess: {len(trials)} trials are few for {n_hparams} hyperparameters. "
+            f"{ENOUGH * n_hparams} trials would be enough."
         )
     elif len(values) > len(trials):
         said.append(f"Estimated from {len(trials):,} of the {len(values):,} trials.")
@@ -109,7 +108,7 @@ def _without_share(
         more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         if names:
             told = ", ".join(names[:_NAMED])
-            yield f"What mattered is not estimated for {told}{more}, {why}."
+            yield f"There is no estimate for {told}{more}, {why}."
 
 
 def _in_memory(

@@ -1,7 +1,7 @@
 """The report of a study as one HTML page: figures by Plotly, everything else by hand.
 
-All that comes from a study is escaped where it is put into the page, and the page may load nothing
-from anywhere: its content security policy says so.
+All that comes from a study is escaped in the page. The page's content security policy forbids it to
+load anything.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ def check_path(path: str | Path) -> Path:
     """Check the .html file that a report is to be written to, before any work is done."""
     target = Path(path)
     if target.suffix not in (".html", ".htm"):
-        raise UsageError(f"path: {target} does not end in .html; give a name such as report.html.")
+        raise UsageError(f"path must end in .html, got {target}. Pass a name such as report.html.")
     if not target.parent.is_dir():
-        raise UsageError(f"path: the folder {target.parent} does not exist; make it first.")
+        raise UsageError(f"path: the folder {target.parent} does not exist. Create it first.")
     if target.is_dir():
-        raise UsageError(f"path: {target} is a folder; give a file in it.")
+        raise UsageError(f"path: {target} is a folder. Pass a file in it.")
     return target
 
 
@@ -107,8 +107,8 @@ def _check_replaced(path: Path) -> None:
         return
     if begins and GENERATOR.encode() not in begins:
         raise UsageError(
-            f"{path} is there and is no report of Paceline's: it stays. Name another file, or "
-            "remove it."
+            f"{path} exists and is not a report of Paceline, so it was not replaced. Use another "
+            "file, or remove it."
         )
 
 

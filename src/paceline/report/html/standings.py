@@ -44,7 +44,7 @@ class _Reached:
         return math.inf if self.trial.state == "complete" else self.epochs[-1]
 
     def until(self, epoch: float) -> float:
-        """The lowest loss until an epoch; infinite where there was none."""
+        """The lowest loss until an epoch; infinite if there was none."""
         if epoch == math.inf or not self.epochs:
             return self.loss
         n = bisect_right(self.epochs, epoch)

@@ -30,7 +30,7 @@ _ENOUGH = 10
 _EDGE = 0.1
 #: What rounding may add to a place in a range.
 _ROUNDED = 1e-9
-#: How improbable it must be that so many of the best trials lie at an edge by chance. Of ten
+#: How improbable it must be that this many of the best trials are at an edge by chance. Of ten
 #: hyperparameters with two edges each, one in five reports would show an edge that is none.
 _ODDS = 0.01
 #: A difference between values that is this share of that between the best and the median is small.
@@ -79,8 +79,7 @@ def _best(subject: ReportSubject) -> Iterator[str]:
         yield (
             f"By all of {', '.join(subject.objectives)}, {formats.count(n, 'trial')} of "
             f"{len(subject.ranked):,} {'is' if n == 1 else 'are'} on the Pareto front: no other "
-            "trial is "
-            f"as good in each and better in one. What follows is of {name} alone."
+            f"trial is as good in each and better in one. The points below are about {name} only."
         )
 
 
@@ -91,72 +90,72 @@ def _sure(subject: ReportSubject) -> Iterator[str]:
         complete = subject.ranked[0]
         better, than = formats.apart(first.value or 0.0, complete.value or 0.0)
         yield (
-            f"It has trained {formats.count(first.epochs, 'epoch')}; the best complete trial, "
-            f"{complete.number}, has {than} after {complete.epochs:,}, against {better}."
+            f"It trained for {formats.count(first.epochs, 'epoch')} and reached {better}. The "
+            f"best complete trial, {complete.number}, reached {than} after {complete.epochs:,}."
         )
     n_trials = len(subject.reached)
     values = [trial.value for trial in lines if trial.value is not None]
     of_lines = len(lines) < n_trials
     if of_lines:
         yield (
-            f"The {n_trials:,} trials are of {formats.count(len(lines), 'line')}: of trials that "
-            "continue or copy one another the best one is counted below."
+            f"The {n_trials:,} trials form {formats.count(len(lines), 'line')} of descent. Of "
+            "trials that continue or copy one another, only the best one counts below."
         )
     if len(values) < 5:
         n = formats.count(len(values), "line" if of_lines else "trial")
-        yield f"With {n} nothing can be said of how sure that is."
+        yield f"With only {n} we can't tell how certain that is."
         return
     n = min(max(5, len(values) // 10), 20)
     gap, lead = abs(values[n - 1] - values[0]), abs(values[1] - values[0])
-    # A trial that was stopped is compared with what the best one had reached by then: of a median
-    # trial with one epoch the whole distance would tell how long the best one trained.
+    # A stopped trial is compared with the best one at the same epoch. For a median trial with one
+    # epoch, the whole distance would only show how long the best one trained.
     behind = subject.behind or [0.0]  # other programs may have stored no epochs
     median, least = max(0.0, statistics.median(behind)), min(behind[1:], default=0.0)
     then = " after the same number of epochs" if subject.n_cut else ""
     if subject.n_cut:
         yield (
-            f"{subject.n_cut:,} of the {n_trials:,} trials were stopped early or are unfinished; "
-            "they count with their best epochs."
+            f"{subject.n_cut:,} of the {n_trials:,} trials were stopped early or are unfinished. "
+            "They count with their best epochs."
         )
     alone = lines[0].value_std is None and least > 0.5 * median > 0
     if alone:
         yield (
-            f"It stands alone: the second trial is {formats.difference(lead)} of {name} behind, "
-            f"the median trial {formats.difference(median)}{then}. {_again(subject)} before you "
-            "trust it."
+            f"No other trial is close: the second trial is {formats.difference(lead)} of {name} "
+            f"behind, the median trial {formats.difference(median)}{then}. {_again(subject)} "
+            "before you trust it."
         )
         return
     tied = sum(value == values[0] for value in values[1:])
     said = []
     if tied:
         more = formats.count(tied, "more trial")
-        said.append(f"{more} reached the same value, and the first one is named")
+        said.append(f"{more} reached the same value")
     if gap:
         second = "" if tied else f", the second by {formats.difference(lead)}"
         said.append(
             f"the next {n - 1} trials follow within {formats.difference(gap)} of {name}{second}"
         )
     was = "was" if then else "is"
-    far = f"{was} {formats.difference(median)} behind{then}" if median else "reached it, too"
+    far = f"{was} {formats.difference(median)} behind{then}" if median else "reached the same value"
     text = "; ".join([*said, f"the median trial {far}"])
     yield f"{text[0].upper()}{text[1:]}."
     best = lines[0]
     if best.value_std is not None:
         near = sum(abs(value - values[0]) <= best.value_std for value in values[1:])
         yield (
-            f"The runs of the best trial spread by {formats.difference(best.value_std)} (standard "
-            f"deviation), and {near:,} other trials lie within that: "
-            + ("chance may have chosen among them." if near else "its lead is larger than chance.")
+            "The runs of the best trial have a standard deviation of "
+            f"{formats.difference(best.value_std)}, and {near:,} other trials lie within it: "
+            + ("the best of them may be luck." if near else "its lead is larger than luck.")
         )
     elif median and gap <= _SMALL * median:
-        yield "These are as good as equal: chance may have chosen the first of them."
+        yield "These trials are practically equal, so the first place may be luck."
 
 
 def _again(subject: ReportSubject) -> str:
     """How a trial is trained from other seeds."""
     if subject.reached[0].continued_at is None:
-        return "Train it again from other seeds"
-    return "Train by its schedule from other seeds (tuner.schedule(), paceline.ReplaySchedule)"
+        return "Train it again with other seeds"
+    return "Train by its schedule with other seeds (tuner.schedule(), paceline.ReplaySchedule)"
 
 
 def _unequal_epochs(subject: ReportSubject) -> Iterator[str]:
@@ -183,15 +182,15 @@ def _chosen(subject: ReportSubject) -> Iterator[str]:
     n, best = len(subject.reached), subject.reached[0]
     if n < _ENOUGH or not best.best_epoch:
         return
-    # How much better it is than its neighbours is luck of that epoch, or of the choice among all
-    # epochs of all trials: a trend cancels out between the one before and the one after. Luck of
-    # the seed and of these examples lasts for all epochs, so it does not show here.
+    # How much better it is than its neighbours is luck: of that epoch, or of the choice among all
+    # epochs of all trials. A trend cancels out between the epochs before and after. Luck of the
+    # seed and of these examples lasts for all epochs, so it does not show here.
     curve, at = best.by_epoch(subject.objective), best.best_epoch
     beside = statistics.mean(curve.get(epoch, math.nan) for epoch in (at - 1, at + 1))
     luck = abs(beside - curve.get(at, math.nan))
     yield (
         f"The value of trial {best.number} is the best of all epochs of {n:,} trials on the same "
-        "validation data, so expect a worse value on new data."
+        "validation data. Expect a worse value on new data."
     )
     if math.isfinite(luck) and luck:
         worse = formats.difference(luck)
@@ -203,7 +202,7 @@ def _mattered(importances: Importances) -> Iterator[str]:
     if shares and importances.of_all:
         most = [pair for pair in shares[:3] if pair[1] >= 0.1] or shares[:1]
         said = ", ".join(f"{name} ({share:.0%})" for name, share in most)
-        yield f"What made values differ most: {said}."
+        yield f"The hyperparameters that mattered most: {said}."
     if importances.caution:
         yield importances.caution
 
@@ -232,7 +231,7 @@ def _edges(subject: ReportSubject) -> Iterator[str]:
 
 
 def _place(distribution: BaseDistribution, value: Any) -> float | None:
-    """Where a value lies in its range, from 0 to 1; None for choices and single values."""
+    """Where a value is in its range, from 0 to 1; None for choices and single values."""
     if not isinstance(distribution, (FloatDistribution, IntDistribution)):
         return None
     low, high = float(distribution.low), float(distribution.high)
@@ -259,7 +258,7 @@ def _share_of_edge(distribution: BaseDistribution, low: bool) -> float:
     if not distribution.log:
         steps = round((last - first) / distribution.step)
         return (math.floor(steps * (_EDGE + _ROUNDED)) + 1) / (steps + 1)
-    # Optuna draws the logarithm of a whole number between those of its neighbours' midpoints.
+    # Optuna draws the logarithm of an integer between those of its neighbours' midpoints.
     width = math.log((last + 0.5) / (first - 0.5))
     if low:
         end = math.floor(first * (last / first) ** (_EDGE + _ROUNDED))
@@ -269,7 +268,7 @@ def _share_of_edge(distribution: BaseDistribution, low: bool) -> float:
 
 
 def _by_chance(n: int, of: int, share: float) -> float:
-    """The probability that at least ``n`` of ``of`` lie in a share of the range by chance."""
+    """The probability that at least ``n`` of ``of`` are in a share of the range by chance."""
     return sum(math.comb(of, k) * share**k * (1 - share) ** (of - k) for k in range(n, of + 1))
 
 
@@ -292,7 +291,7 @@ def _edge_text(name: str, distribution: BaseDistribution, low: bool, n: int, of:
         f"({formats.hparam(first)} to {formats.hparam(last)})"
     )
     if wider == end:
-        return f"{text}, which cannot be wider."
+        return f"{text}, which cannot be extended."
     bound = "min_value" if low else "max_value"
     return f"{text}: try a wider one, such as {bound}={formats.hparam(wider)}."
 
@@ -306,31 +305,32 @@ def _still_improving(subject: ReportSubject) -> Iterator[str]:
         epochs = max(trial.epochs for trial in late)
         yield (
             f"{len(late)} of the best {len(top)} trials were best in their last epoch, so more "
-            f"epochs may pay: tuner.search(..., continue_best={len(top)}, epochs={2 * epochs})."
+            f"epochs may improve them: tuner.search(..., continue_best={len(top)}, "
+            f"epochs={2 * epochs})."
         )
     early = [t for t in top if t.best_epoch and t.epochs >= 8 and t.best_epoch <= t.epochs / 2]
     if len(top) >= 3 and len(early) == len(top):
         yield (
-            "The best trials were best before half of their epochs: fewer epochs, or a pruner, "
-            "give more trials in the same time."
+            "The best trials reached their best value before half of their epochs. Use fewer "
+            "epochs, or a pruner, to train more trials in the same time."
         )
 
 
 def _repeats(subject: ReportSubject) -> Iterator[str]:
     if has_copies(subject.trials):
         yield (
-            "A population is one draw, so how much of a value is chance is not known: search again "
-            "with another seed."
+            "A population is one random sample, so we can't tell how much of a value is luck. "
+            "Search again with another seed to find out."
         )
     elif len(subject.reached) >= 5 and not subject.reached[0].runs:
         yield (
-            "No trial was trained from several seeds, so how much of a value is chance is not "
-            "known: repeats=3 tells, and folds=5 validates on every example."
+            "Each configuration was trained with one seed only, so we can't tell how much is "
+            "luck. Use repeats=3 to find out, or folds=5 to validate on every example."
         )
     if any(_chosen(subject)) and not subject.objectives:
         yield (
-            "Evaluate tuner.best_model() on test data that the search has not seen: only they show "
-            "how good the model is. tuner.ensemble(), with keep_best=10, depends less on a single "
+            "Evaluate tuner.best_model() on test data that the search has not seen, to learn how "
+            "good the model is. tuner.ensemble(), with keep_best=10, depends less on a single "
             "lucky trial."
         )
 
@@ -339,14 +339,14 @@ def _unfinished(subject: ReportSubject) -> Iterator[str]:
     open_trials = [t for t in subject.trials if t.state in UNDER_WAY]
     if open_trials:
         yield (
-            f"{len(open_trials):,} trials are under way or wait; the next search of the study goes "
-            "on with them."
+            f"{len(open_trials):,} trials are unfinished or waiting. The next search on the study "
+            "continues them."
         )
     rejected = sum(trial.state == "rejected" for trial in subject.trials)
     if rejected > 0.5 * len(subject.trials):
         yield (
             f"{rejected:,} of {len(subject.trials):,} configurations were rejected before "
-            "training: smaller ranges spare their builds; see the reasons below."
+            "training. Smaller ranges avoid these builds; see the reasons below."
         )
     failed = [trial for trial in subject.trials if trial.state == "failed"]
     if len(failed) > 0.1 * len(subject.trials):
