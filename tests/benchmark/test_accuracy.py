@@ -65,7 +65,7 @@ def test_a_schedule_is_not_scaled():
         schedule = keras.optimizers.schedules.CosineDecay(0.01, 100)
         return toys.compiled(toys.softmax(), schedule)
 
-    assert "is a schedule, which decides it alone" in curve(build, scale=2.0).reason
+    assert "is a schedule, which scale_lr cannot change" in curve(build, scale=2.0).reason
     one = curve(build)
     assert (one.reason, one.learning_rate) == (None, None)
 
@@ -73,7 +73,7 @@ def test_a_schedule_is_not_scaled():
 def test_a_budget_ends_it_with_what_is_there():
     one = curve(left=lambda: 0.0)
     assert len(one.values) == 1
-    assert one.reason == "stopped after 1 of 3 epochs: the budget is used up"
+    assert one.reason == "stopped after 1 of 3 epochs: the measuring time is used up"
 
 
 def test_an_interrupt_keeps_the_epochs_there_are():

@@ -38,14 +38,14 @@ def test_equal_epochs_and_equal_seconds():
 def test_the_batch_size_that_is_there_first():
     text = accuracy_sentences([run(curves=[SMALL, LARGE])], 0.9)[1]
     assert text == (
-        "val_accuracy 0.9 is reached soonest with batch 512: after 1.20 s of training, 3 epochs "
+        "val_accuracy 0.9 is reached first with batch 512: after 1.20 s of training, 3 epochs "
         "(batch 32: 2.00 s, 2 epochs)."
     )
 
 
 def test_who_does_not_arrive_is_named():
     text = accuracy_sentences([run(curves=[SMALL, LARGE])], 0.94)[1]
-    assert "soonest with batch 32" in text
+    assert "first with batch 32" in text
     assert "batch 512: not in 3 epochs, best 0.9200" in text
     one = Curve(512, "val_accuracy", "maximize", [0.92], [0.4])
     text = accuracy_sentences([run(curves=[SMALL, one])], 0.94)

@@ -31,7 +31,7 @@ def test_the_fastest_cell_wins():
 
 def test_of_a_single_cell_it_is_said_that_nothing_was_compared():
     alone = said(run(measurement(32, 1000.0)), topic="fastest")
-    assert alone.endswith("Nothing else was measured that it could be compared with.")
+    assert alone.endswith("Nothing else was measured to compare it with.")
     on_two = (run(measurement(32, 1000.0)), run(measurement(64, 900.0)))
     assert "Nothing else" not in said(*on_two, topic="fastest")
 
@@ -41,7 +41,10 @@ def test_a_difference_within_the_spread_is_none():
         run(measurement(32, 1000.0, spread=0.1), measurement(64, 1100.0, spread=0.1)),
         topic="fastest",
     )
-    assert "Batch 32, sequential, one trial, is as fast as far as this measurement can tell" in text
+    assert (
+        "Batch 32, sequential, one trial, is equally fast within the accuracy of this measurement"
+        in text
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,7 +64,7 @@ def rates(**by_size: float):
 
 def test_where_a_larger_batch_stops_paying():
     text = said(run(*rates(b32=1000, b64=1800, b128=3000, b256=3100, b512=3050)), topic="batch")
-    assert text.startswith("Beyond batch 128 a larger batch stops paying: 128 does 3.0 times")
+    assert text.startswith("A batch larger than 128 isn't worth it. 128 trains 3.0 times")
     assert "up to 512 there is at most 3% more (sequential, one trial)" in text
 
 
@@ -72,12 +75,14 @@ def test_a_batch_beyond_which_it_gets_slower():
 
 def test_a_larger_batch_that_still_pays():
     text = said(run(*rates(b32=1000, b64=2000)), topic="batch")
-    assert text.startswith("A larger batch still pays at the largest measured: batch 64 does 2.0")
+    assert text.startswith("The largest batch is still faster: batch 64 trains 2.0")
 
 
 def test_a_larger_batch_that_never_pays():
     text = said(run(*rates(b32=1000, b64=1050, b128=900)), topic="batch")
-    assert text.startswith("A larger batch than 32 does not pay: up to batch 128 it gains at most")
+    assert text.startswith(
+        "A batch larger than 32 isn't worth it: up to batch 128 the gain is at most"
+    )
     assert "5%" in text
 
 
@@ -95,15 +100,15 @@ def test_packing_that_pays():
         ),
         topic="slots",
     )
-    assert "vectorized, 4 trials at once, do 3.9 times" in text
-    assert "(3,900 against 1,000). More at once gain less than 5 %." in text
+    assert "vectorized, 4 trials at once, train 3.9 times" in text
+    assert "(3,900 and 1,000). More trials at once gain less than 5 %." in text
 
 
 def test_packing_that_does_not_pay():
     text = said(
         run(measurement(32, 1000.0), measurement(32, 1040.0, 4, "vectorized")), topic="slots"
     )
-    assert text.startswith("Training several trials at once does not pay at batch 32: 1,040")
+    assert text.startswith("Training several trials at once isn't faster at batch 32: 1,040")
 
 
 def test_fit_is_not_what_packing_is_measured_against():
@@ -206,7 +211,7 @@ def test_the_first_epoch_is_explained_in_parts():
     head, shares, _ = explain(bench_records.FIRST_EPOCH, 10_000)
     assert head == (
         "The first epoch of Keras' fit takes 5.00 s, a later one 1.00 s: batch 32, 313 steps. The "
-        "4.00 s more are paid once:"
+        "difference of 4.00 s is a cost that occurs once:"
     )
     assert [(seconds, share, what.split()[0]) for seconds, share, what in shares] == [
         ("0.40 s", "10%", "tracing:"),
@@ -219,16 +224,16 @@ def test_the_first_epoch_is_explained_in_parts():
 
 def test_what_the_parts_do_not_make_up_is_said():
     _, shares, _ = explain(replace(bench_records.FIRST_EPOCH, compile=2.0), 10_000)
-    assert shares[-1] == ("1.05 s", "26%", "not accounted for (timings scatter)")
+    assert shares[-1] == ("1.05 s", "26%", "unexplained (times vary)")
 
 
 def test_a_part_of_the_data_is_said_to_be_one():
     head, _, _ = explain(bench_records.FIRST_EPOCH, 100_000)
-    assert "(a part of the data: all of it are 3,125 steps)" in head
+    assert "(a part of the data; all data take 3,125 steps)" in head
 
 
 def test_another_backend_does_not_tell_the_parts():
     parts = {"trace": None, "lower": None, "compile": None, "programs": None, "startup": 3.9}
     _, shares, _ = explain(replace(bench_records.FIRST_EPOCH, **parts), 10_000)
     assert shares[0][:2] == ("3.90 s", "98%")
-    assert "until the first step was done" in shares[0][2]
+    assert "until the end of the first step" in shares[0][2]

@@ -133,44 +133,50 @@ def test_a_file_that_is_no_result_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"batch_sizes": [8, 64]}, "batch_sizes: 64 is above the 40 training examples"),
-        ({"batch_sizes": [0]}, "batch_sizes: 0 is not a positive whole number"),
-        ({"batch_sizes": []}, "batch_sizes: there is none"),
-        ({"batch_sizes": 32}, "batch_sizes: 32 is no list"),
-        ({"parallel_trials": "auto"}, "parallel_trials: 'auto' is no list"),
-        ({"parallel_trials": []}, "parallel_trials: there is none"),
+        ({"batch_sizes": [8, 64]}, "batch_sizes must be at most 40 .training examples., got 64"),
+        ({"batch_sizes": [0]}, "batch_sizes must be a positive integer, got 0"),
+        ({"batch_sizes": []}, "batch_sizes must not be empty"),
+        ({"batch_sizes": 32}, "batch_sizes must be a list .* got 32"),
+        ({"parallel_trials": "auto"}, "parallel_trials must be a list such as .* got 'auto'"),
+        ({"parallel_trials": []}, "parallel_trials must not be empty"),
         (
             {"parallel_trials": [1, "many"]},
-            "parallel_trials: 'many' is not a positive whole number",
+            "parallel_trials must be a positive integer, got 'many'",
         ),
-        ({"measure_for": 0}, "measure_for: 0 is not a number of seconds above 0"),
-        ({"measure_for": "5m"}, "measure_for: '5m' is not a number of seconds"),
-        ({"hparams": {"units": 3}}, "hparams: 'units' is no hyperparameter of this model"),
-        ({"precision": "int4"}, "precision: 'int4' is not one of"),
-        ({"mesh": 0}, "mesh: 0 is not a positive whole number"),
-        ({"predict_trials": 0}, "predict_trials: 0 is not a positive whole number"),
-        ({"predict_trials": 3, "predict_epochs": 0}, "predict_epochs: 0 is not"),
-        ({"predict_trials": 3, "predict_batch_size": 99}, "predict_batch_size: 99 is above the 40"),
+        ({"measure_for": 0}, "measure_for must be a number of seconds above 0, got 0"),
+        ({"measure_for": "5m"}, "measure_for must be a number of seconds above 0, got '5m'"),
+        ({"hparams": {"units": 3}}, "hparams: this model has no hyperparameter 'units'"),
+        ({"precision": "int4"}, "precision must be one of .* got 'int4'"),
+        ({"mesh": 0}, "mesh must be a positive integer, got 0"),
+        ({"predict_trials": 0}, "predict_trials must be a positive integer, got 0"),
+        (
+            {"predict_trials": 3, "predict_epochs": 0},
+            "predict_epochs must be a positive integer, got 0",
+        ),
+        (
+            {"predict_trials": 3, "predict_batch_size": 99},
+            "predict_batch_size must be at most 40 .* got 99",
+        ),
         ({"predict_trials": 3, "predict_pruner": "ax"}, "pruner: 'ax'"),
-        ({"quota": "gpu=30h"}, "quota: it is about a planned search"),
-        ({"predict_pruner": "rubbish"}, "predict_pruner: it is about a planned search"),
+        ({"quota": "gpu=30h"}, "quota describes a planned search"),
+        ({"predict_pruner": "rubbish"}, "predict_pruner describes a planned search"),
         (
             {"predict_trials": 10**9 + 1},
-            "predict_trials: it is above 1,000,000,000; plan a smaller",
+            "predict_trials must be at most 1,000,000,000. Plan a smaller",
         ),
-        ({"workers": 8}, "workers: it is about a planned search; give predict_trials too"),
-        ({"predict_trials": 3, "workers": 0}, "workers: 0 is not a positive whole number"),
-        ({"predict_trials": 3, "workers": 2, "executor": "fit"}, "workers: .* leave out workers"),
-        ({"predict_trials": 3, "quota": "npu=1h"}, "quota: 'npu' is not one of"),
-        ({"executor": "local"}, "executor: 'local' is not one of auto, fit"),
-        ({"x": iter([1])}, "x: x is a list_iterator, and arrays are measured only"),
-        ({"validation_data": iter([1])}, "validation_data: pass"),
-        ({"epochs": 2}, "epochs: accuracy is compared on validation data"),
-        ({"epochs": 0}, "epochs: 0 is not a positive whole number"),
-        ({"scale_lr": "linear"}, "scale_lr: it is about trials that are trained"),
-        ({"target_value": 0.9}, "target_value: it is about trials that are trained"),
-        ({"scale_lr": "cubic"}, "scale_lr: 'cubic' is not one of none, linear, sqrt"),
-        ({"target_value": "high"}, "target_value: 'high' is not a number"),
+        ({"workers": 8}, "workers describes a planned search. Pass predict_trials as well"),
+        ({"predict_trials": 3, "workers": 0}, "workers must be a positive integer, got 0"),
+        ({"predict_trials": 3, "workers": 2, "executor": "fit"}, "workers: .* Leave out workers"),
+        ({"predict_trials": 3, "quota": "npu=1h"}, "quota must be for .* got 'npu'"),
+        ({"executor": "local"}, "executor must be auto or fit, got 'local'"),
+        ({"x": iter([1])}, "x must be arrays for a measurement, but x is a list_iterator"),
+        ({"validation_data": iter([1])}, "validation_data must be"),
+        ({"epochs": 2}, "epochs: comparing accuracy needs validation data"),
+        ({"epochs": 0}, "epochs must be a positive integer, got 0"),
+        ({"scale_lr": "linear"}, "scale_lr describes trials that are trained"),
+        ({"target_value": 0.9}, "target_value describes trials that are trained"),
+        ({"scale_lr": "cubic"}, "scale_lr must be one of none, linear, sqrt, got 'cubic'"),
+        ({"target_value": "high"}, "target_value must be a number, got 'high'"),
     ],
 )
 def test_bad_input(arguments, message):
@@ -209,9 +215,7 @@ def test_a_busy_machine_is_said_to_be_one(monkeypatch, load, said):
 def test_batch_sizes_stop_at_the_data():
     notes: list[str] = []
     assert arguments.check_batch_sizes(None, 100, notes.append) == (32, 64)
-    assert notes == [
-        "batch sizes above the 100 training examples are left out: [128, 256, 512, 1024]"
-    ]
+    assert notes == ["skipped batch sizes above the 100 training examples: [128, 256, 512, 1024]"]
     assert arguments.check_batch_sizes(None, 20, notes.append) == (20,)
 
 
@@ -219,15 +223,13 @@ def test_several_devices_are_compared_with_one():
     assert arguments.meshes(8) == ((8, 1), (1, 8))
     assert arguments.meshes(1) == ()
     assert arguments.meshes(None) == ()  # a CPU's cores are used by threads
-    with pytest.raises(UsageError, match="mesh: 9 devices are asked for"):
+    with pytest.raises(UsageError, match="mesh: you asked for 9 devices"):
         arguments.meshes(9)
 
 
 def test_a_budget_that_does_not_suffice_is_said():
     # After building and tracing it is used up.
-    with pytest.raises(
-        UsageError, match=r"measure_for: 1e-06 s do not suffice for one cell: .*60 s"
-    ):
+    with pytest.raises(UsageError, match=r"measure_for: 1e-06 s are too short. .*60 s"):
         paceline.bench(
             toys.dense, X, Y, batch_sizes=[8], measure_for=1e-6, on_note=lambda text: None
         )
@@ -275,7 +277,9 @@ def test_the_budget_is_kept(measured):
     states = [measurement.state for measurement in found.cells]
     assert states[:4] == ["measured"] * 4
     assert set(states[4:]) == {"skipped"}
-    assert {measurement.reason for measurement in found.cells[4:]} == {"the budget is used up"}
+    assert {measurement.reason for measurement in found.cells[4:]} == {
+        "the measuring time is used up"
+    }
 
 
 def test_without_a_budget_all_is_measured(measured):
@@ -321,7 +325,7 @@ def test_curves_come_before_the_cells_that_say_least(measured, monkeypatch):
 
 def test_a_curve_that_the_budget_has_no_time_for(measured):
     found = measured(10.0, budget=10.5, epochs=5)
-    assert {curve.reason for curve in found.curves} == {"the budget is used up"}
+    assert {curve.reason for curve in found.curves} == {"the measuring time is used up"}
 
 
 def test_an_interrupted_curve_is_kept(measured, monkeypatch):
@@ -384,7 +388,7 @@ def test_a_search_that_could_not_be_begun_is_said(measured, monkeypatch):
 
     monkeypatch.setattr(runner_module, "run_pilot", fail)
     found = measured(0.0, search=PlannedSearch(16, 3))
-    assert "the planned search could not be begun: ValueError: no storage" in found.notes
+    assert "the planned search could not be started: ValueError: no storage" in found.notes
 
 
 def test_a_model_that_fails_on_one_batch_size_is_measured_on_the_others(measured, monkeypatch):

@@ -54,17 +54,18 @@ def test_what_pays_is_said():
     assert text == (
         "On 8 Ray workers with one such device each: about 2:06:20 (20.0 s until a worker has "
         "loaded JAX and Keras; 5:00 building, tracing and compiling on each; 2:00:00 of rounds; "
-        "1:00 at the end), against 10:06:00 on one gpu device. Ray pays: 4.8 times as fast."
+        "1:00 at the end), compared with 10:06:00 on one gpu device. Ray is worth it: 4.8 times as "
+        "fast."
     )
 
 
 def test_what_does_not_pay_is_said():
     short = Costs(32, 10.0, Pace(10, 0.1), startup=20.0)
     text = sentence(predict_cluster(short, PlannedSearch(100, 10, workers=8)), "cpu")
-    assert "Ray does not pay: each worker would train for less than 1:00" in text
+    assert "Ray isn't worth it, because each worker would train for less than 1:00" in text
     assert "executor='auto'" in text
     late = sentence(predict_cluster(COSTS, PlannedSearch(10, 10, workers=8)), "cpu")
-    assert "Ray does not pay: it would take no less time." in late
+    assert "Ray isn't worth it, because it wouldn't be faster." in late
 
 
 def planned(workers):

@@ -164,13 +164,13 @@ def test_light_and_dark_have_the_same_colours_defined(text):
 
 def test_an_interrupted_run_says_so():
     found = run(measurement(32, 1.0), interrupted=True)
-    assert "Interrupted: what had been measured" in page([found], document([found], []))
+    assert "Interrupted: these are the measurements" in page([found], document([found], []))
 
 
 def test_a_part_of_the_first_epoch_may_take_minutes():
     slow = replace(bench_records.FIRST_EPOCH, first=401.0, compile=200.0)
     found = run(measurement(32, 1.0), first_epoch=slow)
-    assert "3:20 (50%) compiling: XLA makes" in page([found], document([found], []))
+    assert "3:20 (50%) compiling: XLA compiles" in page([found], document([found], []))
 
 
 def test_devices_stand_side_by_side():

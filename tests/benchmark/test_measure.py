@@ -114,7 +114,7 @@ def test_what_does_not_fit_is_not_run(monkeypatch):
     measurement = measure(subject(), CellConfig(8))
     assert (measurement.state, measurement.fits) == ("failed", False)
     assert measurement.memory > 2000
-    assert measurement.reason.endswith("on the device; 2 kB are free")
+    assert measurement.reason.endswith("on the device; only 2 kB are free")
 
 
 def test_running_out_of_memory_is_no_fit(monkeypatch):

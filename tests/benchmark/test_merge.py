@@ -35,7 +35,7 @@ def test_results_of_two_machines(saved):
 def test_what_is_there_twice_counts_once(saved):
     notes: list[str] = []
     assert merge([saved(CPU), saved(CPU)], notes.append).runs == [CPU]
-    assert "is there twice" in notes[0]
+    assert "appears twice" in notes[0]
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_of_different_targets_and_plans_nothing_is_said(saved):
     found = merge([one, saved(GPU, target_value=0.2, plan=PlannedSearch(500, 50))], notes.append)
     assert (found.target_value, found.plan) == (None, None)
     assert notes == [
-        "the results are of different targets, so that nothing is said of them",
-        "the results are of different planned searches, so that nothing is said of them",
+        "the results are for different targets, so there is no comparison",
+        "the results are for different planned searches, so there is no comparison",
     ]
 
 

@@ -28,14 +28,14 @@ def test_a_quota_is_read():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("npu=3h", "quota: 'npu' is not one of cpu, gpu, tpu, session"),
-        ("gpu=often", "quota: gpu=often is no time above 0"),
-        ("gpu", "quota: gpu= is no time above 0"),
-        ("gpu=0h", "quota: gpu=0h is no time above 0"),
-        ({"session": -1}, "quota: session=-1 is no time above 0"),
-        ("gpu=30", "quota: gpu=30 is no time above 0"),
-        ("gpu=30h, gpu=1h", "quota: gpu is given twice; give each name once"),
-        ({"gpu": 1e13}, r"quota: gpu=10000000000000\.0 is above 1e\+12 seconds"),
+        ("npu=3h", "quota must be for cpu, gpu, tpu, session, such as gpu=30h, got 'npu'"),
+        ("gpu=often", "quota: gpu must be a time above 0, such as gpu=9h or 90m, got often"),
+        ("gpu", "quota: gpu must be a time above 0, such as gpu=9h or 90m, got "),
+        ("gpu=0h", "gpu=9h or 90m, got 0h"),
+        ({"session": -1}, "session=9h or 90m, got -1"),
+        ("gpu=30", "gpu=9h or 90m, got 30"),
+        ("gpu=30h, gpu=1h", "quota: gpu appears twice. Use each name once"),
+        ({"gpu": 1e13}, r"quota: gpu must be at most 1e\+12 seconds, got 10000000000000\.0"),
     ],
 )
 def test_a_quota_that_cannot_be(given, message):
@@ -115,9 +115,9 @@ def said(pruner=None, n_trials=100, costs=COSTS, **quota):
 def test_the_parts_are_named():
     (text,) = said()
     assert text == (
-        "100 trials of 10 epochs at batch 32 take about 10:06:00 on tpu: 5:00 until trials train "
-        "(building, tracing, compiling); 10:00:00 in 100 rounds of 360 s, 10 trials at once; 1:00 "
-        "at the end."
+        "100 trials of 10 epochs at batch 32 take about 10:06:00 on tpu: 5:00 until trials "
+        "train (building, tracing, compiling); 10:00:00 in 100 rounds of 360 s, 10 trials "
+        "at once; 1:00 at the end."
     )
 
 
@@ -125,11 +125,11 @@ def test_sessions_are_explained():
     text = " ".join(said(session=9 * HOUR, tpu=20 * HOUR))
     assert (
         "That is 2 sessions on tpu: stop each with --timeout 8h33m, the first after about 80 "
-        "trials, and go on with `paceline resume`."
+        "trials, and continue with `paceline resume`."
     ) in text
     assert "It fits into a week's 20:00:00 of tpu." in text
     text = " ".join(said(n_trials=300, session=9 * HOUR, tpu=20 * HOUR))
-    assert "It does not fit into a week's 20:00:00 of tpu: about 190 trials do." in text
+    assert "It does not fit into a week's 20:00:00 of tpu: about 190 trials fit." in text
     assert "That fits into one session" in " ".join(said(session=11 * HOUR))
     assert "too short to get ready" in " ".join(said(session=200.0))
 
@@ -151,7 +151,7 @@ def test_a_platform_without_a_limit_is_said_to_have_none():
 
 
 def test_what_is_not_known_of_a_pruner_is_said():
-    assert "counted as if it stopped nothing" in " ".join(said("median"))
+    assert "an upper limit without any pruning" in " ".join(said("median"))
     assert "counted with 24% of all epochs" in " ".join(said("asha"))
 
 

@@ -54,7 +54,7 @@ def test_a_round_is_of_all_trials_at_once():
 
 
 def test_a_cell_that_is_not_measured_has_no_rate():
-    measurement = Measurement(CellConfig(32), "skipped", "the budget is used up", step=0.1)
+    measurement = Measurement(CellConfig(32), "skipped", "the measuring time is used up", step=0.1)
     assert measurement.rate == 0.0
     assert measurement.epoch(100) is None
 
@@ -62,10 +62,10 @@ def test_a_cell_that_is_not_measured_has_no_rate():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ([], "a.json is no result of `paceline bench --json` .format 'list'"),
+        ([], "a.json is not a result of `paceline bench --json` .format 'list'"),
         ({"format": "other"}, "format 'other', not 'paceline-bench-2'"),
         ({"format": FORMAT}, "a.json is damaged: .*object missing required field runs"),
-        ({"format": FORMAT, "runs": []}, "a.json is damaged: runs is .*; measure again"),
+        ({"format": FORMAT, "runs": []}, "a.json is damaged: runs is .*. Measure again"),
         ({"format": FORMAT, "runs": [{"device": {}}]}, r"runs\[0\].device: object missing"),
     ],
 )

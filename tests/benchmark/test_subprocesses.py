@@ -27,8 +27,8 @@ def test_every_combination_has_a_process():
 @pytest.mark.parametrize(
     ("devices", "backends", "message"),
     [
-        (["npu"], None, "--devices: 'npu' is not one of cpu, gpu, tpu"),
-        (None, ["theano"], "--keras-backends: 'theano' is not one of jax, tensorflow, torch"),
+        (["npu"], None, "--devices must be one of cpu, gpu, tpu, got 'npu'"),
+        (None, ["theano"], "--keras-backends must be one of jax, tensorflow, torch, got 'theano'"),
     ],
 )
 def test_unknown_ones_are_refused(devices, backends, message):
@@ -40,7 +40,7 @@ def test_a_backend_that_is_not_installed_is_said(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "torch" else 1)
     with pytest.raises(MissingExtraError, match="torch is not installed; pip install torch"):
         places(None, ["jax", "torch"])
-    with pytest.raises(UsageError, match="a TPU is measured with jax only"):
+    with pytest.raises(UsageError, match="measures a TPU with jax only"):
         places(["tpu"], ["tensorflow"])
 
 
@@ -114,12 +114,12 @@ def test_results_are_put_together():
 def test_a_device_that_does_not_answer_leaves_the_others():
     started, notes = Started(CPU, None, code=2), []
     assert measure(WHERE, ["a.py"], None, notes.append, started).runs == CPU.runs
-    assert "nothing was measured on gpu, jax (exit code 2)" in notes[-1]
+    assert "nothing could be measured on gpu, jax (exit code 2)" in notes[-1]
     assert started.commands[0][-3] == "none"
 
 
 def test_none_that_answers_is_an_error():
-    with pytest.raises(PacelineError, match="nothing could be measured anywhere"):
+    with pytest.raises(PacelineError, match="nothing could be measured; see"):
         measure(WHERE, ["a.py"], None, lambda text: None, Started(None, None, code=2))
 
 
@@ -187,4 +187,4 @@ def test_a_real_process(child_environment, fresh_folder):
     value = json.loads(done.stdout.splitlines()[-1])
     assert [each["device"]["platform"] for each in value["runs"]] == ["cpu"]
     assert "measuring on tpu, jax" in done.stderr
-    assert "nothing was measured on tpu, jax (exit code 2); the reason is above" in done.stderr
+    assert "nothing could be measured on tpu, jax (exit code 2); see above" in done.stderr

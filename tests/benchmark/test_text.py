@@ -18,8 +18,8 @@ RUN = run(
     measurement(32, 8000.0, 8, "vectorized", packs=2, usual=True, spread=0.03, fits=True),
     measurement(1024, 9000.0, 4, "looped"),
     Measurement(CellConfig(64), "failed", "ValueError: no"),
-    Measurement(CellConfig(64, 4, "vectorized"), "skipped", "the budget is used up"),
-    Measurement(CellConfig(128, 4, "vectorized"), "skipped", "the budget is used up"),
+    Measurement(CellConfig(64, 4, "vectorized"), "skipped", "the measuring time is used up"),
+    Measurement(CellConfig(128, 4, "vectorized"), "skipped", "the measuring time is used up"),
     device=Device("cpu", "A chip", cores=4, memory=2**34, peak_flops=5.9e10, peak_bytes=2e9),
     first_epoch=bench_records.FIRST_EPOCH,
     notes=["the data are small"],
@@ -60,7 +60,7 @@ def test_what_was_not_measured_is_there_with_its_reason():
     found = " ".join(text(RUN).split())
     assert "Failed: sequential, one trial (batch 64): ValueError: no." in found
     assert (
-        "Not measured: vectorized, 4 trials at once (batch 64, 128): the budget is used up."
+        "Not measured: vectorized, 4 trials at once (batch 64, 128): the measuring time is used up."
         in found
     )
 
@@ -79,7 +79,7 @@ def test_lines_fit(width, left_out):
     found = text(RUN, RUN, width=width)
     assert max(map(len, found.splitlines())) <= (width or 120)
     words = " ".join(found.split())
-    assert (f"No room here for: {left_out}; a page" in words) is bool(left_out)
+    assert (f"Left out: {left_out}. Use -o" in words) is bool(left_out)
     titles = {column for column, _ in COLUMNS} - set(left_out.split(", "))
     head, rule = found[: found.index("──")], "─" * 40
     assert rule in found
@@ -88,15 +88,15 @@ def test_lines_fit(width, left_out):
 
 def test_what_does_not_fit_into_memory_is_never_left_out():
     found = text(run(measurement(32, 1000.0, fits=False)), width=80)
-    assert "fits" in found and "No room here for: build" in " ".join(found.split())
+    assert "fits" in found and "Left out: build" in " ".join(found.split())
 
 
 def test_the_first_epoch_is_explained():
-    assert "75%  compiling: XLA makes 2 programs" in text(RUN)
+    assert "75%  compiling: XLA compiles 2 programs" in text(RUN)
 
 
 def test_an_interrupted_run_says_so():
-    assert "Interrupted: what had been measured" in text(
+    assert "Interrupted: these are the measurements" in text(
         run(measurement(32, 1.0), interrupted=True)
     )
 
@@ -110,6 +110,8 @@ def test_a_run_without_a_cell_has_no_table():
 
 
 def test_a_curve_that_is_missing_says_why():
-    late = [Curve(size, "", "maximize", reason="the budget is used up") for size in (128, 512)]
+    late = [
+        Curve(size, "", "maximize", reason="the measuring time is used up") for size in (128, 512)
+    ]
     found = " ".join(text(run(measurement(32, 1.0), curves=late)).split())
-    assert "Accuracy at batch 128, 512: the budget is used up." in found
+    assert "Accuracy at batch 128, 512: the measuring time is used up." in found

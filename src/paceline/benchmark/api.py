@@ -58,10 +58,10 @@ def bench(
     name: str | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> Bench:
-    """Measures what training a model costs at several batch sizes, slots and plans.
+    """Measures how fast a model trains at several batch sizes, slots and plans.
 
     One configuration of the model is measured: ``hparams``, with defaults for the other
-    hyperparameters. Every program is compiled anew, so that compile times are real. No trained
+    hyperparameters. Every program is compiled again, so that compile times are real. No trained
     model is kept.
 
     N: training examples. V: validation examples.
@@ -81,22 +81,22 @@ def bench(
             no such comparison.
         hparams: Hyperparameter name -> value; the others have their defaults.
         precision: "float32" or "bfloat16"; None: Keras' dtype policy stays as it is.
-        measure_for: Seconds for everything, 300 by default; the most telling cells are measured
+        measure_for: Seconds for everything, 300 by default; the most important cells are measured
             first. None: no limit.
         epochs: Epochs of a trial that is also trained at each batch size, and validated. None: no
             such training.
         objective: Metric that compares these trials, as ``Tuner`` takes it.
         scale_lr: "linear" or "sqrt": how the learning rate of these trials follows the batch size,
             by its ratio to the smallest one. None: the learning rate is the same for all.
-        target_value: A value of the objective; the result says which batch size reaches it soonest.
+        target_value: A value of the objective; the result says which batch size reaches it first.
         predict_trials: Trials of a search whose time is to be predicted. The beginning of that
             search is run and timed. None: no prediction.
         predict_epochs: Epochs of each trial of that search.
         predict_batch_size: Batch size of that search; None: the batch size that is measured first.
         predict_pruner: Pruner of that search. The share of epochs that "asha" leaves out is known
             beforehand; with any other pruner the prediction counts all epochs.
-        workers: Workers of a Ray cluster, each with one device like this one: the result also says
-            how long that search takes there, and whether Ray pays.
+        workers: Workers of a Ray cluster, each with one device like this one. The result also has
+            the time of the search on them, and whether Ray is worth it.
         quota: Hours a week of each platform, and hours of a session: "gpu=30h,tpu=20h,session=9h",
             or seconds by name. The result says how many sessions that search takes.
         executor: "auto", or "fit" to measure nothing but Keras' own ``fit``.
@@ -114,10 +114,10 @@ def bench(
         BuildError: ``build`` failed.
     """
     note = on_note or to_stderr
-    ModelBuilder(build)  # what is no build function is refused before the data is read
+    ModelBuilder(build)  # a bad build function is refused before the data are read
     check_precision(precision)
     if executor not in ("auto", "fit"):
-        raise UsageError(f"executor: {executor!r} is not one of auto, fit.")
+        raise UsageError(f"executor must be auto or fit, got {executor!r}.")
     budget = arguments.check_budget(measure_for)
     seed = whole_number(seed, "seed", least=0, most=2**32 - 1)
     data, validation = read_data(x, y, validation_data, validation_split, sample_weight)
@@ -161,18 +161,18 @@ def read_data(
 ) -> tuple[ArrayData, ArrayData | None]:
     """Reads training and validation data, as ``bench`` takes them.
 
-    Raises UsageError if they are no arrays, and DataError if they cannot be trained on.
+    Raises UsageError if they are not arrays, and DataError if they cannot be trained on.
     """
     try:
         data, validation = prepare(x, y, sample_weight), None
         if validation_data is not None:
             if not isinstance(validation_data, (tuple, list)):
-                raise UsageError("validation_data: pass (x, y) or (x, y, sample_weight).")
+                raise UsageError("validation_data must be (x, y) or (x, y, sample_weight).")
             validation = prepare(*validation_data, what="validation data")
         elif validation_split:
             data, validation = split(data, validation_split)
     except NotArrays as reason:
-        raise UsageError(f"x: {reason}, and arrays are measured only; pass arrays.") from None
+        raise UsageError(f"x must be arrays for a measurement, but {reason}.") from None
     return data, validation
 
 
@@ -196,14 +196,14 @@ def _check_measured(run: Run, budget: float | None, seconds: float) -> None:
         return
     assert budget is not None
     raise UsageError(
-        f"measure_for: {budget:g} s do not suffice for one cell: building and tracing the model, "
-        f"and probing the device, took {formats.seconds(seconds)} already; give more, such as "
+        f"measure_for: {budget:g} s are too short. Building and tracing the model, and probing "
+        f"the device, took {formats.seconds(seconds)}. Pass more, such as "
         f"{max(60, round(10 * seconds))} s."
     )
 
 
 def _as_scalars(hparams: Mapping[str, Any]) -> dict[str, Any]:
-    """Hyperparameters as a result file holds them: what is no scalar, such as a tuple, as text."""
+    """Hyperparameters as a result file holds them: all but scalars, such as tuples, as text."""
     plain = {n: v.item() if isinstance(v, np.generic) else v for n, v in hparams.items()}
     kinds = (bool, int, float, str, type(None))
     return {name: v if isinstance(v, kinds) else str(v) for name, v in plain.items()}

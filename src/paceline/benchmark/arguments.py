@@ -23,7 +23,7 @@ def check_budget(budget: Any) -> float | None:
     if budget is None:
         return None
     if isinstance(budget, (bool, str)) or not budget > 0:
-        raise UsageError(f"measure_for: {budget!r} is not a number of seconds above 0.")
+        raise UsageError(f"measure_for must be a number of seconds above 0, got {budget!r}.")
     return float(budget)
 
 
@@ -38,16 +38,16 @@ def check_batch_sizes(
         fitting = tuple(size for size in grid.BATCH_SIZES if size <= n)
         left = [size for size in grid.BATCH_SIZES if size > n]
         if left and fitting:
-            note(f"batch sizes above the {n:,} training examples are left out: {left}")
+            note(f"skipped batch sizes above the {n:,} training examples: {left}")
         return fitting or (n,)
     if isinstance(sizes, (int, str)):
-        raise UsageError(f"batch_sizes: {sizes!r} is no list of whole numbers; give [32, 128].")
+        raise UsageError(f"batch_sizes must be a list such as [32, 128], got {sizes!r}.")
     found = tuple(dict.fromkeys(whole_number(size, "batch_sizes") for size in sizes))
     if not found:
-        raise UsageError("batch_sizes: there is none; give some, such as [32, 128].")
+        raise UsageError("batch_sizes must not be empty. Pass some, such as [32, 128].")
     for size in found:
         if size > n:
-            raise UsageError(f"batch_sizes: {size} is above the {n:,} training examples.")
+            raise UsageError(f"batch_sizes must be at most {n:,} (training examples), got {size}.")
     return found
 
 
@@ -57,13 +57,13 @@ def check_slots(parallel_trials: Sequence[int | str] | None) -> tuple[int, ...]:
         return SLOTS
     if isinstance(parallel_trials, (int, str)):
         raise UsageError(
-            f"parallel_trials: {parallel_trials!r} is no list; give [1, 4, 16, 'auto']."
+            f"parallel_trials must be a list such as [1, 4, 16, 'auto'], got {parallel_trials!r}."
         )
     found = tuple(
         0 if each == "auto" else whole_number(each, "parallel_trials") for each in parallel_trials
     )
     if not found:
-        raise UsageError("parallel_trials: there is none; give some, such as [1, 'auto'].")
+        raise UsageError("parallel_trials must not be empty. Pass some, such as [1, 'auto'].")
     return tuple(dict.fromkeys(found))
 
 
@@ -100,16 +100,16 @@ def planned_search(
             ("workers", workers is not None),
         ):
             if given:
-                raise UsageError(f"{name}: it is about a planned search; give predict_trials too.")
+                raise UsageError(f"{name} describes a planned search. Pass predict_trials as well.")
         return None
     if batch_size is not None and whole_number(batch_size, "predict_batch_size") > n:
-        raise UsageError(f"predict_batch_size: {batch_size} is above the {n:,} training examples.")
+        raise UsageError(f"predict_batch_size must be at most {n:,} (examples), got {batch_size}.")
     if workers is not None:
         workers = _planned(workers, "workers", MOST_WORKERS)
         if not packs:
             raise UsageError(
-                "workers: workers of a cluster train packs on JAX, and here Keras' fit is "
-                "measured; leave out workers, or executor='fit' and other backends."
+                "workers: workers of a cluster train packs on JAX, but Keras' fit is measured. "
+                "Leave out workers, or executor='fit' and other backends."
             )
     from paceline.study.pruners.pruners import check_pruner, pruner_text  # loads Optuna
 
@@ -126,7 +126,7 @@ def planned_search(
 def _planned(value: Any, name: str, most: int) -> int:
     number = whole_number(value, name)
     if number > most:
-        raise UsageError(f"{name}: it is above {most:,}; plan a smaller search.")
+        raise UsageError(f"{name} must be at most {most:,}. Plan a smaller search.")
     return number
 
 
@@ -135,16 +135,16 @@ def check_curves(epochs: Any, scale_lr: Any, target_value: Any, validated: bool)
     if epochs is not None:
         whole_number(epochs, "epochs")
         if not validated:
-            raise UsageError("epochs: accuracy is compared on validation data, and there are none.")
+            raise UsageError("epochs: comparing accuracy needs validation data. Pass some.")
     if scale_lr is not None and scale_lr not in SCALES:
-        raise UsageError(f"scale_lr: {scale_lr!r} is not one of {', '.join(SCALES)}.")
+        raise UsageError(f"scale_lr must be one of {', '.join(SCALES)}, got {scale_lr!r}.")
     if target_value is not None and (
         isinstance(target_value, (bool, str)) or target_value != target_value
     ):
-        raise UsageError(f"target_value: {target_value!r} is not a number.")
+        raise UsageError(f"target_value must be a number, got {target_value!r}.")
     for name, given in (("scale_lr", scale_lr), ("target_value", target_value)):
         if given is not None and epochs is None:
-            raise UsageError(f"{name}: it is about trials that are trained; give epochs too.")
+            raise UsageError(f"{name} describes trials that are trained. Pass epochs as well.")
 
 
 def check_hparams(given: Mapping[str, Any], subject: BenchModel) -> None:
@@ -153,4 +153,4 @@ def check_hparams(given: Mapping[str, Any], subject: BenchModel) -> None:
     for name in given:
         if name not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
-            raise UsageError(f"hparams: {name!r} is no hyperparameter of this model; {has}.")
+            raise UsageError(f"hparams: this model has no hyperparameter {name!r}; {has}.")

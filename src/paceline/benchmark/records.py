@@ -55,7 +55,7 @@ class CellConfig(msgspec.Struct, frozen=True):
 
     @property
     def devices(self) -> int:
-        """Number of devices that take part."""
+        """Number of devices that train."""
         return self.trial_devices * self.data_devices
 
     @property
@@ -139,8 +139,8 @@ class Device(msgspec.Struct, frozen=True):
     count: Size = 1
     cores: Count | None = None  # of the host, that this process may use
     memory: Count | None = None  # bytes of one device; None if unknown
-    # Of one device, None if not probed: floating-point operations per second of one large matrix
-    # product in the precision of the run; bytes per second, read and written, of one large copy.
+    # Of one device, None if not probed: floating-point operations per second of a large matrix
+    # product, and bytes per second of a large copy.
     peak_flops: Amount | None = None
     peak_bytes: Amount | None = None
 
@@ -297,12 +297,13 @@ def to_json(runs: list[Run]) -> list[dict[str, Any]]:
 def from_json(value: Any, where: str) -> StoredResult:
     """Returns what a JSON file holds; names in it that no record has are ignored.
 
-    Raises DataError if the value is no result of a benchmark, or damaged; ``where`` names the file.
+    Raises DataError if the value is not a result of a benchmark, or damaged; ``where`` names the
+    file.
     """
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         found = value.get("format") if isinstance(value, dict) else type(value).__name__
         raise DataError(
-            f"{where} is no result of `paceline bench --json` (format {found!r}, not {FORMAT!r})"
+            f"{where} is not a result of `paceline bench --json` (format {found!r}, not {FORMAT!r})"
         )
     stored = _checked(value, StoredResult, where)
     for at, run in enumerate(stored.runs):
@@ -332,7 +333,7 @@ def _checked(value: Any, kind: type[T], where: str, what: str = "it") -> T:
 
 
 def _damaged(where: str, reason: str) -> DataError:
-    return DataError(f"{where} is damaged: {reason}; measure again, or leave the file out")
+    return DataError(f"{where} is damaged: {reason}. Measure again, or leave the file out")
 
 
 class _Model(msgspec.Struct):

@@ -28,7 +28,7 @@ SCALES: dict[str, Callable[[float], float]] = {
     "linear": lambda ratio: ratio,
     "sqrt": math.sqrt,
 }
-_NO_TIME = "stopped after {} of {} epochs: the budget is used up"
+_NO_TIME = "stopped after {} of {} epochs: the measuring time is used up"
 
 
 class CurveInterrupted(KeyboardInterrupt):
@@ -150,8 +150,8 @@ def _scaled(model: Any, scale: float) -> float | None:
     except TypeError:
         if scale != 1.0:
             raise TypeError(
-                "scale_lr: the optimizer's learning rate is a schedule, which decides it alone; "
-                "leave scale_lr out"
+                "scale_lr: the optimizer's learning rate is a schedule, which scale_lr cannot "
+                "change. Leave scale_lr out"
             ) from None
         return None
     return rate * scale

@@ -1,4 +1,4 @@
-"""Measures one cell: compiles its plan anew, runs it as a search would, and times the steps.
+"""Measures one cell: compiles its plan again, runs it as a search would, and times the steps.
 
 S: slots of a pack. N: training examples.
 """
@@ -31,7 +31,7 @@ PATIENCE = 1.0
 
 @contextlib.contextmanager
 def nothing_cached() -> Iterator[None]:
-    """A block in which every program is compiled anew: one from a cache has no compile time."""
+    """A block in which every program is compiled again: one from a cache has no compile time."""
     from jax.experimental.compilation_cache import compilation_cache
 
     config: Any = jax.config
@@ -54,7 +54,7 @@ def measure(
 ) -> Measurement:
     """Measures one cell with any plan but "fit", its runs for ``patience`` seconds.
 
-    An error, of the user's code or of XLA, does not reach the caller: the measurement has the state
+    An error of the user's code or of XLA does not reach the caller. The measurement has the state
     "failed" and the error as its reason.
     """
     known: dict[str, Any] = {}
@@ -93,7 +93,7 @@ def _measure(
         if not known["fits"]:
             needs, free = size_text(known["memory"]), size_text(subject.free)
             return Measurement(
-                config, "failed", f"it needs {needs} on the device; {free} are free", **known
+                config, "failed", f"it needs {needs} on the device; only {free} are free", **known
             )
     with _TimedPacks(program, traced, subject.on_device(layout), config, subject.seed) as threads:
         timing: Timing = time_steps(
@@ -140,8 +140,8 @@ def flops_of_step(
     wrong for a loop inside the step (recurrent layers). For a step with such a loop, the matrix
     products and convolutions of the traced step are counted, each ``scan`` as often as it runs.
 
-    ``closed`` is the traced step, ``executable`` the compiled one, or a program with the step as
-    the body of a loop; one pass of it trains ``side_by_side`` trials.
+    ``closed`` is the traced step. ``executable`` is the compiled step, or a program with the step
+    in a loop. One pass trains ``side_by_side`` trials.
     """
     counted, loops = count_flops(closed.jaxpr)
     if loops:

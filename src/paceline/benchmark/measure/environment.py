@@ -108,8 +108,8 @@ def busy_note(load: Callable[[], tuple[float, ...]] | None = None) -> str | None
     if lately < max(1.0, 0.5 * n):
         return None
     return (
-        f"other programs were at work on this machine (load {lately:.1f} on {n} cores): the times "
-        "are longer, and the peak is lower, than on a quiet one"
+        f"other programs were running on this machine (load {lately:.1f} on {n} cores). Times are "
+        "longer, and the peak is lower, than on an idle machine"
     )
 
 

@@ -23,10 +23,10 @@ def configs(
 ) -> list[CellConfig]:
     """Returns all cells to measure, the most telling first.
 
-    One trial alone and the way that a search would choose come first: at the batch size in the
-    middle, then at the smallest and the largest, then between. Other ways follow, in the same order
-    of batch sizes. ``usual`` is the way that a search chooses by itself, at any batch size;
-    ``meshes``: (trial, data), devices on each axis, of several devices to measure too.
+    One trial alone and the default of a search come first: at the middle batch size, then at the
+    smallest and the largest, then between. Other ways follow, in the same order of batch sizes.
+    ``usual`` is the default of a search, at any batch size. ``meshes``: (trial, data), devices on
+    each axis, of further measurements.
     """
     ways: list[CellConfig] = []
     if packs:

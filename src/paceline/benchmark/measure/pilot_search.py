@@ -46,10 +46,10 @@ class _PilotProgress:
         self.last: tuple[float, Progress] | None = None
 
     def __call__(self, progress: Progress) -> bool:
-        """Whether the search must go on, as ``Tuner`` asks its ``progress``."""
+        """Whether the search must continue, as ``Tuner`` asks its ``progress``."""
         self.trial_epochs = progress.trial_epochs
         if progress.phase == "done" and self.last is not None:
-            return True  # the search ended between two reports: this interval is no round
+            return True  # the search ended between two reports: this interval is not a round
         now = time.perf_counter() - self._began
         if self.looked is not None:
             self._longest = max(self._longest, now - self.looked)

@@ -37,7 +37,8 @@ from paceline.program.canonical import Unpackable
 from paceline.report import formats
 from paceline.report.forecast import Costs, Pace
 
-#: Epochs of a search so long that even a slow compilation pays off.
+_USED_UP = "the measuring time is used up"
+#: Epochs of a search so long that even a slow compilation is worth it.
 _MANY = 10_000
 #: The time to compile a plan that was not compiled yet is guessed as this many times that of
 #: others.
@@ -99,7 +100,7 @@ class Runner:
             note(busy)
 
     def __call__(self) -> Run:
-        """Measures until all cells are done, the budget is used up, or the user presses Ctrl-C.
+        """Measures until all cells are done, time is used up, or the user presses Ctrl-C.
 
         Returns the run, with what was measured until then.
         """
@@ -127,7 +128,7 @@ class Runner:
         if search is not None and self.run.costs is None:
             self._costs_from_steps()
         if search is not None and search.workers is not None and self.run.costs is not None:
-            self._note("loading what a worker of a cluster loads, to see how long that takes")
+            self._note("measuring how long a worker of a cluster takes to start")
             costs = {**self.run.costs, "startup": startup_seconds()}
             self.run = replace(self.run, costs=costs)
 
@@ -139,7 +140,7 @@ class Runner:
         ]
         if not measurements:
             self.run.notes.append(
-                "the planned search cannot be predicted: no epoch of it ended within the budget"
+                "could not predict the planned search: none of its epochs finished in time"
             )
             return
         measurement = measurements[0]
@@ -150,8 +151,8 @@ class Runner:
         costs = Costs(measurement.config.batch_size, ready, Pace(measurement.config.at_once, epoch))
         self.run = replace(self.run, costs=asdict(costs))
         self.run.notes.append(
-            "no epoch of the planned search ended within the budget: it is predicted from single "
-            "steps, and validation is not counted"
+            "no epoch of the planned search finished within the measuring time, so it is "
+            "predicted from single steps, without validation"
         )
 
     def _probe_again(self) -> None:
@@ -167,8 +168,8 @@ class Runner:
         self.cells[:] = [self._with_share(measurement) for measurement in self.cells]
         if max(measurement.peak_share or 0.0 for measurement in self.cells) > 1.0:
             self.run.notes.append(
-                "a step was faster than the measured peak: other programs slowed that down, and "
-                "shares of it are too high"
+                "a step was faster than the measured peak, because other programs slowed down "
+                "that measurement. Shares of the peak are too high"
             )
 
     def _measure_configs(
@@ -181,7 +182,7 @@ class Runner:
                 continue
             why = grid.pointless(config, self.cells)
             if why is None and self._left() - reserved < self._price(config):
-                why = "the budget is used up"
+                why = _USED_UP
             measurement = (
                 Measurement(config, "skipped", why)
                 if why
@@ -201,7 +202,7 @@ class Runner:
     def _run_pilot(self, search: PlannedSearch) -> None:
         """Runs the beginning of the planned search and records its costs."""
         plan = self._plan
-        self._note(f"beginning a search of {search.n_trials} trials, to see how fast it goes")
+        self._note(f"starting a search of {search.n_trials} trials, to see how fast it runs")
         try:
             costs = run_pilot(
                 self._subject,
@@ -213,7 +214,7 @@ class Runner:
                 search.pruner,
             )
         except Exception as error:  # one of the user's code must not end the other measurements
-            self.run.notes.append(f"the planned search could not be begun: {describe(error)}")
+            self.run.notes.append(f"the planned search could not be started: {describe(error)}")
             return
         if costs is None:
             return
@@ -242,7 +243,7 @@ class Runner:
             epoch = self._subject.data.n / best.rate
             if end - self._clock() < (best.compile or 0.0) + epoch:
                 self.run.curves.append(
-                    Curve(size, plan.objective or "", "maximize", reason="the budget is used up")
+                    Curve(size, plan.objective or "", "maximize", reason=_USED_UP)
                 )
                 continue
             try:

@@ -59,7 +59,7 @@ class BenchModel:
         self._there: dict[Any, dict[int, Any]] = {}
 
     def model(self) -> Any:
-        """Builds the compiled model anew; its weights are drawn from the seed."""
+        """Builds the compiled model again; its weights are drawn from the seed."""
         hp = HyperParameters(values=self._hparams, chooser=_default)
         began = time.perf_counter()
         model = self._builder(hp, self.seed)

@@ -62,18 +62,20 @@ def places(devices: Sequence[str] | None, backends: Sequence[str] | None) -> lis
     """
     for device in devices or ():
         if device not in PLATFORMS:
-            raise UsageError(f"--devices: {device!r} is not one of {', '.join(PLATFORMS)}")
+            raise UsageError(f"--devices must be one of {', '.join(PLATFORMS)}, got {device!r}")
     for backend in backends or ():
         if backend not in BACKENDS:
-            raise UsageError(f"--keras-backends: {backend!r} is not one of {', '.join(BACKENDS)}")
+            raise UsageError(
+                f"--keras-backends must be one of {', '.join(BACKENDS)}, got {backend!r}"
+            )
         if importlib.util.find_spec(backend) is None:
             raise MissingExtraError(
                 f"--keras-backends: {backend} is not installed; {BACKENDS[backend]}"
             )
     if devices and "tpu" in devices and any(each != "jax" for each in backends or ()):
         raise UsageError(
-            "--keras-backends: a TPU is measured with jax only; measure the others without tpu, "
-            "and --merge the results"
+            "--keras-backends: Paceline measures a TPU with jax only. Measure the others without "
+            "tpu, and --merge the results"
         )
     found = [
         BenchTarget(device, backend)
@@ -126,14 +128,14 @@ def measure(
             if path.is_file():
                 results.append(load(path))
             else:
-                note(f"nothing was measured on {place} (exit code {code}); the reason is above")
+                note(f"nothing could be measured on {place} (exit code {code}); see above")
             if interrupted:
                 break
     runs = [run for result in results for run in result.runs]
     if not runs:
         if interrupted:
             raise KeyboardInterrupt
-        raise PacelineError("nothing could be measured anywhere; the reasons are above")
+        raise PacelineError("nothing could be measured; see the errors above")
     return Bench(runs, target_value=results[0].target_value, plan=results[0].plan)
 
 

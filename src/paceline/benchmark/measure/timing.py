@@ -40,8 +40,9 @@ def time_steps(
 ) -> Timing:
     """Times the first step, then some steps to warm up, then runs until the patience is used up.
 
-    ``run`` does so many steps, and returns when the device has done them. A run has ``most_steps``
-    at most, those of an epoch. No run begins after ``patience`` seconds, but there are ``LEAST``.
+    ``run`` does a number of steps, and returns when the device has done them. A run has
+    ``most_steps`` at most, those of an epoch. No run begins after ``patience`` seconds, but there
+    are ``LEAST``.
     """
 
     def timed(steps: int) -> float:

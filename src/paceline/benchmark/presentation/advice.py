@@ -13,10 +13,10 @@ from typing import Literal
 from paceline.benchmark.records import CellConfig, Curve, FirstEpoch, Measurement, Run, labels
 from paceline.report import formats
 
-#: One cell is called faster than another if its rate is higher by more than this share, and by more
-#: than the spread of both timings.
+#: A cell is faster than another if its rate is higher by more than this share and by more than the
+#: spread of both timings.
 CLEARLY = 0.05
-#: A larger batch pays if it gains at least this share of the rate.
+#: A larger batch is worth it if it gains at least this share of the rate.
 PAYS = 0.10
 
 Topic = Literal["fastest", "batch", "slots", "devices", "backends", "scaling", "memory", "accuracy"]
@@ -49,7 +49,7 @@ def advise(runs: Sequence[Run], target_value: float | None = None) -> list[Advic
     where = next(name for name, each in zip(names, runs, strict=True) if each is run)
     text = _fastest(run, measurement, where if len(runs) > 1 else None)
     if sum(len(each.measured) for each in runs) == 1:
-        text += " Nothing else was measured that it could be compared with."
+        text += " Nothing else was measured to compare it with."
     found.append(Advice("fastest", text))
     for label, each in zip(names, runs, strict=True):
         name = f"On {label}: " if len(runs) > 1 else ""
@@ -112,8 +112,8 @@ def _fastest(run: Run, measurement: Measurement, name: str | None) -> str:
     if close:
         other = max(close, key=lambda each: each.rate)
         text += (
-            f" Batch {other.config.batch_size}, {way(other.config)}, is as fast as far as this "
-            f"measurement can tell ({other.rate:,.0f})."
+            f" Batch {other.config.batch_size}, {way(other.config)}, is equally fast within the "
+            f"accuracy of this measurement ({other.rate:,.0f})."
         )
     return text
 
@@ -139,31 +139,29 @@ def _batch(run: Run) -> Advice | None:
     if knee == len(measurements) - 1:
         before = measurements[-2]
         text = (
-            f"A larger batch still pays at the largest measured: batch {size} does "
-            f"{at.rate / before.rate:.1f} times the examples per second of "
-            f"{before.config.batch_size} ({how})."
+            f"The largest batch is still faster: batch {size} trains {at.rate / before.rate:.1f} "
+            f"times as many examples per second as batch {before.config.batch_size} ({how})."
         )
     elif knee == 0:
         gain = max(measurement.rate for measurement in measurements[1:]) / at.rate - 1
         most = f"at most {gain:.0%}" if gain >= 0.005 else "nothing"
         text = (
-            f"A larger batch than {size} does not pay: up to batch {last.config.batch_size} it "
-            f"gains {most} ({how})."
+            f"A batch larger than {size} isn't worth it: up to batch {last.config.batch_size} the "
+            f"gain is {most} ({how})."
         )
     else:
         gain = max(measurement.rate for measurement in measurements[knee + 1 :]) / at.rate - 1
         more = f"at most {gain:.0%} more" if gain >= 0.005 else "no more"
         text = (
-            f"Beyond batch {size} a larger batch stops paying: {size} does "
-            f"{at.rate / first.rate:.1f} times the examples per second of "
-            f"{first.config.batch_size}, and up to {last.config.batch_size} there is {more} "
-            f"({how})."
+            f"A batch larger than {size} isn't worth it. {size} trains {at.rate / first.rate:.1f} "
+            f"times as many examples per second as {first.config.batch_size}, but up to "
+            f"{last.config.batch_size} there is {more} ({how})."
         )
     return Advice("batch", text)
 
 
 def _slots(run: Run) -> Advice | None:
-    """Whether training several trials at once pays, and how many."""
+    """Whether training several trials at once is faster, and how many."""
     packed = [c for c in run.measured if c.config.at_once > 1 and c.config.data_devices == 1]
     sizes = {c.config.batch_size for c in packed}
     alone = [c for c in run.measured if c.config.at_once == 1 and c.config.devices == 1]
@@ -178,26 +176,26 @@ def _slots(run: Run) -> Advice | None:
     size = best.config.batch_size
     if not clearly_faster(best, single):
         text = (
-            f"Training several trials at once does not pay at batch {size}: "
-            f"{best.rate:,.0f} examples/s ({way(best.config)}) against {single.rate:,.0f} for one "
-            "trial at a time."
+            f"Training several trials at once isn't faster at batch {size}: {best.rate:,.0f} "
+            f"examples/s ({way(best.config)}), compared with {single.rate:,.0f} for one trial at "
+            "a time."
         )
         return Advice("slots", text)
     rivals = [c for c in packed if c.config.batch_size == size and c.rate > 0.95 * best.rate]
     fewest = min(rivals, key=lambda measurement: (measurement.config.at_once, -measurement.rate))
     text = (
-        f"Training several trials at once pays: {way(fewest.config)}, do "
-        f"{fewest.rate / single.rate:.1f} times the examples per second of one trial at a time at "
-        f"batch {size} ({fewest.rate:,.0f} against {single.rate:,.0f})."
+        f"Training several trials at once is faster at batch {size}: {way(fewest.config)}, train "
+        f"{fewest.rate / single.rate:.1f} times as many examples per second as one "
+        f"({fewest.rate:,.0f} and {single.rate:,.0f})."
     )
     more = [c for c in packed if c.config.batch_size == size]
     more = [c for c in more if c.config.at_once > fewest.config.at_once]
     if more:
-        text += " More at once gain less than 5 %."
+        text += " More trials at once gain less than 5 %."
     if not best.config.usual and any(c.config.usual for c in more + rivals):
         usual = next(c for c in run.measured if c.config.usual)
         if clearly_faster(fewest, usual):
-            text += f" A search does {way(usual.config)} by itself."
+            text += f" A search uses {way(usual.config)} by default."
     return Advice("slots", text)
 
 
@@ -347,7 +345,8 @@ def _equal(curves: Sequence[_Named]) -> str:
     )
     return (
         f"Best {metric} within {_epochs(epochs)}: {by_epochs}; within {formats.fine(seconds)} of "
-        f"training: {by_seconds}. One seed each: small differences may be chance."
+        f"training: {by_seconds}. Each batch size was trained with one seed, so small differences "
+        "may be luck."
     )
 
 
@@ -363,7 +362,7 @@ def _until(curves: Sequence[_Named], target_value: float) -> str:
     arrived.sort(key=lambda pair: pair[1][1])
     (first, (epoch, seconds)), *others = arrived
     text = (
-        f"{metric} {target_value:g} is reached soonest with {_label(first)}: after "
+        f"{metric} {target_value:g} is reached first with {_label(first)}: after "
         f"{formats.fine(seconds)} of training, {_epochs(epoch)}"
     )
     rest = [f"{_label(each)}: {formats.fine(s)}, {_epochs(e)}" for each, (e, s) in others]
@@ -393,31 +392,31 @@ def explain(first: FirstEpoch, n_examples: int) -> tuple[str, list[tuple[str, st
     full = -(-n_examples // first.batch_size)
     of = f"{first.steps:,} steps"
     if first.steps < full:
-        of += f" (a part of the data: all of it are {full:,} steps)"
+        of += f" (a part of the data; all data take {full:,} steps)"
     seconds = formats.fine
     head = (
         f"The first epoch of Keras' fit takes {seconds(first.first)}, a later one "
-        f"{seconds(first.later)}: batch {first.batch_size}, {of}. "
-        f"The {seconds(first.extra)} more are paid once:"
+        f"{seconds(first.later)}: batch {first.batch_size}, {of}. The difference of "
+        f"{seconds(first.extra)} is a cost that occurs once:"
     )
     parts: list[tuple[str, float | None]] = [
-        ("tracing: Keras' Python code runs once and is recorded", first.trace),
-        ("lowering: the record becomes a program in XLA's language", first.lower),
-        (f"compiling: XLA makes {_programs(first.programs)} of machine code", first.compile),
+        ("tracing: Keras' Python code runs once and is recorded as a program", first.trace),
+        ("lowering: JAX translates the program into XLA's language", first.lower),
+        (f"compiling: XLA compiles {_programs(first.programs)} to machine code", first.compile),
         (
-            "starting up: Keras prepares the training, the first step takes memory"
+            "starting up: Keras prepares the training, and the first step allocates memory"
             if first.compile is not None
-            else "tracing, compiling and starting up, until the first step was done",
+            else "tracing, compiling and starting up, until the end of the first step",
             first.startup,
         ),
     ]
     rest = first.extra - first.explained
     if abs(rest) > 0.02 * first.extra:
-        parts.append(("not accounted for (timings scatter)", rest))
+        parts.append(("unexplained (times vary)", rest))
     extra = first.extra if first.extra > 0 else float("inf")
     last = (
-        "Another model, or another batch size, pays it again; Paceline pays it once for all trials "
-        "that share a program, and keeps the compiled program on disk for the next run."
+        "Keras' fit has this cost again for each model and batch size. Paceline has it once for "
+        "all trials that share a program, and caches the compiled program on disk."
     )
     shares = [(seconds(n), f"{n / extra:.0%}", text) for text, n in parts if n is not None]
     return head, shares, last

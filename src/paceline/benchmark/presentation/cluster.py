@@ -1,4 +1,4 @@
-"""How long a planned search takes on a cluster, and whether a cluster pays.
+"""How long a planned search takes on a cluster, and whether a cluster is worth it.
 
 Each worker has one device like the one that was measured, and trains its share of the trials at the
 measured pace. Each loads its libraries, builds, traces and compiles for itself.
@@ -70,7 +70,9 @@ def predict_cluster(costs: Costs, plan: PlannedSearch, n_devices: int = 1) -> Cl
 
 
 def sentence(found: ClusterPrediction, name: str) -> str:
-    """Returns what a cluster of devices called ``name`` makes of a search, and whether it pays."""
+    """Returns the time of a search on a cluster of devices named ``name``, and whether it is worth
+    it.
+    """
     s, alone = formats.seconds, formats.seconds(found.alone)
     parts = [
         f"{s(found.startup)} until a worker has loaded JAX and Keras",
@@ -80,13 +82,13 @@ def sentence(found: ClusterPrediction, name: str) -> str:
     ]
     text = (
         f"On {found.workers} Ray workers with one such device each: about {s(found.total)} "
-        f"({'; '.join(parts)}), against {alone} on one {name} device. "
+        f"({'; '.join(parts)}), compared with {alone} on one {name} device. "
     )
     if found.pays:
-        return f"{text}Ray pays: {found.alone / found.total:.1f} times as fast."
+        return f"{text}Ray is worth it: {found.alone / found.total:.1f} times as fast."
     if found.rounds < PAYS:
         return (
-            f"{text}Ray does not pay: each worker would train for less than {s(PAYS)}; use "
-            "executor='auto', which starts at once."
+            f"{text}Ray isn't worth it, because each worker would train for less than {s(PAYS)}. "
+            "Use executor='auto', which starts at once."
         )
-    return f"{text}Ray does not pay: it would take no less time."
+    return f"{text}Ray isn't worth it, because it wouldn't be faster."

@@ -64,9 +64,9 @@ def document(
         of = f" ({label})" if len(runs) > 1 else ""
         notes = [f"Note: {note}" for note in run.notes]
         if run.interrupted:
-            notes.append("Interrupted: what had been measured until then.")
+            notes.append("Interrupted: these are the measurements up to the interruption.")
         parts.append(Sentences(Section.FACTS, "", [*facts(run), *notes]))
-        measured = f"All that was measured{of}"
+        measured = f"All measurements{of}"
         if run.measured:
             parts.append(_table(run, best[1] if best else None, measured))
         parts.append(Sentences(Section.MEASURED, measured, list(missing(run))))
@@ -76,7 +76,7 @@ def document(
             parts.append(TimeShares(Section.FIRST_EPOCH, why, *shares))
     texts = [each.text for each in advice]
     parts.append(Sentences(Section.ADVICE, "What follows", texts, listed=True))
-    parts.append(Sentences(Section.OUTLOOK, "Will it be done?", outlook, listed=True))
+    parts.append(Sentences(Section.OUTLOOK, "How long the search will take", outlook, listed=True))
     return [part for part in parts if not isinstance(part, Sentences) or part.sentences]
 
 
@@ -106,9 +106,9 @@ def facts(run: Run) -> list[str]:
 
 
 _KEY = (
-    "* the most examples per second. step: of all trials at once, the median; ± half the distance "
-    "of its quartiles. examples/s: of all trials together. peak: share of the device's measured "
-    "peak."
+    "* the most examples per second. step: median of a step of all trials at once, ± half the "
+    "interquartile range. examples/s: of all trials together. peak: share of the device's "
+    "measured peak."
 )
 #: Title of each column, and the function that gives its text for a measurement.
 COLUMNS: list[tuple[str, Callable[[Run, Measurement], str]]] = [

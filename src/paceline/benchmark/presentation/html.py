@@ -115,8 +115,8 @@ def _bars(runs: Sequence[Run]) -> Iterator[_Picture]:
     longest = max(seconds for _, _, seconds, _ in rows)
     kinds = list(dict.fromkeys(kind for _, kind, _, _ in rows))
     sentence = (
-        "Seconds of one trial's epoch, steady: what it takes on its own, or its share where "
-        "several train at once. Shorter is better."
+        "Seconds per epoch of one trial, without compiling: its own time, or its share if several "
+        "train at once. Shorter is better."
     )
     lines, above = [f'{dim(sentence)}<div class="bars">'], None
     for size, kind, seconds, how in rows:

@@ -39,9 +39,9 @@ def check_quota(given: str | Mapping[str, float] | None) -> dict[str, float]:
     for each, value in pairs:
         name = str(each).strip()
         if name not in NAMES:
-            raise UsageError(f"quota: {name!r} is not one of {', '.join(NAMES)}; give gpu=30h")
+            raise UsageError(f"quota must be for {', '.join(NAMES)}, such as gpu=30h, got {name!r}")
         if name in found:
-            raise UsageError(f"quota: {name} is given twice; give each name once")
+            raise UsageError(f"quota: {name} appears twice. Use each name once")
         found[name] = _seconds(name, value)
     return found
 
@@ -56,9 +56,13 @@ def _seconds(name: str, value: float | str) -> float:
         except (TypeError, ValueError):
             seconds = float("nan")
     if seconds > LONGEST:
-        raise UsageError(f"quota: {name}={text} is above {LONGEST:.0e} seconds; leave it out")
+        raise UsageError(
+            f"quota: {name} must be at most {LONGEST:.0e} seconds, got {text}. Leave it out"
+        )
     if not seconds > 0:
-        raise UsageError(f"quota: {name}={text} is no time above 0; give {name}=9h or 90m")
+        raise UsageError(
+            f"quota: {name} must be a time above 0, such as {name}=9h or 90m, got {text}"
+        )
     return seconds
 
 
@@ -77,7 +81,7 @@ class QuotaSessions:
 def sessions(costs: Costs, platform: str, plan: PlannedSearch) -> QuotaSessions:
     """Returns how a search on a platform ("cpu", "gpu" or "tpu") is spread over sessions.
 
-    Each session builds, traces and compiles anew, since the cache of compiled programs may be gone
+    Each session builds, traces and compiles again, since the cache of compiled programs may be gone
     with the machine.
     """
     n_trials, epochs, share, quota = plan.n_trials, plan.epochs, plan.share, plan.quota
@@ -149,12 +153,12 @@ def sentences(costs: Costs, name: str, platform: str, plan: PlannedSearch) -> li
     lines = [text]
     if pruner is not None and share < 1.0:
         lines.append(
-            f"Pruner {pruner}: counted with {share:.0%} of all epochs, as its rungs have it."
+            f"Pruner {pruner}: counted with {share:.0%} of all epochs, because of its rungs."
         )
     elif pruner is not None:
         lines.append(
-            f"Pruner {pruner}: what it stops cannot be told beforehand; counted as if it stopped "
-            "nothing, so it takes at most this long."
+            f"Pruner {pruner}: the number of pruned trials is unknown beforehand, so this is an "
+            "upper limit without any pruning."
         )
     if plan.quota:
         lines += _quota_sentences(sessions(costs, platform, plan), name, platform, plan.quota)
@@ -174,8 +178,8 @@ def _quota_sentences(
     elif plan.stop_after is not None:
         lines.append(
             f"That is {plan.count} sessions on {name}: stop each with --timeout "
-            f"{_timeout(plan.stop_after)}, the first after about {plan.trials_first:,} trials, and "
-            "go on with `paceline resume`."
+            f"{_timeout(plan.stop_after)}, the first after about {plan.trials_first:,} trials, "
+            "and continue with `paceline resume`."
         )
     if plan.within_quota is not None:
         week = formats.duration(quota[platform])
@@ -183,7 +187,7 @@ def _quota_sentences(
             f"It fits into a week's {week} of {platform}."
             if plan.within_quota
             else f"It does not fit into a week's {week} of {platform}: about "
-            f"{plan.trials_within:,} trials do."
+            f"{plan.trials_within:,} trials fit."
         )
     return lines
 

@@ -171,7 +171,7 @@ def merge(paths: Sequence[str | Path], note: Callable[[str], None]) -> Bench:
     for bench, path in zip(found, paths, strict=True):
         for run in bench.runs:
             if run in runs:
-                note(f"{path}: the run of {run.date} on {run.device.kind} is there twice")
+                note(f"{path}: the run of {run.date} on {run.device.kind} appears twice")
                 continue
             runs.append(run)
     _check_alike(runs, note)
@@ -185,9 +185,9 @@ def merge(paths: Sequence[str | Path], note: Callable[[str], None]) -> Bench:
 
 
 def _common(what: str, values: Sequence[T], note: Callable[[str], None]) -> T | None:
-    """The one value of several results; None where they have none, or several."""
+    """The one value of several results; None if they have none, or several."""
     if any(value != values[0] for value in values[1:]):
-        note(f"the results are of different {what}, so that nothing is said of them")
+        note(f"the results are for different {what}, so there is no comparison")
         return None
     return values[0] if values else None
 
@@ -202,7 +202,7 @@ def _check_alike(runs: Sequence[Run], note: Callable[[str], None]) -> None:
     objectives = sorted({f"{curve.direction} {curve.metric}" for curve in curves})
     if len(objectives) > 1:
         raise DataError(
-            f"merge: the results are of different objectives ({' and '.join(objectives)}); measure "
+            f"merge: the results have different objectives ({' and '.join(objectives)}). Measure "
             "with the same objective"
         )
     for run in runs[1:]:
@@ -213,8 +213,8 @@ def _check_alike(runs: Sequence[Run], note: Callable[[str], None]) -> None:
         ):
             if ours != theirs:
                 raise DataError(
-                    f"merge: the results are of different {what} ({ours} and {theirs}); measure "
-                    "the same model on the same data"
+                    f"merge: the results have different {what} ({ours} and {theirs}). Measure the "
+                    "same model on the same data"
                 )
         if first.precision != run.precision:
             note(f"{run.name} was measured in {run.precision}, {first.name} in {first.precision}")

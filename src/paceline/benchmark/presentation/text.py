@@ -45,7 +45,7 @@ def _table(part: Table, width: int | None) -> list[str]:
         text = render(_build(part, left_out), None if spare else width)
     key = part.key
     if left_out:
-        key += f" No room here for: {', '.join(left_out)}; a page (-o bench.html) has all."
+        key += f" Left out: {', '.join(left_out)}. Use -o bench.html to see everything."
     return [text.rstrip("\n"), *_wrap(key, width)]
 
 
