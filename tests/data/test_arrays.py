@@ -190,7 +190,7 @@ def test_what_two_data_sets_share_is_on_the_device_once():
 def test_a_file_of_numbers_that_would_have_to_be_copied_goes_to_fit(tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, np.zeros((4, 2), "float16"))
-    with pytest.raises(NotArrays, match="x is a file of float16 values, and Keras' floatx is"):
+    with pytest.raises(NotArrays, match="x is a file of float16 values, but Keras' floatx is"):
         prepare(np.load(path, mmap_mode="r"))
     np.save(path, np.zeros((4, 2)))
     data = prepare(np.load(path, mmap_mode="r"))

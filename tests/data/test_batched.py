@@ -150,7 +150,7 @@ def test_a_data_set_that_grows_is_an_error_where_only_reading_tells_its_length()
     source = inspect_dataset(DataLoader(), None)
     data = ChunkedBatches(source, 8)
     data.seek(0)
-    with pytest.raises(DataError, match="goes on after 2 batches, where it ended when"):
+    with pytest.raises(DataError, match="yields more than 2 batches, its length when"):
         list(data.chunks(data.order(0, 0, False)[None]))
 
 
@@ -229,8 +229,8 @@ class Changing(Batches):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("shape", r"x: batch 3 of the Changing has x of shape \(16, 5\) .* make all batches alike"),
-        ("size", "x: batch 3 of the Changing has 9 examples, where those before had 16 or 2"),
+        ("shape", r"x: batch 3 of the Changing has x of shape \(16, 5\) .* Make all batches alike"),
+        ("size", "x: batch 3 of the Changing has 9 examples, but the batches before had 16 or 2"),
         ("error", "x: batch 3 of the Changing cannot be read: OSError: disk full"),
     ],
 )

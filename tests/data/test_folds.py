@@ -81,9 +81,9 @@ def test_what_counts_as_classes(y, expected) -> None:
 
 
 def test_more_folds_than_examples_or_than_those_of_a_class() -> None:
-    with pytest.raises(UsageError, match="folds: 5 folds of 4 examples; give at most 4"):
+    with pytest.raises(UsageError, match="folds must be at most 4, the number of examples, got 5"):
         make_folds(np.zeros(4), 4, 5, 0)
     y = np.array([0] * 9 + [7] * 2)
-    with pytest.raises(UsageError, match="3 folds, but class 7 has 2 examples; give fewer"):
+    with pytest.raises(UsageError, match="3 folds, but class 7 has 2 examples. Pass fewer"):
         make_folds(y, len(y), 3, 0)
     assert len(make_folds(y.astype(float), len(y), 3, 0)[0]) == 3

@@ -130,10 +130,10 @@ def test_trials_in_fit_are_given_the_same():
     ("arguments", "message"),
     [
         ({"class_weight": lambda hp: 3}, "class_weight must be a dict of class -> weight, got 3"),
-        ({"x": lambda hp: None}, "there is no x"),
+        ({"x": lambda hp: None}, "search: x is missing"),
         ({"x": lambda hp: X[:4]}, "x has 4, y has 50"),
         ({"sample_weight": lambda hp: np.ones(3)}, "sample_weight has 3"),
-        ({"initial_epoch": lambda hp: 9}, "initial_epoch: 9 leaves nothing of 2 epochs"),
+        ({"initial_epoch": lambda hp: 9}, "initial_epoch must be below epochs, .* got 9 and 2"),
     ],
 )
 def test_what_a_function_returns_is_checked(arguments, message):

@@ -55,7 +55,7 @@ DAYS = pd.to_datetime(["2024-01-03", "2024-02-01"] * 5)
          "pd.to_numeric(x['some'].str.replace"),
         (column(["$1,200", "- 3"] * 5), "text such as", "pd.to_numeric"),
         (column(["1,5", "12,75"] * 5), "text such as '1,5'", "x['some'].str.replace(',', '.')"),
-        (column(["5", "7", "?", "9", "3"] * 2), "text such as '5'", "'?' is none: pd.to_numeric(x"),
+        (column(["5", "7", "?", "9", "3"] * 2), "text such as '5'", "but not '?'. pd.to_numeric(x"),
         ({"a": [list(range(i % 5 + 1)) for i in range(10)]}, "x['a'] must be one array .* 1 to 5",
          "keras.utils.pad_sequences(x['a']"),
         ([X, keras.Input((3,))], "x[1] must be an array, got a KerasTensor", "two variables"),
@@ -99,7 +99,7 @@ def test_what_is_found_and_what_fits(x: Any, found: str, fits: str) -> None:
 
 def test_labels_in_words_are_numbered() -> None:
     for y in (np.array(["a", "b"] * 5), ["a", "b"] * 5, pd.Series(["a", "b"] * 5)):
-        with pytest.raises(DataError, match=r"y must hold .*from 0, as by np\.unique\(y, return"):
+        with pytest.raises(DataError, match=r"y must hold .*from 0: np\.unique\(y, return"):
             prepare(X, y)
 
 
@@ -110,7 +110,7 @@ def test_two_inputs_of_different_lengths_are_still_two_inputs() -> None:
 
 def test_targets_one_by_one_are_joined() -> None:
     with pytest.raises(
-        DataError, match=r"y must be one array .* list of 10 arrays of length 1, .*"
+        DataError, match=r"y must be one array .* list of 10 arrays of length 1\. .*"
     ):
         prepare(X, [np.array([n]) for n in Y])
 

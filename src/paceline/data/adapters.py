@@ -74,7 +74,7 @@ class EpochBatches:
         return number, first, min(self.steps, self.n_batches - first)
 
     def meet(self, epoch: int, other: int) -> bool:
-        """Whether two trials that have trained so many epochs read the same batches next."""
+        """Whether two trials that have trained this many epochs read the same batches next."""
         if self.period is None or self.changes:
             return epoch == other
         return (epoch - other) % self.period == 0
@@ -111,8 +111,8 @@ def batches_of(x: Any, kind: str, weights: Mapping[int, float] | None, what: str
     those of integers beyond 32 bits have 64. ``kind`` and ``what``, names of the data set's class
     and of the argument, are for messages.
 
-    Raises NotArrays where a batch holds values that are no numbers; DataError with the number of a
-    batch that cannot be read, or has no arrays of examples.
+    Raises NotArrays if a batch holds values that are not numbers. Raises DataError with the number
+    of a batch that cannot be read or has no arrays of examples.
     """
     batches = passes(x)
     for number in itertools.count(1):
@@ -137,8 +137,8 @@ def _standard(batch: Any, kind: str, weights: Mapping[int, float] | None, what: 
         parts.pop()
     if not 1 <= len(parts) <= 3 or parts[0] is None:
         raise DataError(
-            f"{what}: a batch of the {kind} has {len(batch)} parts; it must be (x,), (x, y) or "
-            "(x, y, sample_weight)."
+            f"{what}: a batch of the {kind} must be (x,), (x, y) or (x, y, sample_weight), got "
+            f"{len(batch)} parts."
         )
     if any(part is None for part in parts):
         raise NotArrays(f"{what} has sample weights and no targets")
@@ -146,15 +146,15 @@ def _standard(batch: Any, kind: str, weights: Mapping[int, float] | None, what: 
     sizes = {leaf.shape[0] for leaf in jax.tree.leaves(inputs)}
     if len(sizes) != 1:
         raise DataError(
-            f"{what}: a batch of the {kind} has arrays of {sorted(sizes)} examples; all must have "
-            "the same number."
+            f"{what}: all arrays of a batch must have the same number of examples, got "
+            f"{sorted(sizes)} in a batch of the {kind}."
         )
     if sizes == {0}:
         raise DataError(f"{what}: a batch of the {kind} holds no examples.")
     if weights is not None and len(inputs) == 3:
         raise DataError(
-            "class_weight and sample weights were both given; Keras takes one of them: multiply "
-            "the class weights into the sample weights."
+            "got both class_weight and sample weights, but Keras takes only one of them. Multiply "
+            "the sample weights by the class weights."
         )
     if weights is not None:
         inputs = (*inputs, class_weights(inputs[1] if len(inputs) > 1 else None, weights))
@@ -178,11 +178,11 @@ def _arrays(value: Any, kind: str, what: str) -> Any:
         raise NotArrays(f"a batch of {what} holds {array.dtype} values")
     if not array.ndim:
         raise DataError(
-            f"{what}: the {kind} yields single numbers; its elements must be batches, with the "
-            "examples along the first axis."
+            f"{what}: elements of the {kind} must be batches with the examples along the first "
+            "axis, got single numbers."
         )
     dtype = device_dtype(array) if beyond(array) is None else native_dtype(array)
-    return np.array(array, dtype)  # a copy: the data set may fill its arrays anew
+    return np.array(array, dtype)  # a copy: the data set may fill its arrays again
 
 
 def _is_nest(value: Any) -> bool:
@@ -326,7 +326,7 @@ class RecordingIterator:
     def __init__(self, batches: Iterator[Any]) -> None:
         self._batches = batches
         self.items: list[Any] = []
-        self.keeps = True  # whether it goes on to keep batches
+        self.keeps = True  # whether it will keep batches
 
     def __iter__(self) -> Iterator[Any]:
         return self

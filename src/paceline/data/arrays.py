@@ -31,7 +31,7 @@ from paceline.errors import DataError, UsageError
 
 
 class NotArrays(Exception):
-    """The data are no nest of arrays: only Keras' ``fit`` can read them."""
+    """The data are not a nest of arrays: only Keras' ``fit`` can read them."""
 
     #: Where batches of a generator have been read: a generator that yields these again, and then
     #: the others.
@@ -56,8 +56,8 @@ class ArrayData:
     # Keras' floatx.
     inputs: tuple[Any, ...]
     n: int  # N
-    # Whether a step is given ``(x,)`` where x is all there is, as by data sets that yield it; else
-    # x itself, as by ``fit(x)``.
+    # Whether a step gets ``(x,)`` if there is only x, as data sets yield it; else x itself, as
+    # ``fit(x)`` does.
     wrapped: bool = False
     # The arrays, by leaf number, that are floats on the device: their integers have over 32 bits.
     wide: Mapping[int, Wide] = field(default_factory=dict)
@@ -78,9 +78,9 @@ class ArrayData:
     def on_device(self, *, there: dict[int, Any] | None = None, sharding: Any = None) -> Any:
         """The nest ``inputs`` with device arrays [N, ...]; uint8 images stay uint8.
 
-        ``there``: arrays that are on the device already, by the ``id`` of the array on the host,
-        which are not sent again; those that are sent now are added. ``sharding``: the devices that
-        the data go to; None: the default one.
+        ``there``: arrays that are already on the device, by the ``id`` of the array on the host.
+        They are not sent again. New ones are added. ``sharding``: the devices that the data go to;
+        None: the default one.
         """
         there = {} if there is None else there
 
@@ -155,8 +155,8 @@ def prepare(
     class index -> weight, for a single target of integer or one-hot classes. ``allow_nan``: whether
     NaN and infinity are accepted (models that mask them). ``what``: name of the data in errors.
 
-    Raises NotArrays where x is a dataset, a generator or another thing without arrays; DataError
-    where lengths differ, the data are empty, or numbers are not finite.
+    Raises NotArrays if x is a dataset, a generator or something else without arrays. Raises
+    DataError if lengths differ, the data are empty, or numbers are not finite.
     """
     given = (x, y, sample_weight)
     x = _arrays(x, "x", what)
@@ -164,15 +164,15 @@ def prepare(
     if class_weight is not None:
         if sample_weight is not None:
             raise DataError(
-                "class_weight and sample_weight were both given; Keras takes one of them: multiply "
-                "the class weights into sample_weight."
+                "got both class_weight and sample_weight, but Keras takes only one of them. "
+                "Multiply sample_weight by the class weights."
             )
         sample_weight = class_weights(y, class_weight)
     elif sample_weight is not None:
         if y is None:
             raise DataError(
-                f"{what}: sample_weight was given without y, and weights count for targets; pass "
-                "y, or leave sample_weight out."
+                f"{what}: sample_weight needs targets, but there is no y. Pass y, or leave "
+                "sample_weight out."
             )
         try:
             sample_weight = _arrays(sample_weight, "sample_weight", what)
@@ -191,8 +191,8 @@ def prepare(
     for name, part in (("y", y), ("sample_weight", sample_weight)):
         if any(leaf.dtype.kind == "c" for leaf in jax.tree.leaves(part)):
             raise DataError(
-                f"{what}: {name} holds complex numbers, and a loss is made of real ones; pass the "
-                "real and the imaginary part as columns."
+                f"{what}: {name} must hold real numbers, got complex ones. Pass the real and the "
+                "imaginary part as columns."
             )
     if not allow_nan:
         for name, part in zip(("x", "y", "sample_weight"), inputs, strict=False):
@@ -203,11 +203,11 @@ def prepare(
 def split(data: ArrayData, fraction: float) -> tuple[ArrayData, ArrayData]:
     """The training data, and as validation data the last ``fraction`` of them, as in Keras."""
     if not isinstance(fraction, (int, float, np.number)) or not 0 < fraction < 1:
-        raise UsageError(f"validation_split: {fraction!r} is not between 0 and 1.")
+        raise UsageError(f"validation_split must be between 0 and 1, got {fraction!r}.")
     at = math.floor(data.n * (1.0 - fraction))
     if at in (0, data.n):
         raise DataError(
-            f"validation_split: {fraction} of {data.n} examples leaves one part empty; give more "
+            f"validation_split: {fraction} of {data.n} examples leaves one part empty. Pass more "
             "data or another fraction."
         )
     return data.slice(0, at), data.slice(at, data.n)
@@ -346,8 +346,8 @@ def holds_numbers(dtype: np.dtype) -> bool:
 def _leaf(value: Any, name: str, what: str) -> np.ndarray:
     if isinstance(value, keras.KerasTensor):
         raise DataError(
-            f"{what}: {name} must be an array, got a KerasTensor, which stands for what a layer "
-            "takes or returns. Pass the data; perhaps two variables have one name."
+            f"{what}: {name} must be an array, got a KerasTensor, a symbolic input or output of a "
+            "layer. Pass the data. Perhaps two variables have the same name."
         )
     if not _is_array(value):
         refuse_path(value, f"{what}: {name}")
@@ -365,13 +365,15 @@ def _leaf(value: Any, name: str, what: str) -> np.ndarray:
     if array.ndim == 1 and hasattr(value, "to_frame"):
         array = array[:, None]  # a pandas Series is a column to Keras
     if array.ndim == 0:
-        raise DataError(f"{what}: {name} is a single number; its first axis must be the examples.")
+        raise DataError(
+            f"{what}: {name} must have the examples along its first axis, got a single number."
+        )
     floatx = keras.config.floatx()
     return array.astype(floatx if array.dtype.kind == "f" else native_dtype(array), copy=False)
 
 
 def _check_values(values: Any, name: str, what: str) -> None:
-    """Refuses values that are no numbers, unless they are text that Keras' backend may train on."""
+    """Refuses values other than numbers, unless they are text that Keras' backend may train on."""
     trains = trains_text() and not name.startswith("y")
     if hasattr(values, "columns"):
         if not (trains and is_text(values.to_numpy())):
@@ -413,7 +415,7 @@ def _mapped(array: np.memmap, name: str) -> np.memmap:
     """
     if array.dtype.kind == "f" and device_dtype(array) != np.dtype(keras.config.floatx()):
         floatx = keras.config.floatx()
-        raise NotArrays(f"{name} is a file of {array.dtype} values, and Keras' floatx is {floatx}")
+        raise NotArrays(f"{name} is a file of {array.dtype} values, but Keras' floatx is {floatx}")
     if array.dtype.kind not in "biuf" or not array.ndim:
         raise NotArrays(f"{name} holds {array.dtype} values")
     return array
@@ -435,14 +437,14 @@ def _common_length(inputs: tuple[Any, ...], what: str) -> int:
         lengths[name] = {name + jax.tree_util.keystr(at): leaf.shape[0] for at, leaf in paths}
     all_lengths = {n for each in lengths.values() for n in each.values()}
     if not all_lengths:
-        raise DataError(f"{what}: there are no arrays in it.")
+        raise DataError(f"{what} contains no arrays.")
     if len(all_lengths) > 1:
         _check_list_of_examples(parts, lengths, what)
         text = ", ".join(_lengths_text(name, each) for name, each in lengths.items())
         raise DataError(f"{what}: all arrays must have the same number of examples, but {text}.")
     (n,) = all_lengths
     if n == 0:
-        raise DataError(f"{what}: it holds no examples.")
+        raise DataError(f"{what} contains no examples.")
     return n
 
 
@@ -487,7 +489,7 @@ def _check_list_of_examples(
             how, sizes = f"Join them: np.stack({where}).", f"{min(each):,}"
         raise DataError(
             f"{what}: {where} must be one array [examples, ...], got a list of {n:,} arrays of "
-            f"length {sizes}, each of which Keras takes for an input. {how}"
+            f"length {sizes}. Keras would treat each as a separate input. {how}"
         )
 
 
@@ -505,7 +507,7 @@ def _check_finite(name: str, part: Any, what: str) -> None:
             where = name + jax.tree_util.keystr(path)
             raise DataError(
                 f"{what}: {where} holds {len(bad)} values that are NaN or infinite, the first in "
-                f"example {int(bad[0][0])}; clean the data, or pass allow_nan=True when the model "
+                f"example {int(bad[0][0])}. Clean the data, or pass allow_nan=True if the model "
                 "masks them."
             )
 
@@ -518,21 +520,21 @@ def class_weights(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
     """
     if not isinstance(y, np.ndarray):
         raise DataError(
-            "class_weight needs a single target array; use sample_weight for several outputs."
+            "class_weight needs a single target array. Use sample_weight for several outputs."
         )
     classes = y
     if y.ndim > 1 and y.shape[-1] != 1:
         classes = y.argmax(-1)
         if beyond := [index for index in class_weight if index >= y.shape[-1]]:
             raise DataError(
-                f"class_weight: y has {y.shape[-1]} columns, classes 0 to {y.shape[-1] - 1}, and "
+                f"class_weight: y has {y.shape[-1]} columns, classes 0 to {y.shape[-1] - 1}, but "
                 f"there is a weight for class {beyond[0]}."
             )
     elif y.ndim > 1:
         classes = y[..., 0]
     if classes.size != len(y):
         raise DataError(
-            f"class_weight: y of shape {y.shape} has several classes in each example; pass "
+            f"class_weight: y of shape {y.shape} has several classes in each example. Pass "
             "sample_weight of that shape instead."
         )
     classes = np.round(classes).astype("int64")

@@ -65,8 +65,8 @@ class BatchedDataset:
     epochs: EpochBatches  # batches of a pass and of an epoch
     shuffles: bool  # whether ``fit`` draws the order of the batches (a PyDataset that ends)
     sample: ArrayData  # the first batch
-    # Two examples with the smallest and the largest targets met, for checks; None where batches
-    # are not ``(x, y)``.
+    # Two examples with the smallest and the largest targets met, for checks; None if batches are
+    # not ``(x, y)``.
     labels: ArrayData | None
     _open: Callable[[Any], Iterator[Any]]
     _x: Any  # the data set that is read
@@ -170,16 +170,15 @@ def inspect_dataset(
     kind, once, length = type(x).__name__, is_read_once(x), length_of(x)
     endless = once or length == math.inf
     if endless and steps is None:
-        more = ": it is a generator, which Keras reads on from epoch to epoch" if once else ""
+        more = ", because Keras keeps reading a generator from epoch to epoch" if once else ""
         raise UsageError(
-            f"steps_per_epoch: say how many batches are an epoch; x is a {kind} that does not say "
-            f"where it ends{more}."
+            f"steps_per_epoch is missing: x is a {kind} without a known end{more}. Pass the "
+            "number of batches of an epoch."
         )
     weights = None if class_weight is None else dict(class_weight)
     if weights is not None and (once or family(x) in ("torch", "grain")):
         raise UsageError(
-            f"class_weight: x is a {kind}, for which Keras takes none; have it yield "
-            "(x, y, sample_weight)."
+            f"class_weight: Keras takes none for a {kind}. Make x yield (x, y, sample_weight)."
         )
 
     def opened(x: Any) -> Iterator[Any]:
@@ -212,17 +211,17 @@ def inspect_dataset(
         if "read-only" not in str(error):
             raise
         raise DataError(
-            f"x: the {kind} changes a large array in place, which packs of trials share: "
-            f"{error}. Have it make another array, or change an order of the examples."
+            f"x: the {kind} changes a large array in place, which packs of trials share: {error}. "
+            "Let it create a new array, or change an order of the examples."
         ) from error
     if isinstance(x, RecordingIterator):
         x.items, x.keeps = [], False
     if not stats.n_batches:
-        raise DataError(f"x: the {kind} holds no batches.")
+        raise DataError(f"x: the {kind} contains no batches.")
     if once and stats.n_batches < (steps or 0) and len(held) * stats.bytes <= _PEEKED:
         raise DataError(
-            f"x: the {kind} ended after {stats.n_batches} batches, and steps_per_epoch is "
-            f"{steps}; let it go on, or give fewer steps."
+            f"x: the {kind} ended after {stats.n_batches} batches, but steps_per_epoch is "
+            f"{steps}. Make it yield more batches, or pass fewer steps."
         )
     return BatchedDataset(
         kind=kind,
@@ -252,8 +251,8 @@ def read_all(x: Any, steps: int | None, *, allow_nan: bool, what: str) -> tuple[
     kind = type(x).__name__
     if (is_read_once(x) or length_of(x) == math.inf) and steps is None:
         raise UsageError(
-            f"validation_steps: say how many batches to validate on; {what} is a {kind} that does "
-            "not say where it ends."
+            f"validation_steps is missing: {what} is a {kind} without a known end. Pass the "
+            "number of batches to validate on."
         )
     stats = _BatchStats(kind, what, allow_nan)
     begin, end = epoch_calls(x)
@@ -264,7 +263,7 @@ def read_all(x: Any, steps: int | None, *, allow_nan: bool, what: str) -> tuple[
         found.append(batch)
     end()
     if not found:
-        raise DataError(f"{what}: the {kind} holds no batches.")
+        raise DataError(f"{what}: the {kind} contains no batches.")
     full, _ = stats.sizes()
     if not stats.regular:
         raise NotArrays(f"{what} has a smaller batch among others")
@@ -306,8 +305,7 @@ class _BatchStats:
                 if jax.numpy.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
                     raise DataError(
                         f"{self._what}: batch {self.n_batches} of the {self._kind} holds NaN or "
-                        "infinity; clean the data, or pass allow_nan=True when the model masks "
-                        "them."
+                        "infinity. Clean the data, or pass allow_nan=True if the model masks them."
                     )
         if len(batch) > 1:
             counted = _weighed(batch)
@@ -363,13 +361,13 @@ def size_of(batch: Any) -> int:
 def difference(first: Any, batch: Any) -> str | None:
     """Text that says how a batch differs from the first one, its size apart; None: it does not."""
     if jax.tree.structure(first) != jax.tree.structure(batch):
-        return "is another nest of arrays than the first"
+        return "has another structure than the first"
     ours, theirs = jax.tree_util.tree_leaves_with_path(first), jax.tree.leaves(batch)
     for (path, a), b in zip(ours, theirs, strict=True):
         if a.shape[1:] != b.shape[1:] or device_dtype(a) != device_dtype(b):
             where = ("x", "y", "sample_weight")[path[0].idx] + jax.tree_util.keystr(path[1:])
             return (
-                f"has {where} of shape {b.shape} and type {b.dtype}, where the first batch has "
+                f"has {where} of shape {b.shape} and type {b.dtype}, but the first batch has "
                 f"{a.shape} and {a.dtype}"
             )
     return None

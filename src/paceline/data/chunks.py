@@ -1,15 +1,14 @@
 """The data of an epoch on their way to the device: in one chunk, or in several.
 
-``EpochData`` is what a pack trains on. It has three kinds: ``ResidentArrays`` lie on the device as
-a whole; ``ChunkedArrays`` lie in host memory, because the device cannot hold them; a
+``EpochData`` is what a pack trains on. It has three kinds. ``ResidentArrays`` are on the device as
+a whole. ``ChunkedArrays`` are in host memory, because the device cannot hold them. A
 ``ChunkedBatches`` reads a data set that comes in batches. The last two send one chunk after the
-other: all slots of a pack read the same chunk, and the host sends the next chunk while the device
-trains on this one. So these slots shuffle examples within a chunk only, and chunks come in the
-order of the data.
+other. All slots of a pack read the same chunk, and the host sends the next chunk meanwhile. So
+these slots shuffle examples within a chunk only, and chunks come in the order of the data.
 
 Notation
-    S: slots. N: examples that one slot trains on. B: examples per trial and step.
-    C: examples of a chunk, a multiple of B, so that no full batch lies in two chunks. The last
+    S: slots. N: examples that one slot trains on. B: examples per trial and step. C: examples of a
+    chunk, a multiple of B, so that no full batch is in two chunks. The last
         chunk is filled up with zeros, which belong to no batch.
 """
 
@@ -100,8 +99,8 @@ class ResidentArrays:
     ) -> np.ndarray:
         """The order of one slot's examples in an epoch: i32[examples of the epoch].
 
-        One order over all N examples is drawn for each pass; an epoch that is a part of a pass has
-        its part of that order.
+        Each pass draws one order over all N examples. An epoch that is a part of a pass has its
+        part of that order.
         """
         number, start, stop = _examples_of(self.epochs, epoch, self.batch_size, self.n)
         if given is not None:
@@ -203,9 +202,9 @@ class ChunkedBatches:
     """A data set in batches, joined to chunks; the host reads one while the device trains.
 
     All slots of a pack are at the same place of the data. Without shuffling they read the same
-    batches in the same order; where Keras would draw the order of a PyDataset's batches, each slot
-    has an order of its own within a chunk. A data set that changes from epoch to epoch begins anew
-    in each pack, with a copy of its own. ``size`` is C; ``sharding`` as of ``ChunkedArrays``.
+    batches in the same order. If Keras would shuffle a PyDataset's batches, each slot has its own
+    order within a chunk. A data set that changes from epoch to epoch starts over in each pack, as a
+    copy. ``size`` is C; ``sharding`` as of ``ChunkedArrays``.
     """
 
     def __init__(self, source: BatchedDataset, size: int, sharding: Any = None) -> None:
@@ -239,7 +238,7 @@ class ChunkedBatches:
         return numbers
 
     def seek(self, epoch: int) -> None:
-        """Goes to where an epoch begins: reads on from here, or anew from the first batch."""
+        """Goes to where an epoch begins: reads on from here, or again from the first batch."""
         _, first, _ = self.epochs.of(epoch)
         if self.epochs.changes:
             self._turn_to(epoch)
@@ -281,8 +280,8 @@ class ChunkedBatches:
     def _check_end(self) -> None:
         if next(self._batches, None) is not None:
             raise DataError(
-                f"x: the {self.source.kind} goes on after {self._at} batches, where it ended when "
-                'it was first read; pass steps_per_epoch, or executor="fit".'
+                f"x: the {self.source.kind} yields more than {self._at} batches, its length when "
+                'it was first read. Pass steps_per_epoch, or executor="fit".'
             )
 
     def _whole(self, epoch: int) -> bool:
@@ -296,10 +295,11 @@ class ChunkedBatches:
             batch = next(self._batches)
         except StopIteration:
             again = (
-                "; let it go on for as long as trials train, or pass a keras.utils.PyDataset"
+                ". Make it yield batches for as long as trials train, or pass a "
+                "keras.utils.PyDataset"
                 if source.epochs.once
-                else f" of {source.epochs.n_batches or 'endless'}: it is not what it was when it "
-                "was first read"
+                else f" of {source.epochs.n_batches or 'endless'}: it has changed since it was "
+                "first read"
             )
             raise DataError(
                 f"x: the {source.kind} ended after {self._at} batches{again}."
@@ -309,10 +309,10 @@ class ChunkedBatches:
         size = size_of(batch)
         if why is None and size not in (source.batch_size, source.rest):
             sizes = f"{source.batch_size} or {source.rest}" if source.rest else source.batch_size
-            why = f"has {size} examples, where those before had {sizes}"
+            why = f"has {size} examples, but the batches before had {sizes}"
         if why is not None:
             raise DataError(
-                f"x: batch {self._at} of the {source.kind} {why}; make all batches alike, or pass "
+                f"x: batch {self._at} of the {source.kind} {why}. Make all batches alike, or pass "
                 'executor="fit".'
             )
         return source.as_sent(batch, self._at)

@@ -31,22 +31,21 @@ class Fold:
 def make_folds(y: Any, n: int, k: int, seed: int) -> tuple[tuple[Fold, ...], str]:
     """Draws K folds, with a sentence about them for the user.
 
-    No example is validated on in two of them. Where y holds one class per example (whole numbers,
-    or one-hot rows), every fold has its share of every class, to one example. ``y``: targets
-    [N, ...], as ``prepare`` leaves them; None: the data have no targets. The same seed gives the
-    same folds.
+    No example is validated on in two of them. Where y holds one class per example (integers, or
+    one-hot rows), every fold has its share of every class, to one example. ``y``: targets [N, ...],
+    as ``prepare`` leaves them; None: the data have no targets. The same seed gives the same folds.
 
-    Raises UsageError where there are more folds than examples, or than examples of a class.
+    Raises UsageError if there are more folds than examples, or than examples of a class.
     """
     if k > n:
-        raise UsageError(f"folds: {k} folds of {n} examples; give at most {n}.")
+        raise UsageError(f"folds must be at most {n}, the number of examples, got {k}.")
     classes = class_labels(y)
     rng = np.random.default_rng([_FOLDS, seed])
     if classes is None:
         dealt, kind = rng.permutation(n)[: n - n % k], "drawn at random"
     else:
         _check_classes(classes, k)
-        dealt, kind = _by_class(classes, k, rng), "every class in each by its share"
+        dealt, kind = _by_class(classes, k, rng), "stratified by class"
     # Dealt like cards: the examples of a class lie together, so each fold gets its share of them.
     parts = [np.sort(dealt[fold::k]).astype(np.int32) for fold in range(k)]
     folds = tuple(
@@ -73,17 +72,17 @@ def _check_classes(classes: np.ndarray, k: int) -> None:
     least = int(counts.argmin())
     if counts[least] < k:
         raise UsageError(
-            f"folds: {k} folds, but class {values[least]} has {_examples(int(counts[least]))}; "
-            "give fewer folds or more data. Where y holds no classes, pass it as floats: its folds "
-            "are then drawn without regard to it."
+            f"folds: {k} folds, but class {values[least]} has {_examples(int(counts[least]))}. "
+            "Pass fewer folds or more data. If y holds no classes, pass it as floats, so that "
+            "folds are not stratified."
         )
 
 
 def _by_class(classes: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
     """The examples class by class, each class in random order; their number is a multiple of K.
 
-    The examples left out come from the part of a class that K does not divide, so no fold has fewer
-    than N_class // K examples of a class; large classes, which miss them least, give first.
+    The examples left out are the remainders of classes that K does not divide, of large classes
+    first. So no fold has fewer than N_class // K examples of a class.
     """
     values, counts = np.unique(classes, return_counts=True)
     kept, excess = counts.copy(), len(classes) % k
@@ -99,7 +98,7 @@ def _text(k: int, size: int, left_out: int, kind: str) -> str:
     text = f"{k} folds of {_examples(size)} each, {kind}"
     if left_out:
         are = "is" if left_out == 1 else "are"
-        text += f"; {_examples(left_out)} {are} left out, so that the folds are equal in size"
+        text += f"; {_examples(left_out)} {are} left out, so that all folds have the same size"
     return text
 
 
@@ -113,6 +112,6 @@ def check_alone(validation_data: Any, validation_split: Any) -> None:
     given = given or ("validation_split" if validation_split else None)
     if given is not None:
         raise UsageError(
-            f"folds: {given} was given too, and each fold is validated on its own part of x and y; "
-            "give one of them."
+            f"folds: each fold is validated on its own part of x and y, but got {given}. Pass "
+            "only one of them."
         )

@@ -1,8 +1,8 @@
 """The data of a call of ``search``, read for one trial: arrays, data sets, or functions of hp.
 
-``DataArguments`` are the user's arguments, ``DataReader`` reads them once for each set of values
-that functions of hp ask for (``RecordingHP`` notes these), ``LoadedData`` are what it read, and
-``TrialInputs`` are all that one trial trains with beside its model.
+``DataArguments`` are the user's arguments. ``DataReader`` reads them once for each set of values
+that functions of hp ask for (``RecordingHP`` notes these). ``LoadedData`` are the result.
+``TrialInputs`` are all inputs of one trial but its model.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class DataArguments:
     allow_nan: bool  # whether NaN and infinity are accepted
     seed: int  # the study's, for the draw of folds
     packs: bool  # whether the executor trains packs; else Keras' ``fit`` reads data sets itself
-    # What the first model does to samples (``data/preprocessed.py``); None where it is no task of
+    # What the first model does to samples (``data/preprocessed.py``); None if it is not a task of
     # KerasHub.
     preprocessing: Any = None
 
@@ -69,7 +69,7 @@ class LoadedData:
 
     data: ArrayData | BatchedDataset | None  # to train on; None: only ``fit`` can read them
     validation: ArrayData | None
-    sample: ArrayData | None  # the first batch of data that are no arrays, where it could be read
+    sample: ArrayData | None  # the first batch of data that are not arrays, where it could be read
     fit: dict[str, Any]  # the data as ``model.fit`` takes them, by name of argument
     batched: bool  # whether ``fit`` is told the batch size; else the data set has its own
     validation_batch_size: int | None  # of validation data that come in batches
@@ -135,8 +135,8 @@ class DataReader:
     def apart(self) -> tuple[dict[str, Any], DataReader]:
         """The functions of hp by argument, and a reader without them, to be sent elsewhere.
 
-        Where there are such functions, the data are read where they are needed. Else the reader
-        holds what was read, and no longer what it was read from.
+        If there are such functions, the data are read where they are needed. Else the reader holds
+        what was read, and no longer what it was read from.
         """
         names = [*self._functions, *(["class_weight"] if self._weighs_by_hp else [])]
         functions = {name: getattr(self._given, name) for name in names}
@@ -240,15 +240,15 @@ class ReturnedArrays:
             shared = any(np.may_share_memory(array, leaf) for leaf in new)
             if shared and _sample(array) != before:
                 raise DataError(
-                    "search: a function of hp returns an array that it returned before for other "
-                    "values, with other numbers in it; return a new array, as by x.copy(), and "
-                    "begin the study anew: trials of the other values may have seen these numbers."
+                    "search: a function of hp changed an array that it had returned for other "
+                    "values. Return a new array, such as x.copy(), and start the study over: "
+                    "earlier trials may have seen the changed numbers."
                 )
         self._known += [(leaf, _sample(leaf)) for leaf in new]
 
 
 def _sample(array: np.ndarray) -> bytes:
-    """The bytes of up to 64 rows, evenly spread; enough to see that an array was filled anew."""
+    """The bytes of up to 64 rows, evenly spread; enough to see that an array was filled again."""
     if not array.ndim or not len(array) or array.dtype.hasobject:
         return b""
     rows = np.linspace(0, len(array) - 1, min(len(array), 64)).astype(int)
@@ -287,15 +287,15 @@ def _check_function(function: Any, name: str) -> None:
             )
     elif not takes_hp:
         raise UsageError(
-            f"{name} must be data or a function of hp, got the function {shown}. Pass what "
-            "it returns, or give it the one parameter hp."
+            f"{name} must be data or a function of hp, got the function {shown}. Pass its result, "
+            "or let it take the one parameter hp."
         )
 
 
 def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedData:
     x, y, weight = values["x"], values["y"], values["sample_weight"]
     if x is None:
-        raise UsageError("search: there is no x; pass the training data as to model.fit.")
+        raise UsageError("search: x is missing. Pass the training data as to model.fit.")
     steps = _steps(values, "steps_per_epoch")
     validation_steps = _steps(values, "validation_steps")
     if given.folds is not None and (is_data_set(x) or validation_steps):
@@ -333,7 +333,7 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
             raise _no_folds(reason) from None
         loaded.sample = loaded.data if isinstance(loaded.data, ArrayData) else None
         loaded.data = loaded.validation = None
-        loaded.why_fit = f"{reason}, and packs need arrays or batches of them, all alike"
+        loaded.why_fit = f"{reason}, but packs need arrays, or equal batches of arrays"
         if is_data_set(x):
             x = x if reason.unread is None else reason.unread
             if given.preprocessing is None:  # else no step sees batches like the first one
@@ -361,8 +361,7 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
 
 def _no_folds(why: object) -> UsageError:
     return UsageError(
-        f"folds: {why}, and folds are parts of arrays; pass arrays, or validation_data without "
-        "folds."
+        f"folds: {why}, but folds need arrays. Pass arrays, or validation_data without folds."
     )
 
 
@@ -380,13 +379,15 @@ def _check_nests(x: Any, y: Any, sample_weight: Any) -> None:
             continue
         more = ", a tf.data.Dataset, a keras.utils.PyDataset, a PyTorch DataLoader, a Grain data "
         raise UsageError(
-            f"{name}: {name} is a {type(part).__name__}; pass arrays, or lists and dicts of arrays"
-            f"{more + 'set or a generator' if name == 'x' else ''}."
+            f"{name} must be arrays, or lists and dicts of "
+            f"arrays{more + 'set or a generator' if name == 'x' else ''}, got type "
+            f"{type(part).__name__}."
         )
 
 
 def _preprocess(given: DataArguments, values: Mapping[str, Any]) -> PreprocessedSamples | None:
-    """Runs a task's preprocessor over the user's samples; None: the model is no task of KerasHub.
+    """Runs a task's preprocessor over the user's samples; None: the model is not a task of
+    KerasHub.
 
     Raises NotArrays where that cannot be done once for all trials.
     """
@@ -398,7 +399,7 @@ def _preprocess(given: DataArguments, values: Mapping[str, Any]) -> Preprocessed
         if is_data_set(value):
             raise NotArrays(f"{name} is a {type(value).__name__}, which the task preprocesses")
     if not given.packs or values["steps_per_epoch"] or values["validation_steps"]:
-        raise NotArrays("the task preprocesses its data, in steps that were asked for")
+        raise NotArrays("the task preprocesses its data, with steps_per_epoch or validation_steps")
     others = None if validation is None else _unpack(_parts_of(validation))
     return preprocessing.samples((x, y, weight), others)
 
@@ -450,8 +451,8 @@ def _read_validation(loaded: LoadedData, given: DataArguments, validation: Any) 
     else:
         if is_read_once(validation) and loaded.validation_steps is None:
             raise UsageError(
-                f"validation_data: a {type(validation).__name__} can be read once, and every epoch "
-                "needs the data; pass validation_steps if it never ends, or a "
+                f"validation_data: a {type(validation).__name__} can be read only once, but every "
+                "epoch needs the data. Pass validation_steps if it never ends, or a "
                 "keras.utils.PyDataset."
             )
         loaded.validation_sample, validation = _first_batch(validation, "validation_data")
@@ -467,7 +468,7 @@ def _steps(values: Mapping[str, Any], name: str) -> int | None:
     with suppress(TypeError, ValueError, OverflowError):
         if not isinstance(value, (bool, str)) and value == int(value) > 0:
             return int(value)
-    raise UsageError(f"{name}: {value!r} is not a positive whole number.")
+    raise UsageError(f"{name} must be a positive integer, got {value!r}.")
 
 
 def _fixed(class_weight: Any) -> Mapping[int, float] | None:
@@ -489,7 +490,7 @@ def _check_data_set(x: Any, others: Mapping[str, Any]) -> None:
             raise UsageError(f"{name} can only be used with arrays, but x is a {kind}. {hint}")
     if is_read_once(x) and others["steps_per_epoch"] is None:
         raise UsageError(
-            f"x: a {type(x).__name__} can be read once, and every trial needs the data; pass "
+            f"x: a {type(x).__name__} can be read only once, but every trial needs the data. Pass "
             "steps_per_epoch if it never ends, or a keras.utils.PyDataset."
         )
 
@@ -508,22 +509,22 @@ def _parts_of(validation: Any) -> Any:
         return (validation,)
     refuse_path(validation, "validation_data")
     raise UsageError(
-        f"validation_data: {str(validation)[:200]!r} is a {type(validation).__name__}; pass (x, y) "
-        "or (x, y, sample_weight), arrays as for training, or a data set."
+        "validation_data must be (x, y) or (x, y, sample_weight), arrays as for training, or a "
+        f"data set, got the {type(validation).__name__} {str(validation)[:200]!r}."
     )
 
 
 def _unpack(validation: Any) -> tuple[Any, Any, Any]:
     if isinstance(validation, (tuple, list)):
         if len(validation) not in (1, 2, 3) or validation[0] is None:
-            raise UsageError("validation_data: pass (x, y) or (x, y, sample_weight).")
+            raise UsageError("validation_data must be (x, y) or (x, y, sample_weight).")
         x, y, weight = (*validation, None, None, None)[:3]
         return x, y, weight
     raise NotArrays(f"validation_data is a {type(validation).__name__}")
 
 
 def _first_batch(x: Any, what: str = "x") -> tuple[ArrayData | None, Any]:
-    """The first batch (None: it is no nest of arrays), and x, which yields that batch again."""
+    """The first batch (None: it is not a nest of arrays), and x, which yields that batch again."""
     try:
         if isinstance(x, keras.utils.PyDataset):
             batch = x[0]
@@ -533,7 +534,7 @@ def _first_batch(x: Any, what: str = "x") -> tuple[ArrayData | None, Any]:
         else:
             batch = next(iter(x))
     except (StopIteration, IndexError):
-        raise DataError(f"{what}: the {type(x).__name__} holds no batches.") from None
+        raise DataError(f"{what}: the {type(x).__name__} contains no batches.") from None
     except Exception as error:
         raise DataError(
             f"{what}: the first batch of the {type(x).__name__} cannot be read: "

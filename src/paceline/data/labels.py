@@ -1,8 +1,8 @@
 """Labels: each must be a class of the model, and each class may have a weight.
 
 Notation
-    N: examples. K: classes, the last axis of an output [N, ..., K]. Labels: whole numbers [N, ...],
-    as int or float.
+    N: examples. K: classes, the last axis of an output [N, ..., K]. Labels: integers [N, ...], as
+    int or float.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ def check_labels(
             continue
         low, high, classes = int(labels.min()), int(labels.max()), shape[-1]
         if low < 0 or high >= classes:
-            units = f"give its last layer {high + 1} units, " if high >= classes else ""
+            units = f"set {high + 1} units in its last layer, " if high >= classes else ""
             raise DataError(
                 f"{what}: labels{name} go from {low} to {high}, but the model has {classes} "
-                f"classes, 0 to {classes - 1}; {units}renumber the labels, or name one to leave "
-                "out as the loss's ignore_class."
+                f"classes, 0 to {classes - 1}; {units}renumber the labels, or exclude one with "
+                "ignore_class."
             )
 
 
@@ -119,7 +119,7 @@ def _is_sparse(loss: Any) -> bool:
 def check_class_weight(class_weight: Any) -> None:
     """Checks class weights as far as they do not depend on the targets.
 
-    They must be a dict of class -> weight: whole numbers from 0, finite numbers.
+    They must be a dict of class -> weight: integers from 0, finite numbers.
     """
     if not isinstance(class_weight, Mapping):
         hint = "Pass one such as {0: 1.0, 1: 5.0}."
@@ -153,7 +153,8 @@ def check_class_weight(class_weight: Any) -> None:
             finite = False
         if not finite:
             raise UsageError(
-                f"class_weight: the weight of class {index!r} is {weight!r}; give a finite number."
+                f"class_weight: the weight of class {index!r} must be a finite number, got "
+                f"{weight!r}."
             )
 
 
@@ -161,8 +162,8 @@ def weights_by_class(class_weight: Any, data: ArrayData | BatchedDataset) -> np.
     """A trial's class weights as a table, float[classes]; the weight of other classes is 1.
 
     ``class_weight``: class -> weight, from a function of hp. ``data``: training data, which tell
-    the number of classes. Raises UsageError where ``class_weight`` is no such dict, or the targets
-    are no classes.
+    the number of classes. Raises UsageError if ``class_weight`` is not such a dict, or the targets
+    are not classes.
     """
     check_class_weight(class_weight)
     n = n_classes(data)
@@ -180,8 +181,8 @@ def n_classes(data: ArrayData | BatchedDataset) -> int:
     """
     if isinstance(data, BatchedDataset) and data.epochs.n_batches is None:
         raise UsageError(
-            f"class_weight: a function of hp needs to know all classes, and x is a {data.kind} "
-            "without an end; have it yield (x, y, sample_weight)."
+            f"class_weight: a function of hp needs to know all classes, but x is a {data.kind} "
+            "without an end. Make x yield (x, y, sample_weight)."
         )
     known = data.labels if isinstance(data, BatchedDataset) else data
     weighed = isinstance(data, BatchedDataset) and len(data.sample.inputs) > 2
@@ -193,7 +194,7 @@ def n_classes(data: ArrayData | BatchedDataset) -> int:
     y = inputs[1]
     if math.prod(y.shape[1:-1]) > 1:
         raise UsageError(
-            f"class_weight: y of shape {y.shape} has several classes in each example; pass "
+            f"class_weight: y of shape {y.shape} has several classes in each example. Pass "
             "sample_weight instead."
         )
     if y.ndim > 1 and y.shape[-1] > 1:

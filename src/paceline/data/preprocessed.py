@@ -1,11 +1,10 @@
 """Data of KerasHub's tasks: arrays that a task's own preprocessor makes of the user's samples.
 
 The ``fit`` of a task (``BertTextClassifier``, ``ImageClassifier``) runs a preprocessor over each
-batch, in each epoch and each trial. Where the preprocessor makes the same of an example each time,
-and whatever other examples are in its batch, a search runs it over all data once, and all trials
-whose preprocessors are alike train on these arrays in packs. Where not, trials train in ``fit``: a
-preprocessor for masked words draws anew, and one without a fixed length pads to the longest text of
-a batch.
+batch, in each epoch and each trial. If the preprocessor always returns the same arrays for an
+example, in any batch, a search runs it over all data once. All trials with equal preprocessors then
+train on these arrays in packs. Otherwise trials train in ``fit``: some preprocessors mask words at
+random, or pad to the longest text of a batch.
 
 This module never imports KerasHub: before the user has, there are no tasks.
 """
@@ -60,9 +59,8 @@ class Preprocessing:
         """Runs the preprocessor over samples.
 
         ``training``: the user's x, y and sample weights; the latter two may be None.
-        ``validation``: the same to validate on; None: there are none. Raises NotArrays where the
-        same samples give other arrays in another run or another batch, or the arrays would be too
-        large, or the class does more in its ``fit``.
+        ``validation``: the same to validate on; None: there are none. Raises NotArrays if the
+        arrays of a sample depend on the run or the batch or are too large, or if ``fit`` does more.
         """
         if self._why_not is not None:
             raise NotArrays(f"of {self._name} {self._why_not}")
@@ -91,7 +89,7 @@ class Preprocessing:
         turned = np.arange(min(n, _TRIED))[::-1]
         if not _same(made, _rows(self._run(_rows(some, turned), _TRIED), turned)):
             raise NotArrays(
-                f"the preprocessor of {self._name} makes other arrays of the same samples each time"
+                f"the preprocessor of {self._name} returns different arrays for the same samples"
             )
         few = _rows(samples, np.unique(np.linspace(0, n - 1, _ALONE, dtype=int)))
         if not _same(self._run(few, _ALONE), self._run(few, 1)):
@@ -100,8 +98,7 @@ class Preprocessing:
         gigabytes = nbytes / min(n, _TRIED) * n / 2**30
         if gigabytes > _MOST:
             raise NotArrays(
-                f"what the preprocessor of {self._name} makes of the data would take "
-                f"{gigabytes:.0f} GiB"
+                f"the output of the preprocessor of {self._name} would take {gigabytes:.0f} GiB"
             )
         return keras.utils.unpack_x_y_sample_weight(self._run(samples, _AT_ONCE))
 
@@ -111,8 +108,8 @@ class Preprocessing:
             batches = self._batches(samples, size)
         except Exception as error:  # as it would in ``fit``
             raise DataError(
-                f"training data: the preprocessor of {self._name} does not take them: "
-                f"{type(error).__name__}: {error}"
+                f"training data: the preprocessor of {self._name} failed: {type(error).__name__}: "
+                f"{error}"
             ) from error
         try:
             arrays = [keras.tree.map_structure(_as_array, batch) for batch in batches]
@@ -133,13 +130,13 @@ class Preprocessing:
     @property
     def _by_batch(self) -> str:
         return (
-            f"the preprocessor of {self._name} makes other arrays of a sample in another batch "
-            "(give it a fixed sequence_length)"
+            f"the preprocessor of {self._name} returns different arrays for a sample in different "
+            "batches (set a fixed sequence_length)"
         )
 
 
 def preprocessing_of(model: Any) -> Preprocessing | None:
-    """What a model does to samples in its ``fit``; None where it is no task of KerasHub."""
+    """What a model does to samples in its ``fit``; None if it is not a task of KerasHub."""
     task = task_class()
     return Preprocessing(model) if task is not None and isinstance(model, task) else None
 
@@ -161,8 +158,8 @@ class PreprocessedSamples:
     def as_given(self, n: int | None) -> dict[str, Any]:
         """The data as the task's own ``fit`` takes them, which runs the preprocessor itself.
 
-        ``n``: number of examples to train on, where the others were split off to validate on; None:
-        validation data were given, or members of a trial each take their fold.
+        ``n``: number of examples to train on, if the others are for validation. None: there are
+        validation data, or each member of a trial has its fold.
         """
         training, validation = self.given, self.given_validation
         size = len(keras.tree.flatten(training)[0])
@@ -201,7 +198,7 @@ def _why_not(model: Any) -> str | None:
             return f"the class has its own {name}()"
     preprocessor = model.preprocessor
     if preprocessor is not None and not isinstance(preprocessor, hub.models.Preprocessor):
-        return f"the preprocessor is a {type(preprocessor).__name__}, and no keras_hub Preprocessor"
+        return f"the preprocessor is a {type(preprocessor).__name__}, not a keras_hub Preprocessor"
     return None
 
 

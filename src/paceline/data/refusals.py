@@ -35,15 +35,15 @@ _SECONDS = "(x - np.datetime64('2000-01-01')) / np.timedelta64(1, 's')"
 def refuse_values(
     values: Any, name: str, what: str, *, column: Any = None, others: int = 0
 ) -> NoReturn:
-    """Refuses values that are no numbers.
+    """Refuses values that are not numbers.
 
     ``values``: an array or a sequence. ``name``: the argument, ``what``: name of the data.
     ``column``: name of a data frame's column; ``others``: further columns without numbers.
     """
     where = name if column is None else f"column {column!r} of {name}"
     found, fits = _finding(values, labels=name.startswith("y"), column=column)
-    more = f" {others} other columns hold no numbers either." if others > 1 else ""
-    more = " Another column holds no numbers either." if others == 1 else more
+    more = f" {others} other columns hold no numbers, either." if others > 1 else ""
+    more = " Another column holds no numbers, either." if others == 1 else more
     raise DataError(f"{what}: {where} must hold numbers, got {found}. {fits}{more}")
 
 
@@ -74,7 +74,7 @@ def mostly_numbers(text: Sequence[Any]) -> bool:
 
 
 def is_category(values: Any) -> bool:
-    """Whether a column holds text, or a data frame's categories, that are no numbers or dates."""
+    """Whether a column holds text, or a data frame's categories, that are not numbers or dates."""
     seen = _seen(values)
     return (
         bool(seen)
@@ -99,11 +99,11 @@ def _finding(values: Any, *, labels: bool, column: Any) -> tuple[str, str]:
     x = "y" if labels else x
     if hasattr(dtype, "categories"):
         shown = _shown(_seen(values))
-        return f"categories such as {shown}", f"Pass their numbers, as by {x}.cat.codes."
+        return f"categories such as {shown}", f"Pass their codes: {x}.cat.codes."
     if getattr(dtype, "names", None):
         fields = ", ".join(map(repr, islice(dtype.names, 3)))
         rest = "numpy.lib.recfunctions.structured_to_unstructured(x)"
-        return f"records with the fields {fields}", f"Pass an array of numbers, as by {rest}."
+        return f"records with the fields {fields}", f"Pass an array of numbers: {rest}."
     seen = _seen(values)
     text = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in seen]
     shown = _shown(text)
@@ -135,34 +135,34 @@ def _for_text(text: Sequence[str], x: str, *, labels: bool) -> str:
     if all(map(_CLOCK.fullmatch, text)):
         return f"Pass seconds: pd.to_timedelta({x}).dt.total_seconds()."
     if all(map(_DECIMAL_COMMA.fullmatch, text)):
-        return f"Make numbers of the text, as by pd.to_numeric({x}.str.replace(',', '.'))."
+        return f"Convert the text to numbers: pd.to_numeric({x}.str.replace(',', '.'))."
     if mostly_numbers(text) and not all(map(_NUMBER.fullmatch, text)):
         other = next(value for value in text if not _NUMBER.fullmatch(value))
         return (
-            f"Most are numbers, {_shown([other])} is none: pd.to_numeric({x}, errors='coerce') "
-            "makes it a missing value, which you can fill in or drop."
+            f"Most are numbers, but not {_shown([other])}. pd.to_numeric({x}, errors='coerce') "
+            "replaces it by a missing value, which you can fill in or drop."
         )
     if all(map(_NUMBER.fullmatch, text)):
         return (
-            "Make numbers of the text without separators and units, as by "
+            "Convert the text without separators and units: "
             f"pd.to_numeric({x}.str.replace(r'[^0-9.eE+-]', '', regex=True))."
         )
     if all(map(_IMAGE.fullmatch, text)):
         return (
-            "Read the files first, as by keras.utils.image_dataset_from_directory or "
+            "Read the files first, with keras.utils.image_dataset_from_directory or "
             "keras.utils.load_img."
         )
     if labels:
-        return "Number the classes from 0, as by np.unique(y, return_inverse=True)[1]."
+        return "Number the classes from 0: np.unique(y, return_inverse=True)[1]."
     if sum(len(value.split()) for value in text) >= _WORDS * len(text):
         return (
-            "JAX trains on numbers only: make numbers of the text before the search, as by "
-            "scikit-learn's TfidfVectorizer (docs/guides/data.md), or set KERAS_BACKEND=tensorflow "
-            "for Keras' TextVectorization."
+            "JAX trains on numbers only. Convert the text before the search, for instance with "
+            "scikit-learn's TfidfVectorizer (docs/guides/data.md), or set "
+            "KERAS_BACKEND=tensorflow for Keras' TextVectorization."
         )
     return (
-        "Number the categories before the search, as by scikit-learn's OrdinalEncoder or "
-        "OneHotEncoder, or by Keras' StringLookup, which needs TensorFlow. For words see "
+        "Encode the categories before the search, with scikit-learn's OrdinalEncoder or "
+        "OneHotEncoder, or Keras' StringLookup, which needs TensorFlow. For words see "
         "docs/guides/data.md."
     )
 
@@ -187,7 +187,7 @@ def _python_numbers(values: Any, seen: Sequence[Any], x: str) -> tuple[str, str]
             row = place // max(1, math.prod(array.shape[1:]))
             return (
                 f"a missing value ({value}) in example {row}",
-                "Fill in what is missing, as by pandas' fillna, or drop those examples.",
+                "Fill in missing values, for instance with pandas' fillna, or drop those examples.",
             )
     return f"Python objects such as {_shown(seen)}", f"Pass {x}.astype('float32')."
 
@@ -244,7 +244,7 @@ def refuse_masked(where: str) -> NoReturn:
     ``where``: name of the data in the message.
     """
     raise DataError(
-        f"{where} is a masked array, and Keras knows no masks of data; fill it (x.filled(0)), or "
+        f"{where} is a masked array, but Keras has no masks of data. Fill it (x.filled(0)), or "
         "drop those rows."
     )
 
@@ -278,5 +278,5 @@ def refuse_path(value: Any, name: str) -> None:
             else "Read the file first, and pass its arrays."
         )
     else:
-        how = f"Read the file first, as by {reader}."
+        how = f"Read the file first: {reader}."
     raise DataError(f"{name} must be arrays or a data set, got the path {shown!r}. {how}")

@@ -1,8 +1,8 @@
 """The numbers that the columns of a table become: x and y, by one rule that a study keeps.
 
-A column of numbers stays as it is. Each category of a column of text, or of truth values, becomes a
-column of 0 and 1, in the order of its sorted names; a category that was not there at first is 0 in
-all of them. Categories of the target are numbered from 0 in that order.
+A column of numbers stays as it is. Each category of a column of text or truth values becomes a
+column of 0 and 1, in the order of sorted names. A new category is 0 in all of them. Categories of
+the target are numbered from 0 in that order.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ def _column(frame: Any, name: str, where: str, target: str) -> TableColumn:
     missing = np.flatnonzero(np.asarray(values.isna()))
     if len(missing):
         raise DataError(
-            f"column {name!r} of {where} must have a value in each row, got none in row "
-            f"{int(missing[0]) + 1} (the first of {len(missing):,}; empty, NA and NaN are none). "
-            "Fill in the values, or remove those rows or the column."
+            f"column {name!r} of {where} must have a value in each row, got none (empty, NA or "
+            f"NaN) in row {int(missing[0]) + 1}, the first of {len(missing):,}. Fill in the "
+            "values, or remove those rows or the column."
         )
     if getattr(values.dtype, "kind", "O") in "iuf":
         numbers = np.asarray(values.to_numpy(), dtype=np.float64)
@@ -128,8 +128,8 @@ def _column(frame: Any, name: str, where: str, target: str) -> TableColumn:
     if len(texts) > _MOST:
         raise DataError(
             f"column {name!r} of {where} must hold numbers or at most {_MOST} categories, got "
-            f"{len(texts):,} different texts in {len(values):,} rows. Remove the column, or make "
-            "numbers of it."
+            f"{len(texts):,} different texts in {len(values):,} rows. Remove the column, or "
+            "convert it to numbers."
         )
     if name == target and len(texts) < 2:
         raise DataError(f"column {name!r} of {where} must have two classes, got {texts[0]!r} only.")

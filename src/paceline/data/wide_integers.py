@@ -24,9 +24,8 @@ def error_of(wide: Wide, what: str, why: str | None = None) -> DataError:
     where, value = wide
     return DataError(
         f"{what}: {where} holds {value:,}, which needs more than the 32 bits that JAX keeps of an "
-        f"integer, and {why or 'the model does not cast it to a float at once'}. Pass floats, as "
-        "by .astype('float32'), or smaller integers, such as those of "
-        "np.unique(values, return_inverse=True)[1]."
+        f"integer, and {why or 'the model does not cast it to a float at once'}. Pass floats "
+        "(.astype('float32')) or smaller integers (np.unique(values, return_inverse=True)[1])."
     )
 
 
@@ -46,14 +45,14 @@ def as_floats(batch: Any, wide: Iterable[int], what: str) -> Any:
         leaves[number] = leaves[number].astype(FLOAT)
     cast = jax.tree.unflatten(nest, leaves)
     for found in find_wide(cast).values():
-        raise error_of(found, what, "what was read of the data before training needs no more")
+        raise error_of(found, what, "the data read before training need no more")
     return cast
 
 
 def as_model_casts(x: Any, model: Any) -> Any:
     """Features as ``predict`` of a model may be given them, wide arrays as floats.
 
-    Raises DataError where there are such, and it is not known that the model casts them.
+    Raises DataError if there are such, and it is not known that the model casts them.
     """
     wide = find_wide((x,))
     inputs = keras.tree.flatten(getattr(model, "inputs", None) or [])
