@@ -132,8 +132,8 @@ def check_mesh(mesh: Any) -> tuple[int, int | None] | None:
     whole = all(type(size) is int and size >= 1 for size in sizes)
     if not whole or not 1 <= len(sizes) <= 2:
         raise UsageError(
-            f"mesh: {mesh!r} is no mesh; give a number of devices, (trial, data) such as (4, 2) "
-            "(--mesh 4x2), or 'auto'."
+            "mesh must be a number of devices, (trial, data) such as (4, 2) (--mesh 4x2), or "
+            f"'auto', got {mesh!r}."
         )
     return sizes[0], sizes[1] if len(sizes) == 2 else None
 
@@ -144,11 +144,11 @@ def check_use(mesh: tuple[int, int | None] | None, plan: str, executor: str) -> 
         return
     text = f"mesh: {mesh[0]} x {mesh[1] or 1} devices"
     if plan == "sequential":
-        raise UsageError(f"{text}, but the plan sequential trains on one; leave one of them out.")
+        raise UsageError(f"{text}, but the plan sequential trains on one. Leave out mesh or plan.")
     if plan == "looped" and mesh[1] not in (None, 1):
-        raise UsageError(f"{text}, but the plan looped splits no batch; give mesh={mesh[0]}.")
+        raise UsageError(f"{text}, but the plan looped cannot split batches. Use mesh={mesh[0]}.")
     if executor == "fit":
-        raise UsageError(f"{text}, but Keras' fit is not spread over them; leave one out.")
+        raise UsageError(f"{text}, but Keras' fit uses only one. Leave out mesh or executor.")
 
 
 def local_devices(given: tuple[int, int | None] | None) -> list[Any]:
@@ -170,7 +170,7 @@ def local_devices(given: tuple[int, int | None] | None) -> list[Any]:
         )
         have = f"{len(devices)} {platform} device{'' if len(devices) == 1 else 's'}"
         raise UsageError(
-            f"mesh: {n} devices are asked for, and JAX finds {have}; {hint}ask for fewer."
+            f"mesh: you asked for {n} devices, but JAX finds {have}; {hint}ask for fewer."
         )
     return devices[:n]
 
@@ -189,8 +189,8 @@ def lay_out(
         trial, data = given[0], given[1]
         if batch_size % data:
             raise UsageError(
-                f"mesh: a batch of {batch_size} cannot be split over {data} devices; over "
-                f"{_largest(batch_size, data)} it can."
+                f"mesh: a batch of {batch_size} cannot be split over {data} devices. Use "
+                f"{_largest(batch_size, data)} devices."
             )
     else:
         # As many rows as there are trials, if all rows get the same number of devices.
@@ -209,6 +209,6 @@ def _largest(batch_size: int, limit: int) -> int:
 
 def _idle(n: int, used: int, batch_size: int) -> str:
     return (
-        f"{used} of {n} devices are used: there are fewer trials than devices, and a batch of "
-        f"{batch_size} does not divide over the others"
+        f"only {used} of {n} devices are used: there are fewer trials than devices, and a batch "
+        f"of {batch_size} cannot be split evenly over the others"
     )

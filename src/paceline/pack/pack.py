@@ -83,7 +83,7 @@ class Pack:
         validation: Validation data on the device, a nest of arrays [examples, ...], or None.
         shuffle: Whether the examples of each epoch are shuffled; "batch": within each batch.
         log_names, val_log_names: Names of the logs of the train step and of the test step.
-        n_own: V where trials have folds; None where all trials validate on all of ``validation``.
+        n_own: V where trials have folds; None if all trials validate on all of ``validation``.
         validation_freq: The epochs to validate after, as ``fit`` takes them.
     """
 
@@ -130,9 +130,9 @@ class Pack:
     def takes(self, trial: SlotTrial) -> bool:
         """Whether a trial's next epoch has the same steps as the next epoch of the trials here.
 
-        A program trains as many steps in all slots, and validates all slots or none. So where a
-        pass over the data is several epochs, or not every epoch is validated, a trial must be at
-        the same place as the others.
+        A program trains as many steps in all slots, and validates all slots or none. So if a pass
+        over the data is several epochs, or not every epoch is validated, all trials must be at the
+        same place.
         """
         if not self.live:
             return True
@@ -457,7 +457,7 @@ class Pack:
         return order if trial.fold is None else trial.fold.train[order]
 
     def _validation_indices(self) -> np.ndarray | None:
-        """The examples each slot validates on, i32[S, V]; None where all validate on all."""
+        """The examples each slot validates on, i32[S, V]; None if all validate on all."""
         if self._n_own is None:
             return None
         anything = np.arange(self._n_own, dtype=np.int32)  # of a free slot, whose logs are dropped

@@ -1,9 +1,9 @@
 """Variables of slots that stay where they are while their trials wait.
 
-A trial that leaves its slot for a while need not be copied to the host: the pack's arrays hold its
-variables until the pack trains on. ``SlotStack`` is what a pack lends, ``RowLeaf`` one variable of
-one slot in it. A list of ``State`` may hold such leaves beside arrays. On the host they are
-copied as arrays are, by ``np.asarray``; ``move_rows`` has the devices copy them among themselves.
+A trial that leaves its slot for a while need not be copied to the host. The pack's arrays hold its
+variables until the pack trains again. ``SlotStack`` is what a pack lends, ``RowLeaf`` one variable
+of one slot in it. A list of ``State`` may hold such leaves beside arrays. On the host they are
+copied as arrays are, by ``np.asarray``; ``move_rows`` copies them between the devices.
 
 Notation
     S: slots. K: slots of the stack that is copied from. R: devices that the slots are spread over.
@@ -29,8 +29,8 @@ Arrays = list[Any]
 
 #: Bytes of the variables of all slots up to which they may be copied to write some.
 _COPIED = 1 << 25
-#: Bytes that are copied for a program's slots before one that writes in place is compiled, which
-#: takes as long; and those that take as long to copy as a copy takes to begin.
+#: After this many copied bytes, a program that writes in place is compiled, since copying took as
+#: long. The second number of bytes takes as long to copy as a copy takes to begin.
 _COPIED_IN_ALL, _COPY = 1 << 29, 1 << 21
 
 
@@ -139,7 +139,7 @@ def host_is_device() -> bool:
 
 
 def is_on_device(state: State) -> bool:
-    """Whether variables of a state lie in memory of a device that is not the host's."""
+    """Whether variables of a state are in memory of a device that is not the host's."""
     return not host_is_device() and bool(_stacks_of(state))
 
 
@@ -172,8 +172,8 @@ def _values(row: SlotRow, view: bool) -> list[list[np.ndarray]]:
 class RowWriter:
     """Writes variables that lie on the host into slots.
 
-    On a CPU they are written into copies at first: most programs of a search over structures have
-    few trials, and a program that writes in place takes a quarter of a second to compile.
+    On a CPU they are written into copies at first. A program that writes in place takes a quarter
+    of a second to compile, and most programs of a search over structures have few trials.
     ``layout``: devices that the slots are spread over; None: the default device.
     """
 
@@ -246,7 +246,7 @@ def move_rows(
 ) -> list[Arrays] | None:
     """Puts variables that lie on the devices into slots, without their way over the host.
 
-    Returns the four lists of arrays [S, ...]; None where the states have to go over the host.
+    Returns the four lists of arrays [S, ...]; None if the states have to go over the host.
 
     Args:
         states: Slot -> what it gets.
@@ -356,7 +356,7 @@ def _merge_over(new: list[Arrays], old: list[Arrays], index: Any, mask: Any) -> 
         def moved(many: Any, other: Any) -> Any:
             n_new, n_old = many.shape[0], other.shape[0]
             row = _bits(lax.dynamic_index_in_dim(other, index[i] % n_old, keepdims=False))
-            # Whole numbers: a sum with zeros keeps every bit of them, as of floats it would not.
+            # Integers: a sum with zeros keeps every bit of them, as of floats it would not.
             row = lax.psum(jnp.where(index[i] // n_old == me, row, jnp.zeros_like(row)), TRIAL)
             before = lax.dynamic_index_in_dim(many, i % n_new, keepdims=False)
             value = jnp.where(i // n_new == me, _from_bits(row, many.dtype), before)
@@ -369,7 +369,7 @@ def _merge_over(new: list[Arrays], old: list[Arrays], index: Any, mask: Any) -> 
 
 
 def _bits(array: Any) -> Any:
-    """An array's bits as whole numbers, of 8 bits at least."""
+    """An array's bits as integers, of 8 bits at least."""
     if jnp.issubdtype(array.dtype, jnp.integer):
         return array
     if array.dtype == jnp.bool_:

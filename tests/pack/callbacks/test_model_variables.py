@@ -92,7 +92,7 @@ def test_a_variable_that_build_makes_is_annealed_in_fit_and_it_is_said(
 
     tuner, notes = search(build, [anneal], repeats=repeats)
     assert tuner.results()["plan"].tolist() == ["fit"] * 2
-    assert any("Anneal holds a variable that build makes, and packs" in note for note in notes)
+    assert any("Anneal holds a variable that build creates, but packs" in note for note in notes)
 
 
 def test_a_layer_that_both_have_is_one() -> None:

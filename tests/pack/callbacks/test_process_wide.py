@@ -128,7 +128,7 @@ def test_a_run_of_a_tracker_is_its_trial_s(tracker):
         ]
         assert losses == trial.history["loss"]
     assert set(tuner.results()["plan"]) == {"fit"}
-    assert any("logs to the present run of mlflow" in n and "trackers='mlflow'" in n for n in notes)
+    assert any("logs to the current mlflow run" in n and "trackers='mlflow'" in n for n in notes)
 
 
 @pytest.mark.slow
@@ -189,7 +189,7 @@ def test_what_is_changed_in_turns_is_told(callback, said):
     tuner, notes = search([callback])
     assert set(tuner.results()["plan"]) == {"vectorized"}
     (note,) = notes
-    assert said in note and "executor='fit' trains one after another" in note
+    assert said in note and "use executor='fit' to train trials one after another" in note
     assert not search([callback], executor="fit", directory="other")[1]
 
 

@@ -34,7 +34,7 @@ _WRITERS = frozenset(
 )
 _PATH_ARGUMENTS = frozenset({"file", "filename", "filepath", "fname", "path", "path_or_buf"})
 _REMOVERS = frozenset("remove unlink rmtree removedirs rename replace move".split())
-#: Packages whose objects show what goes on: who uses them reads nothing from them.
+#: Packages for logging and progress: a function that uses their objects reads nothing from them.
 _HARMLESS = frozenset({"alive_progress", "logging", "rich", "tqdm"})
 #: Packages with one present run for the whole process, which ``init`` begins and ``finish`` ends.
 TRACKERS = frozenset({"clearml", "comet_ml", "mlflow", "neptune", "wandb"})
@@ -58,7 +58,7 @@ def trackers(user: UserFunction) -> Iterator[str]:
 
 
 def rebound(user: UserFunction) -> Iterator[str]:
-    """Yields the names outside that the function binds anew."""
+    """Yields the names outside that the function binds again."""
     outer = set(user.function.__code__.co_freevars)
     for code in user.codes():
         for step in dis.get_instructions(code):
@@ -207,7 +207,7 @@ def _constant(user: UserFunction, node: Any, local: dict[str, Any], depth: int =
 
 
 def _nodes(user: UserFunction) -> Iterator[ast.AST]:
-    """Yields the nodes of the function's source; none where there is no source."""
+    """Yields the nodes of the function's source; none if there is no source."""
     for node in source(user):
         body = node.body if isinstance(node.body, list) else [node.body]
         for part in body:

@@ -122,8 +122,9 @@ class CallbackDriver:
             if self.stopped and self._params["steps"] != 1:
                 kind = RuntimeError if self._logs else Unpackable  # it may still go to fit at first
                 raise kind(
-                    "a callback set stop_training before an epoch, of which fit trains one batch, "
-                    "and a pack trains whole epochs; set it in on_epoch_end, or use executor='fit'"
+                    "a callback set stop_training before an epoch began. fit would train one more "
+                    "batch, but a pack can only train whole epochs. Set it in on_epoch_end, or "
+                    "use executor='fit'"
                 )
             if self._built_with is not None:  # fit traces a step after this
                 check_attributes(self._built_with, self._model.model)
@@ -246,7 +247,7 @@ class CallbackDriver:
         keras_private.symbolic_build(model, self._batch)
         self._model = SlotModel(model)
         self._model.attach(self._slot)
-        # A trial that goes on has been looked at before.
+        # A trial that continues has been looked at before.
         self._built_with = plain_attributes(model) if self._stored is None else None
         given = [*self._given, self._logs_seen]
         self._list = keras.callbacks.CallbackList(

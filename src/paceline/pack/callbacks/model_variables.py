@@ -32,7 +32,7 @@ def copied(callbacks: Sequence[Any], model: Any, kept: Mapping[int, Any]) -> lis
     held = _held(callbacks)
     if held.keys() - same.keys():
         read = _read_by(model)
-        # A variable that a build has made is no callback's own, but perhaps another model's.
+        # A variable that a build has made is not a callback's own, but perhaps another model's.
         same |= {key: v for key, v in held.items() if key in read or is_of_build(v)}
     return copy.deepcopy(list(callbacks), {**same, **kept})
 
@@ -44,8 +44,8 @@ def why_not_beside(callbacks: Sequence[Any], model: Any, *, away: bool = False) 
     """
     if is_reused(model):
         return (
-            "build returns a model made outside of it, and the callbacks of trials that train side "
-            "by side would share it"
+            "build returns a model that was created outside, so callbacks of trials that train "
+            "together would share it"
         )
     for callback in callbacks:
         what = _what_is_shared(_held([callback]), model, away=away)
@@ -57,12 +57,12 @@ def why_not_beside(callbacks: Sequence[Any], model: Any, *, away: bool = False) 
 def _what_is_shared(held: Mapping[int, Any], model: Any, *, away: bool) -> str | None:
     """What a variable is that a callback holds and a pack could not follow; None: none is."""
     if any(map(is_of_build, held.values())):
-        return "build makes, and packs build models of many trials before they train"
+        return "build creates, but packs build the models of many trials before they train"
     own = {id(each) for each in variables_of(model)}
     if away and held.keys() & own:
-        return "is the model's, and on another machine the model has another one"
+        return "belongs to the model, but on another machine the model has another one"
     if held.keys() - own and (held.keys() - own) & _read_by(model):
-        return "the model reads but does not track, and packs know of tracked variables only"
+        return "the model reads but does not track; packs support only tracked variables"
     return None
 
 

@@ -29,9 +29,9 @@ _WITHIN = (
 )
 #: Hooks before an epoch. Where they stop the training, ``fit`` trains one batch of the epoch.
 _BEFORE = ("on_train_begin", "on_epoch_begin")
-#: Keras' own callbacks whose hooks within an epoch a pack may leave out: ``_why`` refuses a
-#: ModelCheckpoint or TensorBoard that needs them, and a loss that TerminateOnNaN would look for
-#: fails a trial anyway.
+#: Keras' own callbacks whose hooks within an epoch a pack may leave out. ``_why`` refuses a
+#: ModelCheckpoint or TensorBoard that needs them. A NaN loss, which TerminateOnNaN looks for, fails
+#: a trial anyway.
 _HARMLESS = (
     keras.callbacks.Callback,
     keras.callbacks.ModelCheckpoint,
@@ -48,7 +48,7 @@ def why_not_packed(callbacks: Iterable[Any], *, by_batch: bool = False) -> str |
     for callback in callbacks:
         name, why = type(callback).__name__, _why(callback, by_batch)
         if why is not None:
-            return f"callbacks: {name} {why}, and packs call callbacks between epochs only"
+            return f"callbacks: {name} {why}, but packs call callbacks only between epochs"
     return None
 
 
@@ -69,8 +69,8 @@ def check_packages(callbacks: Iterable[Any]) -> None:
             raise MissingExtraError(
                 f"callbacks: TensorBoard needs {' and '.join(missing)}, which "
                 f"{'is' if len(missing) == 1 else 'are'} not installed: pip install "
-                f"{' '.join(missing)}. Keras can run on JAX beside them; keras.callbacks.CSVLogger "
-                "needs nothing."
+                f"{' '.join(missing)}. Keras can still run on JAX. keras.callbacks.CSVLogger "
+                "needs no package."
             )
 
 
@@ -94,7 +94,7 @@ def _why(callback: Any, by_batch: bool) -> str | None:
         if _own(callback, hook):
             return f"has its own {hook}()"
     if _stops_before(callback):
-        return "sets stop_training before an epoch, and fit then trains one batch of that epoch"
+        return "sets stop_training before an epoch, of which fit would train one batch"
     return None
 
 

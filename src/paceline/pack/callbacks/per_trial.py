@@ -113,9 +113,9 @@ class CallbackFactory:
             self._uncopied = next((type(a).__name__ for a, b in pairs if a is b), None)
         except Exception as error:
             raise UsageError(
-                "callbacks: every trial gets copies of its own, and these cannot be copied: "
-                f"{type(error).__name__}: {error}. Make what they hold in on_train_begin, or pass "
-                "callbacks=lambda hp: [...]."
+                "callbacks: every trial needs its own copies, but these cannot be copied: "
+                f"{type(error).__name__}: {error}. Create their contents in on_train_begin, or "
+                "pass callbacks=lambda hp: [...]."
             ) from error
 
     def below(self, here: Callable[[int, Path, str, bool], Path]) -> CallbackFactory:
@@ -157,7 +157,7 @@ class CallbackFactory:
         ``by_batch`` is as of the function of that name.
         """
         if self._uncopied is not None:
-            return f"{self._uncopied} is not copied by copy.deepcopy, so trials would share it"
+            return f"copy.deepcopy does not copy {self._uncopied}, so trials would share it"
         given = _without_backups(self._given)
         return why_not_packed(given, by_batch=by_batch) or why_not_in_turns(given, self._function)
 
@@ -179,9 +179,9 @@ class CallbackFactory:
     def _check_new(shared: Iterable[Any]) -> None:
         for each in shared:
             raise UsageError(
-                f"callbacks: the function of hp returns the same {type(each).__name__} again, and "
-                "trials that train side by side would share it; make new ones, or pass a list: "
-                "of that, every trial gets copies."
+                f"callbacks: the function of hp returns the same {type(each).__name__} again, "
+                "which trials that train together would share. Create new callbacks, or pass a "
+                "list, which is copied for every trial."
             )
 
     def classes(self, hp: Any) -> list[type]:
@@ -205,8 +205,8 @@ class CallbackFactory:
                 if watched not in known:
                     raise UsageError(
                         with_keras_3(
-                            f"callbacks: {type(callback).__name__} watches {watched!r}, which is "
-                            f"no log of this model; an epoch has: {', '.join(names)}."
+                            f"callbacks: {type(callback).__name__} monitors {watched!r}, but this "
+                            f"model logs only {', '.join(names)}."
                         )
                     )
 
@@ -225,8 +225,8 @@ class CallbackFactory:
         own = _without_backups(made)
         if len(own) < len(made):
             self._say(
-                "callbacks: BackupAndRestore is left out: Paceline keeps checkpoints of all trials "
-                "itself, and a search that is called again goes on"
+                "callbacks: skipped BackupAndRestore, because Paceline writes checkpoints of all "
+                "trials. Call the search again to resume"
             )
         for at, callback in enumerate(own):
             here = None if self._here is None else partial(self._here, at)
@@ -234,9 +234,9 @@ class CallbackFactory:
             if moved is not None:
                 before, path = moved
                 self._say(
-                    f"callbacks: each trial's {type(callback).__name__} writes to a path of its "
-                    f"own: {before} is {as_shown(path)} for trial {self._paths.label(trial)}; a "
-                    f"path that holds {TRIAL} is taken as it is",
+                    f"callbacks: {type(callback).__name__} writes to one path per trial: trial "
+                    f"{self._paths.label(trial)} uses {as_shown(path)} for {before}. To choose "
+                    f"the path, write {TRIAL} in it",
                     key=f"{type(callback).__name__} {before}",
                 )
         return own
@@ -319,8 +319,8 @@ def _flat(given: Any) -> list[Any]:
         return []
     if not isinstance(given, keras.callbacks.Callback):
         raise UsageError(
-            f"callbacks: {given!r} is no keras.callbacks.Callback; pass callbacks, a list of them, "
-            "or a function of hp that returns them."
+            "callbacks must be keras.callbacks.Callback objects, a list of them, or a function of "
+            f"hp that returns them, got {given!r}."
         )
     return [given]
 

@@ -36,7 +36,7 @@ def why_not_in_turns(
             return _of_tracker(user.name, package)
         name = next(rebound(user), None)
         if name is not None:
-            return f"callbacks: {user.name} binds {name} anew, which all trials share"
+            return f"callbacks: {user.name} assigns {name}, which all trials share"
     return None
 
 
@@ -52,9 +52,9 @@ def in_turns(callbacks: Sequence[Any], function: Callable[[Any], Any] | None = N
             what = f"the file {path!r}"
         if what is not None:
             return (
-                f"callbacks: {user.name} changes {what}, which all trials share; the trials of a "
-                "pack take turns after every epoch. Where that matters, executor='fit' trains one "
-                "after another"
+                f"callbacks: {user.name} changes {what}, which all trials share. The trials of a "
+                "pack take turns after every epoch. If that matters, use executor='fit' to train "
+                "trials one after another"
             )
     return None
 
@@ -75,7 +75,7 @@ def _functions(
 
 
 def _outside(user: UserFunction) -> Iterator[str]:
-    """Yields what the function changes that is no part of its own callback, which was copied."""
+    """Yields what the function changes that is not a part of its own callback, which was copied."""
     itself = user.function.__code__.co_varnames[:1] if user.shared_self else ()
     for what in changed(user):
         first, _, rest = what.strip("'").partition(".")
@@ -84,5 +84,7 @@ def _outside(user: UserFunction) -> Iterator[str]:
 
 
 def _of_tracker(name: str, package: str) -> str:
-    text = f"callbacks: {name} logs to the present run of {package}, and there is one at a time"
-    return f"{text}; trackers={package!r} logs trials in packs" if package in _KNOWN else text
+    text = f"callbacks: {name} logs to the current {package} run, which trials can't share"
+    return (
+        f"{text}. Use trackers={package!r} to keep trials in packs" if package in _KNOWN else text
+    )

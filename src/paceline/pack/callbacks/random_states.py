@@ -22,7 +22,7 @@ class RandomStates:
     python: Any  # as ``random.getstate`` returns it
     numpy: Any  # as ``np.random.get_state`` returns it
     keras: np.ndarray | None  # of Keras' own generator; None: it has none yet
-    torch: np.ndarray | None  # PyTorch's; None where Keras does not run on it
+    torch: np.ndarray | None  # PyTorch's; None if Keras does not run on it
 
     @classmethod
     def now(cls) -> RandomStates:

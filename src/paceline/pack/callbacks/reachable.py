@@ -244,7 +244,7 @@ class _ObjectWalk:
         return True
 
 
-#: Keras' objects that training changes. Metrics begin anew in every epoch.
+#: Keras' objects that training changes. Metrics start over in every epoch.
 _KERAS = (keras.layers.Layer, keras.Variable, keras.optimizers.Optimizer, keras.callbacks.Callback)
 #: The type of functions under ``functools.lru_cache``.
 _CACHED = type(functools.lru_cache(len))

@@ -5,8 +5,8 @@ is sent where the user wanted it. A message names a callback by its place in the
 file by its path below the folder that this callback fills. What a callback may write follows from
 the user's path, so no message decides where the search writes.
 
-A trial that goes on on another machine takes the files along that its callbacks append to. How much
-of them counts is in the callbacks' state.
+A trial that continues on another machine takes the files along that its callbacks append to. How
+much of them counts is in the callbacks' state.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _CallbackOutput:
 
     @classmethod
     def of(cls, callback: Any) -> _CallbackOutput | None:
-        """The output of a callback; None where it is none of Keras' that write."""
+        """The output of a callback; None if it is none of Keras' that write."""
         place = place_of(callback)
         if place is None:
             return None
@@ -191,7 +191,7 @@ class UserFolders:
     def taken_along(self, begins: bool) -> list[WrittenFile]:
         """The files that callbacks append to, for the machine on which the job trains.
 
-        ``begins``: whether the job begins there, rather than goes on.
+        ``begins``: whether the job begins there, rather than continues.
         """
         found = []
         for at, output in self._outputs.items():
@@ -219,7 +219,7 @@ def _split(path: Path, is_file: bool) -> tuple[Path, Path]:
 
 
 def _unknown_file_error(file: WrittenFile) -> ValueError:
-    return ValueError(f"callback {file.at} of the trial writes no {file.path!r}")
+    return ValueError(f"callback {file.at} of the trial does not write {file.path!r}")
 
 
 def _facts(path: Path) -> tuple[int, int]:

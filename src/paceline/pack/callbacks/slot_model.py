@@ -4,8 +4,8 @@ Reading a variable fetches it from the slot, once between two epochs. A variable
 goes back to the slot before the next epoch, if its value has changed. A variable that no callback
 touches is not fetched.
 
-Variables that other models have as well, those of layers made outside of ``build``, belong to the
-slot only while callbacks are called, and hold the user's values between two calls.
+Variables of layers made outside of ``build`` are shared by models. They belong to the slot only
+while callbacks run, and hold the user's values between two calls.
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ class SlotModel:
             self.froze, self._flags = True, flags
         if not same or flags != self._flags:
             raise RuntimeError(
-                "a callback compiled the model or changed layer.trainable while the model trains, "
-                "and Keras' own fit on JAX fails at that too: freeze layers in build(hp), and "
-                "train the best model further with other layers after the search"
+                "a callback compiled the model or changed layer.trainable during training, which "
+                "fails in Keras' own fit on JAX as well. Freeze layers in build(hp), and train "
+                "the best model further after the search"
             )
 
     def fetch(self, cell: _SlotArrayHolder) -> np.ndarray:
@@ -124,13 +124,13 @@ class SlotModel:
         """
         if cell.part == _METRICS:
             raise RuntimeError(
-                "in a pack the variables of metrics are not kept after an epoch: take their "
-                "results from logs, or use executor='fit'"
+                "a pack does not keep the variables of metrics after an epoch. Read their results "
+                "from logs, or use executor='fit'"
             )
         if self._slot is None:
             raise RuntimeError(
-                "this model was a callback's, and its trial has left its slot; copy what is needed "
-                "in on_epoch_end or on_train_end"
+                "the trial of this callback's model has left its slot. Copy the data that you "
+                "need in on_epoch_end or on_train_end"
             )
         return self._slot.read(cell.part, cell.leaf)
 
@@ -185,8 +185,8 @@ def check_attributes(before: dict[tuple[str, str], Any], model: Any) -> None:
     for (part, name), value in plain_attributes(model).items():
         if before.get((part, name), value) != value:
             raise Unpackable(
-                f"a callback set {name} of {part} when training began, and the compiled program of "
-                "a pack has the value of before"
+                f"a callback set {name} of {part} when training began, but the compiled program "
+                "of a pack has the earlier value"
             )
 
 
@@ -209,7 +209,7 @@ class _SlotArrayHolder:
         return self._value
 
     def set(self, value: Any) -> None:
-        # None is no write: Keras takes arrays away while it evaluates, and puts them back.
+        # None is not a write: Keras takes arrays away while it evaluates, and puts them back.
         self._value, self.written = value, value is not None
         self._owner.touch(self)
 

@@ -2,13 +2,13 @@
 
 Of Keras' objects, such as a metric or a second model, the values of the variables are stored, for
 those that ``on_train_begin`` makes again. Attributes of other types (a lock, an open file, an
-object of the user's) cannot be stored. They begin anew with ``on_train_begin``, and the user is
+object of the user's) cannot be stored. They start over with ``on_train_begin``, and the user is
 told their names. So does an attribute that a callback makes only later: a checkpoint may change
 attributes that are there, but add none.
 
 Paths are neither stored nor restored. They follow from the callback as the user made it and from
 the folder in which the study is now, which may have been moved. A file must not decide where a
-callback writes, or what it removes. A list or dict that holds a path begins anew, and so does a
+callback writes, or what it removes. A list or dict that holds a path starts over, and so does a
 text that looks like a path. If it has changed while training, the user is told its name.
 """
 
@@ -83,10 +83,9 @@ def callback_state(
     Arrays among them go into ``arrays``, under names that begin with ``name``. ``begun_with`` is
     what ``attributes_of`` returned when training had begun; other attributes are not stored.
 
-    For each callback JSON values are returned: its class, its attributes, the values of the
-    variables of attributes that are Keras' objects, the attributes that are the same object as one
-    before, the names of the attributes that cannot be stored, and the bytes of the file that a
-    CSVLogger has written.
+    Returns JSON values for each callback: its class, its attributes, the variables of attributes
+    that are Keras' objects, and references to repeated objects. Also the names of attributes that
+    cannot be stored, and the bytes that a CSVLogger has written.
     """
     found, seen = [], {}
     for at, callback in enumerate(callbacks):
@@ -145,7 +144,7 @@ class CallbackState:
 
 @contextlib.contextmanager
 def resumed(callbacks: Sequence[Any], kept: CallbackState) -> Iterator[None]:
-    """A block in which training begins for callbacks that go on: after it they are as kept.
+    """A block in which training begins for callbacks that continue: after it they are as kept.
 
     Attributes that are not there by then are not made, and paths stay as they are. So do those that
     Keras' own callbacks make of their arguments.
@@ -153,7 +152,7 @@ def resumed(callbacks: Sequence[Any], kept: CallbackState) -> Iterator[None]:
     pairs = kept.of(callbacks)
     for callback, facts in pairs:
         if isinstance(callback, keras.callbacks.CSVLogger):
-            with contextlib.suppress(OSError):  # a file that has gone is begun anew
+            with contextlib.suppress(OSError):  # a file that has gone is started over
                 if os.path.getsize(callback.filename) > facts["length"]:
                     os.truncate(callback.filename, facts["length"])
             callback.append = True
@@ -298,7 +297,9 @@ def _is_of_keras(value: Any) -> bool:
 
 
 def _variables(callback: Any, value: Any) -> list[Any]:
-    """The variables in an attribute of a callback; those of its model are no state of its own."""
+    """The variables in an attribute of a callback; those of its model are not part of the state of
+    its own.
+    """
     if not _is_of_keras(value):
         return []
     parts = value if isinstance(value, (list, tuple)) else [value]

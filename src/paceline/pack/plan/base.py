@@ -40,10 +40,9 @@ from paceline.program.trace import State, Step
 Arrays = list[Any]
 
 # Stacking hides the cost of starting many tiny operations. A step that spends its time in matrix
-# products has nothing to hide, and the loop of a recurrent layer runs best on the small matrices of
-# one trial at a time (docs/decisions/0003). The limits below are rules of thumb, measured on CPUs.
-#: Floating-point operations in matrix products of one trial's step, above which the trial is
-#: trained on its own.
+# products has nothing to hide. The loop of a recurrent layer runs best on the small matrices of one
+# trial (docs/decisions/0003). The limits below are rules of thumb, measured on CPUs. Above this
+# number of floating-point operations in matrix products, a trial's step trains alone.
 _BUSY = 10e6
 #: Steps of a search below which programs are compiled for a short run: 5 to 20 s of small
 #: operations.
@@ -52,9 +51,9 @@ _FEW = 5000
 #: short run: 40 s of a core or less. XLA's code around large products is a twentieth slower then,
 #: and its compiling takes 2 to 3 s of a core less (docs/decisions/0032).
 _LITTLE = 4e12
-#: Numbers that a program of a short run updates in place, over all its steps, below which XLA's
-#: older loops pay: compiling saves half a second of a core, and an update costs 1 ns more in each
-#: search, the next ones with filled caches too (docs/decisions/0050).
+#: Below this count of numbers updated in place, over all steps of a short run, XLA's older loops
+#: are worth it. Compiling saves half a second of a core. An update costs 1 ns more, also in later
+#: searches with filled caches (docs/decisions/0050).
 _FEW_UPDATES = 1.5e8
 
 
@@ -66,11 +65,11 @@ class Workload:
     validation: ArrayData | None
     batch_size: int  # B, at most N
     validation_batch_size: int  # examples per validation step, at most V
-    # (N, V) where each slot trains and validates on a fold of ``train``; None: every slot has all
-    # training and all validation examples.
+    # (N, V) if each slot trains and validates on a fold of ``train``. None: every slot has all
+    # examples.
     fold: tuple[int, int] | None = None
-    # Training data of more bytes are sent in chunks of at most so many bytes, but of one batch at
-    # least; None: all training data lie on the device.
+    # Larger training data are sent in chunks of at most this many bytes, but at least one batch.
+    # None: all training data are on the device.
     chunk_bytes: float | None = None
     steps_per_epoch: int | None = None  # batches of an epoch; None: all batches of the data
     by_batch: bool = False  # whether the logs of each batch are asked for
@@ -218,7 +217,7 @@ class CompiledPlan(Protocol):
             lifted: The lifted constants of the train step.
             data: The training data.
             order: i32[S, examples (or batches) of the epoch], from ``data.order``.
-            steps: Only so many full steps, of resident data; to time them.
+            steps: Only this many full steps, of resident data; to time them.
         """
         ...
 
@@ -280,7 +279,7 @@ class SizedStep:
 
 
 def step_sizes(role: StepTemplate, size: int, rest: int, *, merge: bool = False) -> list[SizedStep]:
-    """The step on the full batch and, where there is a smaller batch, the step on that.
+    """The step on the full batch and, if there is a smaller batch, the step on that.
 
     ``size``: B. ``rest``: examples of the smaller batch. ``merge``: return one step that takes
     both, where it is proved that one step can.

@@ -12,8 +12,8 @@ from paceline.program import jax_compat as jv
 def count_flops(jaxpr: Any) -> tuple[float, bool]:
     """Floating-point operations of a jaxpr's matrix products and convolutions; whether it loops.
 
-    A ``scan`` counts as often as it runs; a ``while`` loop, which does not say how often it runs,
-    counts once; of the branches of a ``cond`` the longest counts.
+    A ``scan`` counts as often as it runs. A ``while`` loop, whose number of passes is unknown,
+    counts once. Of the branches of a ``cond`` the longest counts.
     """
     flops, loops = 0.0, False
     for eqn in jaxpr.eqns:

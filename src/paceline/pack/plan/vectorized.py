@@ -89,7 +89,7 @@ class VectorizedProgram:
                 merge=effort > CompileEffort.WELL and layout is None,
             )
             n_logs = len(train.full.log_names)
-            # The smaller batch is one step of many: fast code for it does not pay.
+            # The smaller batch is one step of many: fast code for it isn't worth it.
             rare = CompileEffort.MOST_QUICKLY
             self._small = full.small
             if full.small:
@@ -264,8 +264,8 @@ class VectorizedProgram:
 class LoopedProgram(VectorizedProgram):
     """The plan ``looped``: a loop over slots within the loop over steps, without ``vmap``.
 
-    For steps whose operations ``vmap`` makes slow, such as convolutions, and which are so short
-    that a dispatch from the host for each of them would cost much.
+    For short steps with operations that ``vmap`` slows down, such as convolutions: a dispatch from
+    the host for each step would cost much.
     """
 
     plan = "looped"
@@ -313,8 +313,8 @@ def _batches(step: SizedStep, n_logs: int, axis: SlotAxis) -> Callable[..., Any]
 
     The number of steps is an argument of the function, so that XLA does not unroll the loop. A
     function of a step that takes the smaller batch too has one argument more: how many examples of
-    the last batch count. ``n_logs``: L; 0 where a smaller batch always follows, whose logs are
-    those of the epoch: XLA then drops the results of the metrics from the loop.
+    the last batch count. ``n_logs``: L. It is 0 if a smaller batch always follows, whose logs are
+    those of the epoch. XLA then drops the results of the metrics from the loop.
     """
 
     def epoch(
@@ -347,7 +347,7 @@ def _batches(step: SizedStep, n_logs: int, axis: SlotAxis) -> Callable[..., Any]
 
 
 def _whole(n: int, size: int) -> int:
-    """So many examples that they are full batches, n of them or more."""
+    """At least n examples, in full batches."""
     return -(-n // size) * size
 
 
