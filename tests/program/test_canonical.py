@@ -215,13 +215,13 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "debug print": (lambda x: (jax.debug.print("{x}", x=x), x)[1], "side effects"),
     "pure callback": (
         lambda x: jax.pure_callback(lambda v: v, jax.ShapeDtypeStruct((3,), "float32"), x),
-        "calls back to Python",
+        "step calls Python",
     ),
     "callback in a loop": (
         lambda x: lax.map(
             lambda y: jax.pure_callback(lambda v: v, jax.ShapeDtypeStruct((), "float32"), y), x
         ),
-        "calls back to Python",
+        "step calls Python",
     ),
     "io callback": (
         lambda x: io_callback(lambda v: v, jax.ShapeDtypeStruct((3,), "float32"), x),

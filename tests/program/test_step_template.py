@@ -114,7 +114,7 @@ def mixed(rate: float, batch: int) -> Step:
 
 def test_a_number_that_mixes_rate_and_size_is_refused() -> None:
     role = StepTemplate(mixed(0.3, 4), mixed(0.3, 2))
-    with pytest.raises(Unpackable, match="choose a batch size that divides the data"):
+    with pytest.raises(Unpackable, match="Use a batch size that divides the data"):
         role.admit(mixed(0.4, 4).canonical.constants)
     assert not role.observed
 
@@ -122,11 +122,11 @@ def test_a_number_that_mixes_rate_and_size_is_refused() -> None:
 def test_a_smaller_batch_of_another_structure_is_refused() -> None:
     role = StepTemplate(step(), step(batch=2))
     other = step(batch=2, function=lambda x: (x * 0.3).sum())
-    with pytest.raises(Unpackable, match="choose a batch size that divides the data"):
+    with pytest.raises(Unpackable, match="Use a batch size that divides the data"):
         role.verify_tail(step().canonical.constants, other)
 
 
 def test_a_smaller_batch_with_other_numbers_is_refused() -> None:
     role = StepTemplate(step(), step(batch=2))
-    with pytest.raises(Unpackable, match="choose a batch size that divides the data"):
+    with pytest.raises(Unpackable, match="Use a batch size that divides the data"):
         role.verify_tail(step(rate=0.4).canonical.constants, step(rate=0.5, batch=2))

@@ -1,8 +1,8 @@
 """A traced step in canonical form: fingerprint, constants, and the step with constants lifted.
 
 Notation
-    constant: a number or array written into a jaxpr, numbered by one fixed walk over the equations,
-        so that constant i of one trial is constant i of every trial with the same fingerprint.
+    constant: a number or array written into a jaxpr. One fixed walk over the equations numbers
+        them: constant i of a trial is constant i of every trial with the same fingerprint.
     lift: make constant i an input of the step, one value per trial.
 
 The walk inlines calls, numbers variables in order of appearance, and adds everything but the values
@@ -77,7 +77,7 @@ class _Walk:
     """One walk over a step; with ``lift`` it also emits the rewritten equations.
 
     Each variable and constant has a token, its name in the text that is digested. An operand is a
-    pair: its token, and its atom in the rewritten jaxpr, or None where nothing is rewritten.
+    pair: its token, and its atom in the rewritten jaxpr, or None if nothing is rewritten.
     """
 
     def __init__(self, lift: Collection[int] | None = None) -> None:
@@ -191,7 +191,7 @@ class _Walk:
                 env[var] = out
             return
         if name.endswith("callback"):
-            raise Unpackable(f"its training step calls back to Python; {_ALLOWED_CALLBACK_HINT}")
+            raise Unpackable(f"its training step calls Python; {_ALLOWED_CALLBACK_HINT}")
         if name == "conv_general_dilated":
             self.convolves = True
         self._write(name)

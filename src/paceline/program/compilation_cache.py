@@ -1,10 +1,10 @@
 """JAX's persistent compilation cache: on for as long as searches run, in a folder that is tidied.
 
-JAX can keep a limit itself, but then it lists the folder under a lock whenever it adds an entry: a
-tenth of a second and more once there are thousands, and every write fails for good once a process
-was killed in the middle of one. Without a limit JAX writes an entry straight to its place, and
-neither reader nor writer has a lock. So ``tidy`` removes, when a search begins, what is too much
-and what a killed process or a full disk has left unfinished (docs/decisions/0030).
+JAX can keep a limit itself, but then it lists the folder under a lock for each new entry. That
+takes a tenth of a second once there are thousands. After a process was killed during a write, every
+later write fails. Without a limit JAX writes an entry straight to its place, and neither reader nor
+writer has a lock. So ``tidy`` removes old entries beyond the limit and unfinished ones when a
+search begins (docs/decisions/0030).
 
 ``DiskCache`` is a folder of small files beside JAX's own: what one search has worked out and the
 next one can use.
@@ -61,11 +61,10 @@ _tidied: tuple[Path, int] | None = None
 def persistent_cache() -> AbstractContextManager[None]:
     """JAX keeps what it compiles inside, on disk, for every program however small.
 
-    Changes nothing where the user has chosen a folder or switched the cache off, and where no
-    folder can be made, nor where Keras does not run on JAX, which is asked nothing then. JAX's
-    settings are as before when the last of several searches has ended,
-    and JAX then opens its cache anew: what the user compiles does not go into our folder. Programs
-    that are in memory stay there.
+    Changes nothing if the user has chosen a folder or no cache, no folder can be made, or Keras
+    does not run on JAX. When the last of several searches has ended, JAX's settings are restored
+    and JAX reopens its cache. So programs that the user compiles do not go into our folder.
+    Programs that are in memory stay there.
     """
     return _patch.applied() if keras.backend.backend() == "jax" else nullcontext()
 
@@ -124,12 +123,12 @@ def programs_folder() -> Path:
 def tidy(folder: Path, max_bytes: int = MAX_BYTES, settled: float = _SETTLED) -> None:
     """Removes unfinished entries, then those not used for longest, down to ``max_bytes`` in sum.
 
-    Lists the folder of JAX's entries, which exists, once, under the lock that JAX itself takes
-    where it has a limit. Does nothing while another process has the lock. Each entry is checked
-    once, by whichever search comes first, when it has not changed for ``settled`` seconds.
+    Lists the folder of JAX's entries, which exists, once, under the lock that JAX itself takes if
+    it has a limit. Does nothing while another process has the lock. Each entry is checked once, by
+    whichever search comes first, when it has not changed for ``settled`` seconds.
 
-    An entry was used last when it was written, or when the file system says it was read: to the day
-    on most systems, never where access times are switched off.
+    An entry was last used when it was written or read. The file system knows reads to the day on
+    most systems, and not at all without access times.
     """
     with contextlib.suppress(OSError, filelock.Timeout), filelock.FileLock(folder / _LOCK, 0):
         _remove_unfinished(folder, entries := _entries(folder), settled)
@@ -172,8 +171,8 @@ def _remove_unfinished(folder: Path, entries: dict[str, os.stat_result], settled
         status = entries[path]
         if not before < status.st_mtime_ns <= until:
             continue
-        # The newest come first: the folder of an earlier version may hold 2 GiB, whose entries were
-        # written under JAX's lock, and a search must not wait for all of them to be unpacked.
+        # The newest come first. The folder of an earlier version may hold 2 GiB of entries, and a
+        # search must not wait until all of them are unpacked.
         n_bytes += status.st_size
         if n_bytes > _CHECKED_BYTES:
             break
@@ -235,7 +234,7 @@ class DiskCache:
     kept: int  # most files that stay; those not used for longest go first
 
     def read(self, key: str) -> bytes | None:
-        """What was kept under the key; None where there is nothing, or it is damaged."""
+        """What was kept under the key; None if there is nothing, or it is damaged."""
         folder = self._folder()
         if folder is None:
             return None
@@ -248,7 +247,7 @@ class DiskCache:
         return body if _sha(body) == digest else None
 
     def write(self, key: str, body: bytes) -> None:
-        """Keeps ``body`` under the key, where there is a folder that can be written."""
+        """Keeps ``body`` under the key, if there is a folder that can be written."""
         folder = self._folder()
         if folder is None:
             return
@@ -279,7 +278,7 @@ class DiskCache:
 
 
 def cache_folder() -> str | None:
-    """The folder of JAX's persistent compilation cache; None where none is set."""
+    """The folder of JAX's persistent compilation cache; None if none is set."""
     return jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -297,9 +296,8 @@ def source_digest() -> str:
 def digest_of_packages(packages: Sequence[str]) -> str:
     """SHA-256 of all Python files of packages (full names) and their subpackages, in hexadecimal.
 
-    Only the parents of a package are imported for it. Raises RuntimeError where a package is
-    missing or has no Python files: an empty digest would stay the same whatever changes, and old
-    programs would be used.
+    Only the parents of a package are imported for it. Raises RuntimeError if a package is missing
+    or has no Python files: an empty digest would never change, so old programs would be used.
     """
     digest = hashlib.sha256()
     for name in packages:
@@ -308,9 +306,9 @@ def digest_of_packages(packages: Sequence[str]) -> str:
         if not files:
             where = ", ".join(map(str, folders)) or "no folder of this name"
             raise RuntimeError(
-                f"package {name!r} has no Python files ({where}), so a change of its code would "
-                "go unnoticed and old compiled programs would be used; if it has moved, correct "
-                "_PACKAGES in paceline/program/compilation_cache.py."
+                f"package {name!r} has no Python files ({where}), so changes of its code would go "
+                "unnoticed. If it has moved, correct _PACKAGES in "
+                "paceline/program/compilation_cache.py."
             )
         for file in files:
             digest.update(file.read_bytes())

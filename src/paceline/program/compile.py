@@ -1,9 +1,9 @@
 """Lowering and compiling with XLA: counted, timed, in the background; lowered programs on disk.
 
-The second search of a study neither compiles nor lowers. JAX's persistent cache saves compiling,
-but finds a program only by its lowered text, and lowering a vectorized step costs a tenth of a
-second or more. ``jax.export`` writes that text. It is stored under a key that holds all that
-decides it, in the folder of the compilation cache, and deserialised by the next process.
+The second search on a study neither compiles nor lowers. JAX's persistent cache saves compiling,
+but finds a program only by its lowered text. Lowering a vectorized step costs a tenth of a second
+or more. ``jax.export`` writes that text. It is stored under a key that holds all that decides it,
+in the folder of the compilation cache, and deserialised by the next process.
 """
 
 from __future__ import annotations
@@ -105,10 +105,10 @@ def compile_in_background(
     """Lowers here (tracing depends on the caller's context), compiles in another thread.
 
     ``shapes`` are those of the arguments, with dtypes; ``donate`` are positions of arguments whose
-    memory may be reused. ``effort`` is how well to compile: on a CPU half of the time goes into
-    LLVM's higher optimisation levels, which make a step a little faster (docs/decisions/0003). A
-    function that donates nothing updates nothing in place. ``key`` is from ``program_key``, to find
-    the lowered program on disk; None: never on disk.
+    memory may be reused. ``effort`` is how well to compile. On a CPU LLVM's higher optimisation
+    levels take half of the time, and make a step a little faster (docs/decisions/0003). A function
+    that donates nothing updates nothing in place. ``key`` is from ``program_key``, to find the
+    lowered program on disk; None: never on disk.
     """
     global _pool, _listening
     start = time.perf_counter()
@@ -181,8 +181,8 @@ _LOWERED = DiskCache("modules", kept=500)
 def program_key(plan: str, roles: Sequence[StepTemplate], *extra: Any) -> str:
     """What decides a lowered program, as a digest.
 
-    ``plan`` names the plan and its function; ``roles`` give their steps, lifted constants and the
-    values of the others; ``extra`` is anything else that is text or a tree of shapes: slots,
+    ``plan`` names the plan and its function. ``roles`` give their steps, lifted constants and other
+    constants' values. ``extra`` is anything else that is text or a tree of shapes: slots,
     arguments.
     """
     digest = hashlib.sha256()
@@ -233,7 +233,7 @@ def _read_lowered(key: str) -> Any | None:
 
 
 def _write_lowered(key: str, function: Callable[..., Any], shapes: tuple[Any, ...]) -> Any | None:
-    """Exports and keeps; None where JAX cannot export this function."""
+    """Exports and keeps; None if JAX cannot export this function."""
     try:
         exported = export.export(jax.jit(function))(*shapes)
         body = bytes(exported.serialize())

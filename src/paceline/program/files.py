@@ -1,12 +1,12 @@
 """Files that are there whole or not at all, whatever happens while they are written.
 
-A file is written under a temporary name beside its own and renamed when it is complete: who reads
-it meanwhile, or after a crash, finds the old one.
+A file is written under a temporary name and renamed when it is complete. Readers meanwhile, or
+after a crash, find the old file.
 
-Arrays of a trial by name: a trial's variables come in parts (trainable, non-trainable, optimizer
-and metric variables), and a part is a list of arrays. A checkpoint holds arrays by name. Array
-``at`` of part ``part`` is called ``NAME.PART.AT``, or ``PART.AT`` where the parts have no name of
-their own.
+Arrays of a trial by name. A trial's variables come in parts (trainable, non-trainable, optimizer
+and metric variables). A part is a list of arrays. A checkpoint holds arrays by name. Array ``at``
+of part ``part`` is called ``NAME.PART.AT``, or ``PART.AT`` where the parts have no name of their
+own.
 
 The module stands in ``program``, beside ``trace.State``, because ``executor`` and ``tuner`` both
 write checkpoints and ``executor`` must not import ``tuner``.

@@ -1,16 +1,15 @@
 """Initial weights: drawn by a few programs, and put back where several models share them.
 
 A layer made outside of ``build``, such as a backbone, is part of every model that ``build``
-returns. Each trial begins with the values that its variables have when the search begins. So
-whoever trains a model or loads weights into it does so within ``values_kept``, and a callback of a
-packed trial sees the values of its slot only while it is called
-(``pack/callbacks/slot_model.py``). What a build itself changes of such layers, their ``trainable``
-flags or values that it loads, is put back before the next build.
+returns. Each trial begins with the values that its variables have when the search begins. So models
+are trained and loaded only within ``values_kept``. A callback of a packed trial sees the values of
+its slot only while it is called (``pack/callbacks/slot_model.py``). What a build itself changes of
+such layers, their ``trainable`` flags or values that it loads, is put back before the next build.
 
 XLA takes up to two seconds to compile ``jax.random.uniform`` for a shape that it has not met, often
-longer than a small model trains. Number i of a draw follows from the key and i alone, so many
-shapes can be cut from draws of a few lengths: to the bit the same, on a CPU as tests show; on an
-accelerator each function's first matrix is compared with JAX' own, and counts if they agree.
+longer than a small model trains. Number i of a draw follows from the key and i alone. So all shapes
+can be cut from draws of a few lengths. On a CPU the numbers are the same bit for bit, as tests
+show. On an accelerator each function's first matrix is compared with JAX's own.
 
 Keras' initializers look the functions up in ``jax.random`` at every call. While a search is on,
 these names stand for the ones here.
@@ -157,7 +156,7 @@ def _is_plain(shape: Any) -> bool:
 
 
 def _shape(arguments: dict[str, Any]) -> tuple[int, ...] | None:
-    """The shape that is asked for; None where it is not cut from another draw."""
+    """The shape that is asked for; None if it is not cut from another draw."""
     found = dict(arguments)
     key, shape, dtype = found.pop("key"), found.pop("shape"), found.pop("dtype")
     # Words of another width are counted otherwise.
@@ -329,7 +328,7 @@ class _Value:
 
 #: What the last build has changed of layers that were there before it, as it was, in order.
 _changed: list[TrainableFlags | _Value] = []
-_builds_now = False  # whether a build is under way
+_builds_now = False  # whether a build runs
 #: Model -> what its build has changed of such layers, as the build left it.
 _as_built: weakref.WeakKeyDictionary[Any, list[TrainableFlags | _Value]] = (
     weakref.WeakKeyDictionary()

@@ -157,7 +157,7 @@ def more_scan_consts(params: dict[str, Any], count: int) -> dict[str, Any]:
 
 @functools.cache
 def _scan_groups(count: int) -> Any:
-    """How JAX 0.12 groups the operands of a ``scan`` with so many constants."""
+    """How JAX 0.12 groups the operands of a ``scan`` with this many constants."""
 
     def loop(*consts: Any) -> Any:
         return jax.lax.scan(lambda carry, _: (carry + sum(consts), None), 0.0, length=1)
@@ -193,7 +193,7 @@ def check_threads() -> None:
     for name, value in jax.config.values.items():
         if repr(value) != repr(theirs.get(name)):
             raise UsageError(
-                f"{name} is {value!r} here and {theirs.get(name)!r} in the threads that train: a "
-                f"with block does not reach them; set it by jax.config.update({name!r}, ...) "
+                f"{name} is {value!r} in this thread but {theirs.get(name)!r} in the threads that "
+                f"train, which a with block does not affect. Use jax.config.update({name!r}, ...) "
                 "before the search."
             )

@@ -29,7 +29,7 @@ def select_jax() -> None:
 def chosen_in_file() -> tuple[str, dict[str, Any]] | None:
     """The path and content of a keras.json that a user has written.
 
-    None where the file is missing or as Keras writes it, or names no installed backend.
+    None if the file is missing or as Keras writes it, or names no installed backend.
     """
     import json
     from importlib.util import find_spec
@@ -41,7 +41,7 @@ def chosen_in_file() -> tuple[str, dict[str, Any]] | None:
         if found == _WRITTEN_BY_KERAS or find_spec(found["backend"]) is None:
             return None
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ImportError):
-        return None  # no file, no JSON, no object, or a name that is no module's
+        return None  # no file, no JSON, no object, or a name that is not a module's
     return path, found
 
 

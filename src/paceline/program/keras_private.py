@@ -9,16 +9,16 @@ Some things have no public way:
     training a step. ``train_on_batch`` creates it too, but changes the weights.
 Keras' global state
     ``object_name_uids`` numbers automatic layer names. Every trial must give its outputs the same
-    names, because metrics are named after them; ``clear_session`` resets the numbers too, but loses
-    the user's dtype policy and distribution. ``set_random_seed`` sets ``global_random_seed`` and
-    ``global_seed_generator``, which have no getter: a search leaves them as they were.
-    Functions of users that take turns in threads (``compat/interception``) each have a global state
-    of their own, which is put into Keras' place when it is their turn. The state is
-    ``threading.local``, so that a new thread sees none of the user's settings, and
-    ``clear_session`` replaces it for all threads at once.
-The layers of a model, those within layers too, and what ``compile`` was given
-    for a copy of a model whose layers are the user's (``initial_weights.py``). Without them the
-    user's layers take the weights, and a note says so.
+    names, because metrics are named after them. ``clear_session`` also resets the numbers, but
+    loses the user's dtype policy and distribution. ``set_random_seed`` sets ``global_random_seed``
+    and ``global_seed_generator``, which have no getter: a search leaves them as they were.
+    Functions of users that take turns in threads (``compat/interception``) each have their own
+    global state, which replaces Keras' at their turn. The state is ``threading.local``, so that a
+    new thread sees none of the user's settings, and ``clear_session`` replaces it for all threads
+    at once.
+The layers of a model, also within layers, and the arguments of ``compile``
+    for a copy of a model with the user's layers (``initial_weights.py``). Without them the user's
+    layers take the weights, and a note says so.
 Names of attributes and classes
     that ``model_structure.py`` meets on its walk over a model's objects. If Keras changes them,
     equal models look different, and their trials are traced; nothing worse happens.
@@ -69,9 +69,9 @@ OPERATIONS = "keras.src.ops.numpy"
 FIRST_SEED = "_initial_seed"
 #: Name of the variable that holds a seed generator's state.
 SEED_STATE = "seed_generator_state"
-#: Methods that ``symbolic_build`` replaces in a model of Keras 3.10 or 3.11: those that record the
-#: shardings of the state and pin the state to them. A pack places the state itself, and its model
-#: has no arrays of metrics, whose shardings ``evaluate`` and ``predict`` would record.
+#: Methods that ``symbolic_build`` replaces in a model of Keras 3.10 or 3.11: they record the
+#: shardings of the state and pin the state to them. A pack places the state itself. Its model has
+#: no arrays of metrics, whose shardings ``evaluate`` and ``predict`` would record.
 SHARDINGS = frozenset({"_record_training_state_sharding_spec", "_enforce_jax_state_sharding"})
 
 #: Attribute of a TensorBoard callback: whether it profiles batches.
@@ -87,7 +87,7 @@ OF_THE_EPOCH = frozenset({"_current_epoch", "_epoch_start_time"})
 OWN = "keras.src."
 
 
-#: Global state that is made anew for each function of a user's: names, and what seeds set.
+#: Global state that is made again for each function of a user's: names, and what seeds set.
 _FRESH = ("object_name_uids", "global_random_seed", "global_seed_generator")
 
 
@@ -99,8 +99,8 @@ def check_names() -> None:
 
         (major, oldest), (_, newest) = SUPPORTED
         raise PacelineError(
-            f"Keras {keras.__version__} has no {' and no '.join(missing)}, which Paceline needs; "
-            f"it supports Keras {major}.{oldest} to {major}.{newest}: pip install "
+            f"Keras {keras.__version__} has no {' and no '.join(missing)}, which Paceline needs. "
+            f"Paceline supports Keras {major}.{oldest} to {major}.{newest}: pip install "
             f'"keras>={major}.{oldest},<{major}.{newest + 1}".'
         )
 
@@ -248,7 +248,7 @@ class ArrayHolder(Protocol):
     """The place of a variable's array."""
 
     def get(self) -> Any:
-        """The array; None where Keras has taken it away for a while."""
+        """The array; None if Keras has taken it away for a while."""
         ...
 
     def set(self, value: Any) -> None:
@@ -342,7 +342,7 @@ def gradients_forgotten() -> Iterator[None]:
 
 @contextmanager
 def fresh_names() -> Iterator[None]:
-    """A block in which automatic layer names start anew; after it they go on where they were."""
+    """A block in which automatic layer names start over; after it they continue where they were."""
     with _kept("object_name_uids") as state:
         if state is not None:
             state.set_global_attribute("object_name_uids", None)
@@ -375,7 +375,7 @@ def choose_comparison(callback: Any) -> None:
 
 
 def seed_state() -> Any:
-    """A copy of the state of Keras' own generator of seeds, u32[2]; None where it has none yet."""
+    """A copy of the state of Keras' own generator of seeds, u32[2]; None if it has none yet."""
     with _kept() as state:
         generator = state and state.get_global_attribute("global_seed_generator")
     return None if generator is None else generator.state.numpy().copy()

@@ -1,8 +1,8 @@
 """The numbers of a batch that a model looks up in its Embeddings, where it only moves them before.
 
 A number beyond an Embedding is NaN on JAX, and a negative one is another row, without a word. The
-way from the data to each Embedding is traced, and followed with NumPy for a few examples: moves
-(``reshape``), casts, and sums with constants (the offsets of several features in one table).
+path from the data to each Embedding is traced, and followed with NumPy for a few examples. It may
+have moves (``reshape``), casts, and sums with constants (offsets of several features in one table).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Lookup:
     def numbers(self, leaves: Sequence[np.ndarray]) -> np.ndarray | None:
         """What is looked up for a batch, arrays in the order of the leaves of x.
 
-        The arrays have the shapes of the trace. None where more than moves, casts and constants
-        lies between.
+        The arrays have the shapes of the trace. None if more than moves, casts and constants lies
+        between.
         """
         return self._found(leaves, _VALUES)
 
@@ -187,8 +187,8 @@ _MOVES: dict[str, _Rule] = {
     "copy": _move(lambda a, params: a),
     "stop_gradient": _move(lambda a, params: a),
 }
-#: Each of these keeps the order of numbers, or turns it round: what holds for the smallest and the
-#: largest number in a place of the data holds for all between.
+#: Each of these keeps or reverses the order of numbers. So a bound on the smallest and the largest
+#: number of a place holds for all between.
 _VALUES: dict[str, _Rule] = {
     **_MOVES,
     "convert_element_type": _move(_cast),

@@ -20,7 +20,7 @@ def own_model(model: Any, load: Callable[[Any], None]) -> tuple[Any, bool]:
 
     ``model`` is from ``build``, with its optimizer's variables; ``load`` puts the weights into a
     model. Returns the model, or where it shares variables a copy of it; and whether it is on its
-    own. False where Keras cannot copy it: then the layers that it shares have the weights too.
+    own. False if Keras cannot copy it: then the layers that it shares have the weights too.
     """
     if not shared_variables(model):
         load(model)

@@ -20,8 +20,8 @@ from paceline.program.trace import Step
 #: constants while only one trial has been seen.
 _SPECIAL = (0.0, 1.0, np.inf, -np.inf)
 _MIXED = (
-    "a hyperparameter and the batch size meet in one number of its step, which the last, smaller "
-    "batch changes; choose a batch size that divides the data"
+    "a number of its step depends on a hyperparameter and the batch size, and changes in the "
+    "last, smaller batch. Use a batch size that divides the data"
 )
 
 
@@ -75,7 +75,7 @@ class StepTemplate:
 
     @property
     def stale(self) -> bool:
-        """Whether a constant differs between trials and is no input of the compiled step."""
+        """Whether a constant differs between trials and is not an input of the compiled step."""
         return not self.observed <= set(self.lifted)
 
     def settle(self, n_seen: int) -> None:

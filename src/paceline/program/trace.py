@@ -76,7 +76,9 @@ class Step:
 def refusal() -> str | None:
     """Why no trial can be packed on Keras' backend; None on JAX."""
     backend = keras.backend.backend()
-    return None if backend == "jax" else f"Keras runs on {backend}; packs need KERAS_BACKEND=jax"
+    return (
+        None if backend == "jax" else f"Keras runs on {backend}, but packs need KERAS_BACKEND=jax"
+    )
 
 
 def check_packable(model: Any, *, preprocessed: bool = False) -> None:
@@ -92,7 +94,7 @@ def check_packable(model: Any, *, preprocessed: bool = False) -> None:
         raise Unpackable("it is compiled with run_eagerly=True")
     if keras.distribution.distribution() is not None:
         raise Unpackable(
-            "a keras.distribution is set, which spreads each model over the devices itself"
+            "a keras.distribution is set, which already spreads each model over the devices"
         )
     for name in ("fit", "evaluate", "make_train_function", "make_test_function", "reset_metrics"):
         own = getattr(type(model), name)
@@ -125,13 +127,13 @@ def _compilable(model: Any) -> Iterator[None]:
     except Exception as error:
         why = " ".join(str(error).split()).partition(". ")[0]
         raise Unpackable(
-            f"Keras does not compile its step, which cannot be compiled ({type(error).__name__}: "
+            f"its step cannot be compiled, so Keras runs it uncompiled ({type(error).__name__}: "
             f"{why})"
         ) from error
     if (random.getstate(), _numpy_state()) != before:
         raise Unpackable(
-            "its step draws from Python's random or NumPy's in each batch, as the layer AugMix "
-            "does; a compiled step would draw once"
+            "its step draws random numbers from Python or NumPy in each batch, like the layer "
+            "AugMix, but a compiled step would draw only once"
         )
 
 
@@ -182,8 +184,8 @@ def _check_reset(metric: Any) -> None:
 def optimizer_start(model: Any, batch: Any) -> tuple[State, list[Any] | None]:
     """As ``build_state``, and from what the optimizer's own variables start.
 
-    The latter are the shapes and dtypes of the variables that building the optimizer adds, if all
-    of them are zero, since they are zero for models of the same structure too. Else None.
+    The latter are the shapes and dtypes of the optimizer's new variables, if all of them are zero.
+    They are then zero for all models of the same structure. Else None.
     """
     before = list(model.optimizer.variables)
     state = build_state(model, batch)
@@ -198,7 +200,7 @@ def quick_state(
 ) -> State | None:
     """The state of a stock model whose structure is known, without tracing its forward pass.
 
-    None where its shapes are not those of ``like``, the state of a model of the same structure;
+    None if its shapes are not those of ``like``, the state of a model of the same structure;
     without ``like`` they are not compared. ``metrics`` are that model's metric variables as they
     were at first, ``start`` is its ``optimizer_start``.
     """
@@ -299,8 +301,8 @@ def _emptied(variables: Sequence[Any]) -> Iterator[None]:
             if "'NoneType' object is not callable" not in str(error):
                 raise
             raise TypeError(
-                f"{error} (the step reads a variable that it is not given; Keras empties a model's "
-                "variables while a step runs: take values from the step's state instead)"
+                f"{error} (the step reads a variable that it is not given. While a step runs, a "
+                "model's variables are empty: read values from the step's state)"
             ) from error
 
 
@@ -327,7 +329,7 @@ class _ValueInStep:
         return self.value
 
     def set(self, value: Any) -> None:
-        raise Unpackable("its step changes variables of the optimizer beside the optimizer")
+        raise Unpackable("its step changes variables of the optimizer outside of the optimizer")
 
 
 @contextlib.contextmanager
@@ -464,7 +466,7 @@ def _values(variables: list[Any]) -> list[Any]:
 def check_precision(name: str | None) -> str | None:
     """Returns the name of a precision, or None; raises UsageError for another name."""
     if name is not None and name not in POLICIES:
-        raise UsageError(f"precision: {name!r} is not one of {', '.join(POLICIES)}.")
+        raise UsageError(f"precision must be one of {', '.join(POLICIES)}, got {name!r}.")
     return name
 
 

@@ -1,17 +1,17 @@
 """How the constants of a step follow from a model's numbers, learnt from trials that were traced.
 
-Each constant that differs between traced trials is explained as one of a few formulas of one number
-(``1 - rate``, ``1 / (1 - rate)``, ``2 * l2``, ...), equal to the bit in every one of them. Keras
-also decides by numbers: it drops a dropout of rate 0, and bounds or rounds may hide elsewhere. Such
-decisions are made at thresholds, or at whole numbers. So a number is trusted strictly between
-values that were traced and gave the same program, and never at a whole number that was not itself
-traced. A trial with any other number is traced, and widens what is known. Where no formula explains
-a constant, nothing of that group is predicted from then on.
+Each constant that differs between traced trials is explained by one of a few formulas of one number
+(``1 - rate``, ``1 / (1 - rate)``, ``2 * l2``, ...). It must be equal bit for bit in all of them.
+Keras also decides by numbers: it drops a dropout of rate 0, and bounds or rounds may hide
+elsewhere. Such decisions are made at thresholds, or at integers. So a number is trusted only
+strictly between traced values with the same program, and never at an integer that was not traced. A
+trial with any other number is traced, and widens what is known. Where no formula explains a
+constant, nothing of that group is predicted from then on.
 
-The formulas of a structure are kept on disk (``StoredFormulas``): the first search of a structure
-traces four or more models before it trusts the formulas, the next search only one. That one tells
-whether the stored group is the same; only then is the rest believed. The key of a file holds all
-that decides a step: structure, shapes, versions and the code of this package.
+The formulas of a structure are kept on disk (``StoredFormulas``). The first search of a structure
+traces four or more models before it trusts the formulas. The next search traces only one. That one
+tells whether the stored group is the same; only then is the rest believed. The key of a file holds
+all that decides a step: structure, shapes, versions and the code of this package.
 
 Notation
     structure: a model without its numbers (``model_structure.py``), and whatever else its steps
@@ -92,8 +92,8 @@ class ConstantPredictor:
     ) -> None:
         """Learns from a traced trial.
 
-        ``structure`` includes whatever else the trial's steps depend on (batch size); ``steps`` are
-        the constants of its train step and, with validation data, of its test step.
+        ``structure`` includes all else that the trial's steps depend on (batch size). ``steps`` are
+        the constants of its train step and, with validation data, its test step.
         """
         groups = self._by_structure.setdefault(structure, [])
         self._by_structure.move_to_end(structure)
@@ -207,8 +207,8 @@ class GroupFormulas:
     def _survey(self) -> None:
         """Brings up to date between which values numbers are trusted.
 
-        A trial with a whole number among the numbers that differ is left out, unless it is a width:
-        it may hide the effect of the others, as a product with 0 hides the other factor.
+        A trial with an integer among the numbers that differ is left out, unless it is a width. It
+        may hide the effect of others, as a product with 0 hides the other factor.
         """
         if not self._rows:
             return
@@ -231,7 +231,7 @@ class GroupFormulas:
             self.unpredictable = bool(((low <= others) & (others <= high)).all(axis=1).any())
 
     def _trusted(self, numbers: Numbers) -> bool:
-        """Whether each number lies between traced values, and is not a new whole number."""
+        """Whether each number lies between traced values, and is not a new integer."""
         if len(self._rows) < self._enough:
             return False
         n_plain = len(numbers) - self.widths
@@ -291,7 +291,7 @@ def _apply(formula: int, number: float, dtype: Any) -> np.ndarray | None:
             return None
         with np.errstate(over="ignore", invalid="ignore"):
             value = np.asarray(made).astype(dtype)
-        # A whole number is no rounded one.
+        # An integer is not a rounded one.
         return value if jnp.issubdtype(dtype, jnp.inexact) or value == made else None
     except (ArithmeticError, TypeError, ValueError):
         return None

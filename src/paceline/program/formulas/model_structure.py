@@ -2,15 +2,14 @@
 
 Tracing a small model's train and test step takes three quarters of the time a trial costs before it
 trains. Keras' own code, though, can only use what it can reach: the model's attributes, their
-attributes, and so on, and a few global settings. If two models are equal in all of that but for
-some floating-point numbers, then their steps are equal but for constants that follow from those
-numbers. ``constant_formulas.py`` finds out how constants follow from numbers.
+attributes, and so on, and a few global settings. If two models differ there only in some
+floating-point numbers, their steps differ only in constants that follow from those numbers.
+``constant_formulas.py`` finds out how constants follow from numbers.
 
 A ``ModelStructure`` is that graph of objects, split into structure and numbers. A model that
 reaches code of the user's (a class, a function, an object of another package) has none, and its
 trial is traced. Configurations (``get_config``) would be shorter to read, but leave much out:
-rematerialisation, flash attention, variables excluded from weight decay, whatever is set on an
-object after it was made.
+rematerialisation, flash attention, variables excluded from weight decay, attributes set later.
 """
 
 from __future__ import annotations
@@ -46,10 +45,9 @@ class ModelStructure:
     # The floating-point numbers within the model, in one fixed order. The values of variables, such
     # as a constant learning rate, are not among them: they are state.
     numbers: tuple[float, ...]
-    # Digest of everything but numbers and whole numbers, so that models of several widths have the
-    # same.
+    # Digest of everything but numbers and integers, so that models of several widths have the same.
     skeleton: str
-    integers: tuple[int, ...]  # the whole numbers within the model, in one fixed order
+    integers: tuple[int, ...]  # the integers within the model, in one fixed order
     extents: tuple[int, ...]  # which of these are extents of its variables
     # Whether all classes of the model are known to take the same steps at any widths.
     any_width: bool
@@ -58,7 +56,7 @@ class ModelStructure:
 def structure_of(model: Any) -> ModelStructure | None:
     """The structure of a compiled model, built or not.
 
-    None where its steps may run code that is not Keras' own.
+    None if its steps may run code that is not Keras' own.
     """
     state = (*model.variables, *model.optimizer.variables, *model.metrics_variables)
     reader = _Reader({id(variable) for variable in state})
@@ -118,8 +116,8 @@ class _Reader:
     def read(self, root: Any) -> None:
         """Writes down ``root`` and all that it reaches.
 
-        Each word fixes how many parts follow, so that two graphs with the same words and whole
-        numbers are the same.
+        Each word fixes how many parts follow, so that two graphs with the same words and integers
+        are the same.
         """
         write, stack, places = self.words.append, self._stack, self._places
         stack.append(root)

@@ -2,11 +2,10 @@
 
 Two models may differ in widths and other numbers alone, while all their classes take the same steps
 at any widths (``ModelStructure.any_width``). Where their steps on the full batch have the same
-equations, so have those on the smaller one. Of the extents and numbers in these, what is the same
-in both steps of the first model does not depend on the batch, and the second model has its own.
-What is the same in both models on the full batch depends on the batch alone, and the second model
-has that of the first. What depends on both, such as an axis of all rows times a width, is not
-known.
+equations, so have those on the smaller one. Extents and numbers that are equal in both steps of the
+first model do not depend on the batch: the second model has its own. Those that are equal in both
+models on the full batch depend only on the batch: the second model has those of the first. Those
+that depend on both, such as an axis of all rows times a width, are unknown.
 
 Notation
     whole, part: the first model's step on the full and on the smaller batch.
@@ -32,7 +31,7 @@ class _Unknown(Exception):
 
 
 def step_like(whole: Step, part: Step, own: Step) -> Step | None:
-    """A model's step on the smaller batch; None where it does not follow.
+    """A model's step on the smaller batch; None if it does not follow.
 
     ``whole`` and ``part`` are another model's steps on the full and on the smaller batch, ``own``
     is the model's on the full batch. The models are the same but for numbers, and all their classes
@@ -118,7 +117,7 @@ def _param(whole: Any, part: Any, own: Any) -> Any:
         return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
     try:
         return _following(whole, part, own, eq)
-    except ValueError as error:  # arrays, whose comparison is no answer
+    except ValueError as error:  # arrays, whose comparison is not an answer
         raise _Unknown from error
 
 

@@ -2,12 +2,12 @@
 
 A trial shares the program of its family. What is its own are the extents of its variables, which
 their shapes tell, and the constants of its steps. Models of a family differ in floating-point
-numbers and in whole numbers, which ``model_structure.py`` reads without a trace. A trial between
-the family's two models, at the largest and at smaller widths, is traced only where one of these is
-not explained:
+numbers and in integers, which ``model_structure.py`` reads without a trace. A trial between the
+family's two models, at the largest and at smaller widths, is traced only where one of these is not
+explained:
 
-- A whole number that differs must be an extent of a variable, or one that always equals it. Other
-  whole numbers (a bound of an activation, a number of heads) are as in the models that were traced.
+- An integer that differs must be an extent of a variable, or one that always equals it. Other
+  integers (a bound of an activation, a number of heads) are as in the models that were traced.
 - A constant that differs must follow from floating-point numbers (``constant_formulas.py``). One
   that follows from a width (the number of elements of a mean) has no formula: other widths may
   explain it by chance.
@@ -16,7 +16,7 @@ not explained:
 Notation
     skeleton: a model without its numbers, whole ones included, and whatever else its steps
         depend on.
-    column: a place among a model's whole numbers.
+    column: a place among a model's integers.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Skeleton:
     # The first column that equals an extent -> those that have been equal to it in all rows.
     _widths: dict[int, np.ndarray] = field(default_factory=dict)
     _others: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # which differ otherwise
-    # Whole numbers that are no widths -> the formulas of such trials.
+    # Integers that are not widths -> the formulas of such trials.
     _predictors: dict[tuple[int, ...], ConstantPredictor] = field(default_factory=dict)
 
     def add(self, row: _TracedTrial) -> None:
@@ -125,11 +125,11 @@ class _Skeleton:
         return None if numbers is None or predictor is None else predictor.predict(None, numbers)
 
     def _other_integers(self, structure: ModelStructure) -> tuple[int, ...]:
-        """The whole numbers that differ between models and are no widths."""
+        """The integers that differ between models and are not widths."""
         return tuple(structure.integers[column] for column in self._others.tolist())
 
     def _numbers(self, structure: ModelStructure) -> Numbers | None:
-        """What decides a model's steps; None: whole numbers differ that have not before."""
+        """What decides a model's steps; None: integers differ that have not before."""
         integers = np.array(structure.integers, dtype=object)
         known = np.array(self.rows[0].structure.integers, dtype=object)
         if (integers != known)[~self._differ].any():

@@ -5,9 +5,9 @@ Notation
         that of the program, whose extents are the largest.
 
 An axis is *open* where the first two traces differ: the program's extent is padded, and each slot
-has an extent of its own. An open axis may turn out to be made of others: the row-major product of
-axes (``Flatten`` of height, width and channels) or axes one after another (the four gates of an
-LSTM). Every slot's own elements then lie where the parts say, in their own order.
+has an extent of its own. An open axis may consist of others: a row-major product (``Flatten`` of
+height, width and channels), or consecutive axes (the four gates of an LSTM). Every slot's own
+elements then lie where the parts say, in their own order.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Axis:
         if not root.parts:
             root.prefix = True
             return
-        # The own elements of a product are the first ones where only its first factor is padded;
-        # those of axes one after another, where only the last of them is.
+        # The own elements of a product are the first ones if only its first factor is padded. Those
+        # of consecutive axes are the first ones if only the last is padded.
         last = 0 if root.product else -1
         others = root.parts[1:] if root.product else root.parts[:-1]
         if any(part.padded for part in others):
@@ -170,7 +170,7 @@ def _made(parts: Sequence[Axis], *, product: bool) -> Axis:
 def unify(first: Axis, second: Axis) -> Axis:
     """Makes two axes the same: an operation works on them element by element.
 
-    Raises NotPaddable where their elements do not lie in the same places.
+    Raises NotPaddable where their elements are not in the same places.
     """
     a, b = first.root(), second.root()
     if a is b:

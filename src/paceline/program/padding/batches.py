@@ -29,9 +29,9 @@ from paceline.program.trace import Step
 class MaskedStep:
     """A step that takes batches of two sizes, the smaller one padded to the full one."""
 
-    # The closed jaxpr. Its inputs are the number of examples that count, i32[]; the constants that
-    # differ between the two sizes; the constants that differ between trials; the state and the
-    # batch. Its results are logs and the state.
+    # The closed jaxpr. Its inputs are the number of examples that count, i32[]; constants that
+    # differ between the two sizes, or between trials; the state and the batch. Its results are logs
+    # and the state.
     closed: Any
     full: tuple[np.ndarray, ...]  # the constants that differ between the two sizes, on a full batch
     small: tuple[np.ndarray, ...]  # the same on the smaller batch
@@ -42,7 +42,7 @@ _PROVED = DiskCache("merged", kept=2000)
 
 
 def merger(full: Step, small: Step, lifted: Sequence[int]) -> Callable[[], MaskedStep] | None:
-    """What makes one step of these two, as ``merge`` does; None where it cannot.
+    """What makes one step of these two, as ``merge`` does; None if it cannot.
 
     Whether it can is kept on disk, so that a program that is found there needs no walk.
     """
@@ -66,8 +66,8 @@ def merger(full: Step, small: Step, lifted: Sequence[int]) -> Callable[[], Maske
 def merge(full: Step, small: Step, lifted: Sequence[int]) -> MaskedStep:
     """Makes one step of a trial's step on a full batch and its step on a smaller one.
 
-    ``lifted``: numbers of the constants that differ between trials. Raises NotPaddable where it is
-    not proved that the smaller batch's results come out as they should.
+    ``lifted``: numbers of the constants that differ between trials. Raises NotPaddable if it is not
+    proved that the smaller batch's results are right.
     """
     closeds = [step.lift(lifted) for step in (full, small)]
     ins = []
@@ -84,8 +84,8 @@ def merge(full: Step, small: Step, lifted: Sequence[int]) -> MaskedStep:
     body = MultiTraceWalk(RULES).body(closeds, ins)
     for axis in body.axes():
         for other in axis.symbols():
-            # An axis that meets no input's, such as that of ones_like(y): where it is as long as
-            # the batch in both traces, it is as long as the batch in every step.
+            # An axis that meets no input's, such as that of ones_like(y). If it is as long as the
+            # batch in both traces, it is so in every step.
             unify(other, rows[0])
     symbol = rows[0].root()
     if symbol.parts:

@@ -108,7 +108,7 @@ def _neutral(name: str, dtype: Any) -> float | int:
     """The number that leaves a sum, product, extreme and so on as it is."""
     kind = name.rpartition("_")[2].removeprefix("cum")
     if kind in ("prod", "and"):
-        # All bits set: of truth values 1, of whole numbers -1 or, without a sign, the largest.
+        # All bits set: of truth values 1, of integers -1 or, without a sign, the largest.
         if kind == "prod" or dtype == np.bool_:
             return 1
         return -1 if jnp.issubdtype(dtype, np.signedinteger) else _highest(dtype)

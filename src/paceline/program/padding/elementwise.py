@@ -64,7 +64,7 @@ def common_axes(
     """The axes of what an operation computes element by element.
 
     ``sizes`` are the extents of its result; an operand has them too, or extent 1, or no axes.
-    Raises NotPaddable where the operands' elements do not lie in the same places.
+    Raises NotPaddable where the operands' elements are not in the same places.
     """
     axes = [Axis(size) for size in sizes]
     for value in values:
@@ -84,7 +84,7 @@ def _content(eqn: Equation, axes: tuple[Axis, ...]) -> Padding:
         return Padding.ZERO
     values = [_stretched(value, axes) for value in eqn.ins]
     if not eqn.is_float():
-        # Whole numbers and truth values are finite whatever they were made of.
+        # Integers and truth values are finite whatever they were made of.
         zero = eqn.name in _KEEP_ZERO and all(map(_zero, values))
         return Padding.ZERO if zero else Padding.FINITE
     if eqn.name == "select_n":
@@ -99,8 +99,8 @@ def _content(eqn: Equation, axes: tuple[Axis, ...]) -> Padding:
     if eqn.name in _KEEP_ZERO and all(map(_zero, values)):
         return Padding.ZERO
     if eqn.name == "convert_element_type":
-        # Whole numbers become finite ones where the largest does; a large float32 becomes an
-        # infinite float16, and so does a large int32.
+        # Integers become finite ones where the largest does; a large float32 becomes an infinite
+        # float16, and so does a large int32.
         before, after = eqn.first.invars[0].aval.dtype, eqn.first.outvars[0].aval.dtype
         fits = before.kind == "b" or (
             before.kind in "iu" and jnp.iinfo(before).max <= float(jnp.finfo(after).max)
@@ -114,7 +114,7 @@ def _content(eqn: Equation, axes: tuple[Axis, ...]) -> Padding:
 def to_zero(name: str, values: Sequence[PaddedValue]) -> tuple[int, ...] | None:
     """Numbers of the operands that must be zero somewhere for a result to be zero there.
 
-    ``name`` is a primitive's. Operands that have axes have those of the result. None where that is
+    ``name`` is a primitive's. Operands that have axes have those of the result. None if that is
     unknown, or makes the result no simpler: to fill both terms of a sum takes more than to fill the
     sum.
     """

@@ -97,7 +97,7 @@ class _PaddedJaxprEmitter:
         """Results that are filled as soon as they are made -> the inputs that they replace.
 
         So later equations read the filled result. If they read another one, XLA's CPU compiler
-        would compute it anew for them, and copy the variable that it replaces in every step.
+        would compute it again for them, and copy the variable that it replaces in every step.
         """
         jaxpr, found = self._body.jaxpr, {}
         for i, place in replaced.items():
@@ -113,8 +113,8 @@ class _PaddedJaxprEmitter:
         """Variables some reader of which needs zeros in their padding, and where.
 
         All their readers then get the zeros, which are within what is known of the padding. Made
-        for one reader alone, the filled array would be a second one beside the other, with a kernel
-        of its own to compile and to run.
+        for one reader alone, the filled array would be a second array with its own kernel to
+        compile and run.
         """
         found: dict[Any, set[int]] = {}
         for plan in self._body.planned:
@@ -135,7 +135,7 @@ class _PaddedJaxprEmitter:
     def _operands_to_zero(self, plan: PlannedEquation) -> list[Fill] | None:
         """What to fill before an equation so that its result is zero; None: fill the result.
 
-        XLA's CPU compiler takes a select for cheap, and computes it anew for every reader, before
+        XLA's CPU compiler takes a select for cheap, and computes it again for every reader, before
         which the array without the zeros is stored too. Within the kernel of the result it is not.
         """
         out, *more = plan.eqn.outvars

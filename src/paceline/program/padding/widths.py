@@ -90,8 +90,8 @@ class PaddedStep(Step):
 class PaddedLayout:
     """Where a trial's variables lie within those of its program."""
 
-    # For each list of ``State.lists``, for each of the trial's variables: the places of its
-    # elements along each axis; None for a variable of the program's own shape.
+    # For each list of ``State.lists`` and each of the trial's variables: the places of its elements
+    # along each axis. None: the variable has the program's shape.
     places: tuple[tuple[tuple[np.ndarray, ...] | None, ...], ...]
     # Likewise the variable's number among those of the program.
     numbers: tuple[tuple[int, ...], ...]
@@ -233,7 +233,7 @@ class FamilyStep:
     """The train or the test step of a family, and the walks that show which trials share it."""
 
     traces: tuple[Step, Step]  # W and N on the full batch
-    tails: tuple[Step, Step] | None  # W and N on the smaller batch; None where all batches are full
+    tails: tuple[Step, Step] | None  # W and N on the smaller batch; None if all batches are full
     _lifted: list[Any] = field(init=False)  # the traces, to be walked with every trial
     _full: _Program = field(init=False)
     _small: _Program | None = field(init=False, default=None)
@@ -248,9 +248,9 @@ class FamilyStep:
     def admit(self, step: Step) -> tuple[PaddedStep, PaddedStep | None, list[list[Axis]]]:
         """A trial's step as one of the family: on the full batch, on the smaller one, and its axes.
 
-        ``step`` is T on the full batch. The axes are of each input of the step that is no constant,
-        and their third extent is the trial's. Raises NotPaddable where it is not proved that the
-        trial's results come out as they should.
+        ``step`` is T on the full batch. The axes are of each input of the step that is not a
+        constant, and their third extent is the trial's. Raises NotPaddable if it is not proved that
+        the trial's results are right.
         """
         return self._admitted_steps(
             step, *self._widths_of(step, self.traces, self._full, self._lifted)
@@ -295,7 +295,7 @@ class FamilyStep:
 
     @property
     def axes(self) -> list[list[Axis]]:
-        """The axes of N's inputs that are no constants."""
+        """The axes of N's inputs that are not constants."""
         return self._full.examples[1][1]
 
     def example(self, which: int) -> tuple[PaddedStep, PaddedStep | None, list[list[Axis]]]:
@@ -382,8 +382,8 @@ def _widths_and_axes(
 ) -> tuple[list[np.ndarray], list[list[Axis]]]:
     """The extents and numbers by width of a trace that was walked, and the axes of its inputs.
 
-    The inputs are those that are no constants; ``which`` is the number of the trace among those
-    that were walked, and the rest is what ``_walk`` returns.
+    The inputs are those that are not constants. ``which`` is the number of the trace among the
+    walked ones. The rest is the result of ``_walk``.
     """
     widths = [np.asarray(symbol.sizes[which], np.int32) for symbol in symbols]
     widths += [choice.values[which] for choice in choices]
@@ -435,9 +435,9 @@ def _walk(
         for symbol in axis.symbols():
             if symbol in own:
                 continue
-            # An axis that meets no input's, such as that of zeros to begin with, has the extent of
-            # one that does: which one is chosen by the family's traces, and ``unify`` checks the
-            # trial's extents too. Of several plain axes that are alike in W and N any will do.
+            # An axis that meets no input's, such as that of initial zeros, has the extent of one
+            # that does. The family's traces choose which one, and ``unify`` also checks the trial's
+            # extents. Of several plain axes that are alike in W and N any will do.
             alike = [other.root() for other in inputs if other.sizes[:2] == symbol.sizes[:2]]
             if not alike or (len(set(alike)) > 1 and any(other.parts for other in alike)):
                 raise NotPaddable("an axis has the extent of no variable's axis")

@@ -1,7 +1,7 @@
 """Rewrites of a traced step: the same numbers by operations that XLA compiles well for a CPU.
 
-A rule looks at one equation, or at a chain of them, and returns a function of its operands that
-computes the same results, or None where the rule does not apply.
+A rule looks at one equation, or at a chain of them. It returns a function of its operands that
+computes the same results; None if it does not apply.
 
 ``random_bits``
     dropout masks: threefry without a loop
@@ -14,10 +14,9 @@ computes the same results, or None where the rule does not apply.
 ``winograd``
     large convolutions by fewer multiplications
 
-``splice`` applies the rules to a jaxpr. All rules are exact, to the bit, with two exceptions:
-``winograd`` differs by float32's rounding, and ``reductions`` names what its maxima do with zeros
-and NaN. Accelerators have kernels of their own for all of this: on them a step stays as it was
-traced.
+``splice`` applies the rules to a jaxpr. All rules are exact, bit for bit, with two exceptions.
+``winograd`` differs by float32's rounding. ``reductions`` describes its maxima of zeros and NaN.
+Accelerators have kernels of their own for all of this: on them a step stays as it was traced.
 """
 
 from __future__ import annotations

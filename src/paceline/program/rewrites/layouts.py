@@ -70,7 +70,7 @@ class ConvLayout:
 
 
 def convolution(eqn: Any) -> Replacement | None:
-    """The rule for convolutions that lie in another layout."""
+    """The rule for convolutions that are in another layout."""
     layout = ConvLayout.of(eqn)
     if layout.is_fast:
         return None

@@ -2,7 +2,7 @@
 
 K strided views of the input are compared, in the order and with the comparison of XLA; that gives
 the largest cell of each window. Each cell then sums the gradients of the windows that chose it, in
-the order of the windows. NaN included, the results are equal to the bit.
+the order of the windows. NaN included, the results are equal bit for bit.
 
 Notation
     K: cells of a window, in row-major order. W: windows.
@@ -77,8 +77,8 @@ def _scattered(source: Any, chosen: Any, window: Any, strides: Any, shape: Any) 
     if window == strides:
         return _tiled(source, chosen, window, shape)
     total = jnp.zeros(shape, source.dtype)
-    # One input cell is a late cell of an early window and an early cell of a late one: going from
-    # the last cell to the first adds the windows in their own order.
+    # One input cell is a late cell of an early window and an early cell of a late one. From the
+    # last cell to the first, the windows are added in order.
     for number, cell in reversed(list(enumerate(_cells(window)))):
         config = [
             (c, length - c - ((n - 1) * s + 1), s - 1)

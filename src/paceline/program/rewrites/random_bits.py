@@ -1,13 +1,13 @@
 """The dropout rewrite: threefry's random bits in straight-line code.
 
 Dropout draws a mask of random bits in every step. On a CPU JAX lowers threefry to a loop of five
-rounds, whose many small operations take a third of a small model's step; unrolled, XLA fuses all
-rounds into one operation. But XLA would compute a plain expression anew for each of its uses (a
-dropout mask has two: forward and backward). So a loop draws the bits in two halves, and XLA
-computes a loop once.
+rounds, whose small operations take a third of a small model's step. Unrolled, XLA fuses all rounds
+into one operation. But XLA would compute a plain expression again for each of its uses (a dropout
+mask has two: forward and backward). So a loop draws the bits in two halves, and XLA computes a loop
+once.
 
 Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011 (Threefry-2x32, 20
-rounds); the order of counters is that of JAX's ``jax_threefry_partitionable``.
+rounds). The order of counters is that of JAX's ``jax_threefry_partitionable``.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
 """Reductions along the last axis of an array: max, argmax, argmin, and sums of one-hot rows.
 
 XLA's CPU backend finds the extreme of a row of real numbers one by one, or in a kernel that needs
-the row in memory; whole numbers it compares many at a time, and while they are made. So the rules
-for extremes turn real numbers into whole numbers of the same order.
+the row in memory. It compares many integers at a time, while they are computed. So the rules for
+extremes turn real numbers into integers of the same order.
 
 ``reduce_max`` serves arrays larger than a core's cache, of which XLA's kernel writes a second one.
-    Equal to the bit, with three exceptions: 0.0 wins over -0.0, where XLA takes either; NaN wins,
-    which XLA's kernel passes over; and a largest number below 1.2e-38 is kept, where XLA has zero.
+    Equal bit for bit, with three exceptions. 0.0 wins over -0.0, while XLA takes either. NaN wins,
+    which XLA's kernel ignores. A largest number below 1.2e-38 is kept, while XLA returns zero.
 ``argmax`` and ``argmin`` find the extremes of the blocks of a row, and search only the first block
-    that holds the row's extreme for its place. NaN wins, 0.0 and -0.0 are equal, and the first of
-    equal numbers counts, as in JAX; results are whole numbers, so they are equal.
+    with the row's extreme. NaN wins, 0.0 and -0.0 are equal, and the first of
+    equal numbers counts, as in JAX; results are integers, so they are equal.
 ``reduce_sum`` serves Keras' sparse cross-entropy on JAX, which multiplies the logarithms of all
-    classes with a one-hot row and sums up, forward and backward; with a vocabulary for classes
-    these arrays are the largest of the step. The one number that is not multiplied by zero is
-    fetched instead. XLA takes such a product as a choice: what is not chosen counts zero, NaN and
-    infinity too. Equal to the bit.
+    classes with a one-hot row and sums up. With a vocabulary for classes these arrays are the
+    largest of the step. The one number that is not multiplied by zero is
+    fetched instead. XLA treats such a product as a choice: all other numbers count zero, even NaN
+    and infinity. Equal bit for bit.
 
 Notation
     A: length of a row, the last axis; classes of a one-hot row. B: blocks of a row.
@@ -102,7 +102,7 @@ def _place(x: Any, is_max: bool) -> Any:
 
 
 def _keys(x: Any, is_max: bool) -> Any:
-    """Whole numbers whose largest stands where the extreme of the row stands."""
+    """Integers whose largest stands where the extreme of the row stands."""
     if x.dtype.itemsize < 4:
         x = x.astype(np.float32)
     keys = jnp.where(x == 0, 0, _ordered(x))
@@ -132,7 +132,7 @@ def reduce_sum(eqn: Any, maker: Maker) -> ReplacementCall | None:
 
 
 def _classes(hot: Any, maker: Maker, ndim: int) -> Any | None:
-    """The classes, int[..., 1], of a one-hot array; None where the array is not one-hot."""
+    """The classes, int[..., 1], of a one-hot array; None if the array is not one-hot."""
     made = maker(hot)
     if made is None or made.primitive.name != "convert_element_type":
         return None
@@ -178,7 +178,7 @@ def _chosen(shape: tuple[int, ...], is_negative: bool) -> Callable[[Any, Any], A
     def chosen(classes: Any, x: Any) -> Any:
         is_one = jnp.squeeze((classes >= 0) & (classes < shape[-1]), -1)
         if x.ndim == len(shape):
-            # "clip", because a number that is no class is left out below.
+            # "clip", because a number that is not a class is left out below.
             x = jnp.take_along_axis(x, classes, axis=-1, mode="clip")[..., 0]
         found = jnp.where(is_one & (x != 0), x, x.dtype.type(0))  # zeros add up to 0.0
         return -found if is_negative else found
@@ -187,7 +187,7 @@ def _chosen(shape: tuple[int, ...], is_negative: bool) -> Callable[[Any, Any], A
 
 
 def _ordered(x: Any) -> Any:
-    """Whole numbers in the order of real ones, -0.0 before 0.0, NaN the largest: int[..., A]."""
+    """Integers in the order of real ones, -0.0 before 0.0, NaN the largest: int[..., A]."""
     whole = np.int64 if x.dtype.itemsize == 8 else np.int32
     largest = np.iinfo(whole).max
     bits = lax.bitcast_convert_type(x, whole)
@@ -202,12 +202,12 @@ def _numbers(keys: Any, dtype: Any) -> Any:
 
 
 def _largest(x: Any) -> Any:
-    """The largest of whole numbers in the last axis."""
+    """The largest of integers in the last axis."""
     return lax.reduce(x, x.dtype.type(np.iinfo(x.dtype).min), lax.max, (x.ndim - 1,))
 
 
 def _smallest(x: Any) -> Any:
-    """The smallest of whole numbers in the last axis."""
+    """The smallest of integers in the last axis."""
     return lax.reduce(x, x.dtype.type(np.iinfo(x.dtype).max), lax.min, (x.ndim - 1,))
 
 

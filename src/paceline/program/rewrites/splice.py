@@ -88,7 +88,7 @@ def _bodies(value: Any, rules: Mapping[str, Rule], chains: Mapping[str, ChainRul
 
 
 def _traced(eqn: Any, chosen: ReplacementCall) -> Any | None:
-    """The replacement as a closed jaxpr; None where its results have other shapes or dtypes."""
+    """The replacement as a closed jaxpr; None if its results have other shapes or dtypes."""
     avals = [atom.aval for atom in chosen.operands]
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
     try:

@@ -1,10 +1,10 @@
 """Large convolutions by fewer multiplications: Winograd's minimal filtering along the width.
 
-F(m, r) computes m neighbouring results of a filter of r taps from m + r - 1 products instead of m r
-(Winograd 1980; for networks Lavin and Gray 2016). Along the height an ordinary convolution remains,
-which does most of the additions. The results differ from those of the convolution by a few times
-float32's rounding; where the user asks JAX for more precision (``jax_default_matmul_precision``) a
-convolution stays as it is.
+F(m, r) computes m neighbouring results of a filter of r taps. It takes m + r - 1 products instead
+of m r (Winograd 1980; for networks Lavin and Gray 2016). Along the height an ordinary convolution
+remains, which does most of the additions. The results differ from those of the convolution by a few
+times float32's rounding. If the user asks JAX for more precision
+(``jax_default_matmul_precision``), a convolution stays as it is.
 
 Notation
     N: images. H, W: their height and width. C: channels. K: channels of the result.
@@ -173,14 +173,14 @@ def _matrices(
 def transforms(tile: int, taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The matrices of F(m, r), computed in fractions, without rounding.
 
-    With them the m results of filter g over data d are ``A ((G g) * (B d))``: the product of two
-    polynomials by their values at points (Toom and Cook), transposed. ``tile``: m. ``taps``: r.
-    Returns A, float64[m, m + r - 1]; G, float64[m + r - 1, r]; B, float64[m + r - 1, m + r - 1].
+    The m results of filter g over data d are ``A ((G g) * (B d))``. This is the transposed product
+    of two polynomials by their values at points (Toom and Cook). ``tile``: m. ``taps``: r. Returns
+    A, float64[m, m + r - 1]; G, float64[m + r - 1, r]; B, float64[m + r - 1, m + r - 1].
     """
     n = tile + taps - 1
     back = np.array(_powers(n, tile)).T
     filters, forth = np.array(_powers(n, taps)), np.array(_inverse(_powers(n, n))).T
-    for row in range(n):  # whole numbers in the data's matrix: most multiplications are with it
+    for row in range(n):  # integers in the data's matrix: most multiplications are with it
         scale = math.lcm(*(value.denominator for value in forth[row]))
         forth[row] *= scale
         filters[row] /= scale

@@ -68,7 +68,7 @@ def lay_out(states: Sequence[State]) -> VariantLayout:
 
 
 def aligned(ours: Sequence[Any], theirs: Sequence[Any]) -> list[tuple[int | None, int | None]]:
-    """Two sequences as one: pairs of positions, None where the other has nothing alike."""
+    """Two sequences as one: pairs of positions, None if the other has nothing alike."""
     blocks = SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
     found: list[tuple[int | None, int | None]] = []
     i = j = 0

@@ -53,7 +53,7 @@ class Variants:
         optimizer: Whether the steps take the optimizer's variables.
         like: The same variants on another batch size, whose constants go together in the same way.
         others: Further examples of some variants: variant -> step. Constants that differ between
-            examples are inputs from the beginning, so that the program need not be made anew.
+            examples are inputs from the beginning, so that the program need not be made again.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class VariantStep(PaddedStep):
 
 
 def _differs(number: VariantConstant, examples: Sequence[tuple[int, PaddedStep]]) -> bool:
-    """Whether the values of a number in some steps of variants are not all the same."""
+    """Whether a number differs between some steps of variants."""
     values = {
         step.canonical.constants[number.members[variant]].value.tobytes()
         for variant, step in examples
