@@ -102,7 +102,7 @@ def test_tf_data_without_end(late):
     call = {"epochs": 3, "shuffle": False, "steps_per_epoch": 3}
     for number in (0, 3):  # the last begins when the others have ended
         same(tuner, number, alone(tuner.trial(number), toys.dense, make(), **call))
-    with pytest.raises(paceline.UsageError, match="steps_per_epoch: say how many batches"):
+    with pytest.raises(paceline.UsageError, match="steps_per_epoch is missing"):
         search(make(), "other")
 
 

@@ -214,7 +214,7 @@ def test_masked_words_are_drawn_anew_in_fit(make, notes) -> None:
 
     trials = search(make, build, TEXTS)
     assert {trial.plan for trial in trials} == {"fit"}
-    assert any("makes other arrays of the same samples each time" in note for note in notes)
+    assert any("returns different arrays for the same samples" in note for note in notes)
 
 
 def test_texts_padded_to_the_longest_of_a_batch_stay_in_fit(make, notes) -> None:
@@ -234,7 +234,9 @@ def test_texts_padded_to_the_longest_of_a_batch_stay_in_fit(make, notes) -> None
 
     trials = search(make, build, TEXTS, LABELS)
     assert {trial.plan for trial in trials} == {"fit"}
-    assert any("makes other arrays of a sample in another batch" in note for note in notes)
+    assert any(
+        "returns different arrays for a sample in different batches" in note for note in notes
+    )
 
 
 @pytest.mark.parametrize("by_hp", [False, True])
@@ -293,7 +295,7 @@ def test_folds(make, executor) -> None:
     tuner = make(build, objective="val_loss", executor=executor)
     call = {"epochs": 1, "batch_size": 16, "n_trials": 1, "folds": 2}
     if executor == "fit":
-        with pytest.raises(paceline.UsageError, match="folds: .*folds are parts of arrays"):
+        with pytest.raises(paceline.UsageError, match="folds: .*folds need arrays"):
             tuner.search(TEXTS, LABELS, **call)
         return
     tuner.search(TEXTS, LABELS, **call)

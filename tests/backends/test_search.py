@@ -131,7 +131,7 @@ tuner.search(x, y, validation_data=(xv, yv), epochs=2, batch_size=18, shuffle=Fa
              callbacks=[Sees()])
 assert seen == [("MirroredStrategy", 4), 3, 6], seen
 assert "TensorFlow: MirroredStrategy over 4 devices; each batch is split" in notes, notes
-assert "batch_size: 18 becomes 16: 4 replicas get as many each" in notes, notes
+assert "batch_size: 18 becomes 16, so that 4 replicas get equal parts" in notes, notes
 assert any("the last 2 of 50 training examples are left out" in n for n in notes), notes
 assert any("the last 3 of 23 validation examples are left out" in n for n in notes), notes
 history = tuner.history(0)

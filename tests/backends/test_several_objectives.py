@@ -76,7 +76,7 @@ def test_a_genetic_sampler_and_a_pruner(fresh_folder) -> None:
 
 @pytest.mark.skipif(BACKEND == "jax", reason="JAX counts them")
 def test_operations_are_counted_by_jax_alone_and_nothing_is_trained(fresh_folder) -> None:
-    with pytest.raises(ObjectiveError, match=f'"flops": .* Keras runs on {BACKEND}; choose'):
+    with pytest.raises(ObjectiveError, match=f'"flops" .* Keras runs on {BACKEND}. Set'):
         searched(["val_accuracy", "flops"])
     assert not any(Path("runs").rglob("journal.log"))
 

@@ -114,7 +114,7 @@ def test_training_data_that_do_not_fit_are_sent_in_chunks_and_users_are_told_onc
     assert isinstance(validation[0], jax.Array), "validation data are there as a whole"
     data.of(on(work), None)
     assert len(notes) == 1
-    assert "480 bytes) do not fit on the device: chunks of 8 examples" in notes[0]
+    assert "480 bytes) do not fit on the device, so chunks of 8 examples" in notes[0]
     other, _ = data.of(on(Workload(TRAIN, VALIDATION, 8, 4, chunk_bytes=100.0)), None)
     assert isinstance(other, ChunkedArrays) and other.batch_size == 8
 

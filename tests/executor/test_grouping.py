@@ -171,7 +171,7 @@ def eager(hp: Any) -> keras.Model:
             r"callbacks: _EachBatch has its own on_train_batch_end\(\)",
         ),
         ({"setting": replace(INPUTS, data=None, why_fit="x is a list")}, "x is a list"),
-        ({"setting": replace(INPUTS, data=None)}, "its data are no arrays"),
+        ({"setting": replace(INPUTS, data=None)}, "its data are not arrays"),
     ],
 )
 def test_who_is_refused_is_told_why_and_waits_nowhere(grouper, attributes: Any, why: str) -> None:

@@ -101,20 +101,20 @@ def test_a_small_device_gets_as_many_slots_as_it_holds(
 def test_slots_that_do_not_fit_are_refused_before_anything_trains(make, monkeypatch) -> None:
     monkeypatch.setenv(memory.LIMIT, str(3_000_000))
     with pytest.raises(
-        paceline.UsageError, match=r"parallel_trials: 32 slots need .* [1-9]\d* fit"
+        paceline.UsageError, match=r"parallel_trials: 32 slots need .* Use at most [1-9]"
     ):
         make([], parallel_trials=32).search(X, Y, n_trials=32, **CALL)
 
 
 def test_a_trial_that_does_not_fit_fails_with_the_sizes(make, monkeypatch) -> None:
     monkeypatch.setenv(memory.LIMIT, str(100_000))
-    with pytest.raises(paceline.BuildError, match=r"one trial needs .* beside the data"):
+    with pytest.raises(paceline.BuildError, match=r"one trial needs .* next to the data"):
         make([]).search(X, Y, n_trials=N, **CALL)
 
 
 def test_a_limit_that_is_no_number(monkeypatch) -> None:
     monkeypatch.setenv(memory.LIMIT, "2GB")
-    with pytest.raises(paceline.UsageError, match="whole number of bytes"):
+    with pytest.raises(paceline.UsageError, match="number of bytes, an integer"):
         memory.free_bytes()
 
 
@@ -289,6 +289,6 @@ def test_a_model_too_large_for_the_host_fails_its_trial_before_it_is_made(monkey
     errors = results["reason"].dropna().tolist()
     assert len(errors) == 2
     for error in errors:
-        assert "variables of the model take 0.96 GB more" in error
-        assert "and 1 GB are free; make the model smaller" in error
+        assert "variables of the model need 0.96 GB more" in error
+        assert "but only 1 GB are free. Make the model smaller" in error
         assert "Its largest hyperparameters: units=40,000,000" in error

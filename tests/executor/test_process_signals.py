@@ -90,7 +90,7 @@ def test_the_first_signal_of_a_deferred_block_is_noted_only(capfd) -> None:
             assert stop.asked
             with pytest.raises(KeyboardInterrupt, match="^$"):
                 directly(signal.SIGINT)
-    assert "stopping after this epoch; once more stops at once" in capfd.readouterr().err
+    assert "stopping after this epoch; press Ctrl-C again to stop now" in capfd.readouterr().err
 
 
 def test_what_is_ignored_stays_ignored() -> None:

@@ -119,4 +119,4 @@ def test_a_machine_that_cannot_be_used_is_refused_once() -> None:
     looked_at(cluster, 2, notes, 20)
     assert cluster.n_actors == 2
     (note,) = notes
-    assert "has jax 0.0.1, and this process" in note and "it is not used" in note
+    assert "has jax 0.0.1, but this process has" in note and "so it is not used" in note

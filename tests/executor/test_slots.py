@@ -167,7 +167,7 @@ def test_a_program_that_does_not_fit_gets_as_many_slots_as_do() -> None:
     slots, made = Slots(room={1: SlotCapacity(2, 100.0, 1, 250.0)}), group(0, n_slots=8)
     assert not slots.allocator.fits(made, slots.fail)
     assert (made.most_slots, made.program) == (2, None)
-    assert slots.notes == ["the device's memory holds 2 slots a pack of this program, not 8"]
+    assert slots.notes == ["the device's memory holds 2 slots per pack of this program, not 8"]
     assert numbers(made.queue) == [0]
 
 
@@ -187,7 +187,7 @@ def test_one_lane_is_tried_before_slots_are_given_up() -> None:
 def test_slots_that_the_user_gave_are_refused_with_the_sizes() -> None:
     room = {1: SlotCapacity(2, 1000.0, 1, 2500.0)}
     slots, made = Slots(room=room, chooses_slots=False), group(0, n_slots=8)
-    found = r"parallel_trials: 8 slots need 8 kB beside the data, and 2.5 kB are free; 2 fit\."
+    found = r"8 slots need 8 kB next to the data, but only 2.5 kB are free. Use at most 2\."
     with pytest.raises(paceline.UsageError, match=found):
         slots.allocator.fits(made, slots.fail)
 
@@ -196,7 +196,7 @@ def test_where_not_even_one_trial_fits_all_that_wait_fail() -> None:
     slots, made = Slots(room={1: SlotCapacity(0, 3e9, 1, 2e9)}), group(0, 1)
     assert not slots.allocator.fits(made, slots.fail)
     assert list(slots.failed) == [0, 1] and not made.queue
-    assert "one trial needs 3 GB beside the data, and 2 GB are free" in str(slots.failed[1])
+    assert "one trial needs 3 GB next to the data, but only 2 GB are free" in str(slots.failed[1])
 
 
 def test_trials_of_a_pack_that_ran_out_of_memory_wait_first_with_their_state() -> None:
@@ -243,7 +243,7 @@ def test_slots_are_halved_and_those_in_them_wait_first() -> None:
     assert (made.program, made.next_program, made.packs) == (None, None, [])
     assert sorted(numbers(made.queue)[:4]) == [0, 1, 2, 3] and numbers(made.queue)[4] == 4
     assert slots.planner.packs_at_once == 2
-    assert "memory holds 1 slots a pack" in slots.notes[0]
+    assert "memory holds 1 slots per pack" in slots.notes[0]
 
 
 def test_a_single_slot_is_halved_by_training_one_pack_at_a_time() -> None:

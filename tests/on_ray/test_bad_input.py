@@ -61,7 +61,7 @@ def test_a_captured_array_above_ten_megabytes_is_named() -> None:
 
 
 def test_a_lock_or_open_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(paceline.UsageError, match=r"build: .*'LOCK', of type lock.*inside of the"):
+    with pytest.raises(paceline.UsageError, match=r"build: .*'LOCK', of type lock.*inside the"):
         pack(job_factory(build_locked))
     file = (tmp_path / "log").open("w")
 
@@ -97,7 +97,7 @@ def test_ray_client_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_resources_that_no_machine_has(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "PATIENCE", 2.0)
     executor = paceline.Ray(address=nodes.address, workers=1, resources={"license": 1})
-    with pytest.raises(paceline.ClusterError, match="no machine.*'license': 1.*ask for less"):
+    with pytest.raises(paceline.ClusterError, match="no machine.*'license': 1.*Ask for less"):
         searched(executor, "nobody")
     assert not Path("runs/nobody").exists() or not list(Path("runs/nobody").glob("*journal*"))
 
@@ -112,7 +112,7 @@ def test_a_host_of_a_larger_tpu_slice_is_refused(nodes: Any) -> None:
 def test_other_versions_are_refused(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     there = pool_module.library_versions()
     monkeypatch.setattr(pool_module, "library_versions", lambda: {**there, "keras": "0.1"})
-    with pytest.raises(paceline.UsageError, match=r"has keras .*, and this process 0.1.*pip"):
+    with pytest.raises(paceline.UsageError, match=r"has keras .*, but this process has 0.1.*pip"):
         searched(paceline.Ray(address=nodes.address), "versions")
 
 

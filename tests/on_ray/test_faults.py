@@ -65,7 +65,7 @@ def test_a_worker_that_stands_still_is_given_up_and_its_late_answer_does_not_cou
     hook.when_given_up(lambda: os.kill(stopped[0], signal.SIGCONT))
     notes: list[str] = []
     found = searched(on(nodes), "nodes", search=LONG, notes=notes)
-    assert any("no sign of life for" in note for note in notes), notes
+    assert any("no heartbeat for" in note for note in notes), notes
     assert same_as_local(found, LONG)
     assert gone(stopped[0]), "it is ended for good when it goes on"
 
@@ -166,7 +166,7 @@ def test_a_search_that_is_killed_in_a_checkpoint_goes_on(nodes: Any) -> None:
     process.communicate()
     notes: list[str] = []
     found = searched(on(nodes), "killed", search=KILLED, notes=notes)
-    assert any("going on from the last checkpoint" in note for note in notes), notes
+    assert any("resuming from the last checkpoint" in note for note in notes), notes
     assert same_as_local(found, KILLED)
 
 
@@ -207,6 +207,6 @@ def test_when_the_head_is_gone_the_search_ends_with_one_error_and_goes_on_elsewh
     # On another cluster, or on this machine alone.
     where = on(nodes) if end is end_head else "auto"
     found = searched(where, "killed", search=KILLED, notes=notes)
-    assert any("going on from the last checkpoint" in note for note in notes), notes
-    assert not [note for note in notes if "begin again" in note]
+    assert any("resuming from the last checkpoint" in note for note in notes), notes
+    assert not [note for note in notes if "restart as new trials" in note]
     assert same_as_local(found, KILLED)

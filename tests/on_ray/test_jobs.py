@@ -183,5 +183,5 @@ def test_a_job_that_is_stopped_saves_and_goes_on(
     assert list((project / "runs/images/checkpoints").glob("*.safetensors"))
     assert {state for state, *_ in histories(project, "images").values()} > {"complete"}
     said = submitted(head, project, "paceline resume")
-    assert "going on from the last checkpoint" in said
+    assert "resuming from the last checkpoint" in said
     assert histories(project, "images") == undisturbed

@@ -241,5 +241,5 @@ def test_a_signal_saves_and_the_search_goes_on(
         signal.signal(number, before)
     notes: list[str] = []
     found = searched(on(nodes), "nodes", search=LONG, notes=notes)
-    assert any("going on from the last checkpoint" in note for note in notes), notes
+    assert any("resuming from the last checkpoint" in note for note in notes), notes
     assert records(found) == records(searched("packed", "local", search=LONG))

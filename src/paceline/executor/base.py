@@ -40,7 +40,7 @@ class SearchData:
     validation_freq: int | Collection[int] = 1
     # Whether each epoch has an order of its own, from the job's seed; "batch": within each batch.
     shuffle: bool | str = True
-    # How many examples a job's folds train on and validate on; None where jobs have no folds.
+    # How many examples a job's folds train on and validate on; None if jobs have no folds.
     fold: tuple[int, int] | None = None
     # Whether callbacks of some job may act between training batches.
     by_batch: bool = False
@@ -94,7 +94,7 @@ class UserNotifier:
             self._tell(text)
 
 
-#: A hyperparameter of more values is no width: seeds, for example.
+#: A hyperparameter of more values is not a width: seeds, for example.
 _MOST_WIDTHS = 4096
 #: Of more values than this, no choice is trained together.
 _MOST_CHOICES = 6
@@ -122,13 +122,13 @@ class SiblingModelBuilder:
     hparams: Mapping[str, Any]  # the trial's values
     build: Callable[[Mapping[str, Any]], Any]  # makes the model for other values of hparams
     epochs: float  # that a trial like it is expected to train
-    # Whether the trial shares a program wherever that is proved, also if it does not pay.
+    # Whether the trial shares a program wherever that is proved, even if it isn't faster.
     always: bool
-    job: int | None = None  # number of the trial's first job; None where it is not known
+    job: int | None = None  # number of the trial's first job; None if it is not known
     outlook: SearchOutlook = SearchOutlook()
 
     def ranges(self) -> dict[str, list[int]]:
-        """The whole numbers that may be widths: name -> their values, ascending."""
+        """The integers that may be widths: name -> their values, ascending."""
         found = {}
         for parameter in self.parameters:
             if type(self.hparams.get(parameter.name)) is not int:
@@ -256,7 +256,7 @@ class EpochReport:
     weights: Callable[[], Weights]
     # The logs of each member of a trial where ``logs`` are their means. Executors leave it empty.
     members: Sequence[Mapping[str, float]] = ()
-    # Fetches all variables after this epoch, under the same condition as ``weights``; None where no
+    # Fetches all variables after this epoch, under the same condition as ``weights``; None if no
     # pack holds them.
     state: Callable[[], State] | None = None
     # Seconds on the clock that the epoch took, of all jobs in the same pack together, and the job's
@@ -328,7 +328,7 @@ class UnsavedAttributes:
             if lost:
                 self._said[callback["class"]] |= lost
                 self._note(
-                    f"callbacks: checkpoints do not hold {', '.join(sorted(lost))} of "
-                    f"{callback['class']}; should this search go on after it was stopped, they "
-                    "begin anew with on_train_begin"
+                    f"callbacks: checkpoints do not contain {', '.join(sorted(lost))} of "
+                    f"{callback['class']}. If you resume this search, they restart with "
+                    "on_train_begin"
                 )

@@ -34,7 +34,7 @@ from paceline.program.initial_weights import values_kept
 from paceline.program.trace import flat_logs
 
 _DATA = ("x", "y", "sample_weight")
-#: After each so many trials the memory of dropped models is returned to the system.
+#: After this many trials the memory of dropped models is returned to the system.
 _COLLECTED = 8
 
 
@@ -57,7 +57,7 @@ class FitExecutor:
         self._replicas: Replicas | None = None  # found when the first trial trains
         self._batched = batched
         self._queue: deque[Job] = deque()
-        self._state: FitState | None = None  # of the training that is under way, or was stopped
+        self._state: FitState | None = None  # of the training that runs or was stopped
         self.seconds = 0.0  # spent on training
         self.used = False  # whether any trial has been trained
         self._trained = 0  # trials
@@ -71,9 +71,9 @@ class FitExecutor:
         self._queue.extend(reversed(folds or [job]))
 
     def snapshot(self, arrays: Arrays, jobs: Container[int]) -> FitFacts | None:
-        """The training under way as it was after its last epoch; None where there is none.
+        """The running training after its last epoch; None if there is none.
 
-        Its arrays are added to ``arrays`` by name. ``jobs`` are the numbers of jobs under way.
+        Its arrays are added to ``arrays`` by name. ``jobs`` are the numbers of unfinished jobs.
         """
         state = self._state
         if state is None or state.epoch == 0 or state.number not in jobs:
@@ -116,7 +116,7 @@ class FitExecutor:
             with keras_private.gradients_forgotten():
                 self._train(job, search)
         except Exception as error:
-            if search.stopped:  # the trial has ended by now, or goes on in another search
+            if search.stopped:  # the trial has ended by now, or continues in another search
                 self._note(
                     f"a callback of a trial that was stopped failed in on_train_end: "
                     f"{type(error).__name__}: {error}"
@@ -127,7 +127,7 @@ class FitExecutor:
             self.seconds += time.perf_counter() - began
             self._trained += 1
             if self._trained % _COLLECTED == 0:
-                process.give_back()  # models lie in cycles, and a search makes the collector wait
+                process.give_back()  # models are in cycles, and a search makes the collector wait
         if search.error is not None:  # also where a user's own ``fit`` has swallowed it
             raise search.error
 
@@ -161,8 +161,8 @@ class FitExecutor:
             release(callbacks)  # their ``on_train_end`` was not called
             if isinstance(error, TypeError) and model.train_function is None:
                 raise RuntimeError(
-                    "a callback compiled the model while fit trains it, which ends fit of Keras 3; "
-                    "compile in build(hp), and train the best model further after the search"
+                    "a callback compiled the model during training, which stops fit in Keras 3. "
+                    "Compile in build(hp), and train the best model further after the search"
                 ) from error
             raise
 

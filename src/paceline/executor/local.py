@@ -1,7 +1,7 @@
 """Packs on the local device: keeps slots full, compiles in the background, reports every epoch.
 
-A thread trains one pack at a time. An accelerator has one thread. A CPU has one per core: the many
-small operations of a vectorized step keep a single core busy, and packs of one program share its
+A thread trains one pack at a time. An accelerator has one thread. A CPU has one per core. The small
+operations of a vectorized step keep a single core busy, and packs of one program share its
 executable.
 """
 
@@ -118,8 +118,8 @@ class LocalExecutor(PackExecutor[LocalGroup]):
     def _take_in(self, job: Job, group: LocalGroup) -> None:
         if not job.model.jit_compile and keras_private.supports_jit(job.model):
             self._notes.tell_once(
-                "jit_compile=False: packs are compiled all the same; executor='fit' trains the "
-                "steps as they are written"
+                "jit_compile=False has no effect on packed trials. Use executor='fit' to train "
+                "exactly as Keras would"
             )
 
     @property
@@ -137,7 +137,7 @@ class LocalExecutor(PackExecutor[LocalGroup]):
         demand, planner = self.demand, self._planner
         for group in self._grouper.groups:
             if group.is_settled or not group.queue:
-                continue  # a group that is restored goes on with the program that it had
+                continue  # a group that is restored continues with the program that it had
             if planner.is_ahead(self._grouper.groups, by_time=demand.by_time):
                 return
             if demand.is_sure(group):
@@ -190,7 +190,7 @@ class LocalExecutor(PackExecutor[LocalGroup]):
             abandon(trial.driver)
 
     def join_waiting(self) -> None:
-        """Has trials of several widths that wait share programs where that is proved and pays.
+        """Lets waiting trials of several widths share programs, if that is proved and faster.
 
         Which trials wait must not depend on the clock when this is called.
         """
@@ -244,7 +244,7 @@ class LocalExecutor(PackExecutor[LocalGroup]):
         facts.stream = None if self._stream is None else self._stream.state
         if rounds is not None:
             begun = rounds.begun if rounds.compiling else None
-            # A round that waits for a compiler comes again.
+            # A round that waits for a compiler is repeated.
             facts.rounds = RoundFacts(rounds.number - (begun is not None), begun)
         return facts
 
@@ -322,9 +322,9 @@ class LocalExecutor(PackExecutor[LocalGroup]):
     def advance(self, report: Report, meanwhile: Callable[[], bool], failed: Failed) -> None:
         """Trains one epoch of every pack whose turn it is, or in a stream for about a second.
 
-        Raises UsageError if the user's number of slots does not fit into the device's memory, and
-        PackTimeout if packs have not ended their epoch within the limit: then the executor cannot
-        train any more.
+        Raises UsageError if the user's number of slots does not fit into the device's memory.
+        Raises PackTimeout if packs have not ended their epoch within the limit; the executor can
+        then no longer train.
         """
         try:
             if self.streaming and self._stream is not None:
@@ -399,7 +399,7 @@ def _state(trial: SlotTrial, state: State | None) -> JobState:
 
 
 def _begin(group: LocalGroup, trial: SlotTrial, job: JobState) -> bool:
-    """Has a trial that waits go on from a state; False if its variables are others."""
+    """Has a waiting trial continue from a state; False if its variables are others."""
     state = state_like(trial.shapes(group.state), job.parts)
     if state is None:
         return False
@@ -410,7 +410,7 @@ def _begin(group: LocalGroup, trial: SlotTrial, job: JobState) -> bool:
 
 
 def _go_on(group: LocalGroup, trial: SlotTrial, was: GroupFacts, arrays: Arrays) -> bool:
-    """Has a trial go on as a snapshot has it; False if its state is lost."""
+    """Continues a trial as a snapshot has it; False if its state is lost."""
     number = trial.number
     if number not in was.epochs:
         return True  # it had another program, which has become this one: it begins again

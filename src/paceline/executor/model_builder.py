@@ -44,24 +44,27 @@ class ModelBuilder:
         method = getattr(build, "build", None)
         if isinstance(build, keras.Model):
             raise UsageError(
-                "build: a keras.Model was given; pass a function build(hp) that makes and compiles "
-                "one."
+                "build must be a function, got a keras.Model. Pass a function build(hp) that "
+                "creates and compiles the model."
             )
         if isinstance(build, type) and callable(method):
-            raise UsageError(f"build: {build.__name__} is a class; pass an object of it.")
+            raise UsageError(
+                f"build must be an object, got the class {build.__name__}. Pass "
+                f"{build.__name__}(...)."
+            )
         if callable(method):
             if _overrides_fit(build):
                 raise UsageError(
-                    f"build: {type(build).__name__} has its own fit(); only its build(hp) is used "
-                    "here. Move what fit() does into build(hp), or search with "
-                    "paceline.compat.keras_tuner, which runs it."
+                    f"build: {type(build).__name__} has its own fit(); a Tuner uses only its "
+                    "build(hp). Move the work of fit() into build(hp), or search with "
+                    "paceline.compat.keras_tuner, which calls fit()."
                 )
             self._call: Callable[[Any], Any] = method
         elif callable(build):
             self._call = build
         else:
             raise UsageError(
-                f"build: {build!r} is not a function; pass build(hp) that returns a compiled model."
+                f"build must be a function build(hp) that returns a compiled model, got {build!r}."
             )
 
     def __call__(self, hp: HyperParameters, seed: int) -> Any:
@@ -75,19 +78,18 @@ class ModelBuilder:
             model = noted_build(lambda: self._call(hp), _reserve())
         if not isinstance(model, keras.Model):
             raise BuildError(
-                f"build(hp) returned {type(model).__name__}, not a keras.Model; end it with "
+                f"build(hp) must return a keras.Model, got {type(model).__name__}. End it with "
                 "'return model'."
             )
         if not model.compiled:
             raise BuildError(
-                "build(hp) returned a model that is not compiled; call model.compile(optimizer=, "
-                "loss=, metrics=) before returning it."
+                "build(hp) returned a model that is not compiled. Call model.compile(optimizer=, "
+                "loss=, metrics=) before you return it."
             )
         if any(keras_private.is_bound(variable) for variable in shared_variables(model)):
             raise BuildError(
-                "build(hp) returned a model with layers that it made for another trial, whose "
-                "callbacks look at them; make layers that all trials share outside of build, or "
-                "new ones in each build."
+                "build(hp) returned a model with layers of another trial, whose callbacks use "
+                "them. Create new layers in each build, or create shared layers outside of build."
             )
         return model
 
@@ -151,8 +153,8 @@ class VariableMemoryGuard:
         # What was made before is in memory already. Drawing an array takes as much again.
         if 2 * wanted > (free := self._free()):
             raise MemoryError(
-                f"variables of the model take {wanted / 1e9:.3g} GB more, drawing them as much "
-                f"again, and {free / 1e9:.3g} GB are free; make the model smaller"
+                f"variables of the model need {wanted / 1e9:.3g} GB more, twice that while they "
+                f"are initialized, but only {free / 1e9:.3g} GB are free. Make the model smaller"
             )
 
 
@@ -162,7 +164,7 @@ def _itemsize(dtype: Any) -> int:
 
 
 def _reserve() -> Callable[..., None] | None:
-    """Refuses variables that would not fit; None where they are not in the host's memory."""
+    """Refuses variables that would not fit; None if they are not in the host's memory."""
     if keras.backend.backend() != "jax" or jax.default_backend() != "cpu":
         return None
     return VariableMemoryGuard(host_bytes).reserve
@@ -246,7 +248,7 @@ def _overrides_fit(hypermodel: Any) -> bool:
     return False
 
 
-#: The train and the test step on the smaller batch; None where all batches are full.
+#: The train and the test step on the smaller batch; None if all batches are full.
 Tails = tuple[Step | None, Step | None]
 
 
@@ -257,7 +259,7 @@ class TracedModel:
     state: State
     train: Step
     test: Step | None  # None without validation data
-    # As it was before its steps were traced; None where that is not known.
+    # As it was before its steps were traced; None if that is not known.
     structure: ModelStructure | None = None
 
 
@@ -271,10 +273,10 @@ def workload_of(
     """The data, batch sizes and lengths of a trial's epochs.
 
     ``fold`` and ``by_batch`` are as of ``SearchData``, ``chunk_bytes`` as of ``Workload``. Raises
-    Unpackable if the data are no arrays.
+    Unpackable if the data are not arrays.
     """
     if setting.data is None:
-        raise Unpackable(setting.why_fit or "its data are no arrays")
+        raise Unpackable(setting.why_fit or "its data are not arrays")
     work = Workload(
         setting.data,
         setting.validation,
@@ -311,7 +313,7 @@ def alike_key(structure: ModelStructure, setting: TrialInputs) -> tuple[str, int
 def stock_structure(
     model: Any, setting: TrialInputs, fold: tuple[int, int] | None
 ) -> ModelStructure | None:
-    """The model's structure and numbers; None where its constants do not follow from them.
+    """The model's structure and numbers; None if its constants do not follow from them.
 
     A model that learns its inputs from the data has its variables afterwards: it shows its widths
     as one that begins with ``keras.Input`` does. ``fold`` is as of ``SearchData``.
@@ -363,7 +365,7 @@ def traced_sizes(model: Any, work: Workload, table: Any) -> tuple[TracedModel, T
 
 
 def tails_of(model: Any, state: State, work: Workload, table: Any) -> Tails:
-    """The train and test step on the last, smaller batch; None where the data have none."""
+    """The train and test step on the last, smaller batch; None if the data have none."""
     train = test = None
     if work.rest:
         train = trace.trace_train(model, state, work.train.step_shapes(work.rest), table)
@@ -383,7 +385,7 @@ class SmallerBatchSteps:
     def tails(
         self, model: Any, traced: TracedModel, work: Workload, table: Any, kind: tuple[Any, ...]
     ) -> Tails:
-        """The train and test step on the last, smaller batch; None where the data have none.
+        """The train and test step on the last, smaller batch; None if the data have none.
 
         ``traced`` holds the steps on the full batches. ``table`` has the weights of the classes;
         None: all weigh the same. ``kind`` is from ``kind_of``.

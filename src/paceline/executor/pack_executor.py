@@ -4,8 +4,7 @@
 ready, pauses and forgets jobs, saves and restores them, and tells people where the time went.
 ``PackExecutorContract`` (testing.py) has the tests.
 
-A job is in one of three places: it waits in the queue of its group; it trains, in a pack here or on
-another machine; or it is paused.
+A job waits in the queue of its group, trains in a pack (here or on another machine), or is paused.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ class PackExecutor(ABC, Generic[G]):
         """Begins a job that was just submitted after ``epoch``, from 1, that was trained before.
 
         ``parts`` are the job's variables after that epoch. Returns False if the job's model has
-        other variables; then it begins anew.
+        other variables; then it starts over.
         """
         return self.begin_from(number, JobState(epoch, parts))
 
@@ -124,7 +123,7 @@ class PackExecutor(ABC, Generic[G]):
         """As ``start_from``, the job's callbacks included."""
 
     def work_ahead(self) -> bool:
-        """Does a part of what trials to come need; returns False where there is nothing to do."""
+        """Does a part of what trials to come need; returns False if there is nothing to do."""
         began = time.perf_counter()
         worked = self._grouper.work_ahead()
         self.timings.seconds.trace += time.perf_counter() - began
@@ -183,11 +182,11 @@ class PackExecutor(ABC, Generic[G]):
         """Bytes of the variables that ``snapshot`` would put into ``arrays``."""
 
     def snapshot(self, arrays: Arrays, lasting: dict[str, Arrays]) -> PackFacts:
-        """All jobs under way.
+        """All unfinished jobs.
 
         The jobs' variables are added to ``arrays``, by name. Those of paused jobs are added to
-        ``lasting``, each job's under a key of its own: what lies under a key never changes, so it
-        is written only once.
+        ``lasting``, under one key for each job. A key's content never changes, so it is written
+        only once.
         """
         groups = []
         for group in self._grouper.groups:
@@ -234,9 +233,9 @@ class PackExecutor(ABC, Generic[G]):
     def restore(self, packs: PackFacts, arrays: Arrays, example: Example) -> list[int]:
         """Puts jobs that have been submitted back to where they were.
 
-        ``packs`` is what ``snapshot`` returned, perhaps in another process or of an executor
-        elsewhere; ``arrays`` are those that it added, those of paused jobs among them. Returns the
-        numbers of the jobs that must begin again.
+        ``packs`` is the result of ``snapshot``, perhaps of another process or executor. ``arrays``
+        are those that it added, also for paused jobs. Returns the numbers of jobs that must
+        restart.
         """
         lost, order = [], []
         for was in packs.groups:
@@ -257,7 +256,7 @@ class PackExecutor(ABC, Generic[G]):
     def _facts(self, groups: list[GroupFacts]) -> PackFacts:
         demand = self.demand
         asking = DemandFacts(demand.alike, demand.expected, demand.unasked)
-        sharing = copy.deepcopy(self._grouper.sharing)  # written while the search goes on
+        sharing = copy.deepcopy(self._grouper.sharing)  # written while the search continues
         return PackFacts(self._device, sharing, groups, asking)
 
     @property
@@ -289,9 +288,8 @@ class PackExecutor(ABC, Generic[G]):
     def program_counts(self) -> dict[str, int]:
         """Numbers of programs.
 
-        distinct: groups; structures: models of other layers or widths that trained in them;
-        compiled and from_cache: training and validation steps, by whether they were compiled or
-        found on disk.
+        distinct: groups. structures: models with different layers or widths in them. compiled and
+        from_cache: training and validation steps that were compiled, or found on disk.
         """
         families, groups = self._grouper.families, len(self._grouper.groups)
         return {

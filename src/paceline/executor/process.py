@@ -12,11 +12,11 @@
 | ``keras.Variable`` | which variables models share | ``program.initial_weights`` |
 | ``warnings.showwarning`` | a warning is shown once | ``repeated_warnings_hidden``, below |
 
-Searches may run inside each other and in several threads: all but the random state and the policy
-are put back when the last of them ends.
+Searches may run inside each other and in several threads. All but the random state and the policy
+are restored when the last search ends.
 
-Tracing makes objects by the hundred thousand, and every full garbage collection walks all of JAX
-and Keras, a tenth of a second each time: so what was there before a search is set aside meanwhile.
+Tracing creates objects by the hundred thousand. Every full garbage collection walks all of JAX and
+Keras, which takes a tenth of a second. So older objects are set aside during a search.
 """
 
 from __future__ import annotations
@@ -106,9 +106,8 @@ _show: Callable[..., Any] = warnings.showwarning
 def repeated_warnings_hidden(shown: set[Any] | None = None) -> Iterator[None]:
     """Shows a warning once, also if every trial's ``build`` causes it again.
 
-    Python does so by itself, but forgets what it has shown whenever some code changes the filters
-    of warnings for a moment, as JAX does when it compiles. Warnings in ``shown`` are not shown
-    again; those that are shown in the block are added.
+    Python does this itself, but forgets it when code changes the filters of warnings, as JAX does
+    when it compiles. Warnings in ``shown`` are not shown again. Those shown in the block are added.
     """
     with _warnings_patch.applied():
         _shown.update(shown or ())
@@ -152,10 +151,9 @@ _GC_SHARE = 0.05
 def gc_calmed() -> Iterator[None]:
     """Sets the objects that are there aside until the last of several searches has ended.
 
-    Objects that earlier searches left are collected first: their last models are in cycles, would
-    be set aside again and again, and no collection would ever see them. Where searches are short
-    and the process is large, that collection does not come before each search: collections take at
-    most a twentieth of the time between them.
+    Objects of earlier searches are collected first. Their last models are in cycles, and set aside
+    they would never be collected. Collections take at most a twentieth of the time between them, so
+    short searches in a large process skip some.
     """
     if _collector_is_free():
         # Before the lock of the patch is taken: collecting may end an older search.
@@ -169,7 +167,7 @@ def _collector_is_free() -> bool:
     return gc.get_freeze_count() == 0 and gc.get_threshold()[0] > 0
 
 
-#: Thresholds before the first search; None where the user's are left alone.
+#: Thresholds before the first search; None if the user's are left alone.
 _gc_before: tuple[int, int, int] | None = None
 
 
@@ -233,18 +231,18 @@ _AFTERWARDS = ((_MMAP_MAX, 2**16), (_TRIM_THRESHOLD, 2**26), (_MMAP_THRESHOLD, 2
 
 
 def freed_memory_kept() -> AbstractContextManager[None]:
-    """Has the allocator keep freed memory for what is allocated next, however large.
+    """Makes the allocator keep freed memory for the next allocation, however large.
 
-    A compiled step allocates its temporaries when it begins and frees them when it ends. More than
-    32 MiB glibc asks of the system each time, which clears every page again: a quarter of the time
-    of a step with large convolutions (docs/decisions/0028). More than 64 MiB in a thread it still
-    asks for. Afterwards what is free goes back to the system, but for so much per thread. Does
-    nothing where the user has set glibc's allocator, and with other C libraries.
+    A compiled step allocates its temporaries when it begins and frees them when it ends. Above 32
+    MiB glibc asks the system each time, which clears every page: a quarter of the time of a step
+    with large convolutions (docs/decisions/0028). More than 64 MiB in a thread it still asks for.
+    Afterwards what is free goes back to the system, but for so much per thread. Does nothing where
+    the user has set glibc's allocator, and with other C libraries.
     """
     return _allocator_patch.applied()
 
 
-#: glibc's mallopt while searches run; None where the allocator is left alone.
+#: glibc's mallopt while searches run; None if the allocator is left alone.
 _allocator: Callable[[int, int], int] | None = None
 
 
@@ -394,7 +392,7 @@ class StopSignal:
             return
         if not first or not self._n_deferred:
             raise KeyboardInterrupt
-        text = "stopping after this epoch; once more stops at once"
+        text = "stopping after this epoch; press Ctrl-C again to stop now"
         try:
             self._tell(text)
         except Exception:  # the stream that it writes to is in use at this moment

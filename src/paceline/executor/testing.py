@@ -73,7 +73,7 @@ class _Halves(keras.callbacks.Callback):
 
 
 class _Stops(keras.callbacks.Callback):
-    """Stops training after so many epochs, and spoils the weights when training ends."""
+    """Stops training after this many epochs, and spoils the weights when training ends."""
 
     model: Any
 
@@ -345,7 +345,7 @@ class PackExecutorContract(ExecutorContract):
         histories: dict[int, list[dict[str, float]]] | None = None,
         rounds: int = 10_000,
     ) -> dict[int, list[dict[str, float]]]:
-        """Trains until nothing is left to train, or for so many rounds.
+        """Trains until nothing is left to train, or for this many rounds.
 
         Returns:
             Number of a job -> the logs of its epochs, in order.
@@ -411,7 +411,7 @@ class PackExecutorContract(ExecutorContract):
         assert {number: len(logs) for number, logs in histories.items()} == {0: 1, 1: 3}
 
     def test_a_withdrawn_job_is_forgotten_wherever_it_is(self) -> None:
-        """Its number may be used again, for a job that begins anew."""
+        """Its number may be used again, for a job that starts over."""
         with self.opened(0, 1) as executor:
             histories = self.train(executor, rounds=1)
             executor.withdraw(1)
@@ -449,7 +449,7 @@ class PackExecutorContract(ExecutorContract):
         assert histories == self.whole(0, 1, 2)
 
     def test_a_job_starts_from_variables_that_were_kept(self) -> None:
-        """Those of another shape are refused, and the job begins anew."""
+        """Those of another shape are refused, and the job starts over."""
         kept: list[Any] = []
 
         def answer(report: EpochReport) -> Answer:

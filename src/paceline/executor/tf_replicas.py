@@ -15,7 +15,7 @@ from typing import Any
 
 import keras
 
-#: Environment variables that are set where there is a TPU, by Google's machines, Kaggle or users.
+#: Environment variables that are set if there is a TPU, by Google's machines, Kaggle or users.
 _TPU_VARIABLES = ("TPU_NAME", "COLAB_TPU_ADDR", "TPU_ACCELERATOR_TYPE")
 _DATA = ("x", "y", "sample_weight")
 
@@ -42,7 +42,7 @@ class Replicas:
     def round(self, arguments: Arguments) -> Arguments:
         """Rounds the arguments of ``fit`` so that the replicas share batches and examples evenly.
 
-        Without a batch size, and for data that are no arrays, nothing is rounded.
+        Without a batch size, and for data that are not arrays, nothing is rounded.
         """
         if self.n == 1 or "batch_size" not in arguments:
             return arguments
@@ -61,7 +61,9 @@ class Replicas:
     def _batch(self, name: str, size: int) -> int:
         rounded = max(self.n, size - size % self.n)
         if rounded != size:
-            self._say(f"{name}: {size} becomes {rounded}: {self.n} replicas get as many each")
+            self._say(
+                f"{name}: {size} becomes {rounded}, so that {self.n} replicas get equal parts"
+            )
         return rounded
 
     def _whole(self, parts: Arguments, size: int, what: str) -> Arguments:
@@ -74,8 +76,8 @@ class Replicas:
         if kept in (0, n):
             return parts
         self._say(
-            f"the last {n - kept} of {n} {what} examples are left out: {self.n} replicas get "
-            f"{'whole batches of' if unit == size else 'batches of'} equal parts"
+            f"the last {n - kept} of {n} {what} examples are left out, so that {self.n} replicas "
+            f"get {'whole batches of' if unit == size else 'batches of'} equal parts"
         )
         return {
             name: None if part is None else keras.tree.map_structure(lambda a: a[:kept], part)
@@ -130,5 +132,5 @@ def _tpu(tf: Any, note: Callable[[str], None]) -> Any:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect()
         return tf.distribute.TPUStrategy(resolver)
     except Exception as error:  # there are many kinds: no TPU, another process's TPU, no such name
-        note(f"no TPU answers TensorFlow ({type(error).__name__}: {error}); going on without it")
+        note(f"TensorFlow found no TPU ({type(error).__name__}: {error}); continuing without it")
         return None

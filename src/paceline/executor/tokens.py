@@ -33,10 +33,10 @@ class TokenChecks:
     ) -> bool:
         """Checks one model against one data set, of which ``what`` is the name.
 
-        ``build`` makes the same model anew, where this one may not get its variables yet; whether
-        it was called is returned, as it moves Keras' random state. Raises DataError where a number
-        is beyond an Embedding, or negative, and the model does no more with it before than to move
-        or cast it or to add constants.
+        ``build`` makes the same model again, if this one may not get its variables yet. Returns
+        whether it was called, since it moves Keras' random state. Raises DataError if a number is
+        beyond an Embedding, or negative, and the model only moves or casts it or adds constants
+        before.
         """
         layers = keras_private.embeddings(model) if keras.backend.backend() == "jax" else []
         if not layers or data is None:
@@ -101,6 +101,6 @@ def _check(lookup: Lookup, data: ArrayData | BatchedDataset, what: str) -> None:
     else:
         how = f"Set input_dim={value + 1}, or renumber them."
     raise DataError(
-        f"{what}: what the Embedding {lookup.name!r} looks up in {where} must be numbers from 0 to "
-        f"{lookup.rows - 1:,} (input_dim={lookup.rows}), got {value:,}. {how}"
+        f"{what}: the numbers of {where} that the Embedding {lookup.name!r} looks up must be from "
+        f"0 to {lookup.rows - 1:,} (input_dim={lookup.rows}), got {value:,}. {how}"
     )

@@ -38,8 +38,9 @@ class RayWorker:
         hosts = [name for name in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if name]
         if len(hosts) > 1:
             raise UsageError(
-                f"executor: worker on {socket.gethostname()} is one of {len(hosts)} hosts of a TPU "
-                "slice, whose chips work as one; use slices of one host, such as v5litepod-8."
+                f"executor: worker on {socket.gethostname()} is one of {len(hosts)} hosts of a "
+                "TPU slice, but a worker needs a slice of one host. Use slices such as "
+                "v5litepod-8."
             )
         from paceline.executor.ray.serialization import unpack
         from paceline.executor.remote.host import Host

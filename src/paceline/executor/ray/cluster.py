@@ -25,7 +25,7 @@ class Ray(RaySettings, Cluster):
         workers: Processes that train, each with one device; "auto": one for each GPU, or on a
             cluster without GPUs one for each machine.
         cpus: Cores of each worker; None: a machine's cores, divided by its GPUs.
-        gpus: GPUs of each worker, 0 or 1; None: 1 where the cluster has any.
+        gpus: GPUs of each worker, 0 or 1; None: 1 if the cluster has any.
         resources: Ray's own resources that each worker needs: name -> amount.
         runtime_env: Ray's ``runtime_env`` of the workers: packages, environment variables.
 

@@ -43,7 +43,7 @@ def places(ray: Any, settings: RaySettings) -> list[WorkerPlace]:
 
 
 def _share(totals: list[dict[str, float]], workers: int, gpus: int) -> int:
-    """The cores of each of so many workers."""
+    """The cores of each of this many workers."""
     if gpus:
         shares = [t.get("CPU", 0) // t["GPU"] for t in totals if t.get("GPU", 0) >= 1]
         return max(1, int(min(shares, default=1)))

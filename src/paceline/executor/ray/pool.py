@@ -33,10 +33,10 @@ WITHOUT_WORKERS = 600.0
 _LOOKS = 5.0
 #: Seconds without the cluster's head after which the search ends; Ray would end the process soon.
 WITHOUT_HEAD = 20.0
-#: So many workers in a row may die before one of them has answered an order.
+#: Workers that may die in a row before one of them has answered an order.
 _DEATHS = 5
-#: Seconds without a sign of life after which a worker that has an order is ended. A worker gives
-#: signs of life while it compiles or builds: another thread of it does.
+#: Seconds without a heartbeat after which a worker that has an order is ended. A worker sends
+#: heartbeats while it compiles or builds: another thread of it does.
 SILENCE = 60.0
 #: Seconds between two questions whether a worker that has an order is alive.
 _BEAT = 5.0
@@ -56,8 +56,8 @@ class _Worker:
     node_id: str | None = None  # Ray's id of that machine
     leaving: bool = False  # whether the search was told that the machine will go soon
     busy: bool = False  # whether it has an order, or loads what it needs, and has not answered
-    asked: bool = False  # whether it was asked for a sign of life, and has not given it
-    silent: float = 0.0  # seconds since its last sign of life, while it has an order
+    asked: bool = False  # whether it was asked for a heartbeat, and has not given it
+    silent: float = 0.0  # seconds since its last heartbeat, while it has an order
 
 
 class RayPool:
@@ -80,7 +80,7 @@ class RayPool:
         self._packed, self._options, self._digest = packed, options, digest
         self._note = note
         self._workers: dict[str, _Worker] = {}
-        # What is under way: Ray's reference -> the worker, and the method that was called.
+        # Running calls: Ray's reference -> the worker, and the method that was called.
         self._calls: dict[Any, tuple[_Worker, str]] = {}
         self._news: list[Event] = []
         self._refused: list[WorkerPlace] = []  # of machines whose trials would differ
@@ -135,7 +135,7 @@ class RayPool:
     # -- workers -----------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Starts workers where there is a place for one."""
+        """Starts workers if there is a place for one."""
         now = time.monotonic()
         if now - self._looked < _LOOKS:
             return
@@ -144,15 +144,14 @@ class RayPool:
             if not self._headless:
                 self._headless = now
                 self._note(
-                    "the head of the Ray cluster does not answer; waiting for it for "
-                    f"{WITHOUT_HEAD:.0f} s at most"
+                    "the head of the Ray cluster does not respond; waiting for at most "
+                    f"{WITHOUT_HEAD:.0f} s"
                 )
             if now - self._headless >= WITHOUT_HEAD:
                 raise ClusterError(
-                    f"executor: the head of the Ray cluster has not answered for "
-                    f"{now - self._headless:.0f} s, and a cluster ends with its head. All that was "
-                    "known is saved: go on with `paceline resume` on another cluster, or on "
-                    "this machine alone (--executor auto)."
+                    "executor: the head of the Ray cluster has not responded for "
+                    f"{now - self._headless:.0f} s. All results are saved. Continue with "
+                    "`paceline resume` on another cluster, or on this machine (--executor auto)."
                 )
             return
         self._headless = 0.0
@@ -213,9 +212,9 @@ class RayPool:
         except self._ray.exceptions.RayError as error:
             if "creation task" in str(error) and not self._any_ready:
                 raise UsageError(
-                    f"executor: a worker cannot begin ({_text(error)}); Paceline there may be "
-                    "another version: install the same versions everywhere, or have Ray do so: "
-                    "paceline.Ray(runtime_env={'pip': [...]})."
+                    f"executor: a worker cannot start ({_text(error)}). Its Paceline may be "
+                    "another version. Install the same versions everywhere, or let Ray install "
+                    "them: paceline.Ray(runtime_env={'pip': [...]})."
                 ) from error
             return self._died(worker, _text(error))
         if method == "ping":
@@ -241,11 +240,11 @@ class RayPool:
         text = f"executor: the worker on {facts.node} has {why}, so that histories would differ"
         if not self._any_ready:
             raise UsageError(
-                f"{text}; install the same versions everywhere, or have Ray do so: "
+                f"{text}. Install the same versions everywhere, or let Ray install them: "
                 "paceline.Ray(runtime_env={'pip': [...]})."
             )
         if worker.place not in self._refused:
-            self._note(f"{text}; it is not used")
+            self._note(f"{text}, so it is not used")
         self._refused.append(worker.place)
         self._workers.pop(worker.name)
         self._forget(worker)
@@ -257,13 +256,13 @@ class RayPool:
             theirs = facts.versions.get(name, "none")
             digits = 2 if name == "python" else None
             if theirs.split(".")[:digits] != version.split(".")[:digits]:
-                return f"{name} {theirs}, and this process {version}"
+                return f"{name} {theirs}, but this process has {version}"
         if facts.digest != self._digest:
             return "another code of build(hp)"
         return None
 
     def _end_silent(self) -> list[Event]:
-        """Ends workers that owe an answer and give no sign of life: stopped, or out of reach.
+        """Ends workers that owe an answer and send no heartbeats: stopped, or out of reach.
 
         Ray watches machines and connections. A process that stands still has both, and its call
         would never end.
@@ -279,7 +278,7 @@ class RayPool:
                 continue
             worker.silent += passed
             if worker.asked and worker.silent >= SILENCE:
-                why = f"it has given no sign of life for {worker.silent:.0f} s"
+                why = f"no heartbeat for {worker.silent:.0f} s"
                 events += self._died(worker, why)
             elif not worker.asked and worker.silent >= _BEAT:
                 worker.asked = True
@@ -308,8 +307,8 @@ class RayPool:
         node = worker.node or "a machine"
         if isinstance(cause, ModuleNotFoundError):
             raise UsageError(
-                f"executor: the worker on {node} has no module {cause.name!r}; install it there, "
-                "or send its folder: paceline.Ray(runtime_env={'working_dir': '.'})."
+                f"executor: the worker on {node} has no module {cause.name!r}. Install it on that "
+                "machine, or send its folder: paceline.Ray(runtime_env={'working_dir': '.'})."
             ) from error
         raise ClusterError(
             f"executor: the worker on {node} failed: {type(cause).__name__}: {cause}"
@@ -329,7 +328,7 @@ class RayPool:
         if self._any_ready and passed >= _BEAT and not self._told:
             self._told = True
             self._note(
-                f"no worker is left; waiting for machines for {WITHOUT_WORKERS:.0f} s at most"
+                f"no worker is left; waiting for machines for at most {WITHOUT_WORKERS:.0f} s"
             )
         patience = WITHOUT_WORKERS if self._any_ready else PATIENCE
         if passed < patience:
@@ -349,9 +348,9 @@ class RayPool:
         free = self._ray.available_resources()
         raise ClusterError(
             f"executor: for {patience:.0f} s no machine of the Ray cluster had room for a worker, "
-            f"which asks for {asked or 'a core'}. The cluster has {there}, of which "
-            f"{ {name: free.get(name, 0.0) for name in there} } are free; ask for less with "
-            "paceline.Ray(cpus=, gpus=, resources=), or wait until other jobs have ended."
+            f"which needs {asked or 'a core'}. The cluster has {there}, of which "
+            f"{ {name: free.get(name, 0.0) for name in there} } are free. Ask for less with "
+            "paceline.Ray(cpus=, gpus=, resources=), or wait until other jobs have finished."
         )
 
 

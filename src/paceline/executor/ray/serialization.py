@@ -55,8 +55,8 @@ def pack(job_factory: JobFactory) -> SerializedJobFactory:
         except Exception as error:
             raise UsageError(
                 f"x: data of this kind cannot be sent to other machines ({type(error).__name__}: "
-                f"{error}); pass arrays, or a function of hp that opens the data set there: "
-                "x=lambda hp: open_data()."
+                f"{error}). Pass arrays, or a function of hp that opens the data set on the "
+                "worker: x=lambda hp: open_data()."
             ) from error
     return SerializedJobFactory(pickled, rest)
 
@@ -162,12 +162,12 @@ def _why_not(code: dict[str, Any], error: Exception) -> str:
             except Exception as found:
                 return (
                     f"{argument}: the function uses {name!r}, of type {type(value).__name__}, "
-                    f"which cannot be sent to other machines ({found}); make it inside of the "
+                    f"which cannot be sent to other machines ({found}). Create it inside the "
                     "function, or leave it out."
                 )
     return (
-        f"{', '.join(code)}: this cannot be sent to other machines ({type(error).__name__}: "
-        f"{error}); leave out what belongs to this process: locks, open files, connections."
+        f"{', '.join(code)} cannot be sent to other machines ({type(error).__name__}: {error}). "
+        "Leave out locks, open files and connections, which belong to this process."
     )
 
 
@@ -182,7 +182,7 @@ def _too_large(code: dict[str, Any], size: int) -> str:
     )
     what = f", most of it {largest[2]!r} ({largest[0] / 1e6:.0f} MB)" if largest[2] else ""
     return (
-        f"{largest[1]}: the function captures {size / 1e6:.0f} MB{what}, which each worker would "
-        f"get with the code; at most {MOST / 1e6:.0f} MB are sent. Give data to search(x, y), "
-        "which sends them once to each machine, or load them inside of the function."
+        f"{largest[1]}: the function captures {size / 1e6:.0f} MB{what}, but at most "
+        f"{MOST / 1e6:.0f} MB are sent to each worker. Pass data to search(x, y), which sends "
+        "them once to each machine, or load them inside the function."
     )

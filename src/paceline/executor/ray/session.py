@@ -45,8 +45,8 @@ class RaySession:
     """A connection to a cluster, until it is closed.
 
     The search sends ``data_bytes`` to each machine. Raises MissingExtraError if Ray is not
-    installed, UsageError if the cluster would be open to anybody or the address is of another kind,
-    and ClusterError if the cluster cannot be reached.
+    installed. Raises UsageError if the cluster would be open to anybody, or the address is of
+    another kind. Raises ClusterError if the cluster cannot be reached.
     """
 
     def __init__(self, settings: RaySettings, data_bytes: int, note: Callable[[str], None]) -> None:
@@ -54,20 +54,20 @@ class RaySession:
         address = settings.address or os.environ.get("RAY_ADDRESS") or None
         if address is not None and address.startswith("ray://"):
             raise UsageError(
-                f"address: {address!r} is of Ray Client, through which each answer would take a "
-                "detour; run the search on a machine of the cluster, as with `ray job submit`, and "
-                "give the address without ray://, or 'auto'."
+                f"address must not be of Ray Client, got {address!r}. Run the search on a machine "
+                "of the cluster, for instance with `ray job submit`, and pass the address without "
+                "ray://, or 'auto'."
             )
         found = find_spec("ray")
-        if found is None or found.origin is None:  # a folder of that name is no package
+        if found is None or found.origin is None:  # a folder of that name is not a package
             raise MissingExtraError(
-                "executor: 'ray' needs Ray, which is not installed; pip install "
-                '"paceline[ray]", here and on all machines of the cluster.'
+                "executor: 'ray' needs Ray, which is not installed. Run pip install "
+                '"paceline[ray]" here and on all machines of the cluster.'
             )
         if _stuck:
             raise ClusterError(
-                "executor: Ray in this process waits for the head of another cluster, which is "
-                "silent; restart Python (in a notebook: the kernel)."
+                "executor: Ray in this process waits for the head of another cluster, which does "
+                "not respond. Restart Python (in a notebook: the kernel)."
             )
         on_cpu()
         self._before: dict[str, str | None] = {}
@@ -114,20 +114,20 @@ class RaySession:
         except Exception as error:  # Ray raises many kinds
             raise ClusterError(
                 f"executor: there is no Ray cluster at {address!r} ({type(error).__name__}: "
-                f"{error}); start one with `ray start --head`, or leave address and RAY_ADDRESS "
-                "out for a cluster of this machine."
+                f"{error}). Start one with `ray start --head`, or leave out address and "
+                "RAY_ADDRESS for a cluster on this machine."
             ) from error
         self._joined = True
         self._note(
-            f"joined the Ray cluster at {address}; whether it sends usage statistics was decided "
-            "where it was started (RAY_USAGE_STATS_ENABLED=0 there)"
+            f"joined the Ray cluster at {address}. To turn off its usage statistics, set "
+            "RAY_USAGE_STATS_ENABLED=0 where it is started"
         )
 
     def head_answers(self) -> bool:
         """Whether the cluster's head can be reached.
 
-        Every call of Ray that needs the head would wait for it, and Ray ends this process after a
-        minute of that, without a word to Python. So this asks the network, not Ray.
+        Every call of Ray that needs the head would wait for it, and after a minute Ray ends this
+        process without notice. So this asks the network, not Ray.
         """
         if not self._head:
             self._head = self.ray.get_runtime_context().gcs_address
@@ -141,8 +141,8 @@ class RaySession:
     def leaving(self) -> set[str]:
         """The ids of nodes that will go soon: an autoscaler or a cloud has drained them.
 
-        Ray has no public call for that. Its own libraries use this one; in a version without it no
-        node leaves, and the end of a drained one is the death of a node.
+        Ray has no public call for that. Its own libraries use this one. In a version without it no
+        node leaves early, and a drained node counts as dead.
         """
         try:
             from ray._private.state import state  # pyright: ignore[reportMissingImports]
@@ -183,8 +183,8 @@ class RaySession:
         if leaving.is_alive():
             _end_without_ray(self.ray)
             self._note(
-                "Ray does not let go of its cluster in this process; restart Python before you "
-                "use another one"
+                "Ray keeps its cluster in this process. Restart Python before you use another "
+                "cluster"
             )
 
     def _restore(self) -> None:
@@ -208,16 +208,16 @@ def check_protection(
     """
     if environment.get(_MODE, "").lower() not in ("token", "disabled"):
         raise UsageError(
-            f"executor: whoever reaches the Ray cluster at {address!r} can run code on it, and "
-            f"{_MODE} does not say whether it asks for a token. Set {_MODE}=token, here and where "
-            f"the cluster is started, or {_MODE}=disabled if only trusted users reach its network."
+            f"executor: anyone who can reach the Ray cluster at {address!r} can run code on it, "
+            f"and {_MODE} is not set. Set {_MODE}=token, here and where the cluster is started, "
+            f"or {_MODE}=disabled if only trusted users can reach its network."
         )
     path = Path(environment.get(_PATH) or (home or Path.home()) / ".ray" / "auth_token")
     with contextlib.suppress(OSError):
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode & 0o077:
             path.chmod(0o600)
-            note(f"{path} could be read by other users (mode {mode:o}); its mode is 600 now")
+            note(f"other users could read {path} (mode {mode:o}), so its mode is now 600")
 
 
 def on_cpu() -> None:
@@ -230,9 +230,9 @@ def on_cpu() -> None:
     found = jax.default_backend()
     if found != "cpu":
         raise UsageError(
-            f"executor: JAX runs on the {found} in this process already, and a worker needs it "
-            "alone. Restart Python (in a notebook: the kernel), and set JAX_PLATFORMS=cpu before "
-            "anything else: only the workers train."
+            f"executor: JAX already uses the {found} in this process, but a worker needs it "
+            "alone. Restart Python (in a notebook: the kernel), and set JAX_PLATFORMS=cpu first: "
+            "only the workers train."
         )
 
 
@@ -251,8 +251,8 @@ def _ask(host: str, port: int, seconds: float) -> None:
 def _end_without_ray(ray: Any) -> None:
     """Has this process end although a thread of it waits in Ray.
 
-    Ray would wait once more when an error or the end of Python ends the process, and what C++ frees
-    at the very end is in use in that thread: the process would end by SIGSEGV.
+    Ray would wait once more when an error or the end of Python ends the process. C++ then frees
+    objects that this thread uses, and the process would end by SIGSEGV.
     """
     global _stuck
     _stuck = True
@@ -276,7 +276,7 @@ def _loopback_kept() -> Iterator[None]:
     """A block in which Ray takes the loopback's address as it is.
 
     It would put that of a network in its place, and listen on all interfaces. There is no option
-    against that; a version without these functions asks for a token all the same.
+    against that. A version without these functions still asks for a token.
     """
     try:
         from ray._private import services  # pyright: ignore[reportMissingImports]

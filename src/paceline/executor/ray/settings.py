@@ -22,24 +22,23 @@ class RaySettings:
 
     def __post_init__(self) -> None:
         if self.workers != "auto":
-            _whole("workers", self.workers, 1, "how many processes train")
+            _whole("workers", self.workers, 1, "the number of processes that train")
         if self.cpus is not None:
             _whole("cpus", self.cpus, 1, "the cores of each worker")
         if self.gpus is not None:
             if isinstance(self.gpus, float) and not self.gpus.is_integer():
                 raise UsageError(
-                    f"gpus: {self.gpus} is a fraction of a GPU, and one process must have a GPU "
-                    "alone; give gpus=1: a pack fills it with many trials."
+                    "gpus must not be a fraction, because a process needs a whole GPU, got "
+                    f"{self.gpus}. Use gpus=1: a pack fills a GPU with many trials."
                 )
             _whole("gpus", self.gpus, 0, "the GPUs of each worker")
             if self.gpus > 1:
                 raise UsageError(
-                    f"gpus: {self.gpus}, and a worker trains on one; give gpus=1, and more workers."
+                    "gpus must be at most 1, because a worker trains on one GPU, got "
+                    f"{self.gpus}. Use gpus=1 and more workers."
                 )
 
 
 def _whole(name: str, value: Any, least: int, what: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(
-            f"{name}: {value!r}, but it says {what}: give a whole number from {least}."
-        )
+        raise UsageError(f"{name} ({what}) must be an integer of at least {least}, got {value!r}.")

@@ -22,7 +22,7 @@ class Cluster(ABC):
     ) -> HostPool:
         """Brings the machines of one search up; ``job_factory`` is sent to each of them.
 
-        Raises MissingExtraError if a package is not installed, UsageError if something of the
-        search cannot be sent or the cluster is asked for what it cannot give, and ClusterError if
-        there is no cluster, or no machine of it is free.
+        Raises MissingExtraError if a package is not installed. Raises UsageError if something
+        cannot be sent, or the cluster lacks what was asked for. Raises ClusterError if there is no
+        cluster, or no machine is free.
         """

@@ -1,10 +1,10 @@
 """An executor whose jobs train on other machines; the search cannot tell it from a local one.
 
 The search builds and traces each trial here, as it would for packs of its own, so it knows the
-trial's program. Machines make the job again from its spec and train it. What the search knows of a
-job is what it was told in answers: when a machine goes, its jobs go on elsewhere from the last
-state that was sent here. Their epochs up to the one that is known come again, and their reports are
-dropped. A job's numbers follow from its spec alone, so nothing shows.
+trial's program. Machines make the job again from its spec and train it. The search knows a job only
+from answers. If a machine is lost, its jobs continue elsewhere from the last state that was sent
+here. Their epochs up to the one that is known are repeated, and their reports are dropped. A job's
+numbers follow from its spec alone, so nothing shows.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
         return True
 
     def resume(self, number: int) -> None:
-        """See ``PackExecutor``; the job may go on on another machine."""
+        """See ``PackExecutor``; the job may continue on another machine."""
         job = self._jobs.get(number)
         if job is None or not job.paused:
             raise KeyError(number)
@@ -188,7 +188,7 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
         return group_facts(group, self._orders.facts(group))
 
     def _states(self, group: RemoteGroup) -> dict[int, JobState]:
-        """The last states that were sent here, from which jobs would go on."""
+        """The last states that were sent here, from which jobs would continue."""
         return {
             job.number: replace(
                 job.state or JobState(0, []),
@@ -234,7 +234,7 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
                 self._files.begun_before(number, kept)
 
     def _hold(self, job: RemoteJob, state: JobState | None) -> None:
-        """Has a job go on from a state, unless its callbacks would lose something in it."""
+        """Continues a job from a state, unless its callbacks would lose something in it."""
         if state is not None and state.callbacks is not None:
             callbacks = state.callbacks["callbacks"]
             if any(each["lost"] for each in callbacks):
@@ -378,12 +378,13 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
             self._take_answer(machine, event.answer, told, report, failed)
 
     def _lost(self, machine: Machine, why: str) -> None:
-        """A machine is gone: its jobs go on elsewhere."""
+        """A machine is gone: its jobs continue elsewhere."""
         self._machines.remove(machine.host)
         jobs = self._jobs.on(machine.host)
         if jobs and not machine.leaving:
             self._notes.tell(
-                f"worker {machine.host} is gone ({why}): its {len(jobs)} trials go on elsewhere"
+                f"lost worker {machine.host} ({why}); its {len(jobs)} trials continue on other "
+                "workers"
             )
         self._jobs.give_back(jobs)
 
@@ -402,14 +403,14 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
         if answer.stuck:
             self._pool.remove(machine.host)
             self._fail(self._suspects.stuck(answer.stuck, self.limit), failed)
-            self._lost(machine, "an epoch did not end in time, so it was ended")
+            self._lost(machine, "an epoch did not finish in time, so the worker was stopped")
             return
         for number, name in answer.programs.items():
             job = self._jobs.get(number)
             if job is not None and name != job.group.name:
                 self._notes.tell_once(
-                    f"worker {machine.host} traces a step otherwise than this process does "
-                    f"({name}, {job.group.name}): last digits may differ between them"
+                    f"worker {machine.host} traces a step differently from this process ({name}, "
+                    f"{job.group.name}), so results may differ in the last digits"
                 )
         returned = []
         for number, state in answer.taken.items():
@@ -437,8 +438,8 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
     ) -> LateAnswer:
         if each.epoch != job.trial.epoch + 1:
             raise RuntimeError(
-                f"worker {machine.host} reports epoch {each.epoch} of job {job.number} after epoch "
-                f"{job.trial.epoch}; this is an error of Paceline, please report it"
+                f"worker {machine.host} reports epoch {each.epoch} of job {job.number} after "
+                f"epoch {job.trial.epoch}. This is a bug in Paceline; please report it"
             )
         self._reported = True
         machine.trained += 1

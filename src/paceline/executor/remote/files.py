@@ -45,7 +45,7 @@ class CollectedFiles:
             self._places[number].begun_before(kept)
 
     def sent(self, submitted: SubmittedJob, machine: Machine) -> SubmittedJob:
-        """A job as a machine is sent it, with the files that it goes on from."""
+        """A job as a machine is sent it, with the files that it continues from."""
         number, state = submitted.spec.number, submitted.state
         if number not in self._places:
             return submitted

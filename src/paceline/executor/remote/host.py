@@ -99,7 +99,7 @@ class HostOptions:
     elsewhere: bool = False
 
     def on(self, cores: int) -> HostOptions:
-        """The options of a machine whose process has so many cores."""
+        """The options of a machine whose process has this many cores."""
         return replace(self, pack=replace(self.pack, cores=cores))
 
 

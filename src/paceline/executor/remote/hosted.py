@@ -22,7 +22,7 @@ class HostedExecutor(LocalExecutor):
             self._reporter.apply_answer(*found, settled("stop"))
 
     def take(self, number: int) -> JobState | None:
-        """Lets a job go; its state, or None where it has trained no epoch, or is not here."""
+        """Lets a job go; its state, or None if it has trained no epoch, or is not here."""
         found = self.capture([number]).get(number)
         self.withdraw(number)
         return found
@@ -36,7 +36,7 @@ class HostedExecutor(LocalExecutor):
         """Nothing: the search says how programs are compiled."""
 
     def compile_as(self, name: str, order: ProgramOrder) -> bool:
-        """Compiles a group's program as the search says; False where its steps are others."""
+        """Compiles a group's program as the search says; False if its steps are others."""
         group = next((each for each in self._grouper.groups if each.name == name), None)
         if group is None:
             return False

@@ -1,4 +1,4 @@
-"""The jobs of a search on other machines: where each is, and from where it would go on."""
+"""The jobs of a search on other machines: where each is, and from where it would continue."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class RemoteJob:
     trial: SlotTrial
     host: str | None = None  # the machine that has it; None: it waits here
     paused: bool = False  # whether it waits to be resumed, rather than for a machine
-    # Where it would go on; None: it would begin. It may be some epochs behind: these come again,
-    # and their reports are dropped.
+    # Where it would continue; None: it would begin. It may be some epochs behind: these are
+    # repeated, and their reports are dropped.
     state: JobState | None = None
     best: float | None = None  # value of the epochs that the search knows of; None: there is none
 
@@ -88,7 +88,7 @@ class JobTable:
         self._place(job, host)
 
     def hold(self, job: RemoteJob, state: JobState | None) -> None:
-        """Has a job go on from a state, unless a later one is held."""
+        """Continues a job from a state, unless a later one is held."""
         if state is None or (job.state is not None and job.state.epoch > state.epoch):
             return
         self.set_state(job, state)
@@ -115,7 +115,7 @@ class JobTable:
                 self.put_away(job)
 
     def pause(self, job: RemoteJob) -> None:
-        """Has a job wait to be resumed; its machine may still have it."""
+        """Keeps a job waiting to be resumed; its machine may still have it."""
         job.paused = True
         if job.host is not None:
             self._training[job.host] -= 1

@@ -73,7 +73,7 @@ class SubmittedJob:
 
     spec: JobSpec  # what to make the job of
     program: str  # its name
-    state: JobState | None = None  # where it goes on; None: it begins
+    state: JobState | None = None  # where it continues; None: it begins
     best: float | None = None  # its best value in the epochs that are known; None: it has had none
     files: list[WrittenFile] = field(default_factory=list)  # what its callbacks append to
 
@@ -109,8 +109,8 @@ class SentWeights:
         """The weights."""
         if self.values is None:
             raise RuntimeError(
-                f"the weights of job {self.number} after epoch {self.epoch} were not sent; "
-                "this is an error of Paceline, please report it"
+                f"the weights of job {self.number} after epoch {self.epoch} were not sent. This "
+                "is a bug in Paceline; please report it"
             )
         return self.values
 

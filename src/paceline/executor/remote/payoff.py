@@ -1,4 +1,4 @@
-"""Says when a cluster does not pay: its workers train for less time than they take to start."""
+"""Says when a cluster isn't worth it: its workers train for less time than they take to start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # `paceline bench` reads PAYS, and shows results without JAX
     from paceline.executor.training.reporting import ExecutorTimings
     from paceline.executor.training.slots import TrialDemand
 
-#: Seconds of training for each worker from which on a cluster pays.
+#: Seconds of training per worker from which on a cluster is worth it.
 PAYS = 60.0
 #: Epochs of packs that show how fast a worker is.
 _ENOUGH = 5
@@ -23,7 +23,7 @@ class ClusterPayoff:
 
     demand: TrialDemand
     timings: ExecutorTimings
-    tell: Callable[[str], None]  # is told if a cluster does not pay
+    tell: Callable[[str], None]  # is told if a cluster isn't worth it
     _looked: bool = field(init=False, default=False)
     startup: float = field(init=False, default=0.0)  # seconds until the first worker was there
 
@@ -39,8 +39,7 @@ class ClusterPayoff:
         alone = (left + trained) * seconds / max(1, trained)
         if alone / n_workers < PAYS:
             self.tell(
-                f"a cluster does not pay for this search: it trains for about "
-                f"{alone / n_workers:.0f} s on each of {n_workers} workers, which took "
-                f"{self.startup:.0f} s to start, or for about {alone:.0f} s on one such device "
-                "alone, where executor='auto' starts at once"
+                f"a cluster isn't worth it for this search: about {alone / n_workers:.0f} s of "
+                f"training on each of {n_workers} workers, plus {self.startup:.0f} s to start "
+                f"them. One such device needs about {alone:.0f} s; executor='auto' starts at once"
             )

@@ -42,7 +42,7 @@ class ProgramOrders:
         return order
 
     def _asked(self, group: RemoteGroup) -> ProgramFacts | None:
-        """The program as the user asks for it; None where machines choose plan or slots."""
+        """The program as the user asks for it; None if machines choose plan or slots."""
         plan, slots = self._options.plan, self._options.slots
         if plan == "auto" or isinstance(slots, str):
             return None
@@ -55,7 +55,7 @@ class ProgramOrders:
         return ProgramFacts(plan, n_slots, int(self._efforts[id(group)]), None)
 
     def facts(self, group: RemoteGroup) -> ProgramFacts | None:
-        """How a group is compiled, for a snapshot; None where machines choose."""
+        """How a group is compiled, for a snapshot; None if machines choose."""
         _, order = self._orders.get(id(group), (None, None))
         return None if order is None else order.program
 

@@ -9,9 +9,9 @@ from paceline.errors import ClusterError, TrialTimeoutError
 from paceline.executor.base import EpochLimit
 from paceline.executor.remote.jobs import JobTable
 
-#: So many machines may die under a job, and it trains no epoch between, before it trains alone.
+#: Machines that may die under a job, without an epoch in between, before it trains alone.
 _TOGETHER = 2
-#: So many may die in all, before it fails: machines also die for reasons of their own.
+#: Machines that may die in all before the job fails: machines also die for other reasons.
 _DEATHS = 8
 
 
@@ -45,10 +45,10 @@ class CrashSuspects:
             return {}
         (number,) = numbers
         text = (
-            f"executor: {self._deaths.pop(number)} workers died one after the other with this "
-            f"trial, which was alone on the last ones ({why}); look into Ray's logs of the worker. "
-            "Where a model needs more memory than a worker has, give each worker more, or bound "
-            "the model's size in build(hp)."
+            f"executor: {self._deaths.pop(number)} workers died with this trial, the last ones "
+            f"while they trained nothing else ({why}). See Ray's logs of the worker. If the model "
+            "needs too much memory, request more for each worker, or limit the model's size in "
+            "build(hp)."
         )
         return {number: ClusterError(text)}
 
@@ -66,6 +66,6 @@ class CrashSuspects:
                 suspects.update(jobs)
                 continue
             for number, epoch in jobs.items():
-                text = f"epoch {epoch + 1} had not ended after {limit.seconds or 0:g} s"
+                text = f"epoch {epoch + 1} had not finished after {limit.seconds or 0:g} s"
                 failed[number] = TrialTimeoutError(f"trial_timeout: {text}")
         return failed

@@ -1,1 +1,1 @@
-"""Which trials share a program: by fingerprint, and over widths and choices where that pays."""
+"""Which trials share a program: by fingerprint, and over widths and choices if that is faster."""

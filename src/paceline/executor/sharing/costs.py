@@ -1,13 +1,13 @@
 """What trials of several structures cost in one program, and what that saves.
 
-A program does the arithmetic of its largest widths for every trial that shares it. Where that
-takes longer than another program would take to compile, the values of a width are split into bands,
-each with a program of its own: trials of narrow models share one, and those of wide ones another.
-Where even that takes too long, each structure has its own.
+A program does the arithmetic of its largest widths for every trial that shares it. If that takes
+longer than to compile another program, the values of a width are split into bands. Each band has
+its own program: narrow models share one, and wide models another. If even that takes too long, each
+structure has its own.
 
-What is chosen follows from the search space, the first trial of its kind and the trials that the
-study was to have when it began. Neither the clock nor the cache of programs counts: a search that
-goes on has to choose the same.
+The choice follows from the search space, the first trial of its kind, and the study's planned
+number of trials at its beginning. Neither the clock nor the cache of programs counts: a search that
+continues has to choose the same.
 
 A short step leaves most of an accelerator idle: launching its kernels takes longer than their
 arithmetic. So there trials gain from each other's company even where no compile is saved. The
@@ -35,13 +35,13 @@ from paceline.executor.base import SiblingModelBuilder
 PADDED = 2
 #: What each combination of choices adds: two models are traced, and the program has parts for it.
 _CHOOSING = 0.5
-#: Padding has to save so many times what it costs: it costs in every search, and programs compile
-#: in the first one alone; and fewer trials than expected may be of the kind.
+#: Padding has to save this many times its cost. It costs in every search, while programs compile
+#: only in the first, and fewer trials than expected may be of the kind.
 MARGIN = 2
 #: What it takes to build a trial and to take it into a family.
 _TAKEN_IN = 0.03
-#: Where time ends a search, as many times the trials have to be trained by sharing: fewer trials
-#: than expected may be of the kind, and the family is made first.
+#: If time ends a search, sharing must train this many times the trials: few may be of the kind, and
+#: the family is made first.
 _MANY_MORE = 1.2
 #: Bands of one width, at most: more would save little, and choosing them takes time.
 _MOST_BANDS = 8
@@ -54,7 +54,7 @@ _ELEMENTS = 1e12
 _LAUNCHES = 5e-5
 #: Seconds to trace and compile one more structure.
 _STRUCTURE = 4.0
-#: Compiles have to save so many times what they cost: few trials may fall into a family.
+#: Compiles have to save this many times their cost: few trials may fall into a family.
 _SAVES = 2
 #: The tops of each width, ascending.
 Bands = Mapping[str, Sequence[int]]
@@ -94,7 +94,7 @@ class WidthValues:
         return self._mean(self.values)
 
     def tops(self, count: int) -> list[int]:
-        """The tops of so many bands, each as likely; fewer where one value fills two of them."""
+        """The tops of ``count`` bands, each as likely; fewer where one value fills two of them."""
         found, full, reached, total = [], 0, 0.0, sum(self.weights)
         for value, weight in zip(self.values, self.weights, strict=True):
             reached += weight * count / total
@@ -167,13 +167,13 @@ class ToExpect:
     cost: float  # structures that compile while the first one trains
     trials: int  # of the kind; of no account where ``time`` is given
     choices: int  # combinations that would share a program
-    time: float = 0.0  # structures that compile in the time for the kind; 0.0: time is no limit
+    time: float = 0.0  # structures that compile in the time for the kind; 0.0: time is not a limit
 
 
 def choose_bands(
     widths: Mapping[str, WidthValues], work: WorkByWidths, expected: ToExpect
 ) -> dict[str, list[int]] | None:
-    """The bands that take least; None where programs of their own take less.
+    """The bands that take least; None if programs of their own take less.
 
     Where time ends the search, those by which most trials are trained. ``work`` is that of the
     first trial.
@@ -220,7 +220,7 @@ def choose_bands(
 
 
 def structures_met(n: int, trials: int) -> float:
-    """How many of ``n`` equally likely structures are among so many trials, on average."""
+    """How many of ``n`` equally likely structures are among this many trials, on average."""
     return 1.0 if n == 1 else -n * math.expm1(trials * math.log1p(-1 / n))
 
 

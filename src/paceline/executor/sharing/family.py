@@ -33,7 +33,7 @@ from paceline.program.variants.step import Variants
 
 
 class FullAndSmallerSteps(NamedTuple):
-    """A step on the full batch and on the smaller one; None where there is none."""
+    """A step on the full batch and on the smaller one; None if there is none."""
 
     full: PaddedStep
     small: PaddedStep | None
@@ -55,7 +55,7 @@ class TrialInFamily:
 
     @property
     def small(self) -> tuple[PaddedStep | None, PaddedStep | None]:
-        """The same on the smaller batch; None where there is none."""
+        """The same on the smaller batch; None if there is none."""
         return self.steps[0].small, self.steps[1].small if len(self.steps) > 1 else None
 
     @property
@@ -134,7 +134,7 @@ class Family:
         """A trial's steps within the program, given those on the full batches.
 
         ``tails`` are those on the smaller batches, to be proved as well; None: they follow. Raises
-        NotPaddable where it is not proved that the trial's results come out as they should.
+        NotPaddable if it is not proved that the trial's results are right.
         """
         operations = operations_of(traced)
         if operations not in self.members:  # of width 1, for example: JAX leaves such axes out
@@ -153,9 +153,9 @@ class Family:
     ) -> tuple[TrialInFamily, State]:
         """The same for a trial that was not traced, and its variables.
 
-        ``constants`` are those of its steps on the full batch, as ``beside_extents`` returns them;
-        ``own`` makes its variables, from the metrics' variables at the start of an epoch. Raises
-        NotPaddable where its variables do not lie in those of the family as those that were walked.
+        ``constants`` are those of its steps on the full batch, as ``beside_extents`` returns them.
+        ``own`` makes its variables from the metrics' variables at the start of an epoch. Raises
+        NotPaddable where its variables are not in those of the family as those that were walked.
         """
         member = self._member(variant)
         state, axes = own(member.variant.state.metrics), member.axes
@@ -236,7 +236,7 @@ class VariantExamples(NamedTuple):
     largest: list[FullAndSmallerSteps]
     other: list[FullAndSmallerSteps]
     axes: list[list[Axis]]  # of the variables of the trial at other widths
-    # Those of the two models; None where they have none.
+    # Those of the two models; None if they have none.
     structures: tuple[ModelStructure | None, ModelStructure | None]
 
 
@@ -287,11 +287,11 @@ def join_variants(members: Sequence[VariantExamples]) -> tuple[VariantLayout, tu
 
 
 def _check_alike(ours: Sequence[Sequence[Axis]], theirs: Sequence[Sequence[Axis]]) -> None:
-    """Checks that variables lie in the training step as in the validation step."""
+    """Checks that variables are in the training step as in the validation step."""
     for a, b in zip(ours, theirs, strict=True):
         for x, y in zip(a, b, strict=True):
             if x.padded != y.padded or not np.array_equal(mask_of(x), mask_of(y)):
-                raise NotPaddable("training and validation place a variable's elements otherwise")
+                raise NotPaddable("training and validation place a variable's elements differently")
 
 
 def operations_of(traced: TracedModel) -> str:

@@ -3,8 +3,8 @@
 The first trial of its kind shows which of its hyperparameters are widths, and which choices (an
 activation, dropout or none) change its operations. Its model is built, and its steps are traced, at
 the largest widths of the space and at smaller ones, for each of these choices. That takes seconds,
-so it is done in steps, between which the search does other things: the methods that build or trace
-are generators, which yield before each model.
+so the search does other things in between: the methods that build or trace are generators, which
+yield before each model.
 
 Notation
     variant: the models of one combination of choices.
@@ -101,10 +101,10 @@ class FamilyBuilder:
     def family(
         self, ranges: Mapping[str, Sequence[int]], choices: Mapping[str, Sequence[Any]]
     ) -> InSteps[Family | None]:
-        """The family; None where its trials are few, or training them together takes longer.
+        """The family; None if its trials are few, or training them together takes longer.
 
-        ``ranges`` holds the values of whole numbers that may be widths, ``choices`` those of what
-        may change operations.
+        ``ranges`` holds the values of integers that may be widths, ``choices`` those of what may
+        change operations.
         """
         always, by_filling = self.widths.always, self._fills_accelerator
         if not always:
@@ -170,8 +170,8 @@ class FamilyBuilder:
     ) -> InSteps[tuple[dict[str, int], dict[str, int], VariantExamples | None]]:
         """The largest and smaller values of these widths, and the variant that the trial has.
 
-        The variant is None where it takes less time to train widths apart. Raises NotPaddable if
-        not all of these widths can be padded.
+        The variant is None if it takes less time to train widths apart. Raises NotPaddable if not
+        all of these widths can be padded.
         """
         largest = {name: ranges[name][-1] for name in names}
         smaller = _smaller(names, ranges)
@@ -193,9 +193,9 @@ class FamilyBuilder:
         ranges: Mapping[str, Sequence[int]],
         choices: Mapping[str, Sequence[Any]],
     ) -> Bands | None:
-        """The bands of these widths; None where trials take less time in programs of their own."""
+        """The bands of these widths; None if trials take less time in programs of their own."""
         widths, rest = self.widths, [len(v) for n, v in ranges.items() if n not in names]
-        # Whole numbers that are no widths, such as the number of layers, divide trials into kinds.
+        # Integers that are not widths, such as the number of layers, divide trials into kinds.
         kinds, outlook = math.prod(rest), widths.outlook
         ours = [leaf.shape for leaf in self.traced.state.trainable]
         work = WorkByWidths({name: widths.hparams[name] for name in names}, ours, self._others)
@@ -258,7 +258,7 @@ class FamilyBuilder:
         return chosen, joint
 
     def _names(self, ranges: Mapping[str, Sequence[int]]) -> InSteps[list[str]]:
-        """The whole numbers that are widths: another value changes a variable's shape."""
+        """The integers that are widths: another value changes a variable's shape."""
         widths = self.widths
         ours = [leaf.shape for part in self.traced.state.lists()[:2] for leaf in part]
         names = []
@@ -309,8 +309,8 @@ class FamilyBuilder:
     def _is_another(self, model: Any, ours: ModelStructure | None) -> bool:
         """Whether a model is the trial's but for more than numbers.
 
-        ``ours`` is the structure of the trial's; None where classes of the user's show nothing
-        without a trace.
+        ``ours`` is the structure of the trial's; None if classes of the user's show nothing without
+        a trace.
         """
         if ours is not None:
             theirs = structure_of(model)

@@ -138,14 +138,14 @@ class LocalGroup(TrialGroup):
     """A group whose trials train in packs of this process."""
 
     program: CompiledPlan | None = None  # that its packs run; None before the first is compiled
-    # How the program was compiled before the search stopped; None where nothing is known, and once
-    # the program has been compiled again.
+    # How the program was compiled before the search stopped; None if nothing is known, and once the
+    # program has been compiled again.
     restored_program: ProgramFacts | None = None
     asked_round: int = 0  # when its program was asked for
     # At most one for each thread, while there are trials; in a stream all that have trials.
     packs: list[Pack] = field(default_factory=list)
     most_slots: int | None = None  # of a pack, as the memory allows; None while that is not known
-    # Ways to train it that are tried out, a ``PlanChoice``; None where there is no choice.
+    # Ways to train it that are tried out, a ``PlanChoice``; None if there is no choice.
     plan_choice: Any = None
     # Being compiled in the background, to replace ``program``.
     next_program: CompiledPlan | None = None
@@ -203,8 +203,8 @@ class TrialGrouper(Generic[G]):
     _looked_up: set[tuple[Any, ...]] = field(init=False, default_factory=set)
     # Models that were not to be trained.
     _met: set[tuple[Any, ...]] = field(init=False, default_factory=set)
-    # Structure -> what building the optimizer adds to the model's state; None where some of it
-    # is not always zero.
+    # Structure -> what building the optimizer adds to the model's state; None if some of it is not
+    # always zero.
     _optimizer_starts: dict[str, list[Any] | None] = field(init=False, default_factory=dict)
 
     @property
@@ -262,8 +262,8 @@ class TrialGrouper(Generic[G]):
         """Traces a model that is not to be trained, to learn how the constants of its kind follow.
 
         A number as ``setting`` is a batch size, on the executor's data. ``widths`` are given where
-        the model may share the program of a family. Returns the model's group; None where nothing
-        can be learnt from the model. Raises Unpackable if the model cannot be packed.
+        the model may share the program of a family. Returns the model's group; None if nothing can
+        be learnt from the model. Raises Unpackable if the model cannot be packed.
         """
         if isinstance(setting, int):
             setting = self.data.inputs(setting)
@@ -361,7 +361,7 @@ class TrialGrouper(Generic[G]):
         return self._by_key[key]
 
     def work_ahead(self) -> bool:
-        """Does a part of what trials to come will need; returns False where there is nothing."""
+        """Does a part of what trials to come will need; returns False if there is nothing."""
         return self.families is not None and self.families.work_ahead()
 
     def join_waiting(self, make: Callable[[], Any]) -> None:
@@ -421,9 +421,9 @@ class TrialGrouper(Generic[G]):
     ) -> tuple[tuple[Any, ...], list[tuple[Constant, ...]], State, PaddedLayout | None]:
         """Traces a model's steps.
 
-        Returns the key of the model's group, which is made if it is new; the constants of the
-        model's training step and, with validation data, of its validation step; its state; and how
-        it is trained in its group's program, if not as it was traced.
+        Returns the key of the model's group (new or existing), the constants of its training and
+        validation steps, and its state. The last value says how its group's program trains it, if
+        not as traced.
         """
         work, table = self._work(setting), setting.class_weight
         traced, start = traced_model(model, work, table, structure)

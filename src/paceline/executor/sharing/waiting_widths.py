@@ -1,10 +1,9 @@
 """Trials of several widths that wait share a program, where no other models may be built.
 
-A fit of a user's own function has a model, and nobody knows how to build it at other widths: the
-function is not run for values that nobody asked for. So the program is that of a trial that waits
-and is the largest in all its variables (``family.py``), and a second one that waits shows which
-axes are padded. Trials that come later share it where they fit in; wider ones have programs of
-their own.
+A fit of a user's own function has a model, but cannot be built at other widths: the function runs
+only for requested values. So the program is that of a waiting trial that is the largest in all its
+variables (``family.py``). A second waiting trial shows which axes are padded. Trials that come
+later share it where they fit in; wider ones have programs of their own.
 """
 
 from __future__ import annotations
@@ -67,9 +66,9 @@ class WaitingTrialMerger:
     def _join(
         self, groups: dict[Key, LocalGroup], kind: Any, largest: Key, fitting: Sequence[Key]
     ) -> list[Key] | None:
-        """Joins groups that fit into the largest one, where that pays.
+        """Joins groups that fit into the largest one, if that is faster.
 
-        Returns the keys of those that share it; None where it is not proved of any.
+        Returns the keys of those that share it; None if it is not proved of any.
         """
         whole, others = groups[largest], [groups[key] for key in fitting]
         if not _pays(whole, others):
@@ -132,7 +131,7 @@ def _tails(group: LocalGroup) -> Tails:
 
 
 def _admitted(family: Family, group: LocalGroup) -> TrialInFamily | None:
-    """How the trials of a group share a family's program; None where that is not proved."""
+    """How the trials of a group share a family's program; None if that is not proved."""
     try:
         return family.admit(_traced(group), _tails(group))
     except NotPaddable:
@@ -146,7 +145,7 @@ def _fits(whole: LocalGroup, group: LocalGroup) -> bool:
 
 
 def _extents(whole: LocalGroup, group: LocalGroup) -> list[tuple[int, int]] | None:
-    """The extents of the variables of both; None where they do not go in pairs."""
+    """The extents of the variables of both; None if they do not go in pairs."""
     ours, own = (
         [leaf.shape for part in each.state.lists() for leaf in part] for each in (whole, group)
     )

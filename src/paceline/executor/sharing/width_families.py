@@ -1,13 +1,12 @@
 """Families: trials of several widths, and of several choices, that share one program.
 
 The first trial of its kind begins a family (``family_builder.py``). Each later trial is traced at
-its own widths, and a walk over the traces proves that it may share the program; or its steps follow
-from those of the trials that were traced (``program/formulas/width_formulas.py``).
+its own widths, and a walk over the traces proves that it may share the program. Or its steps follow
+from traced trials (``program/formulas/width_formulas.py``).
 
 Where time ends a search, its first model should be there soon. So a family is made step by step
-while packs train, and the trials of its kind that come before it is made have programs of their
-own. How many steps there are in a round does not depend on the clock: a search that resumes decides
-the same.
+while packs train. Until then trials of its kind have their own programs. How many steps there are
+in a round does not depend on the clock: a search that resumes decides the same.
 """
 
 from __future__ import annotations
@@ -52,11 +51,11 @@ class WidthFamilies:
     def __init__(self, notes: UserNotifier, facts: SharingFacts) -> None:
         self._notes, self._facts = notes, facts
         self._families: dict[Any, Family | None] = {}  # None: such trials share no program
-        # Kind and operations, and whether bands are known -> whole numbers whose values keep trials
-        # in families of their own.
+        # Kind and operations, and whether bands are known -> integers whose values keep trials in
+        # families of their own.
         self._dividing: dict[Any, tuple[str, ...]] = {}
         self._bands: dict[Any, Bands] = {}  # by kind and bounds of widths
-        self._apart: set[Any] = set()  # kinds and bounds of widths whose padding does not pay
+        self._apart: set[Any] = set()  # kinds and bounds of widths whose padding isn't worth it
         self._postponed: list[FamilyFounding] = []  # families that are made while packs train
         self._formulas = WidthFormulas()
         self._known: list[Family] = []
@@ -115,7 +114,7 @@ class WidthFamilies:
             in_family = family.admit(traced, trace_tails() if traced.structure is None else None)
         except NotPaddable as error:
             self._learn(of_formulas, traced, None, [])
-            self._tell(widths, f"a trial has a program of its own: {error}")
+            self._tell(widths, f"a trial needs its own program: {error}")
             return None
         number = next(i for i, known in enumerate(self._known) if known is family)
         self._structures[number].add(in_family.structure)
@@ -187,7 +186,7 @@ class WidthFamilies:
         return (bounds, *tops_of(bands, widths.hparams))
 
     def work_ahead(self) -> bool:
-        """Goes on with a family that is being made; returns False where there is none."""
+        """Continues a family that is being made; returns False if there is none."""
         if not self._postponed:
             return False
         self._facts.steps += 1
@@ -216,7 +215,7 @@ class WidthFamilies:
         return FamilyFounding(kind, of_kind, widths, place, builder, making)
 
     def _step(self, founding: FamilyFounding) -> bool:
-        """Goes on with a family until the next model; returns False once it is made."""
+        """Continues a family until the next model; returns False once it is made."""
         family: Family | None = None
         try:
             # Its builds may freeze layers that the user's models share. A model that was built

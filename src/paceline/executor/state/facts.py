@@ -61,7 +61,7 @@ class GroupFacts(Struct, omit_defaults=True):
     seen: Count
     trials: Count
     most_slots: Count | None
-    program: ProgramFacts | None  # None where it is to be chosen again
+    program: ProgramFacts | None  # None if it is to be chosen again
     met: Count  # ``Group.asked_round``
     roles: list[TemplateFacts]
     packs: list[Annotated[list[Count | None], Meta(max_length=2**20)]]  # the job in each slot
@@ -87,8 +87,8 @@ class RoundBegin(Struct):
     """What was there when a round began.
 
     Whether a compiler is waited for depends on the cache. So in lockstep, trials that are asked for
-    meanwhile count from the next round on, as they do where there is nothing to wait for. A round
-    that is broken off while it waits comes again with the trials that it had.
+    meanwhile count from the next round on, as they do if there is nothing to wait for. A round that
+    is broken off while it waits is repeated with the trials that it had.
     """
 
     numbers: frozenset[Count]  # of the trials that waited for a slot or were in one

@@ -1,7 +1,7 @@
 """The state of a training in Keras' ``fit`` after an epoch, to continue the training from there.
 
-The state holds the model's variables, what callbacks hold, the history, and the global random
-states: ``fit`` draws the order of examples from them at the beginning of each epoch.
+The state holds the model's variables, the callbacks' state, the history, and the global random
+states, from which ``fit`` draws the data order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from paceline.program.files import get_parts, put_parts
 
 Arrays = dict[str, np.ndarray]
 _NAME = "fit"
-_CHANGED = "its model is not what it was when the search stopped"
+_CHANGED = "its model has changed since the search stopped"
 
 
 class FitState(keras.callbacks.Callback):
@@ -108,7 +108,7 @@ class FitState(keras.callbacks.Callback):
             self._record.history.setdefault(name, []).append(value)
 
     def freeze(self) -> None:
-        """Keeps the state as it is now: what ``fit`` does at its end is no part of it."""
+        """Keeps the state as it is now: what ``fit`` does at its end is not a part of it."""
         arrays: Arrays = {}
         self._frozen = self.capture(arrays), arrays
 

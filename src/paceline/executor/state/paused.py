@@ -36,9 +36,9 @@ class PausedStates:
     """Paused trials by number: their states on the device, on the host, or on disk beyond a limit.
 
     On the device a state is lent by a pack, which says when it needs its arrays again. Each state
-    is written once. The files hold raw bytes, and what the bytes mean is kept in memory: the files
-    are of use to this process alone, and are removed with it. Beyond ``limit`` bytes in memory, the
-    trials that were paused first go to disk first.
+    is written once. The files hold raw bytes, whose meaning is kept in memory: they are of use only
+    to this process, and are removed with it. Beyond ``limit`` bytes in memory, the trials that were
+    paused first go to disk first.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:

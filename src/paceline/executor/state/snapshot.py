@@ -26,20 +26,20 @@ from paceline.program.trace import State
 
 #: Name -> array.
 Arrays = dict[str, np.ndarray]
-#: Given a job's number: its model, its inputs and what builds models like it (``Job.widths``); None
-#: where there is no such job, or it cannot be built.
+#: Given a job's number: its model, its inputs and its builder (``Job.widths``). None if there is no
+#: such job, or it cannot be built.
 Example = Callable[[int], tuple[Any, TrialInputs, SiblingModelBuilder | None] | None]
 
 
 @dataclass(frozen=True)
 class JobState:
-    """A job between two epochs, to go on from anywhere."""
+    """A job between two epochs, to continue from anywhere."""
 
     epoch: int  # epochs that it has trained
     parts: Parts  # its variables; empty where they are held elsewhere, or it begins
     callbacks: Any = None  # what ``CallbackDriver.saved`` has returned; None without callbacks
     arrays: Arrays = field(default_factory=dict)  # of its callbacks, by name
-    known: int = 0  # epochs that the search knows of: those after ``epoch`` come again
+    known: int = 0  # epochs that the search knows of: those after ``epoch`` are repeated
     logs: Mapping[str, int] = field(default_factory=dict)  # as of ``UserFolders.kept``
     best: float | None = None  # value of the epochs that the search knows of; None: there is none
 
@@ -49,7 +49,7 @@ def group_facts(
 ) -> GroupFacts:
     """A group without its jobs.
 
-    ``program`` says how its program is compiled; None where that is to be chosen again.
+    ``program`` says how its program is compiled; None if that is to be chosen again.
     """
     return GroupFacts(
         name=group.name,
@@ -118,7 +118,7 @@ def state_like(like: State, parts: Sequence[Sequence[np.ndarray]]) -> State | No
 
 
 def decide_again(grouper: TrialGrouper[Any], sharing: SharingFacts, example: Example) -> None:
-    """Decides anew which trials share programs, by the jobs that decided it before.
+    """Decides again which trials share programs, by the jobs that decided it before.
 
     ``grouper`` has met no trial yet; ``sharing`` is as a snapshot has it.
     """

@@ -32,10 +32,9 @@ class TrialCopies:
     def begin(self, number: int, source: int, compose: Compose) -> list[Any] | None:
         """Begins a trial that has just been submitted where the paused trial ``source`` waits.
 
-        ``source`` stays as it is; ``compose`` chooses the variables. Returns what
-        ``callback_state`` found of its callbacks, whose state the trial's own take over; None where
-        the trial does not wait, or its variables have other shapes: then it begins anew. Raises
-        KeyError if the source is not paused.
+        ``source`` stays as it is; ``compose`` chooses the variables. Returns the ``callback_state``
+        that the trial's callbacks take over. None if the trial does not wait, or its variables have
+        other shapes, so that it starts over. Raises KeyError if the source is not paused.
         """
         waiting = self._grouper.find_waiting(number)
         if waiting is None:

@@ -28,8 +28,8 @@ from paceline.program.compile import Executable
 LIMIT = "PACELINE_MEMORY_BYTES"
 #: Share of the free memory that packs may take.
 _SHARE = 0.9
-#: Share of that memory that data may take before training data are sent in chunks; and the share of
-#: one chunk, of which two are on the device.
+#: Share of that memory above which training data are sent in chunks, and the share of one chunk.
+#: Two chunks are on the device.
 _DATA, _CHUNK = 0.6, 0.1
 #: Bytes of a chunk of a data set that is read while it is trained on. A larger chunk would only
 #: make training wait longer for the first one.
@@ -71,9 +71,9 @@ class DeviceData:
                 arrays = train.on_device(there=there, sharding=where)
             else:
                 self._notes.tell(
-                    f"the training data ({size_text(train.nbytes)}) do not fit on the device: "
-                    f"chunks of {chunk:,} examples are sent to it in turn, and examples are "
-                    "shuffled within a chunk"
+                    f"the training data ({size_text(train.nbytes)}) do not fit on the device, so "
+                    f"chunks of {chunk:,} examples are sent in turn. Examples are shuffled within "
+                    "a chunk"
                 )
             placed = (
                 None if validation is None else validation.on_device(there=there, sharding=where)
@@ -90,8 +90,8 @@ class DeviceData:
         data = group.work.resident_bytes
         given = data / 2 if group.work.chunk else data  # a program is given one of two chunks
         each = slot_bytes(executables, program.n_slots // rows, given)
-        # The free memory that the device states lacks the data that are there already. A limit of
-        # the user's is the same before and after.
+        # The device's free memory already excludes the data on it. A limit of the user's is the
+        # same before and after.
         if limited() or _key(group, layout) not in self._on_device:
             validation = group.work.validation
             beside = validation.nbytes_beside(group.work.train) if validation else 0
@@ -147,7 +147,7 @@ def free_bytes() -> float:
     given = os.environ.get(LIMIT)
     if given:
         if not given.isdigit():
-            raise UsageError(f"{LIMIT} is {given!r}; give a whole number of bytes.")
+            raise UsageError(f"{LIMIT} must be a number of bytes, an integer, got {given!r}.")
         return float(given)
     device = jax.devices()[0]
     stats = device.memory_stats()
@@ -157,7 +157,7 @@ def free_bytes() -> float:
 
 
 def device_bytes(device: Any) -> int | None:
-    """Bytes of a device's memory, or of the machine's for a CPU; None where nothing states them."""
+    """Bytes of a device's memory, or of the machine's for a CPU; None if nothing states them."""
     statistics = device.memory_stats()  # None on a CPU
     if statistics and "bytes_limit" in statistics:
         return int(statistics["bytes_limit"])
@@ -170,15 +170,15 @@ def device_bytes(device: Any) -> int | None:
 
 
 def chunk_bytes_of(train_bytes: int, validation_bytes: int) -> float | None:
-    """Bytes of a chunk of training data; None where all data fit on the device.
+    """Bytes of a chunk of training data; None if all data fit on the device.
 
     Raises UsageError if the validation data, which are never sent in chunks, do not fit alone.
     """
     free = free_bytes()
     if validation_bytes > _DATA * free:
         raise UsageError(
-            f"validation_data: {validation_bytes / 1e6:,.0f} MB do not fit into the device's "
-            f"{free / 1e6:,.0f} MB beside the trials; give fewer examples."
+            f"validation_data: {validation_bytes / 1e6:,.0f} MB do not fit into the "
+            f"{free / 1e6:,.0f} MB that trials leave free on the device. Pass fewer examples."
         )
     if train_bytes + validation_bytes <= _DATA * free:
         return None
@@ -191,7 +191,7 @@ def batches_bytes() -> float:
 
 
 def _steady(most: float) -> float:
-    """A size of at most so many bytes, the same as long as half of the device's memory is free.
+    """A size of at most this many bytes, the same as long as half of the device's memory is free.
 
     Examples are shuffled by chunks, so the size of a chunk decides their order. With less memory it
     is halved until it fits. A limit that the user gives is taken as it is.
@@ -224,7 +224,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def search_chunk_bytes(data: SearchData) -> float | None:
-    """Bytes of a chunk of a search's training data; None where all of them fit on the device."""
+    """Bytes of a chunk of a search's training data; None if all of them fit on the device."""
     train, validation = data.train, data.validation
     beside = validation.nbytes_beside(train) if validation else 0
     if isinstance(train, BatchedDataset):
@@ -233,7 +233,7 @@ def search_chunk_bytes(data: SearchData) -> float | None:
         found = chunk_bytes_of(train.nbytes, beside)
     if data.fold is not None and found is not None:
         raise UsageError(
-            f"folds: their data stay on the device, and {size_text(train.nbytes)} do not fit "
-            "beside the trials; give fewer examples."
+            f"folds: their data stay on the device, but {size_text(train.nbytes)} do not fit next "
+            "to the trials. Pass fewer examples."
         )
     return found

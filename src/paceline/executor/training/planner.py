@@ -1,9 +1,9 @@
 """Chooses plan, slots and devices of each group, and compiles the group's programs.
 
-What is fastest depends on the model, the device and the versions. Rules choose at first. Where a
-search is long enough to repay it, other candidates are compiled in the background, and each trains
-the search's own trials for a few epochs. The fastest candidate trains the rest. The answer is kept
-on disk beside the compiled programs, so that the next search of this model begins with it.
+What is fastest depends on the model, the device and the versions. Rules choose at first. If a
+search is long enough, other candidates are compiled in the background. Each trains the search's own
+trials for a few epochs. The fastest candidate trains the rest. The answer is kept on disk beside
+the compiled programs, so that the next search of this model begins with it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DISK = DiskCache("plans", kept=500)
 _EPOCHS = 2
 #: A candidate must be faster by this factor to replace the first one, since timings scatter.
 _GAIN = 1.1
-#: Trying out all candidates may cost one second for every so many seconds of training left.
+#: Trying out all candidates may cost one second per this many seconds of training left.
 _REPAYS = 20.0
 
 
@@ -91,9 +91,9 @@ class PlanChoice:
     def to_try(self, now: Candidate, trial_epochs: int, compile_seconds: float) -> Candidate | None:
         """The next candidate to try, or None.
 
-        None while the present candidate, ``now``, is not timed yet, when all have been tried, and
-        where too little training is left: all trials together have ``trial_epochs``, and compiling
-        a program of the group took ``compile_seconds``.
+        None while the present candidate, ``now``, is not timed yet, when all have been tried, or
+        when too little training is left. All trials together have ``trial_epochs``. Compiling a
+        program of the group took ``compile_seconds``.
         """
         left = [c for c in self.candidates if c not in self._seconds]
         if self.settled or not left or not self.timed(now):
@@ -104,7 +104,7 @@ class PlanChoice:
         return left[0] if trial_epochs * best > _REPAYS * price else None
 
     def may_pay(self, seconds: float, compile_seconds: float) -> bool:
-        """Whether a candidate may be worth a try where so many ``seconds`` of training are left."""
+        """Whether a candidate may be worth a try with ``seconds`` of training left."""
         n_others = 0 if self.settled else len(self.candidates) - 1
         return n_others > 0 and seconds > _REPAYS * n_others * compile_seconds
 
@@ -343,7 +343,7 @@ class Planner:
     # -- choosing ----------------------------------------------------------------------------------
 
     def usual(self, group: LocalGroup, n_trials: int) -> Candidate:
-        """How a group of so many trials begins: as an earlier search found best, else by rules.
+        """How a group of this many trials begins: as an earlier search found best, else by rules.
 
         Also sets ``group.plan_choice`` to what may be tried out.
         """
@@ -353,7 +353,7 @@ class Planner:
             self._notes.tell_once(
                 f"program {group.name} trains on one device: "
                 + (
-                    "its random generator would draw other numbers side by side"
+                    "its random generator would draw other numbers with several trials"
                     if group.rng_differs
                     else "its plan is sequential"
                 )
@@ -371,7 +371,7 @@ class Planner:
         group.plan_choice = PlanChoice(candidates, key, known)
         if known is None:
             return first
-        # Slots beyond the number of trials would stay empty, and would compute all the same.
+        # Slots beyond the number of trials would stay empty but still compute.
         return Candidate(known.plan, min(known.slots, self._enough(n_trials)))
 
     def _rule(self, group: LocalGroup) -> str:
@@ -401,11 +401,11 @@ class Planner:
         return [candidate for candidate in others if candidate.slots <= most]
 
     def _enough(self, n_trials: int) -> int:
-        """Slots of a pack, a power of two, that are enough for so many trials."""
+        """Slots of a pack, a power of two, that are enough for this many trials."""
         return 1 << max(0, -(-n_trials // self.packs_at_once) - 1).bit_length()
 
     def trains_alone(self, group: LocalGroup) -> bool:
-        """Whether a group's packs have one slot, because stacking gains nothing."""
+        """Whether a group's packs have one slot, because stacking isn't faster."""
         if not self.chooses_slots or self._platform != "cpu" or self._plan == "looped":
             return False
         if id(group) not in self._gains:  # asked for every trial, and a walk over the whole step
@@ -441,7 +441,7 @@ class Planner:
         return all_asked and not group.queue and self._smaller(group, epoch_seconds) is not None
 
     def _smaller(self, group: LocalGroup, epoch_seconds: float) -> int | None:
-        """Slots of smaller packs for a group's last trials; None where they do not pay."""
+        """Slots of smaller packs for a group's last trials; None if they do not pay."""
         now = program_of(group)
         trials = [trial for pack in group.packs for trial in pack.live]
         slots = self._enough(len(trials))
@@ -455,7 +455,7 @@ class Planner:
         """Starts to compile another candidate, to be tried out, if the search is long enough.
 
         The group's packs have just trained an epoch, and all its trials together have
-        ``trial_epochs`` left. So many trials are ``expected`` in the search.
+        ``trial_epochs`` left. The search has about ``expected`` trials.
         """
         choice: PlanChoice | None = group.plan_choice
         now = group.program
@@ -469,7 +469,7 @@ class Planner:
             following = choice.settle(candidate)
             if following == candidate:
                 return
-            self._notes.tell(f"trials go on {following}: faster than {candidate}, as was measured")
+            self._notes.tell(f"trials continue {following}, measured as faster than {candidate}")
         epochs = max(1, *(trial.epochs for pack in group.packs for trial in pack.live), 1)
         group.next_program = self._make(group, following, -(-trial_epochs // epochs), expected)
 
@@ -491,7 +491,7 @@ class Planner:
     def grow(
         self, group: LocalGroup, trial_epochs: int, epoch_seconds: float, expected: int
     ) -> None:
-        """Starts to compile larger packs for a group that began with few trials, if that pays.
+        """Starts to compile larger packs for a group that began with few trials, if worth it.
 
         Arguments are as of ``reconsider``; the group's last epoch took ``epoch_seconds``.
         """
@@ -510,7 +510,7 @@ class Planner:
             group.next_program = self._make(group, Candidate(now.plan, slots), n_trials, expected)
 
     def shrink(self, group: LocalGroup, epoch_seconds: float) -> None:
-        """Starts to compile a smaller pack if that pays; no trial may wait or be to come.
+        """Starts to compile a smaller pack if that is worth it; no trial may wait or be expected.
 
         The group's last epoch took ``epoch_seconds``.
         """

@@ -44,7 +44,7 @@ class WaitingEpoch:
 
     trained: PackEpoch  # what the pack returned
     epochs: dict[int, int]  # trial number -> the epoch's number, from 1
-    # Trial number -> copies of its weights; None where the pack still has them.
+    # Trial number -> copies of its weights; None if the pack still has them.
     weights: dict[int, Weights] | None
 
 
@@ -99,8 +99,8 @@ class EpochReporter:
                         trial.epochs = trial.epoch
                     if trial.driver.froze:
                         self._notes.tell_once(
-                            "a callback changes layer.trainable while the model trains: as in "
-                            "TensorFlow, that has no effect until the model is compiled again"
+                            "a callback changes layer.trainable during training. As in "
+                            "TensorFlow, this has no effect until the model is compiled again"
                         )
                     if trial.epoch >= trial.epochs:
                         trial.driver.end()

@@ -120,8 +120,8 @@ class PackRounds(PackTrainer):
         """Trains one epoch of every pack whose turn it is; see ``Executor.advance``.
 
         ``lockstep`` is as of ``PackExecutor``. Raises UsageError if the user's number of slots does
-        not fit into the device's memory, PackTimeout if packs have not ended their epoch within the
-        limit, and what ``report`` raised.
+        not fit into the device's memory. Raises PackTimeout if packs have not ended their epoch
+        within the limit, and errors of ``report``.
         """
         active = [group for group in self.grouper.groups if group.active]
         again = self.begun if lockstep else None  # it was broken off while it waited

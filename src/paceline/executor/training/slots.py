@@ -1,7 +1,8 @@
 """The slots of packs: which trial gets a free slot, and how many trials should be ready for one.
 
 A group's packs have a fixed number of slots. Between two epochs free slots are filled from the
-group's queue. When the device's memory does not suffice, the group goes on with half as many slots.
+group's queue. When the device's memory does not suffice, the group continues with half as many
+slots.
 """
 
 from __future__ import annotations
@@ -103,14 +104,13 @@ class SlotAllocator:
         elif room.fitting:
             needed = size_text(room.each * program.n_slots / room.rows)
             raise UsageError(
-                f"parallel_trials: {program.n_slots} slots need {needed} beside the data, and "
-                f"{free} are "
-                f"free; {room.fitting} fit."
+                f"parallel_trials: {program.n_slots} slots need {needed} next to the data, but "
+                f"only {free} are free. Use at most {room.fitting}."
             )
         else:
             error = MemoryError(
-                f"one trial needs {size_text(room.each)} beside the data, and {free} are free on "
-                "the device; make the model or the batch smaller"
+                f"one trial needs {size_text(room.each)} next to the data, but only {free} are "
+                "free on the device. Make the model or the batch smaller"
             )
             self.empty_packs(group)
             while group.queue:
@@ -125,7 +125,7 @@ class SlotAllocator:
     def _limit_slots(self, group: LocalGroup, n_slots: int) -> None:
         """Drops a group's program, to be compiled again with at most ``n_slots`` slots."""
         self.notes.tell(
-            f"the device's memory holds {n_slots} slots a pack of this program, not "
+            f"the device's memory holds {n_slots} slots per pack of this program, not "
             f"{program_of(group).n_slots}"
         )
         group.most_slots, group.program = n_slots, None
@@ -176,8 +176,8 @@ class SlotAllocator:
             return self._one_suspect_per_pack(group)
         n_packs = self.planner.packs_at_once
         if all_asked and group.n_live:
-            # No new trial will take a slot, so the trials that are left share as few packs as hold
-            # them: a slot without a trial computes as long as one with a trial.
+            # No new trial will take a slot, so the remaining trials share as few packs as possible,
+            # since empty slots compute as well.
             n_trials = group.n_live + len(group.queue)
             n_packs = min(n_packs, -(-n_trials // program_of(group).n_slots))
             if n_packs < sum(bool(pack.live) for pack in group.packs):
@@ -253,7 +253,7 @@ class TrialDemand:
     stream: Any = field(init=False, default=None)
 
     def expect_members(self, n_members: int) -> None:
-        """Counts a trial with so many members that is about to be taken in."""
+        """Counts a trial with this many members that is about to be taken in."""
         self.unasked = max(0, self.expected - self.grouper.waiting - n_members)
 
     def is_sure(self, group: TrialGroup) -> bool:
@@ -269,16 +269,16 @@ class TrialDemand:
         """
         several = len(self.grouper.groups) > 1 and not self.in_order
         enough = _SURE if self.continuous else _SURE_OF_CHOICES
-        # Not the models seen, among which are formulas of an earlier search: a search that comes
-        # again has to make the same programs to find them in the cache.
+        # Not the models seen, which include formulas of an earlier search: a repeated search must
+        # make the same programs to find them in the cache.
         return several and (alone or group.n_trials >= enough)
 
     def of_known(self, group: TrialGroup) -> tuple[int, int]:
         """As ``of_program``, while most trials are still to be built.
 
-        Of what is to come, as large a part is of new programs as of the trials so far are the only
-        ones of theirs (the estimate of Good and Turing). The number for slots is rounded down to a
-        power of two: slots that stay empty compute all the same, while packs can grow.
+        The share of future trials with new programs is that of trials so far that are alone in
+        their program (Good and Turing's estimate). The number of slots is rounded down to a power
+        of two: empty slots still compute, while packs can grow.
         """
         counts = [each.n_trials for each in self.grouper.groups]
         met = 1 - counts.count(1) / sum(counts)

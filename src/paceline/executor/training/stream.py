@@ -1,13 +1,12 @@
 """Threads in which packs train, and a stream of packs, which keeps them busy.
 
-Where no trial can end before its last epoch, and no value depends on a result, packs need not wait
-for one another or for the search. A pack is formed as soon as enough trials of a program were
-taken in, and trains to its end; a thread goes on with its next epoch, or with the next pack, while
-the search's thread builds, traces and records (docs/decisions/0048). Other searches train in
-rounds (``executor/training/rounds.py``).
+If no trial can end before its last epoch, and no value depends on a result, packs never wait for
+each other. A pack is formed as soon as there are enough trials of a program, and trains to its end.
+A thread trains its next epoch, or the next pack, while the search's thread builds, traces and
+records (docs/decisions/0048). Other searches train in rounds (``executor/training/rounds.py``).
 
 The threads are daemons, unlike those of a ``ThreadPoolExecutor``: a process must be able to end
-while one of its threads waits for a step that never returns.
+while a thread waits for a hanging step.
 """
 
 from __future__ import annotations
@@ -155,7 +154,7 @@ class PackStream(PackTrainer):
 
     @property
     def state(self) -> Literal["on", "over"] | None:
-        """For a checkpoint: "on" or "over"; None where rounds go on."""
+        """For a checkpoint: "on" or "over"; None if rounds continue."""
         if self._leaves:
             return None
         return "over" if self.over else "on"
