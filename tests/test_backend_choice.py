@@ -201,7 +201,7 @@ def test_searches_of_keras_tuner_say_it_too(verbose, monkeypatch, capsys):
     for backend, times in (("torch", 1), ("jax", 0)):
         monkeypatch.setattr(keras.backend, "backend", lambda name=backend: name)
         tuner.search(*toys.data(), verbose=verbose)
-        said = "in Keras' fit on torch, since they cannot train in packs on JAX: a layer calls"
+        said = "in Keras' fit on torch, because they cannot train in packs on JAX: a layer calls"
         assert capsys.readouterr().err.count(said) == times
 
 
@@ -228,7 +228,8 @@ def test_tensorboard_without_its_packages_is_an_error_before_the_search(monkeypa
     ):
         tuner = paceline.Tuner(toys.dense, study="s", on_note=lambda text: None)
         with pytest.raises(
-            paceline.MissingExtraError, match="pip install tensorflow tensorboard. Keras can run"
+            paceline.MissingExtraError,
+            match="pip install tensorflow tensorboard. Keras can still run",
         ):
             tuner.search(*toys.data(), n_trials=1, callbacks=given, **toys.CALL)
     assert not Path("runs").exists()

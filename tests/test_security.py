@@ -131,7 +131,7 @@ def test_checkpoints_that_are_made_up_are_left(fresh_folder, facts) -> None:
     notes: list[str] = []
     assert files.CheckpointManager(folder, notes.append).load() is None
     assert len(notes) == 1
-    assert "is of format" not in notes[0], "it is refused for what it holds"
+    assert "has format" not in notes[0], "it is refused for what it holds"
 
 
 def test_a_checkpoint_cannot_say_that_it_is_large(fresh_folder) -> None:
@@ -202,11 +202,11 @@ def test_links_within_and_a_folder_elsewhere_are_fine(make) -> None:
     ],
 )
 def test_names_that_are_none(make, command, name) -> None:
-    with pytest.raises(paceline.StudyError, match="study name is"):
+    with pytest.raises(paceline.StudyError, match="study name must"):
         make(study=name).search(X, Y, **CALL)
     for words in (["trials", name], ["best", name], ["resume", name], ["export", name]):
         code, said = command(*words)
-        assert (code, "study name is" in said) == (2, True)
+        assert (code, "study name must" in said) == (2, True)
     assert "\x1b" not in said
     assert not list(Path().iterdir())
 

@@ -138,11 +138,11 @@ def test_of_a_shared_storage_only_the_study_is_removed(paceline):
     ("name", "why"),
     [
         ("nothing", "there is no study 'nothing' in runs"),
-        ("../up", "study name is '../up'"),
-        ("mine", "runs/mine is no folder of a study; it stays"),
+        ("../up", "begin with a dot, got '../up'"),
+        ("mine", "runs/mine is not the folder of a study, so it was not removed"),
         ("linked", "runs/linked is a link to ../elsewhere"),
-        ("elsewhere", "its trials are in another storage; name it with --storage URL"),
-        ("searched", "study 'searched' is being searched; stop the search first"),
+        ("elsewhere", "its trials are in another storage. Name that storage with --storage URL"),
+        ("searched", "study 'searched' is being searched. Stop the search first"),
     ],
 )
 def test_what_is_not_removed_says_why(paceline, name, why):
@@ -199,5 +199,5 @@ def test_the_folder_of_a_study_of_the_same_name_in_its_journal_stays(paceline) -
     make("s")
     assert "the folder" not in paceline("delete", "s", "--storage", SQLITE, "--yes").out
     assert len(Study("s").trials) == 2
-    with pytest.raises(StudyError, match="it would be a new one, and runs/s holds a journal of"):
+    with pytest.raises(StudyError, match="runs/s already holds a journal of"):
         Study("s", storage=SQLITE, worker=Worker(None, repr))

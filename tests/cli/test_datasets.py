@@ -303,7 +303,7 @@ def test_a_table_becomes_numbers(table):
         ("", "cannot be read as a table"),
         ("a,b\n1,2\n1,2,3\n", "cannot be read as a table"),
         ("a,b\n1,2\n,3\n", r"column 'a' of t\.csv must have a value in each row, .* row 2"),
-        ("a,b\n1,2\nNA,3\n", r"column 'a' .* none in row 2 .*empty, NA and NaN are none"),
+        ("a,b\n1,2\nNA,3\n", r"column 'a' .* got none .empty, NA or NaN. in row 2"),
         ('a,b\n"1,000",2\n"2,000",3\n', r"column 'a' of x must hold numbers, .*pd\.to_numeric"),
         ("b\n1\n", "must have other columns than its target"),
     ],

@@ -18,7 +18,7 @@ def test_an_ensemble_of_a_study_is_written_and_loaded(paceline, user_modules) ->
     done = paceline("ensemble", "model", "--models", "3", "-o", "three.keras")
     assert done.code == 0, done.err
     assert "three.keras: the ensemble" in done.out
-    assert "ensemble of trials" in done.err and "took no part in the selection" in done.err
+    assert "ensemble of trials" in done.err and "were not used for the selection" in done.err
     x, _ = toys.data(23, seed=1)
     model = keras.models.load_model("three.keras")
     assert model.predict(x, verbose=0).shape == (23, toys.CLASSES)

@@ -44,5 +44,5 @@ def test_a_list_of_initial_configurations_is_searched_in_its_order(paceline, use
     assert 0.1 <= trials[1]["hparams"]["dropout"] <= 0.5
     Path("best.json").write_text('{"momentum": 0.9}', encoding="utf-8")
     done = paceline(*SEARCH, "wrong", "--enqueue", "best.json")
-    assert done.code == 2 and "build knows no hyperparameter 'momentum'" in done.err
+    assert done.code == 2 and "build does not declare the hyperparameter 'momentum'" in done.err
     assert not [trial for trial in paceline("trials", "wrong", "--json").json if trial["epochs"]]

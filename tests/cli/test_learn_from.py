@@ -37,8 +37,8 @@ def test_a_search_learns_and_resume_goes_on_without_the_earlier_studies(capsys) 
     capsys.readouterr()
     assert command(*SEARCH, *learn, "3", "--study", "beside") == 0
     said = "".join(capsys.readouterr())
-    assert "learning from 11 trials of study 'first'" in said
-    assert "learning from 11 trials of study 'second'" in said
+    assert "warm-starting from 11 trials of study 'first'" in said
+    assert "warm-starting from 11 trials of study 'second'" in said
     assert command("resume", "beside", "--trials", "6", "--quiet") == 0
     assert command(*SEARCH, *learn, "3", "--study", "alone") == 0
     shutil.rmtree("runs/first")
@@ -51,7 +51,7 @@ def test_a_search_learns_and_resume_goes_on_without_the_earlier_studies(capsys) 
     assert tried("cold", capsys) != beside[:3]
     assert command("report", "alone", "-o", "alone.html") == 0
     page = Path("alone.html").read_text(encoding="utf-8")
-    assert page.count("It learnt from 11 trials of study") == 2
+    assert page.count("Warm-started from 11 trials of study") == 2
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_a_search_learns_and_resume_goes_on_without_the_earlier_studies(capsys) 
         (("--warm-start-from", "gone"), "warm_start_from: there is no study 'gone' in"),
         (
             ("--warm-start-from", "../gone"),
-            "'../gone' is no study's folder, no journal and no name of",
+            "'../gone' is not a study's folder, a journal or the name of",
         ),
-        (("--warm-start-from", "s"), "'s' is the study that is searched"),
-        (("--warm-start-from", ""), "names no study"),
-        (("--warm-start-from", "s", "--sampler", "random"), "does not learn from earlier studies"),
+        (("--warm-start-from", "s"), "'s' is this search's own study"),
+        (("--warm-start-from", ""), "must be a study's name"),
+        (("--warm-start-from", "s", "--sampler", "random"), "cannot use earlier studies"),
     ],
 )
 def test_what_cannot_be_learnt_from_is_said_and_nothing_is_written(words, said, capsys) -> None:
@@ -87,4 +87,4 @@ def test_the_example_of_the_guide(capsys) -> None:
     exec(section.partition("```python\n")[2].partition("```")[0], found)
     assert len(found["tuner"].results()) == 8
     assert set(found["tuner"].best_hparams) == {"dropout", "lr"}
-    assert "learning from 16 trials of study 'half'" in capsys.readouterr().err
+    assert "warm-starting from 16 trials of study 'half'" in capsys.readouterr().err

@@ -153,7 +153,7 @@ def test_a_damaged_journal_says_what_to_do_and_the_command_does_it(paceline, jou
     assert aside.read_bytes() == damaged
     first, second = done.out.splitlines()
     assert first.endswith(f"lines are kept; the damaged file is {aside}. Lost:")
-    assert second.startswith(f"  line {at + 1}: trial 0, which counts as failed now (")
+    assert second.startswith(f"  line {at + 1}: trial 0, which now counts as failed (")
     done = paceline("trials", "s", "--json")
     assert [trial["state"] for trial in done.json] == ["failed", *["complete"] * 4]
     assert "all" in paceline("repair", "s").out
@@ -178,7 +178,7 @@ def test_a_journal_that_has_lost_the_beginning_of_a_trial_is_not_read(paceline, 
     [
         (["repair", "t"], "there is no journal runs/t/journal.log"),
         (["repair", "s", "--storage", "sqlite:///s.db"], "only a journal has lines to repair"),
-        (["repair", "../s"], "which is a path"),
+        (["repair", "../s"], "must not be a path"),
     ],
 )
 def test_what_cannot_be_repaired_is_said(paceline, journal, words, said):

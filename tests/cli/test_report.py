@@ -35,8 +35,8 @@ def test_a_page_of_somebody_else_stays(searched, capsys) -> None:
     page = Path("report.html")
     page.write_text("<!doctype html><title>mine</title>", encoding="utf-8")
     assert command("report", "s") == 2
-    assert "report.html is there and is no report" in capsys.readouterr().err.replace("\n", " ")
-    with pytest.raises(paceline.UsageError, match="it stays. Name another file"):
+    assert "report.html exists and is not a report" in capsys.readouterr().err.replace("\n", " ")
+    with pytest.raises(paceline.UsageError, match="it was not replaced. Use another file"):
         searched.report()
     assert page.read_text(encoding="utf-8") == "<!doctype html><title>mine</title>"
     page.unlink()

@@ -266,7 +266,7 @@ WRONG = [
     ("model.py --folds 1", "--folds 1"),
     ("model.py --timeout soon", "--timeout 'soon'"),
     ("model.py --deadline never", "--deadline 'never'"),
-    ("model.py --pruner medain", "pruner: 'medain' is not known"),
+    ("model.py --pruner medain", "pruner: 'medain' is unknown"),
     ("model.py --data nowhere.npz", "nowhere.npz: no such file"),
     ("model.py --target y", "--target 'y': it is of a table; give --data FILE.csv too"),
     ("model.py --validation-split 2", "--validation-split 2.0: give a share between 0 and 1"),

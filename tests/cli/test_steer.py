@@ -35,13 +35,13 @@ def test_what_is_enqueued_is_trained_next(searched, capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["enqueue", "s", "lrr=0.02"], "no hyperparameter 'lrr'; it has dropout, lr"),
+        (["enqueue", "s", "lrr=0.02"], "no hyperparameter 'lrr'. It has dropout, lr"),
         (["enqueue", "s", "lr=7"], "the value 7 is not a number from 0.001 to 0.1"),
         (["enqueue", "s", "lr"], "'lr' is no NAME=VALUE"),
         (["enqueue", "s", "lr=0.02,dropout=0.2"], "blanks between them, as in lr=0.02 dropout=0.2"),
         (["enqueue", "t", "lr=0.02"], "there is no study 't'"),
-        (["stop", "s"], "no search of 's' runs now"),
-        (["stop", "s", "0"], "trial 0 of 's' has ended already"),
+        (["stop", "s"], "no search is running on 's'"),
+        (["stop", "s", "0"], "trial 0 of 's' has already finished"),
         (["stop", "s", "9"], "study 's' has no trial 9"),
     ],
 )
@@ -63,7 +63,7 @@ def test_a_search_that_was_killed_is_not_asked_to_stop(searched, capsys) -> None
         assert command("stop", "s") == 0
     (folder / lock_name("0" * 16)).touch()
     assert command("stop", "s") != 0
-    assert "no search of 's' runs now" in capsys.readouterr().err
+    assert "no search is running on 's'" in capsys.readouterr().err
 
 
 def test_a_trial_that_waits_may_be_stopped(searched, capsys) -> None:

@@ -34,7 +34,9 @@ def search(track: Any, n_trials: int = 12, **options: Any) -> tuple[paceline.Tun
         build, study="s", sampler="random", trackers=track, on_note=notes.append, **options
     )
     tuner.search(*toys.data(), n_trials=n_trials, **CALL)
-    assert not [note for note in notes if "not told of" in note or "not waited" in note], notes
+    assert not [note for note in notes if "no longer logs" in note or "stopped waiting" in note], (
+        notes
+    )
     states = {trial.state for trial in tuner.results().itertuples()}
     assert states == {"complete", "failed"}
     return tuner, notes

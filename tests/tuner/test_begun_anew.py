@@ -198,9 +198,9 @@ def test_wrong_input_moves_nothing(search):
     search(first, 1)
     with pytest.raises(paceline.BuildError, match="build"):
         search(lambda hp: 7, 1, overwrite=True)
-    with pytest.raises(paceline.UsageError, match="overwrite: True works with the journal"):
+    with pytest.raises(paceline.UsageError, match="overwrite=True needs the journal"):
         search(first, 1, overwrite=True, storage="sqlite:///a.db")
-    searched = pytest.raises(paceline.StudyError, match="'s' is being searched; stop the search")
+    searched = pytest.raises(paceline.StudyError, match="'s' is being searched. Stop the search")
     with study_lock(Path("runs/s")), searched:
         search(first, 1, overwrite=True)
     assert len(search(first, 1).results()) == 1

@@ -100,7 +100,11 @@ def test_the_best_models_come_in_order(searched):
 @pytest.mark.parametrize(
     ("rank", "error", "why"),
     [
-        (3, paceline.StudyError, r"keep_best is 2, and the model of rank 3 \(trial \d\) is not"),
+        (
+            3,
+            paceline.StudyError,
+            r"the model of rank 3 \(trial \d\) is not kept, because keep_best is 2",
+        ),
         (5, paceline.StudyError, "has 4 trials with a value of their own, .* for fewer,"),
         (0, paceline.UsageError, "rank"),
     ],
@@ -117,7 +121,7 @@ def test_a_rank_that_no_trial_has_says_what_to_do(fresh_folder):
     tuner = paceline.Tuner(toys.dense, keep_best=2, on_note=lambda text: None)
     tuner.search(*toys.data(), n_trials=1, **{**toys.CALL, "epochs": 1})
     said = (
-        r"has 1 trial with a value of its own, and the model of rank 2 was asked for\. "
+        r"has 1 trial with a value of its own, so there is no model of rank 2\. "
         r"Ask for fewer, or train more trials\."
     )
     with pytest.raises(paceline.StudyError, match=said):
@@ -177,7 +181,7 @@ def test_data_of_another_shape_are_told_to_whoever_predicts(at_home, tmp_path):
         command, capture_output=True, text=True, check=False, env=without_keras_backend()
     )
     wide = x.shape[1]
-    assert f"have the shape ({wide - 1},), and the model takes ({wide},)" in done.stderr
+    assert f"have the shape ({wide - 1},), but the model takes ({wide},)" in done.stderr
     assert done.returncode == 1 and "Traceback" not in done.stderr
 
 
@@ -299,7 +303,7 @@ def test_a_model_of_a_table_takes_tables_wherever_it_is(fresh_folder: Path, caps
         capture_output=True, text=True, check=True, timeout=300,
         env={**os.environ, "KERAS_BACKEND": "jax"},
     )  # fmt: skip
-    assert "column 'color': 'green' is a new category" in done.stderr
+    assert "column 'color': ignored the new category 'green'" in done.stderr
     model: Any = keras.models.load_model("best/model.keras")
     x = np.array([[3, 1, 0, 0, 1], [4, 0, 0, 1, 0]], "float32")
     expected = model.predict(x, verbose=0)

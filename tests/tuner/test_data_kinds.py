@@ -153,7 +153,7 @@ def test_a_function_that_fills_its_array_anew_is_refused():
 
     results = search(scaled, y=Y, n_trials=6, **CALL).results()
     failed = results[results["state"] == "failed"]
-    assert len(failed) and all(failed["reason"].str.contains("returned before for other values"))
+    assert len(failed) and all(failed["reason"].str.contains("returned for other values"))
 
 
 @pytest.mark.parametrize("kind", ["arrays", "batches"])
@@ -161,7 +161,7 @@ def test_masked_arrays_are_refused(kind: str):
     masked = np.ma.masked_less(X, -1.0)
     batches = {"x": iter([(masked[:16], Y[:16])]), "steps_per_epoch": 1, "epochs": 1}
     given = {"x": masked, "y": Y, **CALL} if kind == "arrays" else batches
-    with pytest.raises(paceline.DataError, match="masked array, and Keras knows no masks"):
+    with pytest.raises(paceline.DataError, match="masked array, but Keras has no masks"):
         search(given.pop("x"), **given)
 
 

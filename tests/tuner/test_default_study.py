@@ -75,7 +75,7 @@ def test_without_a_name_of_a_file_it_is_study_and_says_so(program, file):
     program(file)
     name, note = named()
     assert name == "study"
-    assert note is not None and "study='NAME' gives it another name" in note
+    assert note is not None and "Pass study='NAME'" in note
 
 
 def test_a_notebook_names_the_study_where_the_kernel_knows_it(program, monkeypatch):

@@ -359,7 +359,7 @@ def adding_model() -> keras.Model:
 
 def test_penalties_that_have_no_mean_are_refused_where_the_loss_selects() -> None:
     models = [(number, adding_model()) for number in (7, 8)]
-    with pytest.raises(UsageError, match=r"trial 7 adds something to its loss \(add_loss"):
+    with pytest.raises(UsageError, match=r"trial 7 adds to its loss \(add_loss"):
         make_ensemble(models, one_hot(), DOWN, 2, 0)
     assert make_ensemble(models, one_hot(), UP, 2, 0)[1].objective == "val_accuracy"
 
@@ -388,22 +388,22 @@ def test_what_cannot_be_an_ensemble_says_why(make) -> None:
     tuner.search(x, y, **call)
     with pytest.raises(UsageError, match=r"1 model is kept.*Tuner\(keep_best=10\)"):
         tuner.ensemble()
-    with pytest.raises(UsageError, match="k: 0 is not"):
+    with pytest.raises(UsageError, match="k must be .* got 0"):
         tuner.ensemble(0)
     again = make(study="one", keep_best=2)
-    with pytest.raises(UsageError, match="give validation_data"):
+    with pytest.raises(UsageError, match="Pass validation_data"):
         again.ensemble()
-    with pytest.raises(UsageError, match="validation_data: pass"):
+    with pytest.raises(UsageError, match="validation_data must be"):
         again.ensemble(validation_data=x)
     custom = make(
         lambda hp: toys.compiled(Custom(), hp.Float("lr", 0.01, 0.1)), study="two", keep_best=2
     )
     custom.search(x, y, **call)
-    with pytest.raises(UsageError, match="the model of trial . is a Custom, and only Functional"):
+    with pytest.raises(UsageError, match="the model of trial . is a Custom, but only Functional"):
         custom.ensemble()
     trained = make(study="three", keep_best=2, objective="loss")
     trained.search(x, y, **call)
-    with pytest.raises(UsageError, match="the objective 'loss' is not of validation data"):
+    with pytest.raises(UsageError, match="the objective 'loss' is not measured on validation data"):
         trained.ensemble()
     assert not Path("ensemble.keras").exists()
 
@@ -414,7 +414,7 @@ def test_models_that_were_not_judged_by_the_same_examples_need_some(make) -> Non
     x, y = toys.data()
     folds = make(keep_best=2, study="folds")
     folds.search(x, y, folds=2, n_trials=2, epochs=1)
-    with pytest.raises(UsageError, match="with folds, each model was trained on what others"):
+    with pytest.raises(UsageError, match="with folds, each model was trained on validation data"):
         folds.ensemble(2)
     by_hp = make(keep_best=2, study="by-hp")
 

@@ -171,7 +171,7 @@ def test_once_more_and_new_ones_beside_them(make, long) -> None:
     again = make(on_note=notes.append)
     again.search(X, Y, epochs=8, continue_best=1, n_trials=5, **CALL)
     assert len(again.results()) == 7
-    assert any("can go on: none is complete, or they have 8 epochs already" in n for n in notes)
+    assert any("can continue: none is complete, or they already have 8 epochs" in n for n in notes)
 
 
 @pytest.mark.slow
@@ -244,7 +244,9 @@ def test_who_goes_on() -> None:
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "2"])
 def test_what_is_no_number_of_trials(make, value) -> None:
-    with pytest.raises(paceline.UsageError, match="continue_best: .* is not a positive whole"):
+    with pytest.raises(
+        paceline.UsageError, match="continue_best must be a positive integer, got .*"
+    ):
         make().search(X, Y, epochs=2, continue_best=value, **CALL)
 
 
@@ -286,8 +288,8 @@ def test_epochs_before_the_initial_one_are_none_to_go_on_to(make) -> None:
     again.search(X, Y, epochs=6, continue_best=1, **call)
     again.search(X, Y, epochs=lambda hp: 6, continue_best=1, **call)
     assert len(again.results()) == 1
-    assert any("or they have 4 epochs already; give more epochs" in note for note in notes)
-    assert any("trial 0 does not go on: it has 4 epochs already" in note for note in notes)
+    assert any("or they already have 4 epochs. Pass more epochs" in note for note in notes)
+    assert any("trial 0 is not continued: it already has 4 epochs" in note for note in notes)
     longer, at_once = make(), make(study="long")
     longer.search(X, Y, epochs=8, continue_best=1, **call)
     at_once.search(X, Y, epochs=8, n_trials=1, **call)

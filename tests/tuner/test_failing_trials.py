@@ -178,7 +178,7 @@ def test_logs_of_a_search_that_is_refused_are_closed(make, executor) -> None:
         executor=executor,
         objective="max:never",
     )
-    with pytest.raises(paceline.ObjectiveError, match='objective "never" is no metric'):
+    with pytest.raises(paceline.ObjectiveError, match='objective "never" is not a metric'):
         tuner.search(X, Y, **CALL, callbacks=callbacks)
     # Keras 3.10 sets the attribute when training begins, later releases set it to None before.
     opened = [file for each in made if (file := getattr(each, "csv_file", None)) is not None]

@@ -116,7 +116,7 @@ def test_a_study_keeps_members_and_says_when_they_change(make) -> None:
     assert first["value_std"].notna().all()
     assert all(len(epoch) == 2 for epoch in again.trial(1).runs)
     again.search(X, Y, n_trials="+1", **HELD_OUT)
-    assert any("no repeats from now on" in note for note in notes)
+    assert any("new trials have no repeats" in note for note in notes)
     assert again.results()["value_std"].isna().tolist() == [False, False, True]
     (stored, *_) = optuna_study().trials
     assert stored.user_attrs["value_std"] == first["value_std"][0]

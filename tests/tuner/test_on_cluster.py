@@ -129,7 +129,7 @@ def test_no_death_of_a_machine_shows_in_any_history(seed: int) -> None:
     cluster = InProcessCluster(3, random_faults(seed, 12), rng.choice)
     found = searched(cluster, "cluster", notes=notes)
     assert records(found) == records(searched("packed", "local"))
-    assert any("is gone" in note and "go on elsewhere" in note for note in notes)
+    assert any("lost worker" in note and "continue on other workers" in note for note in notes)
 
 
 @pytest.fixture
@@ -467,7 +467,7 @@ def test_a_search_that_was_stopped_goes_on_from_its_checkpoint() -> None:
     stopped(RemoteExecutor, 5, InProcessCluster(2), "cluster")
     cluster, notes = InProcessCluster(3), []
     found = searched(cluster, "cluster", notes=notes)
-    assert any("going on from the last checkpoint" in note for note in notes)
+    assert any("resuming from the last checkpoint" in note for note in notes)
     states = [s.state for _, order in cluster.pool.orders for s in order.submit]
     assert any(state is not None and state.epoch for state in states)
     assert records(found) == records(searched("packed", "local"))
@@ -491,7 +491,7 @@ def test_a_search_whose_cluster_is_gone_saves_what_it_knows(
         searched(InProcessCluster(2), "cluster")
     cluster, notes = InProcessCluster(3), []
     found = searched(cluster, "cluster", notes=notes)
-    assert any("going on from the last checkpoint" in note for note in notes)
+    assert any("resuming from the last checkpoint" in note for note in notes)
     states = [s.state for _, order in cluster.pool.orders for s in order.submit]
     assert any(state is not None and state.epoch for state in states)
     assert records(found) == records(searched("packed", "local"))
@@ -581,8 +581,8 @@ def test_what_a_cluster_has_begun_goes_on_on_one_machine(
     stopped(LocalExecutor, 2, "auto", "study", make, search=search())
     notes: list[str] = []
     found = searched("auto", "study", make, search=search(), notes=notes)
-    assert any("going on from the last checkpoint" in note for note in notes), notes
-    assert not [note for note in notes if "begin again" in note]
+    assert any("resuming from the last checkpoint" in note for note in notes), notes
+    assert not [note for note in notes if "restart as new trials" in note]
     assert set(told.values()) == {1}
     assert records(found) == records(searched("auto", "alone", make, search=search()))
 
@@ -594,8 +594,8 @@ def test_what_one_machine_has_begun_goes_on_on_a_cluster(case: str) -> None:
     stopped(LocalExecutor, 2, "auto", "study", make, search=search())
     cluster, notes = InProcessCluster(2), []
     found = searched(cluster, "study", make, search=search(), notes=notes)
-    assert any("going on from the last checkpoint" in note for note in notes), notes
-    assert not [note for note in notes if "begin again" in note]
+    assert any("resuming from the last checkpoint" in note for note in notes), notes
+    assert not [note for note in notes if "restart as new trials" in note]
     states = [s.state for _, order in cluster.pool.orders for s in order.submit]
     assert any(state is not None and state.epoch for state in states)
     assert records(found) == records(searched("auto", "alone", make, search=search()))
@@ -609,8 +609,8 @@ def test_trials_that_were_paused_on_a_cluster_go_on_on_one_machine() -> None:
     stopped(RemoteExecutor, 12, InProcessCluster(2), "study", **asked)
     notes: list[str] = []
     found = searched("auto", "study", notes=notes, **asked)
-    assert any("going on from the last checkpoint" in note for note in notes), notes
-    assert not [note for note in notes if "begin again" in note]
+    assert any("resuming from the last checkpoint" in note for note in notes), notes
+    assert not [note for note in notes if "restart as new trials" in note]
     assert differences(found, searched("auto", "alone", search=search)) == []
     assert {trial.state for trial in trials(found)} == {"complete", "pruned"}
 
@@ -662,8 +662,8 @@ def test_a_search_of_seconds_is_told_that_a_cluster_does_not_pay() -> None:
         plan="vectorized", objective="val_loss", on_note=notes.append, on_progress=seen.append,
     )  # fmt: skip
     tuner.search(**DATA, epochs=3, batch_size=16, n_trials=8)
-    (told,) = [note for note in notes if "does not pay" in note]
-    assert re.search(r"on each of 2 workers, which took \d+ s to start.*on one such device", told)
+    (told,) = [note for note in notes if "isn't worth it" in note]
+    assert re.search(r"on each of 2 workers, plus \d+ s to start.*One such device", told)
     rows = seen[-1].workers
     assert [row.name for row in rows] == ["host-0", "host-1"]
     assert all(row.slots == 2 and row.rate and "of" in row.device for row in rows)

@@ -175,7 +175,7 @@ found(tuner)
     said = session.communicate(timeout=60)[0].decode()
     if number == signal.SIGINT:
         assert session.returncode == 3 and said.count("stopping after this epoch") == 1
-        assert said.rstrip().endswith("interrupted") and "2 trials under way" in said
+        assert said.rstrip().endswith("interrupted") and "2 unfinished trials" in said
     while Path(f"/proc/{pid}").exists() if sys.platform == "linux" else _lives(pid):
         assert time.monotonic() < deadline + 60
         time.sleep(0.1)

@@ -65,7 +65,7 @@ def test_who_is_found_dead_while_one_waits_leaves_nothing_behind() -> None:
     assert begun == []
     assert others.wait()  # there is something to do again
     assert begun == [7]
-    assert notes == ["trial 7 goes on in place of one whose worker is gone, after epoch 3"]
+    assert notes == ["trial 7 continues a trial of a lost worker, after epoch 3"]
     assert not others.wait()
     assert len(pauses) == 2
 

@@ -414,9 +414,9 @@ def test_a_population_that_is_stopped_goes_on_as_if_it_had_not(
             searched(make)
     same(searched(make), usual)
     # Members that were replaced have ended; copies are under way like those that were drawn.
-    (told,) = (text for text in notes if text.startswith("going on from the last checkpoint"))
-    assert "8 are under way" in told
-    assert (rounds == 2) == ("0 trials have ended" in told)
+    (told,) = (text for text in notes if text.startswith("resuming from the last checkpoint"))
+    assert "8 unfinished" in told
+    assert (rounds == 2) == ("0 trials finished" in told)
 
 
 @pytest.mark.slow
@@ -477,8 +477,8 @@ def structural(hp: Any) -> keras.Model:
 def test_what_decides_programs_or_weights_stays_with_the_weights(make, notes, widths) -> None:
     tuner = searched(make, structural, share_widths=widths)
     assert any(
-        text.startswith("pbt changes dropout, lr; units stays as it was drawn: another value makes")
-        and "stddev stays as it was drawn: it decides the first weights" in text
+        text.startswith("pbt changes dropout, lr; units keeps its first value: another value needs")
+        and "stddev keeps its first value: it determines the initial weights" in text
         for text in notes
     ), notes
     for number in tuner.results()["number"]:
@@ -599,9 +599,9 @@ def scoped(hp: Any) -> keras.Model:
             (
                 branched,
                 None,
-                "pbt changes beta, and what only other branches of build declare, where",
+                "pbt changes beta, and hyperparameters of other branches of build, if",
             ),
-            (scoped, None, "pbt changes lr, and what only other branches of build declare, where"),
+            (scoped, None, "pbt changes lr, and hyperparameters of other branches of build, if"),
             (branched, ["beta"], "pbt changes beta; "),
             (structural, None, "pbt changes dropout, lr; "),
         ],
@@ -615,7 +615,7 @@ def test_the_note_says_that_other_branches_declare_more(make, notes, build, only
 
 
 def test_a_name_that_no_branch_declares(make) -> None:
-    said = "hparams has .mom.,.* no such .* it declares optimizer, beta, lr, momentum;"
+    said = r"hparams has .mom.,.* It declares optimizer, beta, lr, momentum\."
     with pytest.raises(UsageError, match=said):
         searched(make, branched, pruner=paceline.PBT(2, hparams=["mom"]))
 
@@ -634,7 +634,7 @@ def test_a_rate_that_callbacks_set_in_another_branch(make, which: str) -> None:
 
     build = toys.dense if which == "by a choice of its own" else branched
     given = plateau() if which == "list" else callbacks
-    with pytest.raises(UsageError, match="pbt changes 'lr', and so does the callback ReduceLR"):
+    with pytest.raises(UsageError, match="pbt changes 'lr', but the callback ReduceLR"):
         searched(make, build, callbacks=given)
 
 
@@ -856,7 +856,7 @@ def test_fit_follows_a_schedule(make) -> None:
 def test_a_schedule_that_fit_cannot_follow() -> None:
     import pandas as pd
 
-    with pytest.raises(UsageError, match="no table"):
+    with pytest.raises(UsageError, match="must be a table"):
         paceline.ReplaySchedule(toys.dense, [])
 
     def build(hp: Any) -> keras.Model:
@@ -939,15 +939,19 @@ def fixed(hp: Any) -> keras.Model:
         (toys.dense, {"epochs": lambda hp: 9}, "epochs as a number"),
         (toys.dense, {"n_trials": 1}, "n_trials is the size"),
         (toys.dense, {"n_trials": None, "timeout": 60}, "n_trials is the size"),
-        (toys.dense, {"repeats": 2}, "leave out repeats"),
+        (toys.dense, {"repeats": 2}, "Leave out repeats"),
         (toys.dense, {"validation_freq": 2}, "validation_freq"),
         (toys.dense, {"executor": "fit"}, "Keras' own fit"),
         (toys.dense, {"pruner": paceline.PBT(2, hparams=["rate"])}, "declares dropout, lr"),
         (structural, {"pruner": paceline.PBT(2, hparams=["units"])}, "another program"),
-        (structural, {"pruner": paceline.PBT(2, hparams=["stddev"])}, "decides the first weights"),
-        (toys.dense, {"patience_trials": 3}, "members of pbt's population train side by side"),
+        (
+            structural,
+            {"pruner": paceline.PBT(2, hparams=["stddev"])},
+            "determines the initial weights",
+        ),
+        (toys.dense, {"patience_trials": 3}, "does not work with pbt"),
         (toys.dense, {"max_total_epochs": 71}, "8 members with 9 epochs each"),
-        (fixed, {}, "none can be changed: units stays as it was drawn"),
+        (fixed, {}, "none can change: units keeps its first value"),
         (
             toys.dense,
             {"callbacks": [keras.callbacks.ReduceLROnPlateau("val_loss")]},
@@ -994,7 +998,7 @@ def test_a_callback_that_reads_a_hyperparameter_keeps_its_value(make, notes) -> 
         return [keras.callbacks.EarlyStopping("val_loss", patience=hp.Int("patience", 3, 9))]
 
     tuner = searched(make, callbacks=callbacks)
-    assert any("patience stays as it was drawn: callbacks read it" in text for text in notes), notes
+    assert any("patience keeps its first value: callbacks use it" in text for text in notes), notes
     for trial in map(tuner.trial, tuner.results()["number"]):
         if trial.continued_from is not None:
             assert (
@@ -1037,7 +1041,7 @@ def test_a_process_that_is_refused_changes_nothing(usual, make, monkeypatch) -> 
 
     observe_reports(monkeypatch, after=join)
     tuner = searched(make)
-    assert "other processes search study 's'" in joined[0].stderr
+    assert "other processes are searching study 's'" in joined[0].stderr
     assert all_of(tuner) == all_of(usual)
 
 
@@ -1049,13 +1053,13 @@ def test_who_has_another_pruner_does_not_join(make, monkeypatch) -> None:
     def join(report: EpochReport) -> None:
         if not refused:
             refused.append("")
-            with pytest.raises(UsageError, match="'s' is being searched by another process") as why:
+            with pytest.raises(UsageError, match="another process is searching 's'") as why:
                 searched(make, pruner=None)
             refused[0] = str(why.value)
 
     observe_reports(monkeypatch, after=join)
     tuner = searched(make, n_trials=4, epochs=3, parallel_trials=4)
-    assert "wait for it, or choose another study name" in refused[0]
+    assert "Wait for it, or use another study name" in refused[0]
     trials = trials_of(tuner)
     assert sum(trial.continued_from is None for trial in trials) == 4
     assert len(trials) == 5
@@ -1077,7 +1081,9 @@ def test_a_schedule_that_changes_the_loss_is_refused() -> None:
         model = build(paceline.HyperParameters(values={"smooth": 0.01}))
         call = {"callbacks": [paceline.ReplaySchedule(build, schedule)], "verbose": 0}
         if refused:
-            with pytest.raises(paceline.UsageError, match="epoch 2 changes loss, which `compile`"):
+            with pytest.raises(
+                paceline.UsageError, match="epoch 2 changes loss, which only `compile`"
+            ):
                 model.fit(X, y, epochs=2, **call)
         else:
             model.fit(X, y, epochs=2, **call)

@@ -47,13 +47,14 @@ def test_where_time_ends_a_search_asha_is_chosen_and_kept(fresh_folder: Path) ->
     tuner, notes = searched(timeout=1000.0)
     why = "time ends the search, and trials have 4 epochs"
     assert notes == [
-        f'pruner: "auto" chose asha:1:3: {why} (pruner="none" trains all of them to their end)'
+        f'pruner: "auto" chose asha:1:3: {why} '
+        '(to train all trials to their end, use pruner="none")'
     ]
     assert meta(tuner) == ("asha:1:3", why)
     assert set(tuner.results()["state"]) == {"complete", "pruned"}
 
     tuner, notes = searched(n_trials="+2")  # no time limit now: the study's own pruner goes on
-    assert notes == [f'pruner: "auto" goes on with asha:1:3: {why}']
+    assert notes == [f'pruner: "auto" keeps asha:1:3: {why}']
     assert meta(tuner) == ("asha:1:3", why)
 
 
@@ -77,7 +78,7 @@ def test_none_is_none(fresh_folder: Path) -> None:
     [
         ({"epochs": 3}, "trials have 3 epochs"),
         ({"repeats": 2}, "trials have repeats or folds"),
-        ({"epochs": lambda hp: 4}, "their epochs depend on hp"),
+        ({"epochs": lambda hp: 4}, "epochs depend on hp"),
         ({"validation_freq": 2}, "some epochs are not validated"),
         ({"executor": "fit"}, "trials train in Keras' fit, where they cannot be paused"),
     ],

@@ -282,7 +282,7 @@ def test_the_last_of_a_ladder_share_a_pack(make, monkeypatch: pytest.MonkeyPatch
 
 def test_asha_refuses_rungs_that_are_not_validated(make) -> None:
     """It would never see a value there, and stop nobody."""
-    with pytest.raises(paceline.UsageError, match="after epoch 1, and validation_freq=2"):
+    with pytest.raises(paceline.UsageError, match="after epoch 1, which validation_freq=2"):
         make(pruner="asha").search(X, Y, n_trials=3, validation_freq=2, **CALL)
     trained = make(study="trained", pruner="asha:3:3", objective="loss")
     trained.search(X, Y, n_trials=6, validation_freq=2, **CALL)

@@ -50,7 +50,7 @@ def test_a_sampler_object_that_begins_anew_says_so_once(make, notes) -> None:
         X, Y, **{**CALL, "n_trials": 1}
     )
     (said,) = [note for note in notes if "CmaEsSampler" in note]
-    assert said.startswith("sampler: CmaEsSampler begins anew")
+    assert said.startswith("sampler: CmaEsSampler restarts")
 
 
 # -- killed ----------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_ctrl_c_while_xla_compiles(signals: int, child_environment, fresh_folder
         finally:
             process.kill()
     assert process.returncode == 130, said
-    assert "stopping after this epoch; once more stops at once" in said
+    assert "stopping after this epoch; press Ctrl-C again to stop now" in said
     assert "paceline resume s" in said
     assert "Traceback" not in said
     assert checkpoints()
@@ -198,7 +198,9 @@ def test_a_signal_saves_and_the_next_search_goes_on(make, notes, number, plan, m
         with pytest.raises(KeyboardInterrupt, match="^$"):
             tuner.search(X, Y, **CALL)
     assert signal.getsignal(number) == before
-    assert any("under way; the next search of this study goes on" in note for note in notes)
+    assert any(
+        "unfinished trials, which the next search on this study continues" in note for note in notes
+    )
     under_way = [t for t in tuner._require_study().trials if t.state == "running"]
     assert {trial.epochs for trial in under_way} == {0, 9 % 6}
     again = make(plan=plan)
@@ -350,7 +352,7 @@ def test_trials_in_fit_go_on_where_they_were(
         for number in "01":
             logs = [Path("runs", s, "trials", number, "log.csv") for s in ("s", "whole")]
             assert logs[0].read_text() == logs[1].read_text()
-        said = [note for note in notes if "checkpoints do not hold lock of Counts" in note]
+        said = [note for note in notes if "checkpoints do not contain lock of Counts" in note]
         assert len(said) == 2  # once in each search that took a checkpoint
 
 
@@ -402,7 +404,7 @@ def test_a_model_in_fit_that_has_changed_fails_and_says_why(make, monkeypatch) -
     again = make(changed, executor="fit")
     again.search(X, Y, **(CALL | {"n_trials": 2}))
     assert again.results()["state"].tolist() == ["failed", "complete"]
-    assert "its model is not what it was when the search stopped" in again.trial(0).error
+    assert "its model has changed since the search stopped" in again.trial(0).error
 
 
 @pytest.mark.slow
@@ -526,8 +528,8 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_taken(make, notes, monk
     newest.write_bytes(newest.read_bytes()[:-100])
     again = make()
     again.search(X, Y, **CALL)
-    assert any("is damaged: the one before is taken" in note for note in notes)
-    assert not any("there is no checkpoint" in note for note in notes)
+    assert any("is damaged: using the one before" in note for note in notes)
+    assert not any("no checkpoint in" in note for note in notes)
     same(again, whole)
     assert not older.exists()
 
@@ -551,7 +553,7 @@ def test_a_folder_of_another_name_is_left_as_it_is(make, monkeypatch) -> None:
     Path("runs/s").rename("runs/t")
     before = {path: path.read_bytes() for path in Path("runs/t").rglob("*") if path.is_file()}
     for ask in (lambda: make(study="t").search(X, Y, **CALL), make(study="t").results):
-        with pytest.raises(StudyError, match="holds no study of that name, but 's': was the fold"):
+        with pytest.raises(StudyError, match="holds the study 's'. Was the fold"):
             ask()
     after = {path: path.read_bytes() for path in Path("runs/t").rglob("*") if path.is_file()}
     assert after == before
@@ -580,13 +582,13 @@ def test_a_journal_that_was_cut_in_half_leaves_a_study_that_is_whole(make, monke
 @pytest.mark.slow
 def test_without_a_checkpoint_trials_are_tried_again(make, notes, monkeypatch) -> None:
     interrupted(make, monkeypatch)
-    assert not any("there is no checkpoint" in note for note in notes)
+    assert not any("no checkpoint in" in note for note in notes)
     for path in checkpoints():
         path.unlink()
     again = make()
     again.search(X, Y, **CALL)
-    (said,) = (note for note in notes if "there is no checkpoint in runs/s/checkpoints" in note)
-    assert "6 trials that were under way begin again as new ones; what has ended stays" in said
+    (said,) = (note for note in notes if "no checkpoint in runs/s/checkpoints" in note)
+    assert "6 unfinished trials restart as new trials. Finished trials are kept" in said
     states = again.results()["state"].tolist()
     assert states.count("complete") == 8
     assert states.count("failed") == 6  # two in slots, and those that waited
@@ -610,7 +612,7 @@ def test_another_call_does_not_go_on_with_it(make, notes, other, monkeypatch) ->
     again.search(X, Y, **(CALL | other))
     assert again.results()["state"].tolist().count("failed") == 6
     (name,) = other
-    assert any(f"({name}): " in note and "begin again as new ones" in note for note in notes)
+    assert any(f"({name}): " in note and "restart as new trials" in note for note in notes)
 
 
 @pytest.mark.slow
@@ -634,7 +636,7 @@ def test_a_model_that_has_changed_begins_again(make, notes, monkeypatch) -> None
     again = make(narrow)
     again.search(X, Y, **CALL)
     assert again.results()["state"].tolist() == ["complete"] * 8
-    assert any("trials under way begin again" in note for note in notes)
+    assert any("unfinished trials restart" in note for note in notes)
     assert all(len(again.history(n)["loss"]) == 6 for n in range(8))
 
 
@@ -682,9 +684,9 @@ def test_the_best_model_is_not_lost_when_it_cannot_be_saved(make, notes, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(BestModels, "save", full)
-        with pytest.raises(StorageError, match=r"No space left.*make room, and run the same"):
+        with pytest.raises(StorageError, match=r"No space left.*Free some space and run the same"):
             make().search(X, Y, **CALL)
-    assert sum("the search goes on, and tries again" in note for note in notes) == 1
+    assert sum("the search continues and will try again" in note for note in notes) == 1
     assert checkpoints()
     again = make()
     again.search(X, Y, **CALL)
@@ -811,7 +813,7 @@ def test_states_too_large_for_the_host_are_left_out(make, notes, monkeypatch) ->
     with monkeypatch.context() as patch:
         patch.setattr(search_state, "host_bytes", lambda: 1.0)
         interrupted(make, patch)
-    assert sum("do not hold the variables" in note for note in notes) == 1
+    assert sum("checkpoints omit the variables" in note for note in notes) == 1
     again = make()
     again.search(X, Y, **CALL)
     same(again, whole)  # from the first epoch again, with the same numbers and seeds
@@ -823,4 +825,4 @@ def test_nothing_is_lost_where_checkpoints_cannot_be_written(make, notes) -> Non
     tuner = make()
     tuner.search(X, Y, **CALL)
     assert tuner.results()["state"].tolist() == ["complete"] * 8
-    assert any("no checkpoint can be written" in note for note in notes)
+    assert any("could not write a checkpoint" in note for note in notes)

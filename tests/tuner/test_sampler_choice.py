@@ -177,13 +177,13 @@ def meta(storage: Any = None) -> dict[str, Any]:
 @pytest.mark.parametrize("storage", slow_where([None, "sqlite:///s.db"], bool))
 def test_the_choice_is_stored_and_taken_whatever_n_trials_is_later(make, notes, storage) -> None:
     make(small, sampler="auto", storage=storage).search(X, Y, n_trials=2, **CALL)
-    reason = "kind has 2 values, and is no range of numbers"
+    reason = "kind has 2 values, and is not a range of numbers"
     assert notes[0] == f'sampler: "auto" chose tpe: {reason}'
     assert (meta(storage)["sampler"], meta(storage)["sampler_reason"]) == ("tpe", reason)
     again = make(small, sampler="auto", storage=storage)
     notes.clear()
     again.search(X, Y, n_trials=4, **CALL)  # a new study of 4 trials would be a grid
-    assert f'sampler: "auto" goes on with tpe: {reason}' in notes
+    assert f'sampler: "auto" keeps tpe: {reason}' in notes
     assert again.summary()["sampler"] == {"name": "tpe", "reason": reason}
     assert (meta(storage)["sampler"], meta(storage)["sampler_reason"]) == ("tpe", reason)
     assert len({str(again.trial(n).hparams) for n in range(4)}) == 4
@@ -207,7 +207,7 @@ def test_a_study_that_was_begun_with_a_name_goes_on_with_it(make, notes) -> None
     make(small, sampler="random").search(X, Y, n_trials=2, **CALL)
     again = make(small, sampler="auto")
     again.search(X, Y, n_trials=3, **CALL)
-    assert 'sampler: "auto" goes on with random: the study began with it' in notes
+    assert 'sampler: "auto" keeps random: the study began with it' in notes
     assert again.summary()["sampler"]["name"] == "random"
     make(small, sampler="qmc").search(X, Y, n_trials=4, **CALL)  # a name decides, as always
     assert meta()["sampler"] == "qmc" and "sampler_reason" not in meta()
@@ -229,7 +229,9 @@ def test_a_new_study_in_its_place_is_chosen_for_anew(make) -> None:
 
 
 def test_a_misspelt_name_names_auto_too(make) -> None:
-    with pytest.raises(paceline.SamplerError, match="sampler is 'automatic'; choose one of .*auto"):
+    with pytest.raises(
+        paceline.SamplerError, match="sampler must be one of .*auto .*got 'automatic'"
+    ):
         make(small, sampler="automatic").search(X, Y, n_trials=2, **CALL)
 
 
@@ -245,5 +247,5 @@ def test_the_command_and_what_it_prints(capsys) -> None:
     assert command("resume", "s", "--trials", "+1", "--json") == 0
     said = capsys.readouterr()
     assert json.loads(said.out.splitlines()[-1])["sampler"] == {"name": "tpe", "reason": reason}
-    assert f'sampler: "auto" goes on with tpe: {reason}' in " ".join(said.err.split())
+    assert f'sampler: "auto" keeps tpe: {reason}' in " ".join(said.err.split())
     assert meta()["sampler_reason"] == reason

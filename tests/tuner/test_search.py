@@ -365,7 +365,9 @@ def test_enqueued_trials_come_first_and_wrong_ones_are_errors(make):
     assert tuner.trial(0).hparams == {"dropout": 0.2, "lr": 0.02}
     assert tuner.trial(1).hparams["lr"] == 0.03
     tuner.enqueue({"rate": 0.1})
-    with pytest.raises(paceline.SpaceError, match="knows no hyperparameter 'rate'.*dropout, lr"):
+    with pytest.raises(
+        paceline.SpaceError, match="does not declare the hyperparameter 'rate'.*dropout, lr"
+    ):
         tuner.search(X, Y, n_trials="+1", **CALL)
     tuner.enqueue({"lr": 7.0})
     with pytest.raises(paceline.SpaceError, match=r"lr.*7\.0"):  # the one before was dropped
@@ -431,7 +433,7 @@ def test_data_of_batches_that_differ_goes_to_fit_and_it_is_said(make, notes, kin
     assert states(tuner) == ["complete"]
     assert tuner.results()["plan"].tolist() == ["fit"]
     assert notes.say("run in Keras' own fit, one at a time:")
-    assert notes.say("sizes, and packs need arrays or batches of them, all alike")
+    assert notes.say("sizes, but packs need arrays, or equal batches of arrays")
     # Names of the metrics and shapes come from the first batch.
     assert tuner._require_study().metadata.meta["objective"] == "val_accuracy"
     x = (Uneven(),) if kind == "validation" else (XV, YV)

@@ -190,7 +190,7 @@ def test_a_model_that_keras_cannot_copy_says_what_it_shares(make, notes) -> None
     model = tuner.best_model()
     loss = model.evaluate(XV, YV, batch_size=16, verbose=0)
     assert loss == pytest.approx(tuner.best_trial.value, rel=1e-5)
-    assert any("has layers in common with build, and Keras cannot copy it" in n for n in notes)
+    assert any("shares layers with build, and Keras cannot copy it" in n for n in notes)
 
 
 def test_layers_that_a_build_keeps_for_later_trials_are_refused_while_looked_at() -> None:
@@ -210,7 +210,7 @@ def test_layers_that_a_build_keeps_for_later_trials_are_refused_while_looked_at(
     with random_state_kept():
         first = builder(hp, 0)
         SlotModel(first)  # a callback of the trial looks at it
-        with pytest.raises(BuildError, match="layers that it made for another trial"):
+        with pytest.raises(BuildError, match="layers of another trial"):
             builder(hp, 1)
 
 
@@ -228,7 +228,7 @@ def test_a_whole_model_may_be_made_outside(make, notes, callbacks) -> None:
     assert digest(build) == before
     assert {trial.plan == "fit" for trial in tuner._require_study().trials} == {callbacks}
     assert_alone(build, tuner.trial(1))
-    said = [note for note in notes if "build returns a model made outside of it" in note]
+    said = [note for note in notes if "build returns a model that was created outside" in note]
     assert len(said) == callbacks
 
 

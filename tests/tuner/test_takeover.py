@@ -57,7 +57,7 @@ def test_the_trials_of_a_process_that_is_killed_go_on_in_another(
     twice = {pair for pair, n in trained.items() if n > 1}
     assert twice <= {(hparams[left], KILLED)}
     assert max(trained.values()) <= 2
-    taken = [note for note in found["notes"] if "whose worker is gone, after epoch" in note]
+    taken = [note for note in found["notes"] if "a trial of a lost worker, after epoch" in note]
     assert len(taken) == 1
     # And each history is that of a trial which nobody has interrupted.
     assert all(len(trial["history"]["val_loss"]) == EPOCHS for trial in complete)

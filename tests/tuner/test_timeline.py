@@ -99,7 +99,7 @@ def test_a_folder_that_cannot_hold_it_costs_nothing_but_the_record() -> None:
     tuner = paceline.Tuner(toys.dense, study="s", sampler="random", on_note=notes.append)
     tuner.search(*toys.data(), n_trials=3, **CALL)
     assert len(tuner.results()) == 3
-    assert [note for note in notes if "slot timeline of this search is not recorded" in note]
+    assert [note for note in notes if "slot timeline of this search is no longer recorded" in note]
 
 
 def test_a_report_and_the_slots_of_a_search() -> None:
@@ -117,8 +117,8 @@ def test_a_report_and_the_slots_of_a_search() -> None:
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("report.txt", "does not end in .html"),
-        pytest.param("nowhere/report.html", "does not exist; make it", marks=pytest.mark.slow),
+        ("report.txt", "must end in .html"),
+        pytest.param("nowhere/report.html", "does not exist. Create it", marks=pytest.mark.slow),
     ],
 )
 def test_a_file_that_cannot_be_is_refused_before_any_work(path, why) -> None:
@@ -131,9 +131,9 @@ def test_a_study_whose_searches_recorded_nothing_has_no_slots_to_draw() -> None:
     tuner = search(2)
     for path in Path("runs/s", TIMELINE).iterdir():
         path.unlink()
-    with pytest.raises(paceline.StudyError, match="has recorded its slots here"):
+    with pytest.raises(paceline.StudyError, match="recorded its slots in this folder"):
         tuner.plot.slots()
-    assert "not recorded" in tuner.report().read_text(encoding="utf-8")
+    assert "no record of where" in tuner.report().read_text(encoding="utf-8")
 
 
 def test_a_search_that_is_watched_says_what_it_does(monkeypatch) -> None:

@@ -158,9 +158,7 @@ def test_a_tracker_that_fails_is_noted_once_and_the_others_go_on() -> None:
     assert len(told.trials) == len(tuner.results()) == 4
     assert len(fails.trials) == 2
     said = [note for note in notes if "Fails" in note]
-    assert said == [
-        "Fails is not told of this search any more: ConnectionError: no route to the server"
-    ]
+    assert said == ["Fails no longer logs this search: ConnectionError: no route to the server"]
 
 
 @pytest.mark.slow
@@ -177,9 +175,7 @@ def test_a_tracker_that_hangs_is_not_waited_for(monkeypatch) -> None:
     try:
         tuner = search(Hangs(), notes=notes)
         assert len(tuner.results()) == 4
-        assert any(
-            "Hangs is not waited for any longer: 4 trials are not logged" in n for n in notes
-        )
+        assert any("stopped waiting for Hangs: 4 trials are not logged" in n for n in notes)
     finally:
         released.set()
 
@@ -220,11 +216,11 @@ def test_numbers_that_the_storage_has_not_confirmed_wait() -> None:
 @pytest.mark.parametrize(
     ("track", "why"),
     [
-        ("neptune", "trackers: 'neptune' is not one of mlflow, wandb, tensorboard"),
+        ("neptune", "trackers must be one of mlflow, wandb, tensorboard, .* got 'neptune'"),
         ("tensorboard+model", "TensorBoard stores no models"),
-        (7, "trackers: 7 is neither one of mlflow, wandb, tensorboard nor an object"),
-        (Told, "is neither one of"),
-        ([Told(), Told()], "trackers: Told is there twice"),
+        (7, "trackers must be mlflow, wandb, tensorboard or objects"),
+        (Told, "trackers must be"),
+        ([Told(), Told()], "trackers: Told appears twice"),
     ],
 )
 def test_what_is_no_tracker_is_refused_before_the_search(track, why, monkeypatch) -> None:

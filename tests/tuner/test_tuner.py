@@ -221,7 +221,7 @@ def test_epochs_and_batch_size_may_be_functions_of_hp_in_packs(tmp_path):
 
 def test_a_study_that_is_not_there(fresh_folder):
     tuner = make(fresh_folder / "runs")
-    with pytest.raises(paceline.StudyError, match="there is no study 's' yet; run search first"):
+    with pytest.raises(paceline.StudyError, match="there is no study 's' yet. Run search first"):
         tuner.results()
     with pytest.raises(paceline.StudyError, match="there is no study"):
         _ = tuner.best_trial
@@ -243,7 +243,7 @@ def test_other_data_and_epochs_are_said_when_a_study_goes_on(fresh_folder):
     assert not any("data" in note or "epochs" in note for note in notes)
     search(X * 2, epochs=2)
     assert sum("with other data, other validation data: its" in note for note in notes) == 1
-    assert sum("2 epochs from now on" in note for note in notes) == 1
+    assert sum("new trials have 2 epochs" in note for note in notes) == 1
 
 
 def test_a_build_that_was_changed_cannot_take_the_saved_weights(fresh_folder):
@@ -258,7 +258,7 @@ def test_a_build_that_was_changed_cannot_take_the_saved_weights(fresh_folder):
     paceline.Tuner(toys.dense, study="s", sampler="random", on_note=print).search(
         X, Y, n_trials=1, **call
     )
-    with pytest.raises(paceline.StudyError, match="do not fit the model that build"):
+    with pytest.raises(paceline.StudyError, match="do not fit the model of build"):
         paceline.Tuner(wider, study="s", sampler="random", on_note=print).best_model()
 
 

@@ -161,11 +161,11 @@ def test_the_best_model_is_not_one_of_another_study_of_that_name(fresh_folder: A
         return tuner
 
     searched(0)
-    with pytest.raises(StudyError, match="runs/s holds models of another study of that name"):
+    with pytest.raises(StudyError, match="runs/s already holds models of a study of that name"):
         searched(1)
     Path("runs/s").rename("first")
     trained, kept = (each.best_model().get_weights() for each in (searched(1), study(1)))
     for ours, theirs in zip(trained, kept, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    with pytest.raises(StudyError, match="the saved model of trial 0 is not in"):
+    with pytest.raises(StudyError, match="the saved model of trial 0 is missing from"):
         study(0).best_model()

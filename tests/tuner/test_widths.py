@@ -182,7 +182,7 @@ def test_who_rides_stays_so_when_a_search_goes_on(
         search("s")
     left.clear()
     resumed = search("s")
-    assert not [note for note in notes if "begin again" in note]
+    assert not [note for note in notes if "restart as new trials" in note]
     for number in range(4):
         assert resumed.trial(number).history == whole.trial(number).history
 
@@ -425,7 +425,9 @@ def test_a_largest_model_that_build_refuses_is_told(fresh_folder: Path) -> None:
 
 
 def test_a_name_that_is_none_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"share_widths: 'all' is not one of auto, True, False\."):
+    with pytest.raises(
+        UsageError, match=r"share_widths must be one of auto, True, False, got 'all'\."
+    ):
         paceline.Tuner(build, share_widths="all")
 
 

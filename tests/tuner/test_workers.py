@@ -215,7 +215,7 @@ def test_a_search_ends_where_the_trials_of_another_process_do_not_gain(start: St
     wait_for(lambda: any(trial.intermediate_values for trial in stored(None)))
     best, *others = tell_trials([2.5, *[0.0] * 8])
     ended_by = ended(search)["ended"]
-    text = f"no gain in 9 trials up to trial {{}}: the best is trial {best}"
+    text = f"no better trial in 9 trials up to trial {{}}: the best is trial {best}"
     trials = [trial for trial in stored(None) if trial.number > best and stands(trial)]
     assert ended_by == {"by": "patience_trials", "text": text.format(trials[8].number)}
     # Eight of the nine were told here, unless the search has claimed more numbers among them.

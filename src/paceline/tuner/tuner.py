@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from paceline.data.arrays import ArrayData
     from paceline.data.folds import Fold
 
-_NAN_EPOCHS = "validation_freq: the history has NaN in epochs without validation; Keras' has none"
+_NAN_EPOCHS = (
+    "validation_freq: the history has NaN for epochs without validation, which Keras leaves out"
+)
 
 
 class Tuner(StudyResults):
@@ -65,58 +67,57 @@ class Tuner(StudyResults):
             ``"min:NAME"``; None: ``val_`` and the first metric the model was compiled with, else
             ``val_loss``. Or a list, such as ``["val_accuracy", "params"]``; see ``pareto``.
         study: The study's name; also the name of its folder below ``directory``. None: the name of
-            the script, or of the notebook where that is known, else "study".
+            the script, or of the notebook if that is known, else "study".
         storage: None for a journal file in the study's folder, ``"journal:PATH"``, any Optuna URL,
             or an Optuna storage object.
-        sampler: "tpe", "cmaes", "random", "qmc", "grid", "gp", "auto" (chosen by the space and the
-            number of trials), or an Optuna sampler; or a ``Searcher``, which decides instead of a
-            sampler and keeps the models.
-        pruner: None: "auto" where a timeout ends the search, else "none"; "auto": ASHA where it can
-            help; "none", "median", "percentile[:P]", "hyperband", "threshold:VALUE",
-            "patience[:EPOCHS]", "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]]",
-            "pbt[:EPOCHS[:FRACTION]]", with repeats or folds "wilcoxon[:P]"; a ``paceline.ASHA`` or
-            ``PBT``, or one of ``optuna.pruners``.
+        sampler: "tpe", "cmaes", "random", "qmc", "grid", "gp", "auto" (depends on the space and the
+            number of trials), or an Optuna sampler. Or a ``Searcher``, which chooses trials itself
+            and keeps the models.
+        pruner: "auto" (ASHA if it can help), "none", "median", "percentile[:P]", "hyperband",
+            "threshold:VALUE", "patience[:EPOCHS]", "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]]",
+            "pbt[:EPOCHS[:FRACTION]]", or with repeats or folds "wilcoxon[:P]". Or a
+            ``paceline.ASHA``, ``paceline.PBT`` or object of ``optuna.pruners``. None: "auto" if a
+            timeout ends the search, else "none".
         seed: Decides every trial's hyperparameters, weights and order of examples.
-        executor: "auto": packs, and Keras' ``fit`` for what cannot be packed; "packed": an error
-            where no trial could be packed; "fit": Keras' ``fit`` for all; "ray", or an object of
+        executor: "auto": packs, and Keras' ``fit`` for trials that cannot be packed. "packed": an
+            error if no trial can be packed. "fit": Keras' ``fit`` for all. "ray", or a
             ``paceline.Ray``: packs on the machines of a Ray cluster.
         parallel_trials: Trials that train at once, or "auto".
-        direction: "maximize" or "minimize" where it cannot be inferred from the objective.
+        direction: "maximize" or "minimize", if it cannot be inferred from the objective.
         plan: "auto", "vectorized" (one program, all slots at once), "looped" (one program, a loop
             over slots) or "sequential" (one program for trial after trial).
-        share_widths: True: trials whose layers differ in width train in one program, at the largest
-            widths of the space, where it is proved that each trial's results come out as alone;
-            False: each width has a program of its own; "auto": whichever takes less time.
-        constraints: What a built model must satisfy to be trained: a bound on "params" or
-            "trainable_params", as ``{"params": ("<=", 200_000)}``; a function of (model, hparams)
-            that returns True, or a number of 0 or below, where the model is allowed; or several of
-            these in a dict. Other trials are rejected, and do not count for ``n_trials``.
+        share_widths: True: trials whose layers differ in width share one program, if it is proved
+            that their results are the same as alone. False: each width has its own program. "auto":
+            whichever takes less time.
+        constraints: Conditions on a built model: ``{"params": ("<=", 200_000)}`` (or
+            "trainable_params"), a function of (model, hparams), or several in a dict. The function
+            returns True, or a number of at most 0, if the model is allowed. Other trials are
+            rejected, and do not count for ``n_trials``.
         mesh: Devices to train on: "auto" (all accelerators, or the CPU), their number, or
-            ``(trial, data)``: devices that trials are spread over, and devices that each trial's
-            batch is split over.
+            ``(trial, data)``. Trials are spread over ``trial`` groups of ``data`` devices; these
+            split each batch.
         precision: "float32" or "bfloat16" (Keras' policy mixed_bfloat16); None: Keras' policy as
             it is.
         directory: Where study folders go.
-        keep_best: How many of the best models are saved.
-        warm_start_from: Earlier studies that "tpe" and "cmaes" learn from, one or a list: names,
-            paths of their folders, or storage URLs (``sqlite:///a.db#NAME``). They are only read,
-            and their trials do not count here. Fixed at a study's first search.
+        keep_best: How many of the best models to save.
+        warm_start_from: Earlier studies for "tpe" and "cmaes", one or a list: names, paths of their
+            folders, or storage URLs (``sqlite:///a.db#NAME``). They are only read, and their trials
+            do not count. Fixed at a study's first search.
         trackers: "mlflow", "wandb", "tensorboard", an object with the methods begin, log_trial and
-            end, or a list of these: told of each trial that ends, while trials stay in packs.
-            "mlflow+model" and "wandb+model" also store the best model.
-        overwrite: The first search begins the study anew. What is there of it is put aside, and
-            removed once the new study has a trial that is complete or pruned; it comes back where
-            none is.
+            end, or a list of these. They log each finished trial. "mlflow+model" and "wandb+model"
+            also store the best model.
+        overwrite: Start the study over. The old study is kept as a backup until the new one has a
+            complete or pruned trial, and is restored if there is none.
         on_progress: Called with a ``Progress`` a few times a second. When it returns False, the
-            search stops at once, without an error; the next search goes on from the last
+            search stops at once, without an error; the next search continues from the last
             checkpoint.
         on_note: Called with sentences worth telling the user. Without ``on_progress`` and
-            ``on_note``, a search shows itself: a panel on stderr in a terminal, a table in a
-            notebook, a line every 30 seconds elsewhere.
-        on_hang: Called in a thread of its own when a ``build`` or ``fit`` neither comes back
-            within ``trial_timeout`` nor can be interrupted, with what happened, and whether
-            another process can go on without that trial. The function may end the process. None:
-            a note says that the process must be ended.
+            ``on_note``, a search shows a panel on stderr in a terminal, a table in a notebook, or a
+            line every 30 seconds.
+        on_hang: Called in its own thread if a ``build`` or ``fit`` hangs beyond ``trial_timeout``
+            and cannot be interrupted. It gets a text, and whether another process can continue
+            without that trial. The function may end the process. None: a note asks you to end the
+            process.
 
     Raises:
         UsageError: An argument has a value that cannot work.
@@ -158,8 +159,8 @@ class Tuner(StudyResults):
         one_of("share_widths", share_widths, SHARE_WIDTHS)
         if overwrite and storage is not None:
             raise UsageError(
-                "overwrite: True works with the journal in the study's folder, and storage was "
-                "given; give another study name, or remove the study with `paceline delete`."
+                "overwrite=True needs the journal in the study's folder, but you passed storage. "
+                "Use another study name, or remove the study with `paceline delete`."
             )
         self._overwrite, self._strategy = overwrite, strategy_of(sampler)
         self._name_note: str | None = None
@@ -243,7 +244,7 @@ class Tuner(StudyResults):
         verbose: int | str = "auto",
         **fit_arguments: Any,
     ) -> None:
-        """Searches until the study has ``n_trials`` trials; an existing study goes on.
+        """Searches until the study has ``n_trials`` trials; an existing study continues.
 
         Takes what ``model.fit`` takes. Any number may be a function of hp, and so may x, y,
         sample_weight, validation_data and class_weight.
@@ -251,9 +252,9 @@ class Tuner(StudyResults):
         N: training examples. V: validation examples.
 
         Args:
-            x: Features [N, ...]: an array, or a list, tuple or dict of arrays; or
-                batches: a ``keras.utils.PyDataset``, ``tf.data.Dataset``, PyTorch ``DataLoader``,
-                Grain data set or generator, read once for all trials of a pack.
+            x: Features [N, ...]: an array, or a list, tuple or dict of arrays. Or batches: a
+                ``keras.utils.PyDataset``, ``tf.data.Dataset``, PyTorch ``DataLoader``, Grain data
+                set or generator. A pack reads them once for all its trials.
             y: Targets [N, ...], in the same forms; part of x where x comes in batches.
             validation_data: ``(x, y)`` or ``(x, y, sample_weight)``, each [V, ...], or batches,
                 which are read once for the whole search.
@@ -262,27 +263,25 @@ class Tuner(StudyResults):
             batch_size: Examples per step; 32 by default, as in Keras. Fewer are one smaller batch.
             n_trials: The study's total, failed trials included and rejected ones not, or ``"+N"``
                 for N more.
-            timeout: Stop after this many seconds; the next search goes on with trials under way.
+            timeout: Stop after this many seconds; the next search continues with unfinished trials.
             trial_timeout: Seconds on the clock that one trial may take to build and to train; a
-                trial that takes longer fails. A compiled step cannot be stopped: where one does
-                not come back, the search ends with an error, and goes on without that trial in
-                another process.
+                trial that takes longer fails. A compiled step cannot be stopped. If a step hangs,
+                the search ends with an error, and the next process continues without that trial.
             target_value: End the search as soon as a trial's objective is as good as this. Like
-                ``timeout``, this and the next two leave trials under way to the next search.
-            patience_trials: End it when so many trials in a row have ended without a better value.
+                ``timeout``, this and the next two leave unfinished trials to the next search.
+            patience_trials: End the search after this many finished trials in a row without a
+                better value.
             max_total_epochs: Begin no trial whose epochs would exceed this total of all trials.
             enqueue_defaults: First try the defaults, in a new study.
-            continue_best: First has so many of the best trials go on to ``epochs``, each as a
-                trial of its own that continues it: the same hparams, seed and history, then more
-                epochs. They do not count for ``n_trials``, which may be left out then. Of
-                ``keep_best`` trials the last variables are kept; others train from their first
-                epoch again.
-            repeats: Train each trial's hparams from this many seeds. Its value and history are then
-                means over them, its ``spread`` the standard deviation of the value.
-            folds: Train each trial's hparams on this many folds of x and y, each validated on the
-                examples that it leaves out (k-fold cross-validation), instead of validation data;
-                value, history and spread as for ``repeats``. Every fold has its share of each
-                class.
+            continue_best: First train this many of the best trials further, up to ``epochs``. Each
+                continuation is a new trial with the same hyperparameters, seed and history.
+                Continuations do not count for ``n_trials``, which may be left out. Trials beyond
+                ``keep_best`` train from their first epoch again.
+            repeats: Train each trial's hparams from this many seeds. Its value and history are
+                means over them; ``value_std`` is the standard deviation of the value.
+            folds: K-fold cross-validation: train each trial's hparams on this many folds of x and
+                y, each validated on the examples that it leaves out. Value, history and
+                ``value_std`` are as for ``repeats``. Folds are stratified by class.
             shuffle: A new order each epoch, by the trial's seed; "batch": within each batch only.
             class_weight: As in Keras: class, from 0 -> factor of its examples' losses.
             sample_weight: As in Keras: factors of the examples' losses [N].
@@ -290,20 +289,20 @@ class Tuner(StudyResults):
             initial_epoch: As in Keras: epochs before it are not trained.
             steps_per_epoch: Batches of an epoch; all of the data by default.
             validation_steps: Batches to validate on; all of the validation data by default.
-            validation_freq: Validate every so many epochs, or after these epochs, from 1.
+            validation_freq: Validate every N epochs, or after the listed epochs, from 1.
             allow_nan: Accept NaN and infinity in the data, for models that mask them.
-            verbose: 0 shows notes only; "auto", 1 and 2 show how the search goes.
-            **fit_arguments: ``callbacks`` of ``model.fit``, or a function of hp that returns them:
-                each trial has copies of its own, and trials stay in packs unless callbacks act
-                within a batch or within validation.
+            verbose: 0 shows notes only; "auto", 1 and 2 also show progress.
+            **fit_arguments: ``callbacks`` of ``model.fit``, or a function of hp that returns them.
+                Each trial has its own copies. Trials stay in packs unless callbacks act within a
+                batch or within validation.
 
         Raises:
             UsageError, DataError: An argument cannot work, or the data; nothing has been trained.
             BuildError: ``build`` failed on its first values, or returned no compiled model.
             ObjectiveError, SpaceError, SamplerError: Objective, space or sampler cannot work.
-            StudyError, StorageError: The study cannot go on, or its storage cannot be used.
+            StudyError, StorageError: The study cannot continue, or its storage cannot be used.
             ConstraintError: A constraint failed at first; or, later, 100 rejections in a row.
-            TrialHangError: A compiled step did not come back; search again in another process.
+            TrialHangError: A compiled step hangs; search again in another process.
             KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the next search continues open trials.
         """
         given = _without(locals(), "self", "verbose", "fit_arguments") | fit_arguments
@@ -333,7 +332,7 @@ class Tuner(StudyResults):
                 lambda: probe(
                     config.builder, arguments, config.seed, IN_A_ROW, first, config.constraints
                 ),
-                "trial_timeout: the first model, of default values, was not ready in time",
+                "trial_timeout: the first model, with default values, was not ready in time",
             )
             self._put_aside(stack)
             worker, folder = self._join(stack)
@@ -389,9 +388,9 @@ class Tuner(StudyResults):
                 folds are taken from the study where they are not given.
 
         Returns:
-            The history, and how it differs from the recorded one: not at all where the program is
-            that of the search, as in the plan ``sequential`` on this device, else by the order of
-            sums. A trial that began as a copy is trained with the trials that it continues.
+            The history, and its difference from the recorded one. With the same program there is
+            none, as in the plan ``sequential`` on this device; else rounding. A copy is trained
+            together with the trials that it continues.
 
         Raises:
             StudyError: There is no such study or trial, or it has no epochs.
@@ -456,7 +455,7 @@ class Tuner(StudyResults):
     ) -> tuple[dict[str, Any] | None, str | None]:
         """Searches in the session's own process, where Keras does not run on JAX in this one.
 
-        Returns the arguments with which this process must go on, None where the search is over, and
+        Returns the arguments with which this process must continue, None if the search is over, and
         why.
         """
         config = self._config
@@ -539,7 +538,7 @@ class Tuner(StudyResults):
         return config.storage is not None or (config.folder / JOURNAL).exists()
 
     def _put_aside(self, stack: ExitStack) -> None:
-        """Begins the study anew where that was asked for, or ends what an earlier search began."""
+        """Starts the study over if that was asked for, or ends what an earlier search began."""
         config = self._config
         overwrite, self._overwrite = self._overwrite, False
         if config.storage is None and (overwrite or aside_of(config.folder).exists()):
@@ -560,8 +559,8 @@ class Tuner(StudyResults):
         if not self._strategy.resumable:
             if not first:
                 raise StudyError(
-                    f"study: {self.name!r} is being searched by another process, and what decides "
-                    "its trials is known there alone; wait for it, or give another study name."
+                    f"study: another process is searching {self.name!r}, but a Searcher needs its "
+                    "own study. Wait for it, or use another study name."
                 )
             return None, whole
         worker = Worker(whole / WORKERS, self._notes)

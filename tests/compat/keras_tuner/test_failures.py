@@ -155,7 +155,7 @@ def test_data_of_a_wrong_shape(kt, tmp_path):
         tuner.search(**{**DATA, "x": X[:, :4]})
     assert [trial.status for trial in tuner.oracle.trials.values()] == [F] * 3
     if kt is ours:
-        assert "the model that build(hp) returned does not take the data" in str(caught.value)
+        assert "the model that build(hp) returned does not accept the data" in str(caught.value)
 
 
 @pytest.mark.slow

@@ -430,7 +430,7 @@ def test_a_build_that_returns_no_model_says_so(kt, tmp_path):
 
 def test_an_objective_without_validation_data_says_so(tmp_path):
     tuner = ours.RandomSearch(spaces.small, "val_accuracy", max_trials=1, directory=tmp_path)
-    with pytest.raises(paceline.ObjectiveError, match="pass validation_data="):
+    with pytest.raises(paceline.ObjectiveError, match="Pass validation_data="):
         tuner.search(X, Y, verbose=0)
 
 

@@ -226,7 +226,7 @@ def test_a_model_that_cannot_be_saved_whole_leaves_its_weights(folder):
     best.save(lambda number, weights: Odd(1.0), notes.append)
     assert names(folder) == [MANIFEST, "trial-4-epoch-2.weights.h5"]
     assert best.weights_path(4) == folder / "trial-4-epoch-2.weights.h5"
-    assert "trial 4 cannot be saved whole" in notes[0]
+    assert "only the weights of trial 4 are saved" in notes[0]
 
 
 def test_a_model_that_cannot_be_built_again_hides_no_other(folder):

@@ -145,7 +145,7 @@ def test_a_checkpoint_is_no_better_than_what_is_beside_it(
     assert found is not None
     assert found.facts["number"] == 0
     assert f"needs {name}, which " in notes[0]
-    assert "the one before is taken" in notes[0]
+    assert "using the one before" in notes[0]
 
 
 def test_a_checkpoint_names_no_file_elsewhere(checkpoints, tmp_path, notes) -> None:
@@ -179,7 +179,7 @@ def test_a_damaged_one_is_passed_over(
     found = checkpoints.load()
     assert found is not None
     assert found.facts["number"] == 0
-    said = [note for note in notes if "is damaged: the one before is taken" in note]
+    said = [note for note in notes if "is damaged: using the one before" in note]
     assert len(said) == (damage != "gone")
 
 
@@ -197,7 +197,7 @@ def test_another_format_is_not_read(checkpoints, notes, monkeypatch) -> None:
     checkpoints.flush()
     monkeypatch.undo()
     assert checkpoints.load() is None
-    assert "is of format 9, this version reads format 6 (go on with" in notes[0]
+    assert "has format 9, not 6 (continue with" in notes[0]
 
 
 def test_other_files_do_no_harm(checkpoints, tmp_path) -> None:
@@ -271,7 +271,9 @@ def test_a_checkpoint_whose_facts_are_not_of_the_schema_is_refused(checkpoints, 
     policy = SavePolicy(checkpoints, {"epochs": 3})
     policy.save(Snapshot({**FACTS, "trials": {"4": {"epochs": "three"}}}))
     checkpoints.flush()
-    match = r"trials\[\.\.\.\].epochs: expected int, got str\); go on with the version .* or remove"
+    match = (
+        r"trials\[\.\.\.\].epochs: expected int, got str\). Continue with the version .* or remove"
+    )
     with pytest.raises(StudyError, match=match):
         policy.load(SearchFacts, notes.append)
 
@@ -320,5 +322,5 @@ def test_checkpoints_that_cannot_be_removed_are_told_of(checkpoints, tmp_path, n
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", refused)
         checkpoints.clear()
-    assert "cannot be removed: Read-only file system; the next search" in notes[-1]
+    assert "Read-only file system. This is harmless: the next search" in notes[-1]
     assert checkpoints.load() is not None

@@ -63,7 +63,7 @@ def test_who_takes_over_trains_no_epoch_twice_and_the_same(make, notes, epochs) 
     results = tuner.results()
     # One was in the middle, three had not begun.
     assert sorted(results["state"]) == ["complete"] * 5 + ["failed"] * 4
-    taken = [note for note in notes if "in place of one whose worker is gone, after epoch" in note]
+    taken = [note for note in notes if "a trial of a lost worker, after epoch" in note]
     assert len(taken) == 1
     assert taken[0].endswith("after epoch 3")
     (number,) = {n for n, _ in epochs[before:]} - {n for n, epoch in epochs[before:] if epoch == 1}
@@ -175,5 +175,5 @@ def test_a_model_that_has_changed_begins_again(make, notes) -> None:
     left_by_one_that_shared(make, 3)
     tuner = make(build=changed)
     tuner.search(X, Y, **CALL)
-    assert any("whose worker is gone, from its first epoch" in note for note in notes)
+    assert any("a trial of a lost worker, from its first epoch" in note for note in notes)
     assert tuner.results()["state"].tolist().count("complete") == 5

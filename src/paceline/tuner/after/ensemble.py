@@ -1,9 +1,9 @@
 """One model of several trials: those whose mean prediction is best on validation data.
 
 Greedy selection with replacement, as in Caruana, Niculescu-Mizil, Crew and Ksikes, "Ensemble
-selection from libraries of models" (ICML 2004): from the best single model on, the model whose
-prediction most improves the mean is added, and may be added again; the best of all these means is
-kept. One half of the data selects, the other half shows what the ensemble is worth.
+selection from libraries of models" (ICML 2004). It begins with the best single model. It adds the
+model whose prediction most improves the mean, perhaps repeatedly, and keeps the best of all these
+means. One half of the data selects, the other half evaluates the ensemble.
 
 N: examples. K: models of the ensemble, repeated ones included.
 """
@@ -59,9 +59,9 @@ def check_models(models: Sequence[tuple[int, keras.Model]]) -> None:
     for number, model in models:
         if not getattr(model, "inputs", None):  # of a subclass Keras knows no symbolic inputs
             raise UsageError(
-                f"ensemble: the model of trial {number} is a {type(model).__name__}, and only "
-                "Functional and Sequential models can be put together into one; take the mean of "
-                "the predictions of best_models(n) by hand."
+                f"ensemble: the model of trial {number} is a {type(model).__name__}, but only "
+                "Functional and Sequential models can be combined. Compute the mean of the "
+                "predictions of best_models(n) yourself."
             )
         if ends(model) != ends(best):
             raise UsageError(
@@ -149,15 +149,14 @@ def check_penalties(parts: Sequence[EnsembleCandidate], data: ArrayData) -> None
         part.scale_penalties(1.0)
         if others:
             raise UsageError(
-                f"ensemble: the model of trial {part.number} adds something to its loss "
-                "(add_loss, ActivityRegularization, or a regularizer that is not Keras' own), "
-                "which has no mean over several models; take the mean of the predictions of "
-                "best_models(n) by hand."
+                f"ensemble: the model of trial {part.number} adds to its loss (add_loss, "
+                "ActivityRegularization, or your own regularizer), which has no mean over several "
+                "models. Compute the mean of the predictions of best_models(n) yourself."
             )
 
 
 class _MaskOf(keras.layers.Layer):
-    """Returns the mask that Keras carries beside a tensor; None where there is none."""
+    """Returns the mask that Keras carries beside a tensor; None if there is none."""
 
     def __init__(self) -> None:
         super().__init__(autocast=False)
@@ -249,8 +248,8 @@ def measured(
     logs = each_number({name: np.asarray(value) for name, value in flat_logs(logs).items()})
     if metric not in logs:
         raise UsageError(
-            f"ensemble: the objective {metric!r} is not among what the model's evaluate "
-            f"measures: {', '.join(logs)}."
+            f"ensemble: the model's evaluate does not return the objective {metric!r}, only "
+            f"{', '.join(logs)}."
         )
     return float(logs[metric])
 
@@ -303,9 +302,8 @@ def _compiled_like(model: keras.Model, other: keras.Model) -> keras.Model:
         other.compile_from_config(model.get_compile_config())
     except (TypeError, ValueError) as error:
         raise UsageError(
-            "ensemble: Keras cannot repeat the model's compile, as for saving: "
-            f"{str(error).splitlines()[0]} Register your own losses and metrics with "
-            "keras.saving.register_keras_serializable."
+            f"ensemble: Keras cannot compile a copy of the model: {str(error).splitlines()[0]} "
+            "Register your own losses and metrics with keras.saving.register_keras_serializable."
         ) from None
     return other
 
@@ -354,11 +352,11 @@ def make_ensemble(
     """
     check_models(models)
     if data.n < 2:
-        raise UsageError(f"ensemble: {data.n} example cannot be halved; give more data.")
+        raise UsageError(f"ensemble: {data.n} example cannot be halved. Pass more data.")
     if not objective.name.startswith(_VALIDATION):
         raise UsageError(
-            f"ensemble: the objective {objective.name!r} is not of validation data; an ensemble is "
-            "selected by one such as 'val_loss'."
+            f"ensemble: the objective {objective.name!r} is not measured on validation data. An "
+            "ensemble needs an objective such as 'val_loss'."
         )
     metric = objective.name.removeprefix(_VALIDATION)
     parts = [EnsembleCandidate(number, model) for number, model in models]
@@ -390,7 +388,7 @@ def worth_of(record: EnsembleRecord) -> str:
     """A sentence that says of which trials an ensemble is, and what it is worth."""
     return (
         f"ensemble of trials {formats.repeated(record.trials)}: {record.objective} "
-        f"{formats.metric(float(record.value))}, and {formats.metric(float(record.alone))} "
-        f"of trial {record.trials[0]} alone, on the {record.n_examples:,} examples that took no "
-        "part in the selection"
+        f"{formats.metric(float(record.value))}, and {formats.metric(float(record.alone))} of "
+        f"trial {record.trials[0]} alone, on the {record.n_examples:,} examples that were not "
+        "used for the selection"
     )

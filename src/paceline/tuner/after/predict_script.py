@@ -1,6 +1,6 @@
 """Predict with the model in this folder: python predict.py DATA.npy [-o predictions.npy].
 
-DATA.npy holds the examples, first axis examples; DATA.npz holds one array, or one called x, or one
+DATA.npy holds the examples, first axis examples. DATA.npz holds one array, or one named x, or one
 for each input of the model, under the input's name. A model that was searched on a table takes
 DATA.csv with the same columns, as encoding.json says. It needs the packages in requirements.txt,
 and not Paceline.
@@ -53,7 +53,7 @@ def load(manifest: dict[str, Any]) -> Any:
         try:
             found = importlib.import_module(name)
         except ImportError as error:
-            sys.exit(f"the model needs the module {name}: {error}; put it beside predict.py")
+            sys.exit(f"the model needs the module {name}: {error}; put it next to predict.py")
         classes |= {key: value for key, value in vars(found).items() if isinstance(value, type)}
     return keras.models.load_model(HERE / manifest["model"], custom_objects=classes)
 
@@ -75,7 +75,7 @@ def examples(path: Path, inputs: list[str]) -> Any:
         return {name: found[name] for name in inputs}
     if "x" in found or len(found) == 1:
         return found["x"] if "x" in found else next(iter(found.values()))
-    raise ValueError(f"holds {', '.join(found)}; call an array x, or each as an input: {inputs}")
+    raise ValueError(f"holds {', '.join(found)}; name an array x, or one for each input: {inputs}")
 
 
 def encoded(path: Path, encoding: dict[str, Any]) -> Any:
@@ -98,7 +98,7 @@ def encoded(path: Path, encoding: dict[str, Any]) -> Any:
         if categories == ["False", "True"]:
             texts = [text.capitalize() for text in texts]
         for other in sorted(set(texts) - set(categories)):
-            sys.stderr.write(f"column {name!r}: {other!r} is a new category: it is left out\n")
+            sys.stderr.write(f"column {name!r}: ignored the new category {other!r}\n")
         columns += [np.array([text == each for text in texts]) for each in categories]
     return np.stack(columns, axis=1).astype("float32")
 
@@ -116,7 +116,7 @@ def check(x: Any, model: Any, path: Path) -> None:
         alike = rank == 0 or (rank == 1 and longer[-1] == 1)
         sizes = zip(found, wanted, strict=False)
         if not alike or any(want is not None and have != want for have, want in sizes):
-            sys.exit(f"{path}: examples have the shape {found}, and the model takes {wanted}")
+            sys.exit(f"{path}: examples have the shape {found}, but the model takes {wanted}")
 
 
 def as_floats(x: Any, model: Any) -> Any:

@@ -37,7 +37,7 @@ class Reproduction:
         trial: The trial as it is recorded.
         plan: The plan by which it was trained now: sequential or fit.
         history: Metric name -> one value per epoch.
-        notes: What is not as it was in the search: versions, device, data, callbacks.
+        notes: Differences from the search: versions, device, data, callbacks.
     """
 
     trial: Trial
@@ -82,8 +82,8 @@ def arguments_again(
         by_hp = spec.by_hp and name in stored and stored[name] is None and not is_data_set(x)
         if by_hp and name not in ("epochs", *given):
             raise UsageError(
-                f"{name}: it was a function of hp in the search, and a study keeps no functions; "
-                f"give {name}= as the search had it, None where it had none."
+                f"{name} was a function of hp in the search, which a study does not store. Pass "
+                f"{name}= as in the search, None if it had none."
             )
     found = {name: value for name, value in stored.items() if value is not None}
     found.pop("callbacks", None)  # the study remembers their names alone
@@ -106,13 +106,13 @@ def train_again(
 ) -> tuple[str, dict[str, list[float]]]:
     """Trains a trial alone, for as many epochs as are recorded; returns its plan and history.
 
-    The trial is the last one of ``line``; its hparams, seed and number of epochs are used. Where it
-    began as a copy of another one, that one comes before it: each trial trains its epochs of the
-    line, and the next one takes over. The history is that of the whole line.
+    The trial is the last one of ``line``; its hparams, seed and number of epochs are used. A trial
+    that began as a copy comes after its source. Each trial trains its epochs of the line, and the
+    next one takes over. The history is that of the whole line.
 
-    ``beside`` are trials of the same search, in its order. A program has the numbers as inputs in
-    which the trials differ that were seen before it was compiled, and another one rounds
-    differently; so models of the first few are shown again.
+    ``beside`` are trials of the same search, in its order. Inputs of a program are the numbers that
+    differed between trials before it was compiled, and another program rounds differently. So
+    models of the first few trials are shown again.
 
     Raises StudyError where the trial began as a copy of one that the study has no more, and
     BuildError where it failed this time.
@@ -120,9 +120,9 @@ def train_again(
     trial = line[-1].trial
     if line[0].trial.continued_at is not None:
         raise StudyError(
-            f"trial {line[0].trial.number}: it began after epoch {line[0].trial.continued_at} with "
-            f"the weights of trial {line[0].trial.continued_from}, which the study no longer has, "
-            "so it cannot be trained again."
+            f"trial {line[0].trial.number} cannot be trained again: it began after epoch "
+            f"{line[0].trial.continued_at} with weights of trial {line[0].trial.continued_from}, "
+            "which the study no longer has."
         )
     data = arguments.pack_data if trial.plan != "fit" else None
     packs = None
@@ -170,7 +170,9 @@ class _LineageReplay:
                 self._packs.pretrace(model, self._arguments.inputs_for(hp, model))
 
     def train(self, segment: LineageSegment, source: Trial | None) -> None:
-        """Trains the epochs that one trial has of the line, as a copy of ``source`` or anew."""
+        """Trains the epochs that one trial has of the line, as a copy of ``source`` or from the
+        start.
+        """
         trial, packs = segment.trial, self._packs
         self._until = segment.last
         self._trials.begin(trial.number, self._epochs)
@@ -183,8 +185,8 @@ class _LineageReplay:
         except Unpackable as why:
             if source is not None:
                 raise StudyError(
-                    f"trial {trial.number}: it began as a copy, which only packs make, and it "
-                    f"cannot be packed now: {why}."
+                    f"trial {trial.number} began as a copy, which needs packs, but it cannot be "
+                    f"packed now: {why}."
                 ) from None
             self._members.withdraw(trial.number)
             for job in jobs:
@@ -231,14 +233,14 @@ class _LineageReplay:
 
     def _take_over(self, packs: LocalExecutor, trial: Trial, source: Trial, model: Any) -> None:
         """Has a trial that was submitted begin where the trial waits that it copies."""
-        from paceline.tuner.population.effects import Effects  # most trials are no copies
+        from paceline.tuner.population.effects import Effects  # most trials are not copies
 
         effects = Effects(self._builder, self._arguments, packs.copies, source.seed)
         own = model.non_trainable_variables
         compose = effects.compose(source.hparams, trial.hparams, own)
         if packs.copies.begin(trial.number, source.number, compose) is None:
             raise StudyError(
-                f"trial {trial.number}: its model has other variables now than that of trial "
-                f"{source.number}, which it continues; was build(hp) changed?"
+                f"trial {trial.number}: its model has other variables than that of trial "
+                f"{source.number}, which it continues. Has build(hp) changed?"
             )
         packs.drop(source.number)

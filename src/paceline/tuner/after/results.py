@@ -1,4 +1,4 @@
-"""What came of the searches of a study: trials, tables, models."""
+"""What came of the searches on a study: trials, tables, models."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StudyResults:
         self._validation: ArrayData | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy has, or a pickle: the arguments; the copy opens the study anew."""
+        """What a copy has, or a pickle: the arguments; the copy opens the study again."""
         return {**vars(self), "_study": None, "_models": None}
 
     def __repr__(self) -> str:
@@ -60,7 +60,7 @@ class StudyResults:
         return tuner_html(self.name, self._known_trials())
 
     def _known_trials(self) -> TrialTable | None:
-        """The trials; None where the study is not there yet, or cannot be read."""
+        """The trials; None if the study is not there yet, or cannot be read."""
         try:
             return self._require_study().trials
         except PacelineError:
@@ -70,30 +70,31 @@ class StudyResults:
     def best_trial(self) -> Trial:
         """The trial with the best value in any epoch, of a study with one objective.
 
-        Its ``state`` says whether it is complete: a trial that was stopped early, or had not ended
-        when the search did, is the best where no other has reached its value.
+        Its ``state`` says whether it is complete. A trial that was stopped early or is unfinished
+        is the best if no other trial has reached its value.
 
         Raises:
-            StudyError: No trial has a value yet; or the study has several objectives, so that
-                ``pareto`` lists the best trials.
+            StudyError: No trial has a value yet, or the study has several objectives; use
+                ``pareto`` for these.
         """
         study = self._require_study()
         if study.trials.several:
             names = study.metadata.meta.get("objectives") or study.trials.directions
             raise StudyError(
-                f"study: {self.name!r} has the objectives {', '.join(names)}, and of several there "
-                "is no best trial: pareto() lists the trials that no other one is better than, and "
-                "best_model(number=N) makes the model of one of them."
+                f"study: {self.name!r} has no best trial, because it has the objectives "
+                f"{', '.join(names)}. Use pareto() to list the trials of the Pareto front, and "
+                "best_model(number=N) for the model of a trial."
             )
         best = study.trials.best
         if best is None:
             if any(trial.violates and trial.value is not None for trial in study.trials):
                 raise StudyError(
-                    f"study: {self.name!r} has no best trial: each one with a value violates a "
-                    "constraint; search on, or loosen the constraint."
+                    f"study: {self.name!r} has no best trial: each trial with a value violates a "
+                    "constraint. Continue the search, or loosen the constraint."
                 )
             raise StudyError(
-                f"study: no trial of {self.name!r} has been validated for an epoch yet; search on."
+                f"study: no trial of {self.name!r} has been validated for an epoch yet. Continue "
+                "the search."
             )
         return best
 
@@ -102,9 +103,9 @@ class StudyResults:
         in one.
 
         Each trial's ``values`` are in the order of the objectives. The trial that is best by the
-        first objective comes first; of a study with one objective, the list holds the best trial
-        and those that are as good. ``best_model(number=N)`` makes the model of one,
-        ``plot.pareto_front`` draws them.
+        first objective comes first. With one objective, the list holds the best trial and its
+        equals. ``best_model(number=N)`` returns the model of a trial, ``plot.pareto_front`` draws
+        them.
 
         Raises:
             StudyError: There is no such study.
@@ -123,22 +124,20 @@ class StudyResults:
     def best_model(self, rank: int = 1, *, number: int | None = None) -> Any:
         """The model of the best trial, compiled, with the weights of its best epoch.
 
-        With repeats or folds that is the model of the trial's first member: trained from the
-        trial's own seed, with folds on all but the first of ``folds``. ``evaluate`` gives that
-        member's value, the first of ``best_trial.members[best_trial.best_epoch - 1]``, and not the
-        mean.
+        With repeats or folds this is the model of the trial's first member, which has the trial's
+        seed and leaves out the first fold. ``evaluate`` gives that member's value, not the mean.
 
         Args:
             rank: 1 for the best trial, 2 for the second best. Models of the best ``keep_best``
-                trials are kept. A trial that ``continue_best`` has trained on to no better value
-                has the model of the trial that it continues, and no rank of its own.
+                trials are kept. A continuation without a better value shares the model of the trial
+                that it continues, and has no rank.
             number: The number of a trial, in place of its rank: with several objectives one of
                 ``pareto``, whose models are kept.
 
         Raises:
-            StudyError: There is no such trial, or its model is not kept; or the study has several
-                objectives, and ``number`` is not given.
-            UsageError: ``rank`` is no whole number from 1.
+            StudyError: There is no such trial, its model is not kept, or the study has several
+                objectives and ``number`` is missing.
+            UsageError: ``rank`` is not an integer from 1.
         """
         whole_number(rank, "rank")
         if number is None:
@@ -148,8 +147,7 @@ class StudyResults:
             numbers = ", ".join(str(each.number) for each in trials.front) or "none"
             raise StudyError(
                 f"study: trial {number} of {self.name!r} is not on the Pareto front, so its model "
-                "is not "
-                f"kept; on the Pareto front: {numbers}."
+                f"is not kept. Trials on the Pareto front: {numbers}."
             )
         return self._model(trial)
 
@@ -161,7 +159,7 @@ class StudyResults:
 
         Raises:
             StudyError: As from ``best_model``.
-            UsageError: ``n`` is no whole number from 1.
+            UsageError: ``n`` is not an integer from 1.
         """
         whole_number(n, "n")
         self._ranked_trial(n)
@@ -170,9 +168,9 @@ class StudyResults:
     def ensemble(self, k: int = 5, *, validation_data: Any = None) -> Any:
         """One model that returns the mean prediction of several trials' models.
 
-        The models are selected among the ``keep_best`` best ones on one half of the validation
-        data, with replacement; a note says of which trials they are, and what the ensemble and the
-        best single model are worth on the other half, and so does the report from then on.
+        One half of the validation data selects models, with replacement, among the ``keep_best``
+        best ones. A note and the report name their trials, and the values of the ensemble and the
+        best single model on the other half.
 
         Args:
             k: Models of the ensemble at most, repeated ones included.
@@ -183,8 +181,8 @@ class StudyResults:
             A ``keras.Model``, compiled as the best model.
 
         Raises:
-            UsageError: Fewer than two models are kept, the data are missing or no arrays, or no
-                single model can be made of these.
+            UsageError: Fewer than two models are kept, the data are missing or not arrays, or these
+                models cannot be combined.
             StudyError: As from ``best_model``.
         """
         from paceline.study.ensemble_record import write_ensemble
@@ -193,21 +191,21 @@ class StudyResults:
         k = whole_number(k, "k")
         if validation_data is None and self._folds:
             raise UsageError(
-                "ensemble: with folds, each model was trained on what others were validated on; "
-                "give validation_data=(x, y) that no fold was trained on."
+                "ensemble: with folds, each model was trained on validation data of others. Pass "
+                "validation_data=(x, y) that no fold was trained on."
             )
         data = self._validation if validation_data is None else _arrays(validation_data)
         if data is None:
             raise UsageError(
-                "ensemble: this tuner has searched with no validation data that are arrays and the "
-                "same for all trials; give validation_data=(x, y)."
+                "ensemble: this search had no validation data in arrays that are the same for all "
+                "trials. Pass validation_data=(x, y)."
             )
         if self._require_study().trials.several:
             self.best_trial  # noqa: B018 - which says what there is instead
         kept = min(self._config.keep_best, len(self._require_study().trials.ranked_models))
         if kept < 2:
             raise UsageError(
-                f"ensemble: {kept} model is kept, and an ensemble needs several; search with "
+                f"ensemble: only {kept} model is kept, but an ensemble needs several. Search with "
                 "Tuner(keep_best=10), or `paceline search --keep-best 10`."
             )
         numbers = [self._ranked_trial(rank).number for rank in range(1, kept + 1)]
@@ -218,8 +216,8 @@ class StudyResults:
         self._tell(worth_of(record))
         try:
             write_ensemble(self._config.folder, record)
-        except OSError as error:  # the model is there all the same
-            self._tell(f"the report will not tell of this ensemble: {error}")
+        except OSError as error:  # the model exists anyway
+            self._tell(f"the report will not show this ensemble: {error}")
         return model
 
     def _model(self, trial: Trial, rank: int = 1) -> Any:
@@ -235,8 +233,8 @@ class StudyResults:
             ranked = formats.count(len(trials), "trial")
             raise StudyError(
                 f"study: {self.name!r} has {ranked} with a value of "
-                f"{'its' if len(trials) == 1 else 'their'} own, and the model of rank {rank} was "
-                "asked for. Ask for fewer, or train more trials."
+                f"{'its' if len(trials) == 1 else 'their'} own, so there is no model of rank "
+                f"{rank}. Ask for fewer, or train more trials."
             )
         return trials[rank - 1]
 
@@ -244,11 +242,12 @@ class StudyResults:
         """All trials, a row each.
 
         Returns:
-            Columns value (with several objectives one for each of them, called by its name),
-            where there are repeats or folds spread, then one for each
-            hyperparameter (``hp.NAME`` where it is called like one of the others), then number,
-            state, epochs, seconds, seed, program, plan, where a trial has failed also error (why).
-            ``seconds`` is the trial's share of the time for which its pack trained and validated.
+            First come value (or one column for each objective), with repeats or folds value_std,
+            and one column for each hyperparameter. Then come number, state, best_epoch, epochs,
+            train_seconds, seed, program_id and plan. If a trial has failed, was rejected or was
+            stopped by hand, reason says why. A hyperparameter with the name of another column has
+            ``hp.NAME``. ``train_seconds`` is the trial's share of its pack's time for training and
+            validation.
 
         Raises:
             StudyError: There is no such study.
@@ -269,7 +268,7 @@ class StudyResults:
 
     @property
     def folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The folds of the last search, each as two arrays of whole numbers.
+        """The folds of the last search, each as two arrays of integers.
 
         One holds the numbers of the examples that the fold trains on, from 0, the other those that
         it is validated on. Empty without ``folds``.
@@ -299,9 +298,9 @@ class StudyResults:
             number: The trial's number; None: the best one's.
 
         Returns:
-            One row for each trial: its number, the first and the last epoch (from 1) that it has
-            trained of this line, the objective at the last one (value), and its hyperparameters
-            (``hp.NAME`` where one is called like another column).
+            One row for each trial: its number, its first and last epoch (from 1), the objective at
+            the last one (value), and its hyperparameters. A hyperparameter with the name of another
+            column has ``hp.NAME``.
 
         Raises:
             StudyError: There is no such trial, or none is complete.
@@ -404,9 +403,9 @@ class StudyResults:
         """Tries these values next; the sampler chooses those not named.
 
         Args:
-            hparams: Name -> value; a list of such; or a DataFrame with a column for each
+            hparams: Name -> value, or a list of such dicts. Or a DataFrame with a column for each
                 hyperparameter and a row for each configuration, such as ``results()`` of another
-                study: a missing cell is left to the sampler.
+                study. The sampler chooses missing cells.
 
         Raises:
             SpaceError: It is nothing of the kind, or names no hyperparameter.
@@ -435,7 +434,7 @@ class StudyResults:
             config = self._config
             study = Study(self.name, storage=config.storage, directory=config.directory)
             if not study.exists:
-                raise StudyError(f"study: there is no study {self.name!r} yet; run search first.")
+                raise StudyError(f"study: there is no study {self.name!r} yet. Run search first.")
             self._study = study
             self._models = TrainedModels(
                 study, config.builder, config.folder, config.keep_best, config.precision
@@ -446,8 +445,8 @@ class StudyResults:
 def _arrays(validation_data: Any) -> ArrayData:
     """Validation data as a user gives them."""
     if not isinstance(validation_data, (tuple, list)) or len(validation_data) not in (2, 3):
-        raise UsageError("validation_data: pass (x, y) or (x, y, sample_weight).")
+        raise UsageError("validation_data must be (x, y) or (x, y, sample_weight).")
     try:
         return prepare(*validation_data, what="validation data")
     except NotArrays as reason:
-        raise UsageError(f"validation_data: {reason}; pass arrays.") from None
+        raise UsageError(f"validation_data must be arrays, but {reason}.") from None

@@ -48,7 +48,7 @@ class ArgumentSpec:
     by_hp: bool = False  # may be a function of hp
     # Whether a study remembers it; "given": only where it is not the default.
     kept: Literal["always", "given", "never"] = "never"
-    key: bool = False  # a search with another value does not go on with a checkpoint
+    key: bool = False  # a search with another value does not continue with a checkpoint
     era: bool = False  # it decides how each trial trains: with another value begins an era
 
 
@@ -57,16 +57,16 @@ def _spec(check: Check, **declared: Any) -> dict[str, ArgumentSpec]:
 
 
 def whole_number(value: Any, name: str, least: int = 1, most: int | None = None) -> int:
-    """The value of argument ``name`` as a whole number from ``least`` to ``most`` (None: any)."""
+    """The value of argument ``name`` as an integer from ``least`` to ``most`` (None: any)."""
     try:
         number = -1 if isinstance(value, (bool, str)) or int(value) != value else int(value)
     except (TypeError, ValueError, OverflowError):
         number = -1
     if number < least:
-        what = "a positive whole number" if least == 1 else f"a whole number of at least {least}"
-        raise UsageError(f"{name}: {value!r} is not {what}.")
+        what = "a positive integer" if least == 1 else f"an integer of at least {least}"
+        raise UsageError(f"{name} must be {what}, got {value!r}.")
     if most is not None and number > most:
-        raise UsageError(f"{name}: {value!r} is above {most}, the highest that Keras takes.")
+        raise UsageError(f"{name} must be at most {most}, the limit of Keras, got {value!r}.")
     return number
 
 
@@ -79,7 +79,7 @@ def _n_trials(value: Any, name: str) -> int | str:
     if not isinstance(value, str):
         return whole_number(value, name)
     if not re.fullmatch(r"\+[1-9][0-9]*", value):
-        raise UsageError(f"n_trials: {value!r} is neither a number nor '+N'.")
+        raise UsageError(f"n_trials must be a number or '+N', got {value!r}.")
     return value
 
 
@@ -88,7 +88,7 @@ def _shuffle(value: Any, name: str) -> bool | str:
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     if not isinstance(value, str) or value != "batch":
-        raise UsageError(f"shuffle: {value!r} is not one of True, False, 'batch'.")
+        raise UsageError(f"shuffle must be True, False or 'batch', got {value!r}.")
     return value
 
 
@@ -196,7 +196,8 @@ class SearchArguments:
         first = whole_number(self._value("initial_epoch", hp), "initial_epoch", least=0)
         if first >= epochs:
             raise UsageError(
-                f"initial_epoch: {first} leaves nothing of {epochs} epochs; epochs counts them all."
+                "initial_epoch must be below epochs, which includes the earlier epochs, got "
+                f"{first} and {epochs}."
             )
         return epochs - first
 
@@ -288,7 +289,7 @@ class SearchArguments:
         return loaded.validation_part(size * steps) if steps else validation, size
 
     def settled(self, n_done: int) -> SearchArguments:
-        """The same arguments with ``n_trials``, for a study that has so many trials already."""
+        """The same arguments with ``n_trials``, for a study that already has as many trials."""
         wanted = self.wanted
         if wanted is None and self.continue_best:
             wanted = n_done  # trials that continue others, and no new ones
@@ -306,7 +307,7 @@ class SearchArguments:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What two searches must share for one to go on with the other's checkpoint, as JSON."""
+        """What two searches must share for one to continue with the other's checkpoint, as JSON."""
         # These two are in the key of every checkpoint, the others where they are not the default.
         always = {name: self._stored(name) for name in ("batch_size", "validation_batch_size")}
         given = {**self.to_meta(), **always}
@@ -327,7 +328,7 @@ class SearchArguments:
 ARGUMENTS: dict[str, ArgumentSpec] = {
     each.name: each.metadata["spec"] for each in fields(SearchArguments) if each.metadata
 }
-#: Fields of ``DataArguments`` that are no arguments of ``search``.
+#: Fields of ``DataArguments`` that are not arguments of ``search``.
 _OF_TUNER = {"seed", "packs", "preprocessing"}
 #: Arguments of ``search`` that are handed to the reader of the data.
 _OF_DATA = {each.name for each in fields(DataArguments)} - _OF_TUNER
@@ -339,8 +340,8 @@ def check_each(given: Mapping[str, Any]) -> dict[str, Any]:
         if name not in ARGUMENTS and name not in _OF_DATA:
             raise UsageError(
                 with_keras_3(
-                    f"search: unknown argument {name!r}; it takes what model.fit takes, n_trials "
-                    "(KerasTuner's max_trials), and what help(paceline.Tuner.search) lists."
+                    f"search: unknown argument {name!r}. Pass arguments of model.fit, n_trials "
+                    "(KerasTuner's max_trials), or those that help(paceline.Tuner.search) lists."
                 )
             )
     values = {}
@@ -358,8 +359,8 @@ def _check_together(values: Mapping[str, Any], given: Mapping[str, Any], needs_e
     ends = ("n_trials", "timeout", "patience_trials", "max_total_epochs", "continue_best")
     if needs_end and all(values[name] is None for name in ends):
         raise UsageError(
-            "n_trials: say how many trials the study shall have, or give timeout, "
-            "patience_trials or max_total_epochs."
+            "n_trials is missing. Pass n_trials, timeout, patience_trials or max_total_epochs, so "
+            "that the search has an end."
         )
     epochs = values["epochs"]
     if values["max_total_epochs"] is not None:
@@ -369,7 +370,8 @@ def _check_together(values: Mapping[str, Any], given: Mapping[str, Any], needs_e
     first = min(freq, default=None) if isinstance(freq, list) else freq
     if first is None or (not callable(epochs) and first > epochs):
         raise UsageError(
-            f"validation_freq: {given['validation_freq']!r} validates in none of {epochs} epochs."
+            f"validation_freq={given['validation_freq']!r} validates none of {epochs} epochs. "
+            "Pass a smaller number."
         )
     if values["folds"] is not None:
         check_alone(given.get("validation_data"), given.get("validation_split"))
@@ -387,11 +389,11 @@ def read_arguments(
 ) -> SearchArguments:
     """Checks the arguments of a call of ``Tuner.search``, which documents them.
 
-    ``executor`` and ``seed`` are the tuner's, ``needs_end`` says that the sampler never ends by
-    itself, ``folder`` is where files of callbacks go, and ``note`` is told what users should know
-    of their callbacks and data. ``preprocessing`` is what the first model does to samples, if it is
-    a task of KerasHub. The callbacks may also be a ``CallbackFactory``, which knows by itself where
-    their files go. Raises DataError where the data cannot be trained on.
+    ``executor`` and ``seed`` are the tuner's. ``needs_end``: the sampler never ends by itself.
+    ``folder`` is for files of callbacks. ``note`` is called with texts about callbacks and data.
+    ``preprocessing`` is what the first model does to samples, if it is a task of KerasHub. The
+    callbacks may also be a ``CallbackFactory``, which knows by itself where their files go. Raises
+    DataError where the data cannot be trained on.
     """
     values = check_each(given)
     _check_together(values, given, needs_end)
@@ -409,15 +411,17 @@ def read_arguments(
     )
     loaded = reader.read(HyperParameters())
     if loaded.why_fit is not None and executor in PACKS_ONLY:
-        raise UsageError(f"executor: {executor!r} cannot run this: {loaded.why_fit}; use 'auto'.")
+        raise UsageError(
+            f"executor: {executor!r} cannot train these trials: {loaded.why_fit}. Use 'auto'."
+        )
     shuffle, freq = values["shuffle"], values["validation_freq"]
     if reader.in_order and shuffle:
         shuffle = False
         note(
-            "shuffle: the fit of KerasHub's tasks never shuffles, and packs follow it; shuffle the "
-            "data before the search"
+            "shuffle has no effect: the fit of KerasHub's tasks never shuffles. Shuffle the data "
+            "before the search"
         )
-    # A data set that is no PyDataset has an order of its own, and Keras warns of True.
+    # Data sets other than PyDataset have their own order, and Keras warns about True.
     ordered = not loaded.batched and not isinstance(loaded.fit["x"], keras.utils.PyDataset)
     fit = {"shuffle": False if ordered else shuffle}
     if freq != 1:
@@ -450,5 +454,5 @@ def _why_fit(executor: str, callbacks: CallbackFactory | None) -> str | None:
     if why is None and callbacks is not None:
         why = callbacks.why_not_packed(by_batch=executor != "ray")
     if why is not None and executor in PACKS_ONLY:
-        raise UsageError(f"executor: {executor!r} cannot run this: {why}; use 'auto'.")
+        raise UsageError(f"executor: {executor!r} cannot train these trials: {why}. Use 'auto'.")
     return why

@@ -33,45 +33,44 @@ def compare(
     if build and isinstance(then, dict) and then.get("python") == build["python"]:
         if then != build:
             note(
-                f"the code of build(hp) has changed since trial 0 of study {study!r}: values of "
-                "trials before and after do not compare. overwrite=True (--overwrite) begins the "
-                "study anew, another study name keeps both"
+                f"the code of build(hp) has changed since trial 0 of study {study!r}, so old and "
+                "new results aren't comparable. Use overwrite=True (--overwrite) to start over, "
+                "or another study name to keep both"
             )
     if others := unlike(before, arguments):
         note(
-            f"study {study!r} was searched with {', '.join(others)}: its earlier values do not "
-            "compare with the new ones; another study name begins afresh"
+            f"study {study!r} was searched with {', '.join(others)}, so old and new results "
+            "aren't comparable. To start over, use another study name"
         )
-    if new := [f"{name} is {now} and was {was}" for name, now, was in _new_versions(before)]:
+    if new := [f"{name} changed from {was} to {now}" for name, now, was in _new_versions(before)]:
         note(
-            f"since study {study!r} was searched last, {', '.join(new)}: trials go on, and "
-            "their numbers may differ from what they would have been in the last digits"
+            f"{', '.join(new)} since the last search on study {study!r}. Resumed trials may "
+            "differ in the last digits"
         )
     constraints = config.constraints.to_json() if config.constraints else {}
     if before.get("constraints", {}) != constraints:
         note(
-            f"trials must satisfy {_constraints(constraints)} from now on; those of study "
-            f"{study!r} so far had to satisfy {_constraints(before.get('constraints', {}))}: what "
-            "was rejected stays so, and is not tried again"
+            f"new trials must satisfy {_constraints(constraints)}, earlier ones of study "
+            f"{study!r} had to satisfy {_constraints(before.get('constraints', {}))}. Rejected "
+            "configurations are not tried again"
         )
     now, was = arguments.to_meta(), before.get("search", {})
     epochs = now["epochs"]
     if was.get("epochs") != epochs and epochs is not None:
         note(
-            f"trials have {epochs} epochs from now on; those of study {study!r} so far had "
-            f"{was.get('epochs') or 'epochs by hp'}"
+            f"new trials have {epochs} epochs, earlier ones of study {study!r} had "
+            f"{was.get('epochs') or 'epochs that depend on hp'}"
         )
     for name in _MEMBERS:
         if was.get(name) != now.get(name):
             note(
-                f"trials have {now.get(name, 'no')} {name} from now on; those of study "
-                f"{study!r} so far had {was.get(name, 'no')} {name}: their values do not "
-                "quite compare"
+                f"new trials have {now.get(name, 'no')} {name}, earlier ones of study {study!r} "
+                f"had {was.get(name, 'no')} {name}, so their values aren't quite comparable"
             )
 
 
 def unlike(before: Mapping[str, Any], arguments: SearchArguments) -> list[str]:
-    """What decides the values of a trial, and is not as a study was searched last.
+    """Differences from the last search on a study that affect the values of a trial.
 
     What an earlier version has not kept in the study's metadata is not compared.
     """
@@ -96,13 +95,13 @@ def check_alike(before: Mapping[str, Any], arguments: SearchArguments) -> None:
     """Checks that trials of a study may be trained on: that one training would come of it."""
     if others := unlike(before, arguments):
         raise UsageError(
-            f"continue_best: trials were searched with {', '.join(others)}, so half of a history "
-            "would not compare with the other half; search as before, or without continue_best."
+            f"continue_best: trials were searched with {', '.join(others)}, so the halves of a "
+            "history would not be comparable. Search as before, or without continue_best."
         )
 
 
 def changes(before: Mapping[str, Any], arguments: SearchArguments) -> tuple[str, ...]:
-    """What is not as it was when a trial was searched, a sentence each.
+    """Differences from the search of a trial, a sentence each.
 
     ``before`` is the study's metadata, whose ``search`` are the arguments of the trial's search.
     """
@@ -110,14 +109,14 @@ def changes(before: Mapping[str, Any], arguments: SearchArguments) -> tuple[str,
     callbacks = (before.get("search") or {}).get("callbacks")
     if callbacks != arguments.to_meta().get("callbacks"):
         names = callbacks if isinstance(callbacks, str) else ", ".join(callbacks or ["none"])
-        found.append(f"the search had other callbacks ({names}); pass callbacks= as it had them")
+        found.append(f"the search had other callbacks ({names}). Pass callbacks= as in the search")
     data = digests(arguments)
     for name, what in (("data", "the data"), ("validation", "the validation data")):
         if before.get(name) not in (None, data[name]):
-            found.append(f"{what} are not those that the study was searched with")
+            found.append(f"{what} differ from those of the search")
     if before.get("numerics") not in (None, numerics()):
-        found.append(f"models compute in {numerics()}, and did not when it was searched last")
-    found += [f"{name} is {now}, it was {was}" for name, now, was in _new_versions(before)]
+        found.append(f"models compute in {numerics()}, which the search did not")
+    found += [f"{name} changed from {was} to {now}" for name, now, was in _new_versions(before)]
     return tuple(found)
 
 

@@ -45,8 +45,8 @@ class TunerConfig:
     # Whether the pruner is as given, chosen by rules ("auto"), or so only where time ends the
     # search.
     pruner_rule: str = "given"
-    pruner_reason: str | None = None  # why "auto" chose the pruner; None where the user chose
-    sampler_reason: str | None = None  # why "auto" chose it; None where the user chose
+    pruner_reason: str | None = None  # why "auto" chose the pruner; None if the user chose
+    sampler_reason: str | None = None  # why "auto" chose it; None if the user chose
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,13 @@ class Listeners:
     stop: StopSignal
 
     def stuck(self, text: str, again: bool) -> None:
-        """Says that this process cannot go on, and whether another one can."""
+        """Says that this process cannot continue, and whether another one can."""
         if self.on_hang is not None:
             self.on_hang(text, again)
             return
         self.notes(
-            f"{text}, and what it waits for cannot be interrupted: end this process (restart the "
-            "kernel) and search again"
-            + ("; the search goes on without that trial" if again else "")
+            f"{text}, and Python cannot interrupt it. End this process (restart the kernel) and "
+            "search again" + (". The search continues without that trial" if again else "")
         )
 
 

@@ -25,7 +25,7 @@ OPERATORS = ("<=", "<", ">=", ">")
 _OPPOSITE = {"<=": ">", "<": ">=", ">=": "<", ">": "<="}
 _FORM = 'such as constraints={"params": ("<=", 200_000)}'
 _TEXT = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\S+)\s*")
-#: A search ends with an error after so many rejected configurations in a row, unless they come in
+#: A search ends with an error after this many rejected configurations in a row, unless they come in
 #: the order of a grid. A space of which one in 20 is allowed gets there once in 170 times.
 REJECTED_IN_A_ROW = 100
 #: The largest amount that is stored: JSON has no infinity.
@@ -46,7 +46,7 @@ class _CountLimit:
     def amount(self, model: Any) -> tuple[float, str]:
         """By how much a model violates the bound, at most 0 where it does not; and how."""
         count = _COUNTS[self.name](model)
-        # Counts are whole numbers: one below 10 is at most 9, one below 9.5 as well.
+        # Counts are integers: one below 10 is at most 9, one below 9.5 as well.
         match self.operator:
             case "<=":
                 over = count - self.limit
@@ -76,8 +76,8 @@ class _UserConstraint:
             found = self.function(model, dict(hparams))
         except Exception as error:  # the user's code may raise anything
             raise ConstraintError(
-                f"constraints: {self.name}(model, hparams) raised {type(error).__name__}: {error}, "
-                f"with {dict(hparams)}; mend the function."
+                f"constraints: {self.name}(model, hparams) raised {type(error).__name__}: "
+                f"{error}, with {dict(hparams)}. Correct the function."
             ) from error
         if isinstance(found, bool | np.bool_):
             return float(not found), f"{self.name} is not satisfied"
@@ -87,9 +87,8 @@ class _UserConstraint:
             amount = math.nan
         if math.isnan(amount):
             raise ConstraintError(
-                f"constraints: {self.name}(model, hparams) returned {found!r}, with "
-                f"{dict(hparams)}; return True where the model is allowed, or a number that is 0 "
-                "or below there."
+                f"constraints: {self.name}(model, hparams) must return True, or a number of at "
+                f"most 0, if the model is allowed, got {found!r} with {dict(hparams)}."
             )
         return amount, f"{self.name} is {amount:,.6g} > 0"
 
@@ -105,8 +104,8 @@ class Constraints:
             given = {getattr(given, "__name__", type(given).__name__): given}
         if not isinstance(given, Mapping):
             raise ConstraintError(
-                f"constraints: {given!r} is no dict and no function; give names with bounds, "
-                f"{_FORM}, or a function of (model, hparams)."
+                f"constraints must be names with bounds, {_FORM}, or a function of (model, "
+                f"hparams), got {given!r}."
             )
         for name, value in given.items():
             for each in self._read(name, value):
@@ -164,18 +163,18 @@ class Constraints:
 
     def _read(self, name: Any, value: Any) -> Sequence[_CountLimit | _UserConstraint]:
         if not isinstance(name, str) or not name.strip():
-            raise ConstraintError(f"constraints: {name!r} is no name; give text, {_FORM}.")
+            raise ConstraintError(f"constraints: names must be text, {_FORM}, got {name!r}.")
         if callable(value):
             if name in _COUNTS:
                 raise ConstraintError(
-                    f"constraints: {name!r} is a count of the model and has a function here; give "
-                    f"the function another name, or a bound, {_FORM}."
+                    f"constraints: {name!r} is a count of the model, so it needs a bound, "
+                    f"{_FORM}, not a function. Rename the function."
                 )
             return [_UserConstraint(name, value)]
         if name not in _COUNTS:
             raise ConstraintError(
-                f"constraints: {name!r} is not known; give {' or '.join(_COUNTS)}, or a function "
-                "of (model, hparams). What training shows cannot be a constraint."
+                f"constraints: {name!r} is unknown. Use {' or '.join(_COUNTS)}, or a function of "
+                "(model, hparams). Results of training cannot be constraints."
             )
         several = isinstance(value, list | tuple) and value and not isinstance(value[0], str)
         pairs = list(value) if several else [value]
@@ -187,8 +186,8 @@ def parse_constraint(text: str) -> tuple[str, tuple[str, float]]:
     match = _TEXT.fullmatch(text)
     if match is None:
         raise ConstraintError(
-            f"--constraint {text!r}: give NAME, one of {' '.join(OPERATORS)}, and a number, such "
-            "as 'params<=200000', in quotes."
+            f"--constraint must be NAME, one of {' '.join(OPERATORS)}, and a number, such as "
+            f"'params<=200000', in quotes, got {text!r}."
         )
     name, operator, number = match.groups()
     try:
@@ -198,7 +197,8 @@ def parse_constraint(text: str) -> tuple[str, tuple[str, float]]:
             limit = float(number)
         except ValueError:
             raise ConstraintError(
-                f"--constraint {text!r}: {number!r} is no number; write such as 'params<=200000'."
+                f"--constraint {text!r}: {number!r} is not a number. Write for instance "
+                "'params<=200000'."
             ) from None
     bound = _bound(name, (operator, limit))
     return name, (bound.operator, bound.limit)
@@ -220,7 +220,7 @@ def rejections_text(rejected: Sequence[str], over: bool) -> str:
     said = "every configuration of the space that is left" if over else "one after the other"
     return (
         f"constraints: {len(rejected)} configurations in a row were rejected before training, "
-        f"{said}: {reasons}. Loosen the constraint, or have build(hp) declare smaller ranges, so "
+        f"{said}: {reasons}. Loosen the constraint, or declare smaller ranges in build(hp), so "
         "that more of the space is allowed."
     )
 
@@ -228,18 +228,20 @@ def rejections_text(rejected: Sequence[str], over: bool) -> str:
 def _bound(name: str, pair: Any) -> _CountLimit:
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise ConstraintError(
-            f"constraints: {name!r} has {pair!r}; give an operator and a number, {_FORM}."
+            f"constraints: {name!r} must have an operator and a number, {_FORM}, got {pair!r}."
         )
     operator, limit = pair
     if operator not in OPERATORS:
         raise ConstraintError(
-            f"constraints: {name!r} has the operator {operator!r}; give one of "
-            f"{', '.join(OPERATORS)}, {_FORM}."
+            f"constraints: the operator of {name!r} must be one of {', '.join(OPERATORS)}, "
+            f"{_FORM}, got {operator!r}."
         )
     if isinstance(limit, np.number):
         limit = limit.item()
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not math.isfinite(limit):
-        raise ConstraintError(f"constraints: {name!r} has {limit!r}, no number; {_FORM}.")
+        raise ConstraintError(
+            f"constraints: the bound of {name!r} must be a number, {_FORM}, got {limit!r}."
+        )
     if isinstance(limit, float) and limit.is_integer():
         limit = int(limit)
     return _CountLimit(name, operator, limit)
@@ -257,7 +259,7 @@ def checked(given: Any, strategy: SearchStrategy) -> Constraints | None:
     constraints = Constraints(given)
     if constraints and not strategy.resumable:
         raise UsageError(
-            "constraints: a Searcher decides by itself what is tried; have its build call "
-            "hp.reject, or choose another sampler."
+            "constraints: a Searcher chooses trials by itself. Call hp.reject in its build, or "
+            "use another sampler."
         )
     return constraints

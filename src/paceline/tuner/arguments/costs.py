@@ -73,7 +73,7 @@ class TrialCosts:
     def of_build(self, model: Any, inputs: TrialInputs, build: Callable[[], Any]) -> dict[str, int]:
         """Name -> cost of a model that was just built, for the objectives other than the latency.
 
-        The model is not changed: where it has no variables yet, ``build`` builds it again. Raises
+        The model is not changed: if it has no variables yet, ``build`` builds it again. Raises
         ObjectiveError where a cost cannot be told of this model.
         """
         wanted = [name for name in self.names if name != "latency"]
@@ -161,15 +161,15 @@ class TrialCosts:
         if data is None:
             raise ObjectiveError(
                 f'objective "{name}": only Keras\' fit can read this data, so the shapes of an '
-                "example are not known; pass arrays, or leave this cost out."
+                "example are unknown. Pass arrays, or leave this cost out."
             )
         return data
 
     def _flops(self, model: Any, inputs: TrialInputs) -> float:
         if keras.backend.backend() != "jax":
             raise ObjectiveError(
-                'objective "flops": operations are counted in what JAX traces, and Keras runs on '
-                f"{keras.backend.backend()}; choose KERAS_BACKEND=jax, or params."
+                'objective "flops" needs a trace of JAX, but Keras runs on '
+                f"{keras.backend.backend()}. Set KERAS_BACKEND=jax, or use params."
             )
         x = self._data(inputs, "flops").batch_shapes(1)[0]
         try:
@@ -177,7 +177,7 @@ class TrialCosts:
         except Exception as error:  # the user's layers may raise anything
             raise ObjectiveError(
                 'objective "flops": the forward pass of the model cannot be traced: '
-                f"{type(error).__name__}: {error}; choose params or latency."
+                f"{type(error).__name__}: {error}. Use params or latency."
             ) from error
 
 

@@ -44,13 +44,13 @@ def read_configurations(given: Configurations) -> list[dict[str, Any]]:
         for values in [] if isinstance(given, str) else given:
             if not isinstance(values, Mapping):
                 raise SpaceError(
-                    f"enqueue: {values!r} is no dict of hyperparameters; give "
-                    'dicts such as {"lr": 1e-3, "units": 64}.'
+                    'enqueue: a configuration must be a dict such as {"lr": 1e-3, "units": 64}, '
+                    f"got {values!r}."
                 )
             found.append(dict(values))
     if not found or not all(found):
         raise SpaceError(
-            "enqueue: no hyperparameter is named; give a dict, a list of dicts or a DataFrame with "
+            "enqueue: a configuration is empty. Pass a dict, a list of dicts or a DataFrame, with "
             "at least one value in each."
         )
     return found
@@ -96,8 +96,8 @@ def _missing(value: Any) -> bool:
 def read_file(path: Path) -> list[dict[str, Any]]:
     """Reads configurations from a file of JSON.
 
-    It holds an object of name -> value, or what ``paceline best --json`` and ``paceline trials
-    --json`` print, whose ``hparams`` are read; or a list of these.
+    It holds name -> value, or the output of ``paceline best --json`` or ``paceline trials --json``,
+    whose ``hparams`` are read. Or a list of these.
     """
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
@@ -105,8 +105,7 @@ def read_file(path: Path) -> list[dict[str, Any]]:
         raise UsageError(f"--enqueue {path}: {error.strerror or error}") from None
     except (ValueError, RecursionError):
         raise UsageError(
-            f"--enqueue {path}: this is no JSON; give a file such as `paceline best STUDY --json` "
-            "writes."
+            f"--enqueue {path} is not JSON. Use a file such as `paceline best STUDY --json` writes."
         ) from None
     records = held if isinstance(held, list) else [held]
     found = [

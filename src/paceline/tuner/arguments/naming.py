@@ -23,13 +23,13 @@ def default_study() -> tuple[str, str | None]:
     if name is not None:
         return name, None
     return UNNAMED, (
-        f"the study is called {UNNAMED!r}, as the name of this program is not known here; "
-        "study='NAME' gives it another name, so that programs do not mix their trials"
+        f"the study is named {UNNAMED!r}, because the name of this program is unknown. Pass "
+        "study='NAME', so that programs do not mix their trials"
     )
 
 
 def _program_name() -> str | None:
-    """The name of the script or notebook that this process runs; None where it has no such name."""
+    """The name of the script or notebook that this process runs; None if it has no such name."""
     main = sys.modules.get("__main__")
     if in_notebook():
         # VS Code and Jupyter say what notebook a kernel runs; others do not.

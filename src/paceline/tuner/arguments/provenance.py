@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 def checkpoint_key(
     config: TunerConfig, arguments: SearchArguments, objective: Objective | Objectives
 ) -> dict[str, Any]:
-    """What two searches must share for one to go on with the other's checkpoint, as JSON values."""
+    """What searches must share for one to continue with another's checkpoint, as JSON values."""
     backend = keras.backend.backend()
     return {
         **arguments.key,
         "data": list(digests(arguments).values()),
         **{name: of for name, of in _objectives(objective).items() if name != "direction"},
-        # A cluster trains what "auto" does, and each goes on with what the other has begun.
+        # A cluster trains what "auto" does, and each continues with what the other has begun.
         "executor": "auto" if config.executor == "ray" else config.executor,
         **({} if backend == "jax" else {"backend": backend}),
-        # Left out where it is the default: checkpoints from before it was here are gone on from.
+        # Left out where it is the default: checkpoints from before it was here are continued.
         **({} if numerics() == "float32" else {"numerics": numerics()}),
         **_decisive(config),
     }
@@ -67,7 +67,7 @@ def study_meta(
 
 
 def digests(arguments: SearchArguments) -> dict[str, Any]:
-    """Digests of the training and the validation data; None where packs have none."""
+    """Digests of the training and the validation data; None if packs have none."""
     data = {"data": arguments.loaded.data, "validation": arguments.loaded.validation}
     return {name: None if each is None else each.digest() for name, each in data.items()}
 
@@ -90,7 +90,7 @@ def _decisive(config: TunerConfig) -> dict[str, Any]:
         "pruner": None if config.pruner is None else pruner_text(config.pruner),
         "precision": config.precision,
         "mesh": None if config.mesh is None else list(config.mesh),
-        # Left out where it is the default: studies from before there was a choice go on.
+        # Left out where it is the default: studies from before there was a choice continue.
         **({} if config.share_widths == "auto" else {"share_widths": config.share_widths}),
         **({"constraints": config.constraints.to_json()} if config.constraints else {}),
     }
@@ -110,7 +110,7 @@ def eras(before: Mapping[str, Any], arguments: SearchArguments, n_trials: int) -
     """From which trial on a study was searched with which arguments, as JSON values.
 
     ``before`` is the study's metadata before this search; ``n_trials`` is how many trials there
-    are. Those under way when arguments change count with the earlier arguments.
+    are. Trials that are unfinished when arguments change count with the earlier arguments.
     """
     found, now = _eras(before), arguments.to_meta()
     if not found and n_trials:

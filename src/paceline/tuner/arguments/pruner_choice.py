@@ -46,10 +46,10 @@ def with_chosen_pruner(
     if stored is not None and len(stored.trials):
         before, reason = stored.meta.get("pruner"), stored.meta.get("pruner_reason")
         if reason is not None and (pruner := _again(before)) is not None:
-            note(f'pruner: "auto" goes on with {before}: {reason}')
+            note(f'pruner: "auto" keeps {before}: {reason}')
             return replace(config, pruner=pruner, pruner_reason=reason)
         if config.pruner_rule == "by time":
-            return config  # its trials have none, and may go on from a checkpoint
+            return config  # its trials have none, and may continue from a checkpoint
     if config.pruner_rule == "by time" and arguments.timeout is None:
         return config
     why_not, n_epochs = _why_not(config, arguments, objective)
@@ -62,14 +62,14 @@ def with_chosen_pruner(
         reason = f"time ends the search, and {reason}"
     pruner = ASHA()
     note(
-        f'pruner: "auto" chose {pruner_text(pruner)}: {reason} (pruner="none" trains all of them '
-        "to their end)"
+        f'pruner: "auto" chose {pruner_text(pruner)}: {reason} (to train all trials to their end, '
+        'use pruner="none")'
     )
     return replace(config, pruner=pruner, pruner_reason=reason)
 
 
 def _again(text: Any) -> Any:
-    """The pruner that a study has stored; None where the text names none."""
+    """The pruner that a study has stored; None if the text names none."""
     try:
         return check_pruner(text)
     except UsageError:
@@ -79,7 +79,7 @@ def _again(text: Any) -> Any:
 def _why_not(
     config: TunerConfig, arguments: SearchArguments, objective: Objective | Objectives
 ) -> tuple[str | None, int]:
-    """Why trials are better trained to their end, and their epochs; None where they are not."""
+    """Why trials are better trained to their end, and their epochs; None if they are not."""
     if not isinstance(objective, Objective):
         return "there are several objectives", 0
     if not strategy_of(config.sampler).resumable:
@@ -87,7 +87,7 @@ def _why_not(
     if arguments.n_members > 1:
         return "trials have repeats or folds", 0
     if callable(arguments.epochs) or callable(arguments.initial_epoch):
-        return "their epochs depend on hp", 0
+        return "epochs depend on hp", 0
     n_epochs = int(arguments.epochs) - int(arguments.initial_epoch)
     if n_epochs < LEAST_EPOCHS:
         return f"trials have {n_epochs} epochs", n_epochs

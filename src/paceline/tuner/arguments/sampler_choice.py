@@ -1,6 +1,6 @@
 """``sampler="auto"``: the sampler that a study has, or the one that the rules choose for it.
 
-The choice is made once. It is stored in the study, and every later search of the study takes it.
+The choice is made once. It is stored in the study, and every later search on the study takes it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def with_chosen_sampler(
     if stored is not None and is_name(before):
         reason = stored.meta.get("sampler_reason")
         reason = formats.visible(reason) if isinstance(reason, str) else "the study began with it"
-        note(f'sampler: "auto" goes on with {before}: {reason}')
+        note(f'sampler: "auto" keeps {before}: {reason}')
         return replace(config, sampler=before, sampler_reason=reason)
     n_before = 0 if stored is None else len(stored.trials)
     outline = SearchOutline(
@@ -57,7 +57,7 @@ def with_chosen_sampler(
     if before is not None:
         note(
             f"sampler: study {config.study!r} was searched with {formats.visible(str(before))}, "
-            '"auto" cannot make that sampler again and chooses one by its rules'
+            'which "auto" cannot recreate, so it chooses a sampler by its rules'
         )
     note(f'sampler: "auto" chose {choice.sampler}: {choice.reason}')
     return replace(config, sampler=choice.sampler, sampler_reason=choice.reason)

@@ -15,37 +15,38 @@ if TYPE_CHECKING:
     from paceline.tuner.arguments.arguments import SearchArguments
     from paceline.tuner.arguments.config import TunerConfig
 
-_ONE = "give one objective"
+_ONE = "use one objective"
 
 
 def check_tuner(objective: Sequence[Any], config: TunerConfig) -> Any:
     """Refuses arguments that mean nothing with several objectives; returns these, or the one."""
     if not objective:
-        raise UsageError('objective: [] names none; give such as ["val_accuracy", "params"].')
+        raise UsageError(
+            'objective must not be empty. Pass for instance ["val_accuracy", "params"].'
+        )
     if len(objective) == 1:
         return objective[0]
     check_several(config.sampler)
     if config.warm_start_from:
         raise UsageError(
-            "warm_start_from: what is learnt of earlier studies are ranks by one objective, and "
-            "there are several; leave it out, and enqueue the Pareto front of the earlier study: "
-            "tuner.enqueue([trial.hparams for trial in earlier.pareto()])."
+            "warm_start_from supports only one objective. Leave it out, and enqueue the Pareto "
+            "front of the earlier study: tuner.enqueue([trial.hparams for trial in "
+            "earlier.pareto()])."
         )
     if isinstance(config.pruner, PBT):
         raise UsageError(
-            "pruner: a population (PBT) replaces trials by those that are better, by one "
-            f"objective, and there are several; {_ONE}, or choose asha or median, which go by the "
-            "first."
+            f"pruner: PBT supports only one objective; {_ONE}. Or use asha or median, which use "
+            "the first objective."
         )
     if config.cluster is not None:
         raise UsageError(
-            f"executor: a cluster ({config.executor}) sends back the weights of the best trials by "
-            f"one objective, and there are several; {_ONE}, or leave executor out."
+            f"executor: a cluster ({config.executor}) supports only one objective; {_ONE}, or "
+            "leave executor out."
         )
     if config.keep_best != 1:
         raise UsageError(
-            f"keep_best: {config.keep_best} of one order were kept, and several objectives have no "
-            "order: the models of the Pareto front are kept; leave keep_best out."
+            f"keep_best={config.keep_best} needs one objective. With several, the models of the "
+            "Pareto front are kept. Leave keep_best out."
         )
     return list(objective)
 
@@ -60,8 +61,8 @@ def check_search(arguments: SearchArguments, objective: Sequence[Any]) -> None:
     validated = [name for name in others if name.startswith("val_")]
     if validated and not first.startswith("val_"):
         raise UsageError(
-            f'validation_freq: {freq} leaves out epochs, and the best one of "{first}", the first '
-            f'objective, may be without "{validated[0]}"; put "{validated[0]}" first, or leave '
+            f'validation_freq: {freq} skips epochs, so the best epoch of "{first}", the first '
+            f'objective, may have no "{validated[0]}". Put "{validated[0]}" first, or leave '
             "validation_freq out."
         )
 
@@ -71,9 +72,9 @@ def check_rules(arguments: Mapping[str, Any]) -> None:
     for name in ("target_value", "patience_trials", "continue_best"):
         if arguments[name] is not None:
             raise UsageError(
-                f"{name}: {arguments[name]} is about the best trial, and with several objectives "
-                f"there is no best one; leave it out, or {_ONE}. n_trials, timeout and "
-                "max_total_epochs end a search."
+                f"{name}={arguments[name]} needs a best trial, but several objectives have none. "
+                f"Leave it out, or {_ONE}. n_trials, timeout and max_total_epochs also end a "
+                "search."
             )
 
 
@@ -81,7 +82,6 @@ def check_alone(objectives: Objectives, study: str, *, alone: bool) -> None:
     """Refuses to measure latencies while another process trains trials of the same study."""
     if "latency" in objectives.costs and not alone:
         raise StudyError(
-            f"study: {study!r} is being searched by another process, and a latency is measured "
-            "while nothing else trains; wait for it, or leave latency out of the objectives of "
-            "another study."
+            f"study: another process is searching {study!r}, but Paceline measures latency only "
+            "while nothing else trains. Wait for it, or use another study without latency."
         )

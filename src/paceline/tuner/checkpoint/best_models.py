@@ -47,9 +47,8 @@ class BestFacts(Struct):
 class BestModels(BestTrialArrays):
     """Keeps the weights of the k best trials, each at its best epoch.
 
-    A trial under way, running or paused, may still fail, so its weights are held beside those of
-    the trials that have ended, not in their place. With several objectives the front stays, however
-    large; ``front`` returns its trials.
+    An unfinished trial may still fail, so its weights do not replace those of finished trials. With
+    several objectives the whole Pareto front stays; ``front`` returns its trials.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class BestModels(BestTrialArrays):
         return list(self._best_of(self._ended).values())[-1].value
 
     def forget(self, number: int) -> None:
-        """Forgets a trial, whether it is under way or has ended."""
+        """Forgets a trial, finished or not."""
         self._open.pop(number, None)
         self._ended.pop(number, None)
 
@@ -174,7 +173,7 @@ class BestModels(BestTrialArrays):
                 return None
             return self._write(number, held.epoch, model, note)
 
-        # The k best of all trials, under way or ended.
+        # The k best of all trials, finished or not.
         several = self._front is not None
         self._save(self._ended if several else self._best_of(self._ended | self._open), write)
 
@@ -187,8 +186,8 @@ class BestModels(BestTrialArrays):
         except Exception as error:  # the user's class has no get_config, or a wrong one
             why = " ".join(str(error).split()).partition(". ")[0]
             note(
-                f"the model of trial {number} cannot be saved whole, so its weights are saved "
-                f"alone ({type(error).__name__}: {why})"
+                f"only the weights of trial {number} are saved, because its model cannot be saved "
+                f"({type(error).__name__}: {why})"
             )
             return self._put(stem + _WEIGHTS, model.save_weights)
 
@@ -201,8 +200,8 @@ class BestModels(BestTrialArrays):
 def find_saved(folder: Path, study: str, number: int, value: float | None) -> Path | None:
     """The file to load a trial's weights from, whichever worker of the study has saved it.
 
-    It holds a whole model or weights alone; None where there is none. A file of another ``value``
-    is another trial's. ``folder`` and ``study`` are the study's, the latter its id.
+    It holds a whole model or weights alone; None if there is none. A file of another ``value`` is
+    another trial's. ``folder`` and ``study`` are the study's, the latter its id.
     """
     for best in (folder / FOLDER, *sorted(folder.glob(f"{WORKERS}/*/{FOLDER}"))):
         entry = read_manifest(best, study).get(number)
@@ -279,17 +278,16 @@ class TrainedModels:
                 return self.model(source, note, rank)
             if path is None and rank > self._keep:
                 raise StudyError(
-                    f"study: keep_best is {self._keep}, and the model of rank {rank} (trial "
-                    f"{trial.number}) is not kept. Search with Tuner(keep_best={rank}), or build "
-                    "it again: "
+                    f"study: the model of rank {rank} (trial {trial.number}) is not kept, because "
+                    f"keep_best is {self._keep}. Search with Tuner(keep_best={rank}), or build it "
+                    "again: "
                     f"build(paceline.HyperParameters(values=tuner.trial({trial.number}).hparams))."
                 )
             if path is None:
                 raise StudyError(
-                    f"study: the saved model of trial {trial.number} is not in "
-                    f"{as_shown(self._folder)}, or it was changed there; train it again with "
-                    "build(paceline.HyperParameters(values="
-                    f"tuner.trial({trial.number}).hparams))."
+                    f"study: the saved model of trial {trial.number} is missing from "
+                    f"{as_shown(self._folder)}, or was changed. Train it again with "
+                    f"build(paceline.HyperParameters(values=tuner.trial({trial.number}).hparams))."
                 )
 
         def load(model: Any) -> None:
@@ -300,9 +298,9 @@ class TrainedModels:
                 model.load_weights(path)
             except ValueError as error:
                 raise StudyError(
-                    f"study: the saved weights of trial {trial.number} do not fit the model that "
-                    "build(hp) makes now; was it changed since? The model as it was is in "
-                    f"{path and as_shown(path)}: keras.models.load_model reads it."
+                    f"study: the saved weights of trial {trial.number} do not fit the model of "
+                    "build(hp). Has build changed? The earlier model is in "
+                    f"{path and as_shown(path)}. Read it with keras.models.load_model."
                 ) from error
 
         precision = self._precision or check_precision(self._study.metadata.meta.get("precision"))
@@ -310,9 +308,8 @@ class TrainedModels:
             model, alone = own_model(self.rebuild(trial), load)
         if not alone:
             note(
-                f"the model of trial {trial.number} has layers in common with build, and Keras "
-                "cannot copy it: those layers hold its weights from now on, until another model "
-                "is asked for; what is searched next begins with them"
+                f"the model of trial {trial.number} shares layers with build, and Keras cannot "
+                "copy it. These layers now hold its weights, with which the next search begins"
             )
         return model
 
@@ -341,15 +338,15 @@ class TrainedModels:
             why = f"the best model cannot be saved in {where}: {error.strerror or error}"
             if why != self._said:
                 self._said = why
-                note(f"{why}; the search goes on, and tries again")
+                note(f"{why}; the search continues and will try again")
             return why
         return None
 
     def save_if_due(self, note: Callable[[str], None]) -> None:
         """Calls ``save`` every ``EVERY`` seconds, so that a process that dies loses little.
 
-        A search that shares its study saves each model at once: it has no checkpoint of its own
-        to go back to, which would hold the models that are not saved.
+        A search that shares its study saves each model at once, because it has no checkpoint that
+        would hold unsaved models.
         """
         waited = time.perf_counter() - self._last_save
         if self._study.writer.unnumbered:

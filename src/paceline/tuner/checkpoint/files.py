@@ -1,4 +1,4 @@
-"""Checkpoints on disk: a search between two epochs, for the next search to go on from.
+"""Checkpoints on disk: a search between two epochs, for the next search to continue from.
 
 ``SavePolicy`` says when one is due: often enough that a dead process costs little, seldom enough to
 be cheap. That is every 60 s (PACELINE_CHECKPOINT_SECONDS), and not before 40 times as long has
@@ -61,9 +61,9 @@ class Snapshot(Generic[F]):
 
     facts: F  # of its owner, a Struct; JSON values as they are written and read
     arrays: dict[str, np.ndarray] = field(default_factory=dict)  # on the host; not changed any more
-    # Key -> arrays by name that go to a file of their own, which checkpoints share: under a key are
-    # the same arrays for as long as this process lives. A key is made of digits and dots. A
-    # snapshot that was read has these arrays among ``arrays``.
+    # Key -> arrays by name, in a separate file that checkpoints share. A key has the same arrays
+    # for as long as this process lives. A key is made of digits and dots. A snapshot that was read
+    # has these arrays among ``arrays``.
     shared_files: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
     def encoded(self) -> Snapshot[dict[str, Any]]:
@@ -138,8 +138,8 @@ class CheckpointManager:
             if not self._noted:
                 self._noted = True
                 self.note(
-                    f"no checkpoint can be written to {as_shown(self.folder)}: {error}; training "
-                    "goes on, and what has ended is kept, but a trial under way would begin again"
+                    f"could not write a checkpoint to {as_shown(self.folder)}: {error}. Training "
+                    "continues. Finished trials are kept, but an unfinished trial would restart"
                 )
         finally:
             self._writing = None
@@ -152,7 +152,7 @@ class CheckpointManager:
             self._thread = None
 
     def clear(self) -> None:
-        """Removes all checkpoints, when no trial is under way, or notes that it cannot."""
+        """Removes all checkpoints when no trial is unfinished, or notes that it cannot."""
         self.flush()
         try:
             for _, _, path in reversed(self._found()):  # the oldest first, in case of a kill
@@ -161,21 +161,21 @@ class CheckpointManager:
             _tidy(self.folder)
         except OSError as error:
             self.note(
-                f"the checkpoints in {as_shown(self.folder)} cannot be removed: "
-                f"{error.strerror or error}; the next search of the study goes on from the last "
-                "one, and comes to the same end"
+                f"could not delete the checkpoints in {as_shown(self.folder)}: "
+                f"{error.strerror or error}. This is harmless: the next search resumes from the "
+                "last one and gives the same result"
             )
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
     def load(self) -> Snapshot[dict[str, Any]] | None:
-        """The newest checkpoint that is whole; None where there is none."""
+        """The newest checkpoint that is whole; None if there is none."""
         found = self._found()
         for at, (_, digest, path) in enumerate(found):
             snapshot, why = self._read(path, digest)
             if snapshot is not None:
                 return snapshot
-            then = "the one before is taken" if at + 1 < len(found) else "there is no other"
+            then = "using the one before" if at + 1 < len(found) else "there is no other"
             self.note(f"checkpoint {path.name} {why}: {then}")
         return None
 
@@ -265,7 +265,7 @@ def save_checkpoint(
 def _tidy(folder: Path) -> None:
     """Removes temporary files of checkpoints; safetensors writes to one of its own first.
 
-    ``stuck.json`` lies in this folder too, and another thread or process may just be writing it.
+    ``stuck.json`` is in this folder too, and another thread or process may just be writing it.
     """
     for path in folder.glob(".tmp*"):
         if path.suffix != ".json":
@@ -285,7 +285,7 @@ def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot[dict[str, Any]] |
             held = json.loads((file.metadata() or {})["paceline"])
             header = msgspec.convert(held, CheckpointHeader)
             if header.format != FORMAT:
-                found = f"is of format {header.format!r}, this version reads format {FORMAT} (go on"
+                found = f"has format {header.format!r}, not {FORMAT} (continue"
                 return None, f"{found} with the version of Paceline that wrote it)"
             names = list(file.keys())
             arrays = {name: _array(file.get_tensor(name), header.kinds, name) for name in names}
@@ -318,7 +318,7 @@ class SavePolicy:
 
     def __init__(self, checkpoints: CheckpointManager, key: Mapping[str, Any]) -> None:
         self._checkpoints = checkpoints
-        # JSON values that a search must have in common with this one to go on with its checkpoints.
+        # JSON values that a search must share with this one to continue with its checkpoints.
         self.key: Mapping[str, Any] = plain(dict(key))
         self._every = seconds_between()
         self._next = 0.0  # the first one is due at once
@@ -338,7 +338,7 @@ class SavePolicy:
         written = snapshot.encoded()
         written.facts["key"] = self.key
         self._checkpoints.save(written)
-        # The first snapshot is waited for: with it, a search that goes on knows which trials have
+        # The first snapshot is waited for: with it, a search that continues knows which trials have
         # begun since.
         if not written.arrays:
             self._checkpoints.flush()
@@ -353,7 +353,7 @@ class SavePolicy:
         self._next = now + max(self._every, _REPAYS * (now - began) if self._every else 0.0)
 
     def load(self, kind: type[F], note: Callable[[str], None]) -> Snapshot[F] | None:
-        """The last snapshot; None, and a note says why, where this search cannot go on with it.
+        """The last snapshot; None, and a note says why, where this search cannot continue with it.
 
         Raises StudyError where it is of a search like this one, but its facts are not of ``kind``.
         """
@@ -373,8 +373,8 @@ class SavePolicy:
         names = ", ".join(name for name in self.key if before.get(name) != self.key[name])
         if trials and isinstance(trials, dict):
             note(
-                f"this search is not the one that was stopped ({names}): what has ended stays, and "
-                f"the {len(trials)} trials that were under way begin again as new ones"
+                f"the search arguments have changed ({names}): finished trials are kept; the "
+                f"{len(trials)} unfinished trials restart as new trials"
             )
         return None
 
@@ -386,7 +386,7 @@ class SavePolicy:
     def forget_enqueued(self, values: Mapping[str, Any] | None) -> None:
         """Removes values that were enqueued and are an error from the last snapshot.
 
-        Otherwise every further search of the study would try them again and fail.
+        Otherwise every further search on the study would try them again and fail.
         """
         self._checkpoints.flush()
         snapshot = self._checkpoints.load()
@@ -400,16 +400,16 @@ class SavePolicy:
         self._checkpoints.save(snapshot)
 
     def clear(self) -> None:
-        """Removes all checkpoints, when no trial is under way."""
+        """Removes all checkpoints when no trial is unfinished."""
         self._checkpoints.clear()
 
 
 def unreadable(study: str, why: str, folder: Path) -> StudyError:
     """The error of a checkpoint of this search that is not as this version writes it."""
     return StudyError(
-        f"{study}: its last checkpoint does not hold what this version of Paceline writes ({why}); "
-        f"go on with the version that wrote it, or remove {as_shown(folder)}: then the trials that "
-        "were under way begin again, and what has ended stays."
+        f"{study}: this version of Paceline cannot read its last checkpoint ({why}). Continue "
+        f"with the version that wrote it, or remove {as_shown(folder)}: unfinished trials then "
+        "restart, and finished ones are kept."
     )
 
 
@@ -421,5 +421,5 @@ def seconds_between() -> float:
     except ValueError:
         seconds = -1.0
     if not seconds >= 0:
-        raise UsageError(f"{_VARIABLE}: {text!r} is no number of seconds; give 0 or more.")
+        raise UsageError(f"{_VARIABLE} must be a number of seconds of at least 0, got {text!r}.")
     return seconds

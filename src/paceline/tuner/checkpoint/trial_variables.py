@@ -2,14 +2,14 @@
 
 ``BestTrialArrays`` keeps arrays of the best trials. The weights at each trial's best epoch are in
 ``best_models.py``. ``LastVariables`` keeps all variables after the last epoch, for
-``continue_best``: the best models are of no use for that, since they lack the variables of the
-optimizer and the metrics, and the seeds.
+``continue_best``. The best models lack the variables of the optimizer and the metrics, and the
+seeds.
 
-``TrialHandoff`` is for studies that several workers search. Such a study cannot be taken back to
-an earlier state, because other workers change it meanwhile. So a worker's checkpoint holds each of
-its running trials by itself, with variables and history, and the worker that takes a trial over
-goes on from there. The checkpoint lies in the folder of the worker that wrote it, and is of use to
-workers that see the same folder.
+``TrialHandoff`` is for studies that several workers search. Such a study cannot be taken back to an
+earlier state, because other workers change it meanwhile. So a worker's checkpoint holds each of its
+running trials separately, with variables and history. A worker that takes a trial over continues
+from it. The checkpoint is in the folder of the worker that wrote it, and is of use to workers that
+see the same folder.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class BestTrialArrays(ABC):
     def _save(
         self, kept: Mapping[int, HeldTrial], write: Callable[[int, HeldTrial], str | None]
     ) -> None:
-        """Writes what is not on disk yet; removes files of trials that are kept no longer.
+        """Writes all that is missing on disk; removes files of trials that are no longer kept.
 
         ``write`` returns the name of the file that it has made, or None if it cannot. Raises
         OSError where a file cannot be written.
@@ -174,8 +174,8 @@ class LastVariables(BestTrialArrays):
     def load(self, number: int, epoch: int) -> Parts | None:
         """Finds the variables of a trial after its last epoch, counted from 1.
 
-        They are the trainable, non-trainable, optimizer and metric variables; None where they are
-        not kept, or the file is of another epoch, or damaged.
+        They are the trainable, non-trainable, optimizer and metric variables; None if they are not
+        kept, or the file is of another epoch, or damaged.
         """
         held = self._ended.get(number)
         if held is None or held.epoch != epoch:
@@ -219,7 +219,7 @@ def is_of(saved: float, value: float | None) -> bool:
 
 
 def read_manifest(folder: Path, study: str) -> dict[int, SavedTrial]:
-    """A study's trials that a folder says it has; none where it has no list, or a damaged one."""
+    """A study's trials that a folder says it has; none if it has no list, or a damaged one."""
     try:
         data = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=dict[schema.Number, Any])
     except (OSError, *schema.UNREADABLE):
@@ -246,7 +246,7 @@ class HandedOverTrial(Struct):
     seconds: float  # the trial's share of the time that its packs took
     history: dict[str, list[float]]  # metric name -> values, one for each epoch
     parts: Parts  # trainable, non-trainable, optimizer and metric variables
-    best: HeldTrial | None  # None where it was not among the best of the worker's trials
+    best: HeldTrial | None  # None if it was not among the best of the worker's trials
 
     @classmethod
     def of(
@@ -281,12 +281,12 @@ class TrialHandoff:
     _found: list[HandedOverTrial] | None = field(init=False, default=None)
 
     def has(self, stored: FrozenTrial) -> bool:
-        """Whether the variables of a trial of the storage are kept, so that it can go on."""
+        """Whether the variables of a trial of the storage are kept, so that it can continue."""
         trial = trial_codec.from_frozen(stored)
         return trial is not None and self.take(trial) is not None
 
     def take(self, trial: Trial) -> HandedOverTrial | None:
-        """What is kept of a trial, known by its hparams and seed; None where nothing whole is."""
+        """What is kept of a trial, known by its hparams and seed; None if nothing whole is."""
         if self._found is None:
             self._found = self._read()
         return next((left for left in self._found if left.is_of(trial)), None)
@@ -296,7 +296,7 @@ class TrialHandoff:
         self._found = None
 
     def clear(self) -> None:
-        """Removes what dead workers have left, when no trial of the study is under way."""
+        """Removes files of dead workers when no trial of the study is unfinished."""
         for folder in self.folder.glob(f"{WORKERS}/*/{FOLDER}"):
             CheckpointManager(folder, self.note).clear()
         with study_lock(self.folder) as free:

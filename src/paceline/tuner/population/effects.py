@@ -44,7 +44,7 @@ _PROBES = 10
 class Effect:
     """What another value of a hyperparameter changes in a model."""
 
-    fixed: str | None = None  # why it cannot change while a trial trains; None where it can
+    fixed: str | None = None  # why it cannot change while a trial trains; None if it can
     leaves: frozenset[int] = frozenset()  # numbers of the optimizer's variables that follow from it
     sets_rate: bool = False  # whether the learning rate is among them
     build_fails: bool = False  # whether ``build`` takes no such value; others it may
@@ -119,8 +119,8 @@ class Effects:
     def program(self, hparams: Mapping[str, Any]) -> tuple[str, ...] | None:
         """What trials have in common whose hyperparameters have the same effects.
 
-        It is the name of their group, and those that ``build`` declares; None where ``build``
-        fails, or its model cannot be packed.
+        It is the name of their group, and those that ``build`` declares; None if ``build`` fails,
+        or its model cannot be packed.
         """
         with suppress(Exception):
             model = self._model(hparams)
@@ -141,7 +141,7 @@ class Effects:
         """What other values of a hyperparameter change: the first that ``build`` takes says it."""
         model = self._model(hparams)
         if name not in model.parameters:
-            return Effect("it has one value" if name in model.hparams else "callbacks read it")
+            return Effect("it has one value" if name in model.hparams else "callbacks use it")
         values = model.parameters[name].values()
         step = math.ceil(len(values) / _PROBES)
         others = [value for value in values[::-step] if value != hparams[name]]
@@ -182,7 +182,7 @@ class Effects:
 
     def _compare(self, hparams: Mapping[str, Any], name: str, other: Any) -> Effect:
         if name in self._callback_names(hparams):
-            return Effect("callbacks read it")
+            return Effect("callbacks use it")
         base = self._model(hparams)  # of a trial like it, which may have the other value
         try:
             if base.hparams[name] == other:
@@ -195,11 +195,11 @@ class Effects:
             return Effect(why, build_fails=True)
         if changed.group is not base.group or changed.parameters.keys() != base.parameters.keys():
             new = changed.parameters.keys() - base.parameters.keys()
-            return Effect("another value makes another program", declares=frozenset(new))
+            return Effect("another value needs another program", declares=frozenset(new))
         pairs = zip(base.state.lists(), changed.state.lists(), strict=True)
         differ = [_differing(ours, theirs) for ours, theirs in pairs]
         if differ[0] or differ[1]:
-            return Effect("it decides the first weights")
+            return Effect("it determines the initial weights")
         return Effect(None, frozenset(differ[2]), base.rate in differ[2])
 
     def _callback_names(self, hparams: Mapping[str, Any]) -> frozenset[str]:

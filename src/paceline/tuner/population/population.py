@@ -1,8 +1,8 @@
 """Population based training: copies of the best trials take the places of the worst.
 
-``study/pruners/pbt.py`` says who is copied where. Here is how: the copy is a trial of its own,
-built with other values of its hyperparameters, which begins with the variables of the trial that it
-continues. ``tuner/population/effects.py`` finds out which hyperparameters may change.
+``study/pruners/pbt.py`` says who is copied where. Here is how: the copy is a new trial with other
+values of its hyperparameters. It begins with the variables of its source.
+``tuner/population/effects.py`` finds out which hyperparameters may change.
 """
 
 from __future__ import annotations
@@ -51,24 +51,23 @@ class Population:
         arguments = context.arguments
         if context.study.peers.shared:
             raise UsageError(
-                "pruner: the members of pbt's population wait for one another in one process, and "
-                f"other processes search study {context.study.name!r}; choose another study name."
+                "pruner: pbt needs a study in a single process, but other processes are searching "
+                f"study {context.study.name!r}. Use another study name."
             )
         if context.packs is None:
             raise UsageError(
-                "pruner: pbt copies trials in packs, and trials of this search run in Keras' own "
-                f"fit: {arguments.why_fit or 'their data are no arrays'}; use another pruner."
+                "pruner: pbt copies trials in packs, but trials of this search run in Keras' own "
+                f"fit: {arguments.why_fit or 'their data are not arrays'}. Use another pruner."
             )
         if not isinstance(context.packs, LocalExecutor):
             raise UsageError(
-                "pruner: pbt copies trials between the packs of one machine, and executor='ray' "
-                "trains on several; leave executor out, or use another pruner, such as 'asha'."
+                "pruner: pbt works on one machine, but executor='ray' trains on several. Leave "
+                "executor out, or use another pruner, such as 'asha'."
             )
         if arguments.validation_freq != 1:
             raise UsageError(
-                "pruner: pbt compares trials after the epochs of its perturbations, so that each "
-                f"epoch is validated; validation_freq is {arguments.validation_freq!r}: leave it "
-                "out."
+                "pruner: pbt needs validation in each epoch, got "
+                f"validation_freq={arguments.validation_freq!r}. Leave it out."
             )
         self._context, self._events = context, events
         self._pruner, self._packs = context.pruner, context.packs
@@ -86,10 +85,9 @@ class Population:
         for name in self._pruner.settings.hparams or ():
             if name not in effects:
                 raise UsageError(
-                    f"PBT: hparams has {name!r}, and build declares no such hyperparameter, "
-                    "neither with its defaults nor with any one value changed; it declares "
-                    f"{', '.join(effects) or 'none'}; give one of these, or a default under which "
-                    "build declares it to what it depends on."
+                    f"PBT: hparams has {name!r}, but build does not declare it, with its defaults "
+                    f"or with one value changed. It declares {', '.join(effects) or 'none'}. Use "
+                    f"one of these, or defaults with which build declares {name!r}."
                 )
             if (why := effects[name].fixed) is not None:
                 raise UsageError(
@@ -97,17 +95,17 @@ class Population:
                 )
         free = [name for name, effect in effects.items() if self._may_change(name, effect)]
         fixed = [(n, e.fixed) for n, e in effects.items() if e.fixed is not None]
-        kept = "; ".join(f"{name} stays as it was drawn: {why}" for name, why in fixed)
+        kept = "; ".join(f"{name} keeps its first value: {why}" for name, why in fixed)
         if not free:
             raise UsageError(
-                "pruner: pbt changes hyperparameters while trials train, and none can be changed: "
-                f"{kept or 'build declares none'}; use asha, which stops the worst trials."
+                "pruner: pbt changes hyperparameters during training, but none can change: "
+                f"{kept or 'build declares none'}. Use asha, which stops the worst trials."
             )
         # Declared in a scope that does not hold, or by builds with other values alone.
         scoped = {each.name for each in hp.space if each.conditions}
         unseen = scoped.union(*(each.declares for each in effects.values())) - effects.keys()
         if unseen and self._pruner.settings.hparams is None:
-            free.append("and what only other branches of build declare, where it can")
+            free.append("and hyperparameters of other branches of build, if they can change")
         self._context.notes(f"pbt changes {', '.join(free)}" + (f"; {kept}" if kept else ""))
 
     def _effects_of_branches(self, hp: HyperParameters) -> dict[str, Effect]:
@@ -170,9 +168,9 @@ class Population:
         names = [n for n, each in effects.items() if each.sets_rate and self._may_change(n, each)]
         if names and rate:
             raise UsageError(
-                f"pruner: pbt changes {names[0]!r}, and so does the callback {rate[0].__name__}, "
-                "which would overwrite it; leave the callback out, or name in PBT(hparams=[...]) "
-                "the hyperparameters that may change."
+                f"pruner: pbt changes {names[0]!r}, but the callback {rate[0].__name__} would "
+                "overwrite it. Leave the callback out, or list in PBT(hparams=[...]) the "
+                "hyperparameters that may change."
             )
 
     def look(self) -> None:
@@ -188,7 +186,7 @@ class Population:
                 self._effects(trial.hparams)
 
     def exchange_if_due(self) -> None:
-        """Has copies take the places of the worst members, once all members are there."""
+        """Replaces the worst members by copies, once all members are waiting."""
         launcher = self._launcher
         if not self._pruner.waits or self._trials.running:
             return
@@ -196,8 +194,8 @@ class Population:
             return
         policy = self._context.policy
         if policy is not None and not policy.any:
-            # A search that goes on from a checkpoint makes the same copies again. From the storage
-            # alone it could not.
+            # A search that continues from a checkpoint makes the same copies again. From the
+            # storage alone it could not.
             self._checkpointer.save()
         for perturbation in self._pruner.perturb(self._seed):
             self._copy(perturbation)
@@ -235,13 +233,14 @@ class Population:
                 self._study.proposer.reject(failed.proposal)
                 attempt += 1
             except ClaimLost:
-                # The others have to wait for this copy: who goes on without it is another
+                # The others have to wait for this copy: who continues without it is another
                 # population. Nothing is lost: the last checkpoint is from before the perturbation.
                 refused += 1
                 if refused == _REFUSALS:
                     raise StorageError(
-                        f"storage: it does not number the copy of trial {source.number}, which "
-                        "the population waits for; see that it answers, then resume the search."
+                        "storage: it does not respond, but the population waits for the number of "
+                        f"the copy of trial {source.number}. Check the storage, then resume the "
+                        "search."
                     ) from None
                 time.sleep(1.0)
         if self._launcher.start(number, proposal.seed, hp.hparams, built, extra=True) is not None:
@@ -262,13 +261,13 @@ class Population:
                     proposal.number, proposal.seed, hp.hparams, built
                 )
                 if self._packs.copies.group_of(built.model, built.inputs, widths) is not group:
-                    raise TrialRejected(f"it has another program than trial {source.number}")
+                    raise TrialRejected(f"its program differs from that of trial {source.number}")
             return built
 
         return build
 
     def _group_of(self, source: Trial) -> LocalGroup | None:
-        """The group in which a trial would train; None where its model cannot be built again."""
+        """The group in which a trial would train; None if its model cannot be built again."""
         if source.number not in self._groups:
             shown = self._launcher.example(source.number)
             found = None if shown is None else self._packs.copies.group_of(*shown)
@@ -325,7 +324,7 @@ class Population:
         return bandit.chosen(free, intervals, coming, copies, rng) or {}
 
     def _take_over(self, number: int, source: Trial, epoch: int, model: Any) -> None:
-        """Has a copy that was submitted begin where the trial is that it continues."""
+        """Starts a submitted copy where its source is."""
         running, paused = self._trials.running[number], self._trials.paused[source.number]
         now = self._study.trials.by_number(number).hparams
         compose = self.effects.compose(source.hparams, now, model.non_trainable_variables)
@@ -339,8 +338,8 @@ class Population:
         for callback in callbacks:
             if callback["lost"]:
                 self._context.notes(
-                    f"pbt: trial {number} does not take over {', '.join(callback['lost'])} of the "
-                    f"{callback['class']} of trial {source.number}: they begin anew"
+                    f"pbt: trial {number} cannot take over {', '.join(callback['lost'])} of the "
+                    f"{callback['class']} of trial {source.number}, so they restart"
                 )
         self._study.updates.copy_epochs(number, source.history, epoch)
         running.epoch, running.seconds = epoch, paused.seconds

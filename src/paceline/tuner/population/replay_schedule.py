@@ -1,4 +1,4 @@
-"""A callback that has ``fit`` follow the schedule that population based training has learnt."""
+"""A callback that replays a hyperparameter schedule found by population-based training."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from paceline.search_space import HyperParameters
 class ReplaySchedule(keras.callbacks.Callback):
     """Changes a model's hyperparameters before each epoch, as a schedule says.
 
-    ``build`` is called with the values of the epoch, and what differs in the model that it returns
-    is set in the model that trains: attributes of its layers (a dropout rate), of their
-    regularizers and constraints, and of its optimizer (a learning rate, a momentum). The weights,
-    and what the optimizer remembers of the gradients, stay.
+    ``build`` is called with the values of the epoch. Attributes that differ in the new model are
+    set in the model that trains: of layers (a dropout rate), regularizers, constraints and the
+    optimizer (a learning rate). The weights, and the optimizer's state, stay.
 
         model = build(paceline.HyperParameters(values=schedule.loc[1]))
         model.fit(x, y, epochs=len(schedule), callbacks=[paceline.ReplaySchedule(build, schedule)])
@@ -35,8 +34,8 @@ class ReplaySchedule(keras.callbacks.Callback):
         super().__init__()
         if not hasattr(schedule, "to_dict") or not len(schedule):
             raise UsageError(
-                f"schedule: {type(schedule).__name__} is no table of hyperparameters by epoch; "
-                "pass what tuner.schedule() returns."
+                "schedule must be a table of hyperparameters by epoch, as tuner.schedule() "
+                f"returns it, got {type(schedule).__name__}."
             )
         self._build = getattr(build, "build", build)
         self._rows: dict[int, dict[str, Any]] = schedule.to_dict("index")
@@ -77,10 +76,9 @@ def _check_asked(unasked: Sequence[str], epoch: int) -> None:
     """Refuse a schedule that changes what ``build`` does not ask for: ``fit`` would not follow."""
     if unasked:
         raise UsageError(
-            f"schedule: epoch {epoch} changes {unasked[0]}, which build(hp) does not ask for: in "
-            "the search another function of hp did, such as class_weight=, and fit is not told "
-            f"its new values; train the trial again by tuner.reproduce, or leave {unasked[0]} out "
-            f"by schedule.drop(columns={list(unasked)!r})."
+            f"schedule: epoch {epoch} changes {unasked[0]}, which build(hp) does not use; another "
+            "function of hp did, such as class_weight=. Use tuner.reproduce instead, or drop it: "
+            f"schedule.drop(columns={list(unasked)!r})."
         )
 
 
@@ -90,8 +88,8 @@ def _check_loss(model: Any, like: Any, epoch: int) -> None:
     for name in ("loss", "loss_weights"):
         if ours.get(name) != theirs.get(name):
             raise UsageError(
-                f"schedule: epoch {epoch} changes {name}, which `compile` alone sets; leave what "
-                "decides it out of the schedule, or train the trial again by tuner.reproduce."
+                f"schedule: epoch {epoch} changes {name}, which only `compile` sets. Drop that "
+                "hyperparameter from the schedule, or use tuner.reproduce."
             )
 
 
@@ -100,16 +98,16 @@ def _set_layers(model: Any, like: Any, epoch: int) -> bool:
     ours, theirs = _layers(model), _layers(like)
     if [type(layer) for layer in ours] != [type(layer) for layer in theirs]:
         raise UsageError(
-            f"schedule: epoch {epoch} has hyperparameters of another model, with other layers; "
-            "only what leaves the layers as they are can change while a model trains."
+            f"schedule: epoch {epoch} needs a model with other layers. A hyperparameter that "
+            "changes layers cannot change during training."
         )
     changed = False
     for layer, other in zip(ours, theirs, strict=True):
         if layer.built and other.built and _shapes(layer) != _shapes(other):
             raise UsageError(
                 f"schedule: epoch {epoch} gives the layer {layer.name} weights of other shapes, "
-                f"{_shapes(other)} in place of {_shapes(layer)}, which cannot change while a model "
-                "trains."
+                f"{_shapes(other)} in place of {_shapes(layer)}, which cannot change during "
+                "training."
             )
         parts, like_parts = _parts(layer), _parts(other)
         alike = [name for name, part in parts.items() if type(part) is type(like_parts.get(name))]
@@ -162,8 +160,8 @@ def _differing(
         for one in (value, other):
             if isinstance(one, bool) or not isinstance(one, int | float):
                 raise UsageError(
-                    f"schedule: epoch {epoch} changes {name} of {where}, which is no number: "
-                    "it cannot be changed while fit trains."
+                    f"schedule: epoch {epoch} changes {name} of {where}, which is not a number, "
+                    "so it cannot change during training."
                 )
         found.append(name)
     return found

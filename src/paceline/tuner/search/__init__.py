@@ -1,1 +1,1 @@
-"""One search: its loop, the trials under way, what happens to them, and its checkpoints."""
+"""One search: its loop, the unfinished trials, what happens to them, and its checkpoints."""

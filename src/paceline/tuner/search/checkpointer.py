@@ -1,8 +1,8 @@
-"""The checkpoint of a search: what is in it, when it is taken, and a search that goes on from it.
+"""The checkpoint of a search: what is in it, when it is taken, and a search that continues from it.
 
-Trials that have ended after the checkpoint are taken back and come again. The search decides anew
-from the same state, and a trial's numbers depend on its hparams and seed alone, so a search that
-was killed ends as it would have ended.
+Trials that have ended after the checkpoint are taken back and repeated. The search decides again
+from the same state, and a trial's numbers depend only on its hparams and seed. So a killed search
+ends as it would have ended.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class SearchFacts(Struct, kw_only=True):
     """A search between two rounds."""
 
     study: dict[str, Any]  # see ``Study.state``
-    packs: PackFacts | None  # None where nothing is packed
-    fit: FitFacts | None  # None where nothing trains in ``fit``
+    packs: PackFacts | None  # None if nothing is packed
+    fit: FitFacts | None  # None if nothing trains in ``fit``
     trials: dict[Count, UnfinishedTrial]  # that run or are paused
     trial_epochs: Count
     n_begun: Count
@@ -52,7 +52,7 @@ class SearchFacts(Struct, kw_only=True):
 
 
 class SearchCheckpointer:
-    """Saves one search between its rounds, and restores it when it goes on."""
+    """Saves one search between its rounds, and restores it when it continues."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class SearchCheckpointer:
     def continue_trials(self, numbers: Sequence[int], asked: list[int]) -> None:
         """Trains complete trials longer, before new trials are asked for.
 
-        ``asked`` is ``continue_best`` and epochs: a search that goes on with the same two does not
-        add to the trials of its checkpoint.
+        ``asked`` is ``continue_best`` and epochs: a search that continues with the same two does
+        not add to the trials of its checkpoint.
         """
         self._continued = asked
         self._launcher.to_continue.extend(numbers)
@@ -107,7 +107,7 @@ class SearchCheckpointer:
                 self._save_search(self._policy)
 
     def resume(self, snapshot: Snapshot[SearchFacts]) -> None:
-        """Puts the trials of a checkpoint back to where they were, and goes on with them.
+        """Puts the trials of a checkpoint back to where they were, and continues with them.
 
         The study was opened with the snapshot's facts.
         """
@@ -128,7 +128,7 @@ class SearchCheckpointer:
         self._progress.resumed()
 
     def forget_enqueued(self) -> None:
-        """Removes enqueued values that are an error from the checkpoint: they would come again."""
+        """Removes enqueued values that are an error from the checkpoint: they would be repeated."""
         if self._policy is not None:
             self._policy.forget_enqueued(self._study.proposer.enqueued.refused)
 
@@ -167,12 +167,13 @@ class SearchCheckpointer:
         if large and not self._said:
             self._said = True
             self._notes(
-                "checkpoints do not hold the variables of trials, which would not fit into the "
-                "host's memory: trials under way would begin again"
+                "checkpoints omit the variables of trials, which do not fit into the host's "
+                "memory. Unfinished trials would restart after a stop"
             )
         if packs is not None:
             packed = packs.programs_snapshot() if large else packs.snapshot(arrays, shared_files)
-        # In fit the members of a trial wait for one another, so none of them can go on by itself.
+        # In fit the members of a trial wait for one another, so none of them can continue by
+        # itself.
         fitted = self._fit.snapshot(arrays, under_way if self._members.size == 1 else ())
         # Trials whose variables are not in the snapshot: they would begin again.
         afresh = {number for number, was in under_way.items() if was.fallback_reason or large}
@@ -245,7 +246,7 @@ class SearchCheckpointer:
         facts.best, facts.trials = BestFacts(), {}
         self._trials.trial_epochs, self._trials.n_begun = facts.trial_epochs, facts.n_begun
         if facts.n_extra > len(self._study.trials):
-            raise ValueError(f"n_extra is {facts.n_extra}, and there are fewer trials")
+            raise ValueError(f"n_extra is {facts.n_extra}, but there are fewer trials")
         self._trials.n_extra = facts.n_extra
 
     def _restore_packs(self, facts: SearchFacts, arrays: dict[str, np.ndarray]) -> list[int]:
@@ -271,7 +272,7 @@ class SearchCheckpointer:
             launcher.resubmit(number)
         if lost:
             self._notes(
-                f"{len(lost)} trials under way begin again: the step of their model is not what it "
-                "was when the search stopped (its code or a library has changed)"
+                f"{len(lost)} unfinished trials restart: the step of their model has changed "
+                "since the search stopped (its code or a library)"
             )
         return lost

@@ -67,7 +67,7 @@ class TrialEvents:
         self.failures.ended_well()
         try:
             self._end(number, "complete")
-        finally:  # where the sampler fails at learning of it, the model is kept all the same
+        finally:  # the model is kept even if the sampler then fails
             self._models.best.complete(number)
         trial = self._study.trials.by_number(number)
         if fetch is None or not self._strategy.resumable:  # nobody will continue the trial
@@ -115,7 +115,7 @@ class TrialEvents:
         else:  # it has ended here a moment later
             self._trials.ended[before] -= 1
         self._trials.ended[trial.state] += 1
-        self._notes(f"trial {number} ends here, {trial.state}: {trial.error}")
+        self._notes(f"trial {number} ends, {trial.state}: {trial.error}")
 
     def build_failed(self, number: int, error: BaseException) -> None:
         """A trial could not be built, traced, or handed to an executor."""
@@ -240,7 +240,7 @@ class PrunerVerdicts:
         return bool(best)
 
     def resume_leaders(self, n_at_once: int) -> None:
-        """Resumes the best paused trials, until so many train."""
+        """Resumes the best paused trials until this many train."""
         while self._pruner is not None and len(self._trials.running) < n_at_once:
             leader = self._pruner.leader()
             if leader is None:

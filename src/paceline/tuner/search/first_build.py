@@ -1,13 +1,13 @@
 """Models that are built before any trial, and never trained: the first one, and two to trace.
 
-The first build shows what a search must know before it trains or writes anything: the names of the
-logs, the shapes of a batch, and whether the model takes the data.
+Before a search trains, the first build shows the names of logs, the shapes of a batch, and whether
+the model accepts the data.
 
 ``trace_ends_of_space`` has two more models traced, so that fewer of the trials need tracing. The
-constants of a program follow formulas between the values that were traced
-(``program/formulas/constant_formulas.py``), and trials drawn at random would widen that range again
-and again. Models at both ends of the space show the whole range at once. That is worth it where
-every hyperparameter is a continuous number, so that all trials share one structure.
+constants of a program follow formulas between traced values
+(``program/formulas/constant_formulas.py``). Random trials would widen that range again and again.
+Models at both ends of the space show the whole range at once. That is worth it if every
+hyperparameter is a continuous number, so that all trials share one structure.
 """
 
 from __future__ import annotations
@@ -81,17 +81,17 @@ class FirstBuild:
         if given is None and objective.name == "val_loss" and (others or self.names is None):
             made = f" ({', '.join(others[:3])})" if others else ""
             return (
-                f"objective: val_loss, because the model makes its other metrics{made} in its own "
-                'call() or train_step(); to search for one of them, pass objective="min:NAME" or '
+                f"objective: val_loss, because the model creates its other metrics{made} in its "
+                'own call() or train_step(). To use one of them, pass objective="min:NAME" or '
                 '"max:NAME"'
             )
         name = objective.name.removeprefix("val_")
         if name not in self.arrays:
             return None
         return (
-            f'objective "{objective.name}": the metric is an array of {self.arrays[name]} numbers, '
-            "and the search improves their mean; the numbers have names of their own in the "
-            f"history, and one of them may be the objective: {objective.name}_0"
+            f'objective "{objective.name}": the metric is an array of {self.arrays[name]} '
+            "numbers, and the search improves their mean. To use one number, pass its name in the "
+            f"history: {objective.name}_0"
         )
 
     def objective(
@@ -113,7 +113,7 @@ class FirstBuild:
             if given is None and self.untraced is not None:
                 raise ObjectiveError(
                     "objective is None, and the model's own step shows no metrics: "
-                    f"{self.untraced}; mend it, or name a metric."
+                    f"{self.untraced}. Correct the step, or pass the name of a metric."
                 ) from None
             if given is None or not callbacks:
                 raise
@@ -121,8 +121,8 @@ class FirstBuild:
                 return resolve_objective(given, direction, None)
             except ObjectiveError:
                 raise ObjectiveError(
-                    f"objective {given!r} is no metric of the model; if a callback adds it to the "
-                    'logs, say which way is better: "max:NAME" or "min:NAME".'
+                    f"objective {given!r} is not a metric of the model. If a callback adds it to "
+                    'the logs, pass its direction: "max:NAME" or "min:NAME".'
                 ) from None
 
 
@@ -226,9 +226,8 @@ def _check_complex(model: Any, x: Any) -> None:
     complex_x = any(leaf.dtype.kind == "c" for leaf in keras.tree.flatten(x))
     if complex_x and inputs and not any("complex" in str(each.dtype) for each in inputs):
         raise DataError(
-            "training data: x holds complex numbers, and the model's inputs are real ones, so that "
-            "Keras would drop the imaginary part; pass both as features, such as "
-            "np.stack([x.real, x.imag], axis=-1)."
+            "training data: x must hold real numbers, as the model's inputs, got complex ones. "
+            "Pass both parts as features, such as np.stack([x.real, x.imag], axis=-1)."
         )
 
 
@@ -244,13 +243,15 @@ def _check_validation(model: Any, batch: Any, validation: Any, *, wrapped: bool)
     own_step = type(model).test_step is not keras.Model.test_step
     same_x = _per_example(batch[:1]) == _per_example(validation[:1])
     if not own_step and len(batch) > 1 and len(validation) == 1:
-        raise DataError(f"validation_data: {say}; pass (x, y).")
+        raise DataError(f"validation_data: {say}. Pass (x, y).")
     if not own_step and same_x and _targets(batch) != _targets(validation):
-        raise DataError(f"validation_data: {say}; targets must be as those to train on.")
+        raise DataError(
+            f"validation_data: {say}. Targets must have the same shape as for training."
+        )
     error = _refusal(model, batch, validation, wrapped)
     if error is not None and _refusal(model, batch, batch, wrapped) is None:
         raise DataError(
-            f"validation_data: {say}; the model does not take them: {_said(error)}"
+            f"validation_data: {say}. The model does not accept them: {_said(error)}"
         ) from error
 
 
@@ -267,12 +268,14 @@ def _differences(batch: Any, validation: Any) -> str:
     for at, name in enumerate(("x", "y", "sample_weight")):
         ours, theirs = (_per_example(each[at : at + 1]) for each in (batch, validation))
         if ours != theirs and not (name == "sample_weight" and not theirs):
-            found.append(f"{name} has {theirs or 'nothing'} per example, to train on {ours or '-'}")
+            found.append(
+                f"{name} has {theirs or 'nothing'} per example, for training {ours or '-'}"
+            )
     return ", ".join(found)
 
 
 def _per_example(parts: Any) -> str:
-    """Shapes of one example as text; empty where there is no such part."""
+    """Shapes of one example as text; empty if there is no such part."""
     shapes = [keras.tree.map_structure(lambda leaf: str(tuple(leaf.shape[1:])), p) for p in parts]
     return str(shapes[0]).replace("'", "") if shapes else ""
 
@@ -312,8 +315,8 @@ def make_variables(model: Any, inputs: TrialInputs, arguments: SearchArguments) 
     data = data_of(inputs, arguments)
     if data is None:
         raise ConstraintError(
-            "constraints: how many parameters the model has is not known before it trains; have "
-            "build(hp) begin it with keras.Input."
+            "constraints: the number of parameters is unknown before the model trains. Begin the "
+            "model with keras.Input in build(hp)."
         )
     keras_private.symbolic_build(model, data.batch_shapes(min(inputs.batch_size, data.n)))
 
@@ -392,8 +395,8 @@ def _log_names(
     except Exception as error:
         _check_weights(model, batch)
         raise BuildError(
-            "the model that build(hp) returned does not take the data: "
-            f"x has {_per_example(batch[:1])} per example; {_said(error)}"
+            "the model that build(hp) returned does not accept the data: x has "
+            f"{_per_example(batch[:1])} per example. {_said(error)}"
         ) from error
     logs = trace.flat_logs(results)
     arrays = {name: keras.ops.convert_to_numpy(value) for name, value in logs.items()}

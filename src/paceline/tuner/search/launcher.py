@@ -98,8 +98,8 @@ class TrialLauncher:
             return
         if built.epochs <= source.epochs:
             self._proposer.reject(proposal)
-            why = f"it has {source.epochs} epochs already"
-            self._say_once(f"trial {source.number} does not go on: {why}")
+            why = f"it already has {source.epochs} epochs"
+            self._say_once(f"trial {source.number} is not continued: {why}")
             return
         try:
             number = self._study.accept(proposal, hp)
@@ -112,8 +112,8 @@ class TrialLauncher:
             return
         packed = running.fallback_reason is None and self._packs is not None
         if parts is None or not packed or self._members.size > 1:
-            why = f"trial {number} goes on with trial {source.number} by training it from its first"
-            self._say_once(f"{why} epoch again: {lost} not kept")
+            why = f"trial {number} continues trial {source.number} but retrains it"
+            self._say_once(f"{why} from its first epoch, because {lost} not kept")
             return
         assert self._packs is not None
         if self._packs.start_from(number, source.epochs, parts):
@@ -122,7 +122,7 @@ class TrialLauncher:
 
     @property
     def to_come(self) -> int | None:
-        """Trials still to be asked for; None where only time or the space is a limit."""
+        """Trials still to be asked for; None if only time or the space is a limit."""
         limit = self._arguments.n_trials
         waiting = self._study.watch.n_waiting  # which run whatever the limit is
         n_left = None if limit is None else max(waiting, limit - self._trials.n_counted)
@@ -135,7 +135,8 @@ class TrialLauncher:
         return None if (rules := self._context.stopping) is None else rules.n_may_begin
 
     def adopt(self, number: int) -> int:
-        """Begins a trial that a worker left when it died; returns the epoch after which it goes on.
+        """Begins a trial that a worker left when it died; returns the epoch after which it
+        continues.
 
         That is 0 where nothing of its training is left.
         """
@@ -183,7 +184,7 @@ class TrialLauncher:
         self._submit(number, trial.seed, trial.hparams, built._replace(epochs=epochs))
 
     def move_to_fit(self, number: int, why: str) -> None:
-        """Has ``fit`` train a running trial from its start, since a callback needs it to."""
+        """Trains a running trial in ``fit`` from its start, since a callback needs it."""
         trial = self._study.trials.by_number(number)
         try:
             built = self._build_again(trial)
@@ -225,7 +226,7 @@ class TrialLauncher:
             if rejected is not None:
                 self._events.rejected(number, rejected)
                 if proposal.values:  # of the user, or of a search that was interrupted
-                    self._context.notes(f"trial {number}, which was enqueued, is rejected: {cause}")
+                    self._context.notes(f"the enqueued trial {number} is rejected: {cause}")
             elif isinstance(cause, optuna.TrialPruned | TrialRejected):
                 self._events.pruned(number)  # the user's build thinks little of it
             else:
@@ -248,7 +249,7 @@ class TrialLauncher:
         inputs = self._arguments.inputs_for(hp, model)
         if self._arguments.callbacks is not None:
             self._arguments.callbacks.ask(hp)
-        # A trial that was allowed once stays so: one that goes on, or is taken over.
+        # A trial that was allowed once stays so: one that continues, or is taken over.
         constraints = self._context.constraints
         goes_on = proposal.continued_from is not None and proposal.continued_at is None
         if constraints and isinstance(proposal, Proposal) and not goes_on:
@@ -282,8 +283,8 @@ class TrialLauncher:
         """The trial's model, if it satisfies the constraints; raises TrialRejected if not."""
         built = model.built
         if not built:
-            # The variables of the trial's model are made when it is traced, from random numbers
-            # that nothing else may draw: those of another model are counted.
+            # Tracing creates the variables of the trial's model from random numbers that nothing
+            # else may draw, so draws of another model are counted.
             make_variables(model, inputs, self._arguments)
         proposal.constraints = constraints.check(model, hp.hparams)
         return model if built else self._build_at(proposal.number, hp.hparams, proposal.seed)
@@ -295,7 +296,7 @@ class TrialLauncher:
     def other_models(
         self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial
     ) -> SiblingModelBuilder | None:
-        """Builds models like a trial's; None where it is to have a program of its own."""
+        """Builds models like a trial's; None if it is to have a program of its own."""
         return other_models(
             lambda values: self._build_at(number, values, seed),
             hparams,
@@ -350,7 +351,7 @@ class TrialLauncher:
         jobs = jobs_of(number, seed, built, self._arguments, rebuild, hparams, widths=widths)
         self.seconds += time.perf_counter() - began
         if self._packs is None:
-            why = self._arguments.why_fit or "they are no arrays"
+            why = self._arguments.why_fit or "they are not arrays"
             if self._context.session is None:
                 self._say_once(f"trials run in Keras' own fit, one at a time: {why}", key=why)
             self._submit_to_fit(number, jobs, why)
@@ -461,8 +462,8 @@ class TrialPrefetch:
             self.steps_due = STEPS
         packs.lockstep = not free
         packs.judged = self._pruned or self._arguments.n_members > 1
-        # Not looked at again until the round ends: then trials may have ended early, at a time that
-        # depends on the device, and a search that goes on asks for the same trials in a round.
+        # Not looked at again until the round ends. Trials may end early, at a time that depends on
+        # the device, but a resumed search must ask for the same trials in a round.
         self._may_begin = self._launcher.n_may_begin
         self._training = True
 
@@ -510,8 +511,8 @@ class TrialPrefetch:
 
     def all_asked(self) -> bool:
         """Whether this search will ask for no more trials."""
-        # While packs train the time is not looked at: a search that goes on from a checkpoint must
-        # ask for the same trials in the same round.
+        # While packs train the time is ignored: a search that resumes from a checkpoint must ask
+        # for the same trials in the same round.
         if self._failures.cause is not None or (not self._training and self._timeout.over):
             return True
         if self.closing:
@@ -527,7 +528,7 @@ class TrialPrefetch:
     def _may_ask(self) -> bool:
         if self._study_peers.waits or self.all_asked():
             return False
-        # Trials in ``fit`` are trained one by one: only so many may wait for their turn.
+        # Trials in ``fit`` are trained one by one: only a few may wait for their turn.
         if self._fit.waiting >= (self._packs.max_slots if self._packs and self._packs.busy else 1):
             return False
         if self._launcher.to_continue:

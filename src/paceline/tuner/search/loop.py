@@ -126,7 +126,7 @@ class SearchLoop:
                 self._events.training_failed(number, TrialTimeoutError(text))
             raise limit.error(stuck, trial_of) from None
         except ClusterError:
-            self.checkpointer.save()  # whatever was told is known, and can go on elsewhere
+            self.checkpointer.save()  # whatever was told is known, and can continue elsewhere
             raise
         except SpaceError:
             self.checkpointer.forget_enqueued()
@@ -184,7 +184,7 @@ class SearchLoop:
         return True
 
     def _finish_leaders(self) -> None:
-        """Goes on with the best trials once no other would end an epoch before time is over."""
+        """Continues the best trials once no other would end an epoch in time."""
         pruner, packs = self._context.pruner, self._packs
         closing = False
         if pruner is not None and pruner.pauses and self._population is None and packs is not None:
@@ -198,7 +198,7 @@ class SearchLoop:
         self.ended = end
         self.checkpointer.save()
         self._note_stop("stopped by the timeout" if end.rule == "timeout" else end.text)
-        # With no trial under way there is nothing that the next search would go on with.
+        # Without unfinished trials the next search has nothing to continue.
         self.done = not self._trials.running and not self._trials.paused and end.rule != "timeout"
 
     def _natural_end(self) -> SearchEnd:
@@ -214,8 +214,8 @@ class SearchLoop:
         """Waits as long as another program has the study paused."""
         self.checkpointer.save()
         self._context.notes(
-            f"paused by `paceline pause`; `paceline unpause {self._study.name}` continues it, and "
-            "Ctrl-C ends the search, which can be resumed"
+            f"paused by `paceline pause`. `paceline unpause {self._study.name}` continues the "
+            "search. Ctrl-C stops it, and you can resume it later"
         )
         began = time.perf_counter()
         while self._peers.paused and not self._stop.asked and not self._timeout.over:
@@ -223,7 +223,7 @@ class SearchLoop:
             self._peers.rest()
         self._progress.rested(time.perf_counter() - began)
         if not self._peers.paused:
-            self._context.notes("going on after the pause")
+            self._context.notes("continuing after the pause")
 
     def _train_packs(self, packs: PackExecutor) -> None:
         self._prefetch.begin_round(packs)
@@ -276,7 +276,9 @@ class SearchLoop:
         self.timeline.fit_ended(number, began)
         if number in self._trials.running and not self._reports.stopped:
             if not members.trained(job):
-                self._events.training_failed(number, RuntimeError("fit ended without an epoch"))
+                self._events.training_failed(
+                    number, RuntimeError("fit stopped before its first epoch ended")
+                )
             elif members.is_first(job):  # a callback of the user's stopped it early
                 self._events.completed(number)
 
@@ -302,7 +304,7 @@ class SearchLoop:
         useful = bool(self._trials.ended["complete"] + self._trials.ended["pruned"])
         found = self._failures.error(self._launcher.over or all_failed, useful)
         if found is not None:
-            # The trials that failed have ended: once the build is mended, the search goes on.
+            # The trials that failed have ended: once the build is mended, the search continues.
             self.checkpointer.save()
             raise found[0] from found[1]
 
@@ -310,7 +312,7 @@ class SearchLoop:
 
     def _note_stop(self, how: str) -> None:
         if n := len(self._trials.running) + len(self._trials.paused):
-            how += f" with {n} trials under way; the next search of this study goes on with them"
+            how += f" with {n} unfinished trials, which the next search on this study continues"
         self._context.notes(how)
 
     def progress(self, phase: str) -> Progress:
@@ -439,8 +441,8 @@ class EpochReports:
         if value is None and not self._context.arguments.fit.get("validation_freq"):
             raise ObjectiveError(
                 with_keras_3(
-                    f'objective "{self._objective.name}" is no metric of this model; an epoch has: '
-                    f"{', '.join(logs)}."
+                    f'objective "{self._objective.name}" is not a metric of this model, which '
+                    f"logs {', '.join(logs)}."
                 )
             )
         return value

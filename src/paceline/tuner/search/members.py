@@ -1,14 +1,14 @@
 """The members of a trial: the same hparams trained from several seeds, or on the folds of the data.
 
 A trial has ``repeats`` times ``folds`` members, most often one. To executors each member is a job
-of its own. This module makes reports of the trial from the reports of its members: the mean of
-every log, once the last member has reported an epoch. All members get the answer to that report.
+of its own. This module combines the reports of members into reports of the trial: the mean of every
+log, once the last member has reported an epoch. All members get the answer to that report.
 
 Members may sit in different packs, or wait for a slot while other members train. A member that is
 ahead waits for the others in two cases. With a pruner every member waits, because all follow one
-verdict. The first member always waits, because its model is the model of the trial, and only the
-mean over all members shows whether an epoch was the best. Executors begin with the last member, so
-that the first member is rarely ahead.
+verdict. The first member always waits: its model is the trial's model, and only the mean over all
+members shows whether an epoch was the best. Executors begin with the last member, so that the first
+member is rarely ahead.
 """
 
 from __future__ import annotations
@@ -135,11 +135,11 @@ def other_models(
     outlook: SearchOutlook,
     job: int | None = None,
 ) -> SiblingModelBuilder | None:
-    """Builds models like a trial's; None where it is to have a program of its own.
+    """Builds models like a trial's; None if it is to have a program of its own.
 
     ``build`` makes a model of hyperparameters, from the trial's seed; ``share_widths`` is as the
-    argument of ``Tuner``. ``job`` is the number of the trial's first job, where a search that goes
-    on may ask for it.
+    argument of ``Tuner``. ``job`` is the number of the trial's first job, where a search that
+    continues may ask for it.
     """
     if share_widths is False:
         return None

@@ -29,18 +29,18 @@ def cluster_of(executor: Any, mesh: Any, sampler: Any) -> tuple[str, Cluster]:
         executor = Ray()
     if not isinstance(executor, Cluster):
         raise UsageError(
-            f"executor: {executor!r} is neither a name nor an object of paceline.Ray; pass "
+            f"executor must be a name or a paceline.Ray object, got {executor!r}. Pass "
             "paceline.Ray() for a Ray cluster."
         )
     if check_mesh(mesh) is not None:
         raise UsageError(
-            "mesh: on a cluster each worker trains on one device; leave mesh out, and say with "
-            "paceline.Ray(workers=...) how many there are."
+            "mesh: on a cluster each worker trains on one device. Leave mesh out, and pass the "
+            "number of workers as paceline.Ray(workers=...)."
         )
     if not strategy_of(sampler).resumable:
         raise UsageError(
-            "executor: a cluster trains the trials of samplers, and here a Searcher decides; use "
-            "executor='auto', or a sampler such as 'tpe'."
+            "executor: a cluster does not support a Searcher. Use executor='auto', or a sampler "
+            "such as 'tpe'."
         )
     return executor.name, executor
 

@@ -21,7 +21,7 @@ class TrialAdopter(Protocol):
     """What can train trials on that another worker has left: the launcher."""
 
     def adopt(self, number: int) -> int:
-        """Begins such a trial; returns the epoch after which it goes on."""
+        """Begins such a trial; returns the epoch after which it continues."""
         ...
 
 
@@ -47,13 +47,13 @@ class PeerWatcher:
         self._trials, self._pruner = context.trials, context.pruner
         self._next, self._waits = 0.0, False
         self._took = False  # whether trials were taken over since ``wait`` last returned False
-        self._to_begin: list[int] = []  # trials under way that have got another number
+        self._to_begin: list[int] = []  # unfinished trials that have got another number
         self.stopped_by: str | None = None  # the program that asked the search to stop, in words
 
     def look(self, n_left: int | None = None) -> None:
         """Takes in what the other workers did, unless that was done less than ``EVERY`` ago.
 
-        ``n_left`` is the number of trials that the study still lacks; None where there is no total.
+        ``n_left`` is the number of trials that the study still lacks; None if there is no total.
         """
         self._take_numbers()
         self.hear()
@@ -106,8 +106,8 @@ class PeerWatcher:
             else:
                 self._context.models.best.renumber(number, now)
             self._context.notes(
-                f"trial {number} is trial {now}: another program added trials while the storage "
-                "did not answer"
+                f"trial {number} is now trial {now}, because another program added trials while "
+                "the storage did not respond"
             )
         # What is in a slot under that number is another trial, which was called so before.
         for now in [now for now in self._to_begin if not self._context.members.in_slot(now)]:
@@ -117,9 +117,9 @@ class PeerWatcher:
     def wait(self) -> bool:
         """With nothing to do, waits a moment for workers whose trials may have to be taken over.
 
-        True if the search must go on: a moment was waited, or trials of a dead worker have just
-        begun here. False when there is nothing to wait for: no trial runs elsewhere, or every
-        worker with a trial has given a sign of life since this search had nothing to do.
+        True if the search must continue: a moment was waited, or trials of a dead worker have just
+        begun here. False if there is nothing to wait for: no trial runs elsewhere, or each worker
+        with a trial has sent a heartbeat since.
         """
         peers, worker = self._peers, self._peers.worker
         if not peers.shared or worker is None:
@@ -149,7 +149,7 @@ class PeerWatcher:
         for number in changes.adopted:
             epoch = self._launcher.adopt(number)
             self._context.notes(
-                f"trial {number} goes on in place of one whose worker is gone, "
+                f"trial {number} continues a trial of a lost worker, "
                 + (f"after epoch {epoch}" if epoch else "from its first epoch")
             )
         if changes.adopted:
@@ -161,7 +161,8 @@ class PeerWatcher:
         """Stops a trial that another worker has taken over."""
         if self._events.leave(number):
             self._context.notes(
-                f"trial {number} is others' now: this search gave no sign of life for too long"
+                f"another worker has taken over trial {number}, because this process missed its "
+                "heartbeats"
             )
         if self._pruner is not None:
             self._pruner.end_trial(Trial(number, "failed"))

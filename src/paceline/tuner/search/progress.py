@@ -56,9 +56,9 @@ class ProgressReporter:
         self._n_rounds = 0
         self._rows: tuple[TrialRow, ...] = ()
         self._looked = -math.inf
-        # when so many trials had ended, and how many were on the Pareto front
+        # after this many finished trials, and how many were on the Pareto front
         self._front_of = (0, 0)
-        self.devices = _devices()  # of JAX in words; None where Keras runs on something else
+        self.devices = _devices()  # of JAX in words; None if Keras runs on something else
 
     def show(self, phase: str) -> None:
         """Calls the user's ``progress``, unless just done; SearchStopped where it returns False.
@@ -89,7 +89,7 @@ class ProgressReporter:
         return Progress(
             study=self._study.name,
             phase=phase,
-            # Copies, and trials that go on with more epochs, are trained beside those asked for.
+            # Copies, and trials that continue with more epochs, are trained beside those asked for.
             n_trials=None if self._n_trials is None else self._n_trials + trials.n_extra,
             n_complete=trials.ended["complete"],
             n_pruned=trials.ended["pruned"],
@@ -269,7 +269,7 @@ class ProgressReporter:
 
 
 def _devices() -> str | None:
-    """The devices of JAX in words; None where Keras runs on something else."""
+    """The devices of JAX in words; None if Keras runs on something else."""
     if keras.backend.backend() != "jax":
         return None
     import jax
@@ -293,14 +293,13 @@ def unpacked_backend(why: str | None = None) -> str | None:
         return None
     if why is not None:
         return (
-            f"trials train in this process, one after another in Keras' fit on {backend}, since "
+            f"trials train in this process, one after another in Keras' fit on {backend}, because "
             f"they cannot train in packs on JAX: {why}"
         )
     text = (
         f"Keras runs on {backend}, because {reason(backend)}. Trials train one after another in "
         "Keras' fit. On JAX, many trials train at once in one compiled program. To change this, "
-        "restart Python (in a notebook: the kernel), and put these two lines above all other "
-        "imports:"
+        "restart Python (in a notebook: the kernel), and put these lines above all other imports:"
     )
     code = ('import os; os.environ["KERAS_BACKEND"] = "jax"', "import paceline  # before keras")
     return formats.boxed("This search will be many times slower than it could be", text, code)

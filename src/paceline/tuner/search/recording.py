@@ -84,8 +84,8 @@ class TimelineRecorder:
         # A searcher's files are its own: a KerasTuner project holds what KerasTuner writes there.
         self._wanted = context.study.strategy.resumable
         self._file: TimelineFile | None = None
-        # A stay is written under its trial's number at that time: numbers that a storage has not
-        # confirmed may change, and the record of the trial changes with them.
+        # A stay is written under its trial's number at that time. Numbers that a storage has not
+        # confirmed may change, and so does the trial's record.
         self._stays: list[tuple[Trial, SlotStay]] = []
         self._records: list[TimelineRecord] = []
         self._known: set[int] = set()  # steps whose compile is recorded
@@ -167,8 +167,8 @@ class TimelineRecorder:
         self._file.write(records)
         if self._file.error is not None and before is None:
             self._notes(
-                "the slot timeline of this search is not recorded from here on: "
-                f"{self._file.error}; trials are"
+                f"the slot timeline of this search is no longer recorded: {self._file.error}. "
+                "Trials still are"
             )
 
     def _moment(self, at: float | None = None) -> float:
@@ -186,7 +186,7 @@ def is_watched(folder: Path) -> bool:
 
 
 def write_live(folder: Path, state: LiveState) -> None:
-    """Replace what is there; a disk that cannot be written costs the view, and not the search."""
+    """Replace the file; an unwritable disk costs the view, not the search."""
     with contextlib.suppress(OSError):
         write_atomically(folder / LIVE, msgspec.json.encode(state))
 

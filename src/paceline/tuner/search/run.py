@@ -1,4 +1,4 @@
-"""One search of a study, from opening the study to saving what came of it."""
+"""One search on a study, from opening the study to saving what came of it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _NOTES = 30
 def one_of(name: str, value: Any, known: Sequence[Any]) -> None:
     """Checks an argument that names a choice."""
     if value not in known:
-        raise UsageError(f"{name}: {value!r} is not one of {', '.join(map(str, known))}.")
+        raise UsageError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}.")
 
 
 EXECUTORS = ("auto", "packed", "fit", "ray")
@@ -130,8 +130,8 @@ class SearchRun:
             self._several.check_study(study.name, study.metadata.meta)
         elif (stored := study.metadata.meta.get("objective")) not in (None, objective.name):
             raise StudyError(
-                f"study: {study.name!r} was made with the objective {stored!r}, not "
-                f"{objective.name!r}; use another study name, or that objective."
+                f"study: {study.name!r} was created with the objective {stored!r}, not "
+                f"{objective.name!r}. Use another study name, or that objective."
             )
         self._check_population()
         built = self._first_build
@@ -153,15 +153,14 @@ class SearchRun:
         )
         if snapshot is not None and not study.resumed and snapshot.facts.trials:
             self._note(
-                "the checkpoint of this study is not used: the storage holds other trials than it "
-                "was taken with; those that were under way are tried again"
+                "ignored the checkpoint of this study, because the storage holds other trials. "
+                "Unfinished trials are tried again"
             )
         if (n_again := study.updates.n_again) and resumable and not self._policy.any:
             self._note(
-                f"there is no checkpoint in {as_shown(config.folder / 'checkpoints')} (it was "
-                "removed, or never written: several processes that search one study write none): "
-                f"{n_again} trials that were under way begin again as new ones; what has ended "
-                "stays"
+                f"no checkpoint in {as_shown(config.folder / 'checkpoints')}, so {n_again} "
+                "unfinished trials restart as new trials. Finished trials are kept. (Processes "
+                "that share a study write no checkpoint.)"
             )
         self._snapshot = snapshot if study.resumed else None
 
@@ -172,9 +171,8 @@ class SearchRun:
             return
         if pruner.startswith("pbt") and not isinstance(self._config.pruner, PBT):
             raise UsageError(
-                f"study: {self.study.name!r} is being searched by another process with pruner "
-                f"{pruner!r}, and the members of its population wait for one another there; wait "
-                "for it, or choose another study name."
+                f"study: another process is searching {self.study.name!r} with pruner {pruner!r}, "
+                "whose population needs a single process. Wait for it, or use another study name."
             )
 
     def run(self, began: float) -> None:
@@ -219,12 +217,13 @@ class SearchRun:
             stack.callback(lambda: None if search.stuck else self.models.save(self._note))
             self._continue_best(search)
             if self._snapshot is not None:
-                # A search that failed before its first trial has left nothing to go on with.
+                # A search that failed before its first trial has left nothing to continue with.
                 if study.trials:
                     ended = [has_ended(trial) for trial in study.trials if trial.rejected is None]
                     self._note(
-                        f"going on from the last checkpoint: {sum(ended)} trials have ended there, "
-                        f"{len(ended) - sum(ended)} are under way; what came after it comes again"
+                        f"resuming from the last checkpoint: {sum(ended)} trials finished, "
+                        f"{len(ended) - sum(ended)} unfinished. Epochs trained after it are "
+                        "trained again"
                     )
                 self._resume(search, self._snapshot)
             search.run()
@@ -233,8 +232,8 @@ class SearchRun:
             study.close()
             if unsaved is not None:
                 raise StorageError(
-                    f"{unsaved}. All trials are in the storage; make room, and run the same search "
-                    "again: it saves the model from its last checkpoint."
+                    f"{unsaved}. All trials are in the storage. Free some space and run the same "
+                    "search again: it saves the model from its last checkpoint."
                 )
             if search.done:  # and all that came of it is on disk
                 context.trial_timeout.stuck_trials.clear()
@@ -303,12 +302,12 @@ class SearchRun:
 
     @property
     def _epochs(self) -> int | None:
-        """Epochs that each trial trains; None where that depends on hp."""
+        """Epochs that each trial trains; None if that depends on hp."""
         epochs, first = self._arguments.epochs, self._arguments.initial_epoch
         return None if callable(epochs) or callable(first) else int(epochs) - int(first)
 
     def _costs(self, packs: PackExecutor | None) -> TrialCosts | None:
-        """What tells the costs of models; None where they are no objectives."""
+        """What tells the costs of models; None if they are not objectives."""
         if self._several is None or not self._several.costs:
             return None
         from paceline.tuner.arguments.costs import TrialCosts
@@ -339,8 +338,8 @@ class SearchRun:
             search.checkpointer.continue_trials(numbers, [best, wanted or 0])
         else:
             self._note(
-                f"none of the best {best} trials of study {self.study.name!r} can go on: none is "
-                f"complete, or they have {wanted or 'as many'} epochs already; give more epochs"
+                f"none of the best {best} trials of study {self.study.name!r} can continue: none "
+                f"is complete, or they already have {wanted or 'as many'} epochs. Pass more epochs"
             )
 
     def _resume(self, search: SearchLoop, snapshot: Snapshot[SearchFacts]) -> None:
@@ -353,7 +352,7 @@ class SearchRun:
             raise unreadable(study, why, self._config.folder / "checkpoints") from error
 
     def _resolve_n_trials(self) -> tuple[int, int]:
-        """Works out the number of trials that the study shall have.
+        """Works out the study's total of trials.
 
         Returns the number of trials that it has, and how many of them are running or paused.
         """
@@ -364,7 +363,7 @@ class SearchRun:
         n_done = n_open + sum(counts(trial) for trial in study.trials if has_ended(trial))
         wanted, before = (None, None) if self._snapshot is None else self._snapshot.facts.limit
         if isinstance(wanted, str) and arguments.wanted == wanted:
-            # The same call goes on: it adds no more.
+            # The same call continues: it adds no more.
             arguments = replace(arguments, n_trials=before)
         else:
             arguments = arguments.settled(n_done)
@@ -374,8 +373,8 @@ class SearchRun:
         study.asker.draws_at_once = isinstance(self._config.pruner, PBT)
         if limit is not None and n_done >= limit and not is_open and not arguments.continue_best:
             self._note(
-                f"study {study.name!r} already has its {limit} trials; n_trials='+N' (--trials +N) "
-                "adds N"
+                f"study {study.name!r} already has its {limit} trials; to add N, pass "
+                "n_trials='+N' (--trials +N)"
             )
         if arguments.loaded.folds_text is not None:
             self._note(arguments.loaded.folds_text)
@@ -406,7 +405,7 @@ class SearchRun:
 
     @property
     def _outlook(self) -> SearchOutlook:
-        """As ``SearchContext`` has it: a study that goes on keeps its own."""
+        """As ``SearchContext`` has it: a study that continues keeps its own."""
         study, arguments = self.study, self._arguments
         if study.trials:
             return SearchOutlook(**study.metadata.meta.get("outlook", {}))

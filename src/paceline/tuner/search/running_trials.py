@@ -24,7 +24,7 @@ from paceline.study.storage.schema import Count
 from paceline.study.trials.trial import INTERRUPTED, UNDER_WAY, Trial, TrialState
 from paceline.tuner.arguments.constraints import rejections_text
 
-#: A search ends with an error after so many failures in a row: its space or data cannot work.
+#: A search ends with an error after this many failures in a row: its space or data cannot work.
 IN_A_ROW = 5
 
 
@@ -109,7 +109,7 @@ class UnfinishedTrials:
 
     @property
     def n_counted(self) -> int:
-        """Trials that count for ``n_trials``: trained, failed ones included, or under way."""
+        """Trials that count for ``n_trials``: running, trained or failed."""
         under_way = len(self.running) + len(self.paused) + self.n_theirs
         return self.ended.total() - self.ended["rejected"] + under_way - self.n_extra
 
@@ -174,15 +174,15 @@ def has_ended(trial: Trial) -> bool:
 
 
 class FailureLimit:
-    """Counts the failures of one search; so many failures or rejections in a row end it."""
+    """Counts the failures of one search; too many failures or rejections in a row end it."""
 
     def __init__(self, in_a_row: float, rejected_in_a_row: float) -> None:
         self._in_a_row, self._rejected_in_a_row = in_a_row, rejected_in_a_row
         # In a row: builds and traces as trials were asked for, trainings as trials ended.
         self._builds = self._trainings = 0
         self._last: BaseException | None = None
-        # Rejections since a trial was last traced. Their number may be that of a whole grid, and an
-        # error keeps the model of its trial in memory: so texts, and the last error alone.
+        # Rejections since a trial was last traced. Only texts, and the last error: they may be as
+        # many as a grid, and an error keeps the model of its trial in memory.
         self._rejected: list[str] = []
         self._last_rejected: TrialRejected | None = None
         self.succeeded = 0  # trials that were complete or pruned
@@ -232,7 +232,7 @@ class FailureLimit:
         return True
 
     def error(self, over: bool, useful: bool = False) -> tuple[PacelineError, BaseException] | None:
-        """The error that the search must end with, and its cause; None as long as it can go on.
+        """The error that the search must end with, and its cause; None as long as it can continue.
 
         ``over``: the whole space has been tried. ``useful``: some trial is complete or was pruned.
         """

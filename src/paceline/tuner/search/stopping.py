@@ -38,18 +38,18 @@ class StoppingRules:
         _check_total(self.max_total_epochs, epochs, initial_epoch)
         if continue_best:  # a trial whose last variables are not kept trains from its first epoch
             raise UsageError(
-                f"continue_best: the best {continue_best} may have to train their first epochs "
-                f"again, and max_total_epochs is {self.max_total_epochs:,}; leave max_total_epochs "
-                "out (on the command line --max-total-epochs none), and use timeout."
+                f"continue_best: the best {continue_best} may train their first epochs again, "
+                f"which max_total_epochs ({self.max_total_epochs:,}) cannot bound. Leave it out "
+                "(on the command line --max-total-epochs none), and use timeout."
             )
 
     def check_population(self) -> None:
         """Refuses a population where a rule counts trials that end one after another."""
         if self.patience_trials is not None:
             raise UsageError(
-                f"patience_trials: it counts {self.patience_trials:,} trials that end one after "
-                "another, and the members of pbt's population train side by side; leave it out "
-                "(on the command line --patience-trials none), or use target or timeout."
+                f"patience_trials ({self.patience_trials:,}) does not work with pbt, whose "
+                "members train side by side. Leave it out (on the command line --patience-trials "
+                "none), or use target_value or timeout."
             )
 
 
@@ -57,9 +57,7 @@ def check_target(value: Any, name: str) -> float:
     """Checks ``target_value``."""
     is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value):
-        raise UsageError(
-            f"{name}: {value!r} is no number; give a value of the objective, such as 0.98."
-        )
+        raise UsageError(f"{name} must be a value of the objective, such as 0.98, got {value!r}.")
     return float(value)
 
 
@@ -67,12 +65,11 @@ def _check_total(total: int, epochs: Any, first: Any) -> None:
     """Refuses a total of epochs that no trial fits into, or of which nobody knows what does."""
     for name, value in (("epochs", epochs), ("initial_epoch", first)):
         # A trial would have to be built to know whether it fits. One that does not would be drawn
-        # again when the search goes on, from other results, so another one might begin.
+        # again when the search continues, from other results, so another one might begin.
         if callable(value):
             raise UsageError(
-                f"max_total_epochs: it is {total:,}, and {name} is a function of hp, so what fits "
-                f"is not known before a trial is built; give {name} as a number, or leave "
-                "max_total_epochs out and use n_trials or timeout."
+                f"max_total_epochs={total:,} needs {name} as a number, got a function of hp. Pass "
+                "a number, or use n_trials or timeout instead of max_total_epochs."
             )
     if total >= epochs - first:
         return
@@ -80,8 +77,8 @@ def _check_total(total: int, epochs: Any, first: Any) -> None:
     if first:
         of_trial = f"the {epochs - first} epochs of a trial, {epochs} less initial_epoch, {first}"
     raise UsageError(
-        f"max_total_epochs: {total} is below {of_trial}: not one trial could be trained; raise it, "
-        "or lower epochs."
+        f"max_total_epochs: {total} is below {of_trial}, so no trial fits. Raise it, or lower "
+        "epochs."
     )
 
 
@@ -102,7 +99,7 @@ class StoppingCheck:
     trials: TrialTable
     running: UnfinishedTrials
     objective: Objective
-    epochs: int | None  # None where they depend on hp
+    epochs: int | None  # None if they depend on hp
     _seen: tuple[Any, ...] = field(init=False, default=())
     _found: SearchEnd | None = field(init=False, default=None)  # by the trials that have ended
     _ended_epochs: int = field(init=False, default=0)
@@ -110,9 +107,9 @@ class StoppingCheck:
     def check_population(self, n_new: int, copies: Sequence[Trial]) -> None:
         """Checks before a search that a population can train to its last epoch under the rules.
 
-        ``n_new`` members train from their first epoch, or go on from a checkpoint; ``copies`` go on
-        from a checkpoint, too, and continue other trials. All train side by side, whatever the
-        others reach.
+        ``n_new`` members train from their first epoch, or continue from a checkpoint; ``copies``
+        continue from a checkpoint, too, and continue other trials. All train side by side, whatever
+        the others reach.
         """
         rules = self.rules
         rules.check_population()
@@ -123,9 +120,9 @@ class StoppingCheck:
         total = self._ended_epochs + self.epochs * n_members - sum(map(self._copied, copies))
         if total > rules.max_total_epochs:
             raise UsageError(
-                f"max_total_epochs: it is {rules.max_total_epochs:,}, and at the end of pbt's "
-                f"population, {n_members:,} members with {self.epochs:,} epochs each, the study's "
-                f"trials have trained {total:,}; raise it, or lower n_trials or epochs."
+                f"max_total_epochs must be at least {total:,} for pbt's population of "
+                f"{n_members:,} members with {self.epochs:,} epochs each, got "
+                f"{rules.max_total_epochs:,}. Raise it, or lower n_trials or epochs."
             )
 
     def reaches_target(self, value: float | None) -> bool:
@@ -137,7 +134,7 @@ class StoppingCheck:
 
     @property
     def verdict(self) -> SearchEnd | None:
-        """Why the search ends now; None where it goes on."""
+        """Why the search ends now; None if the search continues."""
         self._look()
         return self._found or self._out_of_epochs()
 
@@ -184,8 +181,9 @@ class StoppingCheck:
     def _no_gain(self) -> SearchEnd | None:
         """Counts trials without gain in the order of their numbers, up to the first that trains.
 
-        A paused trial counts with the value that it has: it may never go on. A trial that another
-        program trains counts once it has ended: nobody here knows whether that program still runs.
+        A paused trial counts with the value that it has: it may never continue. A trial that
+        another program trains counts once it has ended: nobody here knows whether that program
+        still runs.
         """
         most = self.rules.patience_trials
         if most is None:
@@ -208,7 +206,7 @@ class StoppingCheck:
                 found = "none has a value" if best is None else f"the best is trial {best.number}"
                 return SearchEnd(
                     "patience_trials",
-                    f"no gain in {most:,} trials up to trial {trial.number}: {found}",
+                    f"no better trial in {most:,} trials up to trial {trial.number}: {found}",
                 )
         return None
 

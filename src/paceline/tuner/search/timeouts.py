@@ -1,14 +1,14 @@
 """``timeout`` and ``trial_timeout``: how long a search, and each of its trials, may take.
 
-A trial's time is the time of its build, of tracing its steps, and of its training on the clock,
-together with its neighbours in the pack. The time for which it waits for a slot or a compiler does
-not count. Python code that takes too long is interrupted (``run_with_timeout``). A trial that takes
-too long to train fails after the epoch.
+A trial's time is that of its build, of tracing its steps, and of its training on the clock, with
+its neighbours in the pack. The time for which it waits for a slot or a compiler does not count.
+Python code that takes too long is interrupted (``run_with_timeout``). A trial that takes too long
+to train fails after the epoch.
 
 A compiled step that runs cannot be stopped from inside its process. The process must end, and
-another one goes on from the last checkpoint, without the trial whose step did not come back.
-``StuckTrials`` remembers that trial in a file. Where several trials trained in the pack, any of
-them may be the reason: they are suspects, and train one by one through the epoch that did not end.
+another one continues from the last checkpoint, without the trial whose step did not come back.
+``StuckTrials`` remembers that trial in a file. If several trials trained in the pack, any of them
+may be the cause. These suspects train one by one through the epoch that did not end.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ from paceline.study.trials.trial_codec import plain
 
 T = TypeVar("T")
 
-#: Called with why this process cannot go on, and whether another one can; it may end the process.
+#: Called with why this process cannot continue, and whether another one can; it may end the
+#: process.
 WhenStuck = Callable[[str, bool], None]
 
 
 def check_seconds(value: Any, name: str) -> float:
     """Checks a time that a user gave."""
     if isinstance(value, (bool, str)) or not value > 0:
-        raise UsageError(f"{name}: {value!r} is not a number of seconds above 0.")
+        raise UsageError(f"{name} must be a number of seconds above 0, got {value!r}.")
     return float(value)
 
 
 #: Trials whose time to the first epoch tells that of the next one.
 _LATEST = 8
-#: Part of the time in which the best trials go on and none begins, at least: that is best in the
+#: Part of the time in which the best trials continue and none begins, at least: that is best in the
 #: replays of benchmarks/policies.py.
 _CLOSING = 0.05
 
@@ -112,7 +113,7 @@ class TrialTimeout:
 
     def trace(self, call: Callable[[], T]) -> T:
         """Traces a trial; raises TrialTimeoutError where that does not end in time."""
-        return self._code(call, "tracing its steps had not ended")
+        return self._code(call, "tracing its steps had not finished")
 
     def fit(self, number: int, call: Callable[[], T]) -> T:
         """Trains a trial in Keras' ``fit``; raises TrialTimeoutError where it takes too long."""
@@ -123,7 +124,9 @@ class TrialTimeout:
                 self.study.writer.flush()
             self.on_hang(f"trial {number}: {text}", True)
 
-        return run_with_timeout(self.seconds, call, self._text("its training had not ended"), stuck)
+        return run_with_timeout(
+            self.seconds, call, self._text("its training had not finished"), stuck
+        )
 
     def late(self, wall: float, epochs: int) -> TrialTimeoutError | None:
         """Why a trial must end between two epochs, after ``wall`` seconds; None if it has time."""
@@ -147,7 +150,7 @@ class TrialTimeout:
             if len(trials) > 1 and self.stuck_trials.suspect(pack):
                 continue
             for number, epoch in trials.items():
-                text = self._text(f"epoch {epoch + 1} had not ended")
+                text = self._text(f"epoch {epoch + 1} had not finished")
                 self.stuck_trials.add(number, self.study.trials.by_number(number).hparams, text)
                 certain.append((number, text))
         return certain
@@ -156,13 +159,12 @@ class TrialTimeout:
         """The error that the search ends with after ``packs_stuck``."""
         trials = sorted({trial_of(job) for pack in stuck.packs for job in pack})
         names = ", ".join(map(str, trials))
-        each = "it has failed" if len(trials) == 1 else "one of them, or several, must be why"
+        each = "it has failed" if len(trials) == 1 else "at least one of them is the cause"
         return TrialHangError(
             f"trial_timeout: an epoch of trial{'s' if len(trials) > 1 else ''} {names} has not "
-            f"ended after {self.seconds:g} s ({each})",
-            "A step that runs cannot be stopped from "
-            "inside its process: end this one (restart the kernel) and search again; the search "
-            "goes on from its last checkpoint without what does not come back.",
+            f"finished after {self.seconds:g} s ({each})",
+            "Python cannot stop a running step. End this process (restart the kernel) and search "
+            "again. The search resumes from its last checkpoint without the hanging trials.",
         )
 
     def _code(self, call: Callable[[], T], what: str) -> T:
@@ -214,7 +216,7 @@ class StuckTrials:
         return new
 
     def error(self, number: int, hparams: Mapping[str, Any]) -> TrialTimeoutError | None:
-        """Why a trial must not be trained; None where the file says nothing of it."""
+        """Why a trial must not be trained; None if the file says nothing of it."""
         held, text = self._trials.get(number, ({}, ""))
         return TrialTimeoutError(text) if text and held == plain(dict(hparams)) else None
 
@@ -264,13 +266,12 @@ def run_with_timeout(
     text: str,
     stuck: Callable[[str], None] | None = None,
 ) -> T:
-    """Calls a function, and interrupts it after so many seconds; raises TrialTimeoutError then.
+    """Calls a function, and interrupts it after this many seconds; raises TrialTimeoutError then.
 
-    A signal interrupts it: in the main thread, not on Windows, and only as long as the program has
-    no handler of SIGALRM of its own. Elsewhere the function is not interrupted. Code that waits in
-    compiled code or in another library is not interrupted before it returns to Python: where the
-    function has not ended some time after the limit, ``stuck`` is called in another thread with
-    ``text``, that of the error.
+    A signal interrupts it in the main thread, not on Windows, and only if the program has no
+    handler of SIGALRM. Elsewhere the function is not interrupted. Compiled code and other libraries
+    are not interrupted before they return to Python. If the function still runs some time after the
+    limit, ``stuck`` is called in another thread with the error's ``text``.
     """
     if seconds is None:
         return call()

@@ -51,8 +51,9 @@ class TrackedStudy:
 class Tracker(Protocol):
     """Is told of a study's trials, in a thread of its own, one after another.
 
-    An exception of a method ends the tracker with one note; the search goes on. A tracker may also
-    have an attribute ``where``, a text that tells the user at the end how to look at what it holds.
+    An exception of a method ends the tracker with one note; the search continues. A tracker may
+    also have an attribute ``where``, a text that tells the user at the end how to look at what it
+    holds.
     """
 
     def begin(self, study: TrackedStudy) -> Collection[int] | None:
@@ -72,8 +73,8 @@ class Tracker(Protocol):
         """The search ends.
 
         Args:
-            best: The best trial of the study, with several objectives the one on the Pareto front
-                that is best by the first; None where no trial is complete.
-            model: The file with its model; None where none is saved.
+            best: The best trial of the study; with several objectives the best by the first. None
+                if no trial is complete.
+            model: The file with its model; None if none is saved.
         """
         ...

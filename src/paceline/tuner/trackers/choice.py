@@ -32,11 +32,11 @@ def make_trackers(trackers: Any) -> dict[str, Tracker]:
             name, tracker = type(each).__name__, each
         else:
             raise UsageError(
-                f"trackers: {each!r} is neither one of {', '.join(KNOWN)} nor an object with the "
-                "methods begin, log_trial and end."
+                f"trackers must be {', '.join(KNOWN)} or objects with the methods begin, "
+                f"log_trial and end, got {each!r}."
             )
         if name in found:
-            raise UsageError(f"trackers: {name} is there twice; name each tracker once.")
+            raise UsageError(f"trackers: {name} appears twice. Use each tracker once.")
         found[name] = tracker
     return found
 
@@ -45,10 +45,10 @@ def _by_name(text: str) -> Tracker:
     name, keep_model = text.removesuffix(_MODEL), text.endswith(_MODEL)
     if name not in KNOWN:
         raise UsageError(
-            f"trackers: {text!r} is not one of {', '.join(KNOWN)}, mlflow+model, wandb+model."
+            f"trackers must be one of {', '.join(KNOWN)}, mlflow+model, wandb+model, got {text!r}."
         )
     if find_spec(KNOWN[name]) is None:
-        raise UsageError(f'trackers: {name} is not installed; pip install "paceline[{name}]".')
+        raise UsageError(f'trackers: {name} is not installed. Run pip install "paceline[{name}]".')
     # The packages take seconds to load, so each is loaded by its own tracker's thread.
     if name == "mlflow":
         from paceline.tuner.trackers.mlflow import MlflowTracker
@@ -59,7 +59,7 @@ def _by_name(text: str) -> Tracker:
 
         return WandbTracker(keep_model=keep_model)
     if keep_model:
-        raise UsageError(f"trackers: {text}: TensorBoard stores no models; leave out {_MODEL}.")
+        raise UsageError(f"trackers: {text}: TensorBoard stores no models. Leave out {_MODEL}.")
     from paceline.tuner.trackers.tensorboard import TensorBoardTracker
 
     return TensorBoardTracker()

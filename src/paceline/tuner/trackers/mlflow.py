@@ -72,7 +72,7 @@ class MlflowTracker:
             )
         self.where = f"the runs of experiment {name!r} are {shown}"
         runs = self._runs(f"tags.`{_STUDY}` = '{_quoted(study.name)}'")
-        # Two studies may have one name, such as one that was begun anew.
+        # Two studies may have one name, such as one that was started over.
         tags_of = [(run, run.data.tags) for run in runs]
         mine = [r for r, t in tags_of if t.get(_IDENTITY) == study.identity]
         if mine:
@@ -176,8 +176,8 @@ class MlflowTracker:
 def keys_of(names: Iterable[str]) -> dict[str, str]:
     """Return name -> its key in MLflow: itself, or else a similar text with a digest of the name.
 
-    Keys are of letters, digits and a few signs. A store of files has a file for each of them, so
-    they are also plain paths, and none lies below another one of the same run.
+    Keys are of letters, digits and a few signs. A store of files has a file for each key. So keys
+    are also plain paths, and none is below another one of the same run.
     """
     keys = {name: name if _is_key(name) else _similar(name) for name in names}
     above = {str(path) for key in keys.values() for path in PurePosixPath(key).parents}

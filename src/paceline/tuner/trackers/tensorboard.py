@@ -90,9 +90,8 @@ class TensorBoardTracker:
 def _start_summary(trial: Trial, now: float) -> Any:
     """What the HParams page reads of a trial: its values.
 
-    Which columns there are TensorBoard finds from the values of all trials. A record of the
-    experiment would say so too, but the page takes the one of the first trial alone, which lacks
-    the hyperparameters that only later trials have.
+    TensorBoard finds the columns from the values of all trials. The page would take an experiment's
+    record only from the first trial, which lacks hyperparameters of later ones.
     """
     from tensorboard.plugins.hparams import plugin_data_pb2
 

@@ -86,7 +86,7 @@ class TrackerThreads:
         self._tell_errors()
 
     def _wait_for(self, thread: _TrackerThread, limit: float) -> bool:
-        """Wait until a tracker has ended; False where it takes too long."""
+        """Wait until a tracker has ended; False if it takes too long."""
         began, told = time.monotonic(), False
         while not thread.join(0.2):
             now = time.monotonic()
@@ -95,8 +95,8 @@ class TrackerThreads:
                 self.note(f"waiting for {thread.name}, which has {thread.left} trials to log")
             if now - max(began, thread.progressed) > self.PATIENCE or now - began > limit:
                 self.note(
-                    f"{thread.name} is not waited for any longer: {thread.left} trials are not "
-                    "logged; the next search of the study logs them"
+                    f"stopped waiting for {thread.name}: {thread.left} trials are not logged. The "
+                    "next search on the study logs them"
                 )
                 return False
         return True
@@ -106,13 +106,13 @@ class TrackerThreads:
             error, thread.error = thread.error, None
             if error is not None:
                 text = hide_password(f"{type(error).__name__}: {error}".split("\n")[0])[:300]
-                self.note(f"{thread.name} is not told of this search any more: {text}")
+                self.note(f"{thread.name} no longer logs this search: {text}")
 
 
 class _TrackerThread:
     """One tracker, its queue, and the thread that calls it.
 
-    ``before`` are trials that have ended before. ``earlier`` is the thread of an earlier search of
+    ``before`` are trials that have ended before. ``earlier`` is the thread of an earlier search on
     the study, which ends first: what it logs is not to be logged again.
     """
 
@@ -145,7 +145,7 @@ class _TrackerThread:
 
     @property
     def where(self) -> str | None:
-        """How to look at what the tracker holds; None where it says nothing."""
+        """How to look at what the tracker holds; None if it says nothing."""
         where = getattr(self._tracker, "where", None)
         return where if isinstance(where, str) else None
 
@@ -179,7 +179,7 @@ class _TrackerThread:
                 self._log(trial)
             logged = {*(known or ()), *(trial.number for trial in missing)}
             while isinstance(item := self._queue.get(), Trial):
-                if item.number in logged:  # before the checkpoint that the search went on from
+                if item.number in logged:  # before the checkpoint that the search continued from
                     self._n_logged += 1
                 else:
                     self._log(item)

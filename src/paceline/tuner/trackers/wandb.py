@@ -2,7 +2,7 @@
 
 Project, entity and mode are the library's own settings (``WANDB_PROJECT``, ``WANDB_MODE=offline``);
 the project is else called paceline. Runs have ids made of the study and the trial, so that a trial
-has one run, however often a search goes on.
+has one run, however often a search continues.
 """
 
 # The library is an extra, and not in every environment:
