@@ -99,10 +99,11 @@ docs: .venv-docs/.installed ## build the documentation site in site/html; its no
 test-docs: env ## run every code block and command of README and docs, the long ones too (ARGS)
 	XLA_FLAGS="$(XLA_IN_TESTS)" $(BIN)/python -m pytest -n auto -m "slow or not slow" tests/docs $(ARGS)
 
-lint: env ## ruff, pyright, and the directions of imports
+lint: env ## ruff, pyright, plain English, and the directions of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/python tools/plain_english.py
 	$(BIN)/lint-imports
 
 format: env ## let ruff lay out the code and mend what it safely can
