@@ -28,9 +28,9 @@ from paceline.report.notebook import displays_passed_on
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.search.session_data import SessionDataset
-from paceline.tuner.search.session_fits import ModelOfSession
-from paceline.tuner.search.session_trackers import SessionTracker
 from paceline.tuner.search.timeouts import shielded
+from paceline.tuner.session.fits import ModelOfSession
+from paceline.tuner.session.trackers import SessionTracker
 
 if TYPE_CHECKING:
     from paceline.executor.session.child import SessionLink
