@@ -328,8 +328,13 @@ def some(hp):
 
 
 def traced(hp):
-    kind = Own if hp.Choice("kind", ["keras", "tensorflow"]) == "tensorflow" else keras.Model
+    kind = Own if hp.Choice("kind", ["tensorflow", "keras"]) == "tensorflow" else keras.Model
     return model(hp, kind=kind)
+
+
+def wider(hp):
+    dtype = "float64" if hp.Choice("kind", ["keras", "tensorflow"]) == "tensorflow" else None
+    return model(hp, keras.layers.Dense(4, dtype=dtype))
 
 
 def fails(hp):
@@ -350,7 +355,7 @@ for build in (loss, layer, step, held, wide):
     tuner.search(X, Y, **DATA, n_trials=3)
     trials = tuner.results()
     found[build.__name__] = [notes, trials["plan"].tolist(), trials["state"].tolist()]
-for build in (some, traced):
+for build in (some, traced, wider):
     notes, looks = [], []
     tuner = paceline.Tuner(
         build,
@@ -403,7 +408,7 @@ def test_what_jax_cannot_run_trains_in_the_session_with_one_note(fresh_folder: P
         told = [note for note in notes if "one after another in Keras' fit on tensorflow" in note]
         assert len(told) == 1, name
         assert any(part in told[0] for part in said.split("|")) or name == "some", told
-    for name, said in {"some": "tf.nn.elu", "traced": "train_step"}.items():
+    for name, said in {"some": "tf.nn.elu", "traced": "train_step", "wider": "float64"}.items():
         notes, plans, states, kinds = found[name]
         assert set(states) == {"complete"} and len(plans) == 8, name
         assert [plan == "fit" for plan in plans] == [kind == "tensorflow" for kind in kinds]
@@ -411,8 +416,8 @@ def test_what_jax_cannot_run_trains_in_the_session_with_one_note(fresh_folder: P
         assert ("fit" in plans and plans[-1] != "fit") or "fit" in plans[: plans.index("fit") + 2]
         told = [note for note in notes if "in this session, one after another" in note]
         assert len(told) == 1 and said in told[0], notes
-    assert found["seen"] == [2 * 2 * 8, 2]  # each epoch once, from both processes
-    assert any(0 < n < 32 for n in found["live"])  # while they search
+    assert found["seen"] == [3 * 2 * 8, 2]  # each epoch once, from both processes
+    assert any(32 < n < 48 for n in found["live"])  # while they search
     assert set(found["loss"][1]) == set(found["layer"][1]) == {"fit"}
     assert found["keras_tuner"] == ["COMPLETED"] * 4
     assert found["fails"] == ["build(hp) failed: LookupError: of the user", "LookupError"]

@@ -57,7 +57,6 @@ def bench(
     seed: int = 0,
     name: str | None = None,
     on_note: Callable[[str], None] | None = None,
-    _here: bool = False,  # for ``paceline bench``, whose process has the backend that is measured
 ) -> Bench:
     """Measures how fast a model trains at several batch sizes, slots and plans.
 
@@ -115,7 +114,7 @@ def bench(
         DataError: The data cannot be trained on.
         BuildError: ``build`` failed.
     """
-    given = {name: value for name, value in locals().items() if name != "_here"}
+    given = dict(locals())
     note = on_note or to_stderr
     ModelBuilder(build)  # a bad build function is refused before the data are read
     check_precision(precision)
@@ -125,7 +124,7 @@ def bench(
     seed = whole_number(seed, "seed", least=0, most=2**32 - 1)
     data, validation = read_data(x, y, validation_data, validation_split, sample_weight)
     packs = executor == "auto" and keras.backend.backend() == "jax"
-    if executor == "auto" and not packs and not _here:
+    if executor == "auto" and not packs:
         from paceline.benchmark.own_process import measured  # not in sessions on JAX
 
         found = measured(bench, given, note)

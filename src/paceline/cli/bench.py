@@ -205,7 +205,9 @@ def bench(
     if loaded.batched:
         raise UsageError("data() must return arrays for bench, got data sets in batches")
     from paceline.benchmark.api import bench as measure
+    from paceline.benchmark.own_process import HERE
 
+    HERE.set(True)
     result = measure(
         user.build,
         loaded.x,
@@ -214,7 +216,6 @@ def bench(
         validation_data=loaded.validation_data,
         name=path.name,
         on_note=(lambda text: None) if quiet else terminal.say,
-        _here=True,
         **asked,
     )
     show(result, output=output, as_json=as_json)

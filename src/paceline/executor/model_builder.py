@@ -21,6 +21,7 @@ import keras
 from paceline.data.inputs import TrialInputs
 from paceline.errors import BuildError, UsageError
 from paceline.executor.base import SiblingModelBuilder
+from paceline.executor.leading_layers import BuildBehindLayers, LayersAhead
 from paceline.executor.process import host_bytes
 from paceline.executor.wide_integers import check_casts
 from paceline.pack.plan import Workload
@@ -28,7 +29,6 @@ from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
 from paceline.program.formulas.model_structure import ModelStructure, structure_of
 from paceline.program.initial_weights import noted_build, shared_variables
-from paceline.program.leading_layers import BuildBehindLayers, LayersAhead
 from paceline.program.trace import State, Step
 from paceline.search_space import HyperParameters
 

@@ -47,8 +47,8 @@ from paceline.tuner.search.first_build import first_preprocessing, probe
 from paceline.tuner.search.progress import to_stderr, unpacked_backend
 from paceline.tuner.search.run import SearchRun, executor_of, one_of
 from paceline.tuner.search.running_trials import IN_A_ROW
-from paceline.tuner.search.text_ahead import TextAhead
 from paceline.tuner.search.timeouts import run_with_timeout
+from paceline.tuner.session.text_ahead import TextAhead
 from paceline.tuner.trackers.choice import make_trackers
 
 PLANS = ("auto", "vectorized", "looped", "sequential")

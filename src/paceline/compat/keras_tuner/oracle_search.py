@@ -35,6 +35,7 @@ from paceline.compat.keras_tuner.engine.trial import (
 from paceline.compat.keras_tuner.engine.tuner_utils import average_metrics_dicts, best_epoch
 from paceline.compat.keras_tuner.errors import FatalError, is_a
 from paceline.errors import BuildError, DataError
+from paceline.executor.leading_layers import BuildBehindLayers, LayersAhead
 from paceline.executor.process import random_state_kept
 from paceline.pack.callbacks.per_trial import CallbackFactory
 from paceline.pack.callbacks.reachable import reached
@@ -45,7 +46,6 @@ from paceline.program.initial_weights import (
     shared_variables,
     values_kept,
 )
-from paceline.program.leading_layers import BuildBehindLayers, LayersAhead
 from paceline.search_space import HyperParameters, Space
 from paceline.study.samplers.samplers import Searcher, TrialWeights
 from paceline.study.trials.trial import Trial as Record

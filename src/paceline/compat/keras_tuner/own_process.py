@@ -11,6 +11,7 @@ from typing import Any
 
 from paceline.compat.keras_tuner import oracle_search
 from paceline.compat.keras_tuner.engine.model_tuner import ModelTuner
+from paceline.executor.leading_layers import LayersAhead
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal
 from paceline.executor.session.child import SessionLink
@@ -22,12 +23,11 @@ from paceline.executor.session.process import (
     process_of_session,
 )
 from paceline.executor.wall.deaths import DeathRecord, OutOfMemoryKills
-from paceline.program.leading_layers import LayersAhead
 from paceline.report.notebook import notebook_display, publish
 from paceline.tuner.search.own_process import HeldOutput, sent_arguments, why_in_session
 from paceline.tuner.search.progress import to_stderr
 from paceline.tuner.search.session import read_by, watched_by, why_returned
-from paceline.tuner.search.text_ahead import TextAhead
+from paceline.tuner.session.text_ahead import TextAhead
 
 
 def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:

@@ -229,8 +229,12 @@ class JaxProcess:
         return running.ended
 
     def _called(self, message: Any, running: _RunningCall) -> None:
+        function = running.functions.get(message.name)
         try:
-            answer = Answered(running.functions[message.name](*message.arguments))
+            if function is None:  # asked by a thread of an earlier call
+                answer = Answered(failed=True)
+            else:
+                answer = Answered(function(*message.arguments))
         except CallIsOver:
             return
         except BaseException as error:
@@ -238,7 +242,7 @@ class JaxProcess:
             answer = Answered(failed=True)
         if message.asked:
             self._send(answer, ANSWER)
-        elif answer.failed:
+        elif answer.failed and function is not None:
             self._interrupt()
 
     def _next(self, seconds: float) -> Any:

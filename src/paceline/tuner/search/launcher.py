@@ -428,6 +428,8 @@ class TrialLauncher:
             packs.demand.expected = size * most if most else packs.max_slots
         packs.demand.alike = size * self._proposer.structure_order.wave
         try:
+            if self._context.session is not None:
+                self._context.session.check_widths(jobs[-1].model)
             for job in jobs:
                 packs.submit(job)
             if jobs[0].program is not None:

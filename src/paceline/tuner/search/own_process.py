@@ -23,6 +23,7 @@ from optuna.storages import JournalStorage, RDBStorage
 
 from paceline.data.adapters import is_data_set, is_read_once
 from paceline.errors import TrialCrashError, TrialHangError, UsageError
+from paceline.executor.leading_layers import BuildBehindLayers
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import StopSignal, search_process
 from paceline.executor.session.messages import ProcessCall
@@ -36,16 +37,15 @@ from paceline.executor.session.process import (
 )
 from paceline.executor.tf_replicas import has_replicas, let_memory_grow
 from paceline.executor.wall.deaths import DeathRecord, OutOfMemoryKills
-from paceline.program.leading_layers import BuildBehindLayers
 from paceline.report.notebook import notebook_display, publish
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.arguments.config import Listeners
 from paceline.tuner.search.session import reproduce_in_process, search_in_process
 from paceline.tuner.search.session_data import DataOfSession
-from paceline.tuner.search.session_fits import SessionFits
-from paceline.tuner.search.session_trackers import TrackersOfSession
-from paceline.tuner.search.text_ahead import TextAhead
+from paceline.tuner.session.fits import SessionFits
+from paceline.tuner.session.text_ahead import TextAhead
+from paceline.tuner.session.trackers import TrackersOfSession
 from paceline.tuner.trackers.base import Tracker
 
 #: How often a process that does not come back is replaced in one search, at most.

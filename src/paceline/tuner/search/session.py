@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import re
 import time
@@ -21,15 +22,16 @@ from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.wall.black_box import BlackBox
 from paceline.pack.callbacks.reachable import is_users_file
+from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
 from paceline.program.numbers import number_settings
 from paceline.report.notebook import displays_passed_on
 from paceline.search_space import HyperParameters
 from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.search.session_data import SessionDataset
-from paceline.tuner.search.session_fits import ModelOfSession
-from paceline.tuner.search.session_trackers import SessionTracker
 from paceline.tuner.search.timeouts import shielded
+from paceline.tuner.session.fits import ModelOfSession
+from paceline.tuner.session.trackers import SessionTracker
 
 if TYPE_CHECKING:
     from paceline.executor.session.child import SessionLink
@@ -47,6 +49,22 @@ class ReturnedToSession(BaseException):
     No ``except Exception`` of the search or the user's code catches it: the search ends, and the
     session goes on with it.
     """
+
+
+#: Models that are tried beside the first one, and builds of one trial in the session.
+_MOST_OTHERS, _MOST_BUILDS = 6, 100
+
+
+def _others(hp: HyperParameters) -> Iterator[dict[str, Any]]:
+    """Values of hparams that differ from those of hp in one choice of a few."""
+    found = (
+        {**hp.hparams, parameter.name: value}
+        for parameter in hp.parameters.values()
+        if parameter.cardinality is not None and parameter.cardinality <= _MOST_OTHERS
+        for value in parameter.values(every=True)
+        if value != hp.hparams.get(parameter.name)
+    )
+    return itertools.islice(found, _MOST_OTHERS)
 
 
 class SearchSession:
@@ -74,30 +92,40 @@ class SearchSession:
     def begin(
         self, arguments: SearchArguments, builder: ModelBuilder, hp: HyperParameters, seed: int
     ) -> None:
-        """The search is checked, and will write, unless its first model cannot be packed.
+        """The search is checked, and will write, unless none of some models can be packed.
 
-        ``hp`` are those of the first model.
+        ``hp`` are those of the first model. The others have another value of one choice.
         """
         if (data := arguments.pack_data) is None:
             raise ReturnedToSession(arguments.why_fit or "the data are no arrays")
-        packs = LocalExecutor(data)
-        try:
-            hp = HyperParameters(values=hp.hparams)
-            model = builder(hp, seed)
-            packs.pretrace(model, arguments.inputs_for(hp, model))
-            if not number_settings()["jax_enable_x64"] and any(
-                variable.dtype == "float64" for variable in model.variables
-            ):
-                raise Unpackable(
-                    "the model has float64 variables, of which JAX makes float32; build it in "
-                    "float32, or call jax.config.update('jax_enable_x64', True) before"
-                )
-        except Exception as error:  # what the user's steps raise, among others
-            raise ReturnedToSession(what_stands_in_the_way(error)) from None
-        finally:
-            packs.close()
+        first: str | None = None
+        for values in (hp.hparams, *(_others(hp) if self.fits else ())):
+            packs = LocalExecutor(data)
+            try:
+                tried = HyperParameters(values=values)
+                model = builder(tried, seed)
+                packs.pretrace(model, arguments.inputs_for(tried, model))
+                self.check_widths(model)
+                break
+            except Exception as error:  # what the user's steps raise, among others
+                first = first or what_stands_in_the_way(error)
+            finally:
+                packs.close()
+        else:
+            raise ReturnedToSession(first)
         self.began = True
         self._link.tell("begin", arguments.n_trials)
+
+    def check_widths(self, model: Any) -> None:
+        """Raises Unpackable for a model whose numbers are narrower here than in the session."""
+        wide = any(variable.dtype == "float64" for variable in model.variables) or any(
+            layer.variable_dtype == "float64" for layer in keras_private.all_layers(model)
+        )
+        if wide and not number_settings()["jax_enable_x64"]:
+            raise Unpackable(
+                "the model has float64 variables, of which JAX makes float32; build it in "
+                "float32, or call jax.config.update('jax_enable_x64', True) before"
+            )
 
     def refuse(self, number: int, why: BaseException | str) -> None:
         """Ends the search here, since a trial of it must train in the session."""
@@ -109,17 +137,18 @@ class SearchSession:
 
         ``hp`` knows of all hyperparameters afterwards. Raises the error if that build fails, too.
         """
-        while True:
+        for _ in range(_MOST_BUILDS):
             with shielded():
                 found = self._link.ask("build", dict(hp.values), seed)
             if found is None:
-                raise error
+                break
             for declared, value in found:
                 hp.merge([declared], overwrite=False)
                 if hp.values.get(declared.name) != value:
                     break  # it was chosen just now, and may decide what is declared after it
             else:
                 return what_stands_in_the_way(error)
+        raise error
 
     def fit(self, job: Job, report: Callable[[EpochReport], Answer]) -> None:
         """Has the session train a job; raises what the training fails with."""

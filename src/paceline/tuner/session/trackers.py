@@ -6,6 +6,7 @@ has a thread of its own, so that the search waits for none.
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 import time
@@ -23,6 +24,9 @@ _LOOK = 0.1
 
 #: What a tracker has returned, the error that it has raised, and its ``where``.
 Outcome = tuple[Any, RaisedError | None, Any]
+#: Outcomes by number, of all searches: a tracker may still log when the next search runs.
+_outcomes: dict[int, Outcome] = {}
+_numbers = itertools.count()
 
 
 @dataclass(eq=False, repr=False)
@@ -33,23 +37,21 @@ class TrackersOfSession:
     _queues: dict[str, queue.SimpleQueue[tuple[int, str, tuple[Any, ...]]]] = field(
         init=False, default_factory=dict
     )
-    _outcomes: dict[int, Outcome] = field(init=False, default_factory=dict)
-    _n: int = field(init=False, default=0)
 
     @property
     def functions(self) -> dict[str, Callable[..., Any]]:
         """What the process calls, by name."""
-        return {"track": self._track, "tracked": lambda number: self._outcomes.pop(number, None)}
+        return {"track": self._track, "tracked": lambda number: _outcomes.pop(number, None)}
 
     def _track(self, name: str, method: str, arguments: tuple[Any, ...]) -> int:
         """Has a tracker do something; returns the number of its outcome."""
-        self._n += 1
+        number = next(_numbers)
         if name not in self._queues:
             self._queues[name] = queue.SimpleQueue()
             # A daemon, so that a tracker that never comes back does not keep the process alive.
             threading.Thread(target=self._run, args=[name], daemon=True).start()
-        self._queues[name].put((self._n, method, arguments))
-        return self._n
+        self._queues[name].put((number, method, arguments))
+        return number
 
     def _run(self, name: str) -> None:
         tracker = self.trackers[name]
@@ -60,7 +62,7 @@ class TrackersOfSession:
                 value = getattr(tracker, method)(*arguments)
             except BaseException as error:  # a tracker is somebody else's code
                 failed = RaisedError.of(error)
-            self._outcomes[number] = value, failed, getattr(tracker, "where", None)
+            _outcomes[number] = value, failed, getattr(tracker, "where", None)
 
 
 class SessionTracker:

@@ -15,10 +15,10 @@ import keras
 
 from paceline.data.adapters import holds_text, passes
 from paceline.data.preprocessed import preprocessing_of
+from paceline.executor.leading_layers import LayersAhead, LeadingLayers
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import search_process
 from paceline.pack.callbacks.reachable import is_of_user, reached
-from paceline.program.leading_layers import LayersAhead, LeadingLayers
 from paceline.search_space import HyperParameters
 from paceline.tuner.search.session_data import DataOfSession, arrays_of, is_read_in_session
 
