@@ -76,8 +76,8 @@ for name, function in zoo.FUNCTIONS.items():
     found[name] = compared(function, function, first=1)
 print("FOUND" + json.dumps(found))
 """
-#: Some of ``sharing.py``, where a backend's variables matter: each function finds what they share as
-#: if those before it had ended.
+#: Some of ``sharing.py``, where a backend's variables matter: each function finds what they share
+#: as if those before it had ended.
 SHARING = """
 import keras
 import compat.interception.sharing as sharing
