@@ -78,7 +78,7 @@ class TrialTimeoutError(PacelineError):
 
 
 class TrialCrashError(PacelineError):
-    """Raised if processes die under a trial, or so many under a search that it cannot go on."""
+    """Raised if processes die under a trial, or too often under a search."""
 
 
 class TrialHangError(PacelineError):

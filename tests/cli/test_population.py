@@ -63,7 +63,10 @@ def test_resume_searches_with_a_further_population(paceline, user_modules) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--pruner", "pbt:0"], "PBT: perturbation_interval must be an integer of at least 1, got 0"),
+        (
+            ["--pruner", "pbt:0"],
+            "PBT: perturbation_interval must be an integer of at least 1, got 0",
+        ),
         (["--pruner", "pbt", "--epochs", "4"], "pbt perturbs trials every 5 epochs"),
         (["--pruner", "pbt:2", "--trials", "1"], "n_trials is the size of pbt's population"),
         (["--pruner", "pbt:2", "--objective", "val_loss", "--objective", "params"], "PBT"),

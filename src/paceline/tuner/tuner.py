@@ -178,7 +178,7 @@ class Tuner(StudyResults):
         if isolate and (cluster is not None or not self._strategy.resumable):
             raise UsageError(
                 f"isolate: {'a cluster' if cluster is not None else 'a Searcher'} can't run in a "
-                "process of its own. Remove isolate=True."
+                "separate process. Remove isolate=True."
             )
         self._name_note: str | None = None
         home = Path(directory).absolute()  # a user's function may change the working directory

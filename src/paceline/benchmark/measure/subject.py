@@ -71,7 +71,7 @@ class BenchModel:
         return model
 
     def _check(self, model: Any) -> None:
-        """Checks labels, tokens and whole numbers beyond 32 bits, as a search does."""
+        """Checks labels, tokens and integers beyond 32 bits, as a search does."""
         sets = (self.data, "training data"), (self.validation, "validation data")
         tokens, tables = TokenChecks(), keras_private.embeddings(model)
         for data, what in sets:

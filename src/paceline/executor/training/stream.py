@@ -437,8 +437,8 @@ class PackStream(PackTrainer):
     def _refill(self, group: LocalGroup, pack: Pack) -> None:
         """Gives the slots of trials that have failed to trials of packs that have not begun.
 
-        Those of the queue stay there: which packs are formed must not depend on the clock, and in
-        which slot of a program a trial trains changes nothing.
+        Those of the queue stay there: which packs are formed must not depend on the clock. In which
+        slot of a program a trial trains changes nothing.
         """
         for other in self._waiting_beside(group, pack):
             for trial in other.live:

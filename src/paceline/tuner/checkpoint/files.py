@@ -13,7 +13,7 @@ it is read.
 The variables of paused trials do not change from one checkpoint to the next. They are written
 once: each checkpoint puts those that are new into one safetensors file beside it. The header of a
 checkpoint names these files and what it needs of each, and checkpoints share them. A file of which
-less than half is needed is written anew.
+less than half is needed is written again.
 """
 
 from __future__ import annotations

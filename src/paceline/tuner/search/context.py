@@ -72,6 +72,6 @@ class SearchContext:
     began: float  # when ``Tuner.search`` was called, by ``time.perf_counter``, in seconds
     # Called with the search at this moment, a few times a second; False stops the search.
     progress: Callable[[Progress], object] | None
-    guard: TrialGuard  # notes what is under way, for whoever goes on where this process dies
+    guard: TrialGuard  # notes what runs, for whoever continues if this process dies
     # Whose process this is; None: the search is in the user's own.
     session: SearchSession | None = None
