@@ -16,6 +16,7 @@ import pytest
 import paceline
 import toys
 from paceline.compat import keras_tuner, talos
+from paceline.compat.interception import own_process as sent_fits
 from paceline.compat.keras_tuner import oracle_search, own_process
 from paceline.program.keras_backend import chosen_in_file, reason
 from paceline.tuner.search.progress import unpacked_backend
@@ -211,11 +212,12 @@ def test_scans_of_talos_say_it_too(monkeypatch, capsys):
         return made.fit(x, y, validation_data=(x_val, y_val)), made
 
     monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    monkeypatch.setattr(sent_fits, "why_in_session", lambda given: "there are no sockets")
     talos.Scan(*toys.data(), {"a": [1, 2]}, model, disable_progress_bar=True)
     said = capsys.readouterr().err
-    assert said.count("Keras runs on torch, because") == 1
-    assert '\n\nimport os; os.environ["KERAS_BACKEND"] = "jax"\nimport paceline' in said
-    assert "one at a time" not in said  # the box is told in place of that
+    assert said.count("in Keras' fit on torch, because they cannot train in packs") == 1
+    assert "there are no sockets" in said
+    assert "one at a time" not in said  # that sentence is told in place of this one
 
 
 def test_tensorboard_without_its_packages_is_an_error_before_the_search(monkeypatch):

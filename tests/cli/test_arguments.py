@@ -90,9 +90,9 @@ def test_a_deadline_that_passed_while_loading_leaves_no_time():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--constraint", "params"), "--constraint 'params': give NAME, one of <= < >= >"),
-        (("--constraint", "parms<=10"), "constraints: 'parms' is not known; give params or"),
-        (("--constraint", "params<=nan"), "constraints: 'params' has nan, no number"),
+        (("--constraint", "params"), "--constraint must be NAME, one of <= < >= >, and"),
+        (("--constraint", "parms<=10"), "constraints: 'parms' is unknown. Use params or"),
+        (("--constraint", "params<=nan"), "constraints: the bound of 'params' must be a number"),
         (("--keep-best", "0"), "--keep-best"),
     ],
 )
@@ -109,5 +109,5 @@ def test_bounds_of_the_command_line_are_known_ones():
 
     found = of_command(["params<=10", "params>2", "trainable_params<1e3"])
     assert found == {"params": [("<=", 10), (">", 2)], "trainable_params": [("<", 1000)]}
-    with pytest.raises(ConstraintError, match="constraints: 'parms' is not known"):
+    with pytest.raises(ConstraintError, match="constraints: 'parms' is unknown"):
         of_command(["parms<=10"])

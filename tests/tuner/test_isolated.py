@@ -121,8 +121,11 @@ def test_what_stays_in_the_session_is_an_error(fresh_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        ({"isolate": "yes"}, "isolate: 'yes' is not one of True, False"),
-        ({"executor": Ray(), "isolate": True}, "isolate: a cluster can't run in a process"),
+        ({"isolate": "yes"}, "isolate must be one of True, False, got 'yes'"),
+        (
+            {"executor": Ray(), "isolate": True},
+            "isolate: a cluster can't run in a separate process",
+        ),
     ],
 )
 def test_bad_arguments(more: dict[str, Any], text: str) -> None:

@@ -160,8 +160,8 @@ def test_equal_data_that_each_trial_loads_are_one(monkeypatch, capsys):
     sizes = []
     before = ExecutorPool.of
 
-    def of(pool, arguments):
-        executor = before(pool, arguments)
+    def of(pool, arguments, model):
+        executor = before(pool, arguments, model)
         sizes.append(len(list(pool)))
         return executor
 

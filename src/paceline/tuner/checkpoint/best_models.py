@@ -217,9 +217,11 @@ class TrainedModels:
 
     The study's direction is known. ``folder`` is where this search keeps models; where that is the
     folder of one of the study's workers, ``study_folder`` is the study's. ``precision`` is None for
-    what the study was searched with. ``elsewhere`` returns what saves a trial's model with some
-    weights, where this process cannot build it; None: nothing does.
+    what the study was searched with.
     """
+
+    #: Returns what saves a trial's model with some weights if this process cannot build it.
+    elsewhere: Callable[[Trial, Any, Parts], Any] | None = None
 
     #: Seconds between saves while a search runs: a save takes a tenth of a second or more.
     EVERY = 30.0
@@ -232,9 +234,7 @@ class TrainedModels:
         keep: int,
         precision: str | None,
         study_folder: Path | None = None,
-        elsewhere: Callable[[Trial, Any, Parts], Any] | None = None,
     ) -> None:
-        self._elsewhere = elsewhere
         self._study, self._builder, self._precision = study, builder, precision
         self._keep = keep
         self._folder, self._study_folder = folder / FOLDER, study_folder or folder
@@ -329,9 +329,9 @@ class TrainedModels:
             try:
                 model = self.rebuild(trial)
             except Exception:
-                if self._elsewhere is None:
+                if self.elsewhere is None:
                     raise
-                return self._elsewhere(trial, self._batch(trial), weights)
+                return self.elsewhere(trial, self._batch(trial), weights)
             # Its layers may be the user's, and part of the models of trials that are to come.
             saving.enter_context(values_kept(model))
             apply_weights(model, weights)

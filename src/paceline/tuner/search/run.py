@@ -153,8 +153,9 @@ class SearchRun:
             config.keep_best,
             config.precision,
             study_folder=config.folder,
-            elsewhere=None if (session := SearchSession.current) is None else session.model_of,
         )
+        if SearchSession.current is not None:
+            self.models.elsewhere = SearchSession.current.model_of
         if snapshot is not None and not study.resumed and snapshot.facts.trials:
             self._note(
                 "ignored the checkpoint of this study, because the storage holds other trials. "
