@@ -41,7 +41,7 @@ def numbers(text):
     return np.pad(np.array(found, "int32"), (0, LENGTH - len(found)))
 
 
-def data(n=4000, n_val=1000, n_test=5000):
+def data(n=8000, n_val=2000, n_test=5000):
     """Return (x, y) three times: to train, validate and test; half are French (1)."""
     path = Path(os.environ.get("PACELINE_DATA", ".")) / "fra_eng.tsv"
     lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
