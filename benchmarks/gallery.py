@@ -87,10 +87,22 @@ def main() -> None:
     entries: dict[str, Any] = {}
     for name in arguments.studies:
         entries[name] = measure(name, quick=arguments.quick)
-        entries[name]["note"] = arguments.note
+        entries[name] |= {"commit": found["commit"], "note": arguments.note}
         print(told(name, entries[name]), flush=True)
     if not arguments.quick:
-        machine.gather("gallery", found, entries)
+        machine.keep("gallery", {"machine": found, "entries": kept(found) | entries})
+
+
+def kept(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the stored entries of the same machine and versions; each has a commit of its own."""
+    path = machine.results_file("gallery")
+    if not path.is_file():
+        return {}
+    old = json.loads(path.read_text(encoding="utf-8"))
+    same = all(old["machine"][key] == found[key] for key in ("cpu", "cores"))
+    others = ("keras", "jax", "jaxlib", "optuna")
+    same &= all(old["machine"]["versions"][key] == found["versions"][key] for key in others)
+    return old["entries"] if same else {}
 
 
 def measure(name: str, *, quick: bool = False) -> dict[str, Any]:
@@ -229,18 +241,26 @@ def beside(name: str, result: Path, *, quick: bool) -> dict[str, Any]:
         epochs = min(trial["epochs"], EPOCHS_BESIDE)
         model.fit(*data, **of_fit, epochs=epochs, callbacks=callbacks, verbose=0)
         taken.append({"number": trial["number"], "epochs": clock.epochs})
-    epoch = [seconds for each in taken for seconds in each["epochs"][1:]]
-    later = sum(epoch) / len(epoch)
-    start = sum(each["epochs"][0] - later for each in taken) / len(taken)
-    n_trials = len(entry["trials"])
-    return entry | {
-        "fit": {
-            "trials": taken,
-            "seconds": sum(sum(each["epochs"]) for each in taken),
-            "start": start,
-            "epoch": later,
-            "estimate": n_trials * start + entry["epochs_trained"] * later,
-        }
+    return entry | {"fit": estimate(taken, len(entry["trials"]), entry["epochs_trained"])}
+
+
+def estimate(taken: list[dict[str, Any]], n_trials: int, n_epochs: int) -> dict[str, Any]:
+    """Return what ``fit`` took for some trials, and would take for all of them.
+
+    Args:
+        taken: Trials that it has trained: "epochs" holds the seconds of each, of at least two.
+        n_trials: Trials of the search.
+        n_epochs: Epochs of all of them.
+    """
+    epochs = [seconds for each in taken for seconds in each["epochs"][1:]]
+    epoch = sum(epochs) / len(epochs)
+    start = sum(each["epochs"][0] - epoch for each in taken) / len(taken)
+    return {
+        "trials": taken,
+        "seconds": sum(sum(each["epochs"]) for each in taken),
+        "start": start,  # s, of each trial
+        "epoch": epoch,  # s
+        "estimate": n_trials * start + n_epochs * epoch,
     }
 
 

@@ -115,9 +115,11 @@ def text(numbers, names):
 def outcome(tuner):
     """Return what the best model does: English -> French, and what the data have for it."""
     _, (x_val, y_val), (english, french) = data()
-    found = translate(tuner.best_model(), x_val["english"][:6])
+    known = (x_val["english"] != UNKNOWN).all(axis=1) & (y_val != UNKNOWN).all(axis=1)
+    rows = np.flatnonzero(known)[:6]  # sentences without rare words
+    found = translate(tuner.best_model(), x_val["english"][rows])
     said = {}
-    for source, ours, theirs in zip(x_val["english"], found, y_val, strict=False):
+    for source, ours, theirs in zip(x_val["english"][rows], found, y_val[rows], strict=True):
         translations = f'"{text(ours, french)}" (in the data: "{text(theirs, french)}")'
         said[f'"{text(source, english)}"'] = translations
     return said

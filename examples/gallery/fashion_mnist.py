@@ -21,7 +21,7 @@ def build(hp):
     for filters in (16, 32):
         model.add(keras.layers.Conv2D(filters, 3, padding="same", activation="relu"))
         if hp.Boolean("normalize"):
-            model.add(keras.layers.BatchNormalization())
+            model.add(keras.layers.BatchNormalization(momentum=0.9))
         model.add(keras.layers.MaxPooling2D(2))
         model.add(keras.layers.Dropout(hp.Float("dropout", 0.05, 0.5)))
     model.add(keras.layers.Flatten())
