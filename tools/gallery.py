@@ -143,7 +143,7 @@ def title(study: str, report: dict[str, Any]) -> str:
     entry = report["entries"][study]
     return (
         f"{STUDIES[study][0]}: {len(entry['trials'])} trials; trial {entry['best']['number']} is "
-        f"the best one. At commit {report['machine']['commit']}"
+        f"the best one. At commit {entry['commit']}"
     )
 
 
@@ -179,30 +179,34 @@ def outcome(entry: dict[str, Any]) -> str:
     rows = [
         "| | |",
         "|---|---|",
-        f"| trials | {states}; {entry['epochs_trained']} epochs in all |",
+        f"| trials | {states}; {entry['epochs_trained']:,} epochs in all |",
         f"| best `{entry['objective']}` | {best['value']:.4f}, in epoch {best['epoch']} of trial "
         f"{best['number']} |",
         f"| its hyperparameters | {hparams} |",
         *(f"| {name} | {said} |" for name, said in entry["outcome"].items()),
     ]
-    verdict = [text.replace("*", "\\*") for text in entry["verdict"]["found"]]
-    quoted = "\n>\n".join(f"> {text}" for text in verdict)
-    return "\n".join([*rows, "", "The report's verdict:", "", quoted])
+    verdict = entry["verdict"]
+    paragraphs = [*map(_plain, verdict["found"]), "What to try next:"]
+    quoted = [line for text in paragraphs for line in (f"> {text}", ">")]
+    quoted += [f"> - {_plain(text)}" for text in verdict["following"]]
+    return "\n".join([*rows, "", "The report's verdict:", "", *quoted])
 
 
 def taken(entry: dict[str, Any], report: dict[str, Any]) -> str:
     """Return what a search took, and what Keras' ``fit`` would take."""
     fit = entry["fit"]
     n_trials, times = len(entry["trials"]), fit["estimate"] / entry["seconds"]
-    epochs = ", ".join(str(len(each["epochs"])) for each in fit["trials"])
+    epochs = sum(len(each["epochs"]) for each in fit["trials"])
+    programs = entry["programs"]
+    shared = f"{programs['structures']} structures in {programs['distinct']} programs"
+    all_epochs = f"{entry['epochs_trained']:,}"
     return "\n".join(
         [
             "| | trials | epochs | seconds |",
             "|---|---|---|---|",
-            f"| the search, with {entry['programs']['compiled']} programs compiled | {n_trials} | "
-            f"{entry['epochs_trained']} | {entry['seconds']:.1f} |",
+            f"| the search, {shared} | {n_trials} | {all_epochs} | {entry['seconds']:.1f} |",
             f"| `model.fit`, measured | {len(fit['trials'])} | {epochs} | {fit['seconds']:.1f} |",
-            f"| `model.fit`, estimated | {n_trials} | {entry['epochs_trained']} | "
+            f"| `model.fit`, estimated | {n_trials} | {all_epochs} | "
             f"about {fit['estimate']:.0f}, {times:.1f} times as long |",
             "",
             f"Some trials of the search also trained in Keras' `fit` on JAX, one after another. A "
@@ -219,9 +223,10 @@ def where(report: dict[str, Any], entry: dict[str, Any] | None = None) -> str:
     versions = found["versions"]
     entries = report["entries"].values() if entry is None else [entry]
     notes = sorted({each["note"] for each in entries if each["note"]})
+    commits = sorted({page_tables.commit_of(each) for each in entries})
     return (
         f"One run of each, on {found['cores']} cores of {page_tables.article(found['cpu'])} with "
-        f"Keras {versions['keras']} and JAX {versions['jax']}, at {page_tables.commit_of(found)}: "
+        f"Keras {versions['keras']} and JAX {versions['jax']}, at {' and '.join(commits)}: "
         "[gallery.json](../../benchmarks/results/gallery.json)."
         + "".join(f" {note}" for note in notes)
     )
@@ -229,7 +234,12 @@ def where(report: dict[str, Any], entry: dict[str, Any] | None = None) -> str:
 
 def seconds(value: float) -> str:
     """Return a time: "34 s", "12 min"."""
-    return f"{value:.0f} s" if value < 300 else f"{value / 60:.0f} min"
+    return f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min"
+
+
+def _plain(text: str) -> str:
+    """Return a sentence in which Markdown changes nothing."""
+    return re.sub(r"([*<])", r"\\\1", text)
 
 
 def _value(value: Any) -> str:
