@@ -150,7 +150,7 @@ bench-pbt: .venv-tune/.installed ## population based training, here and in Ray T
 gallery: .venv-gallery/.installed ## run the gallery's studies, beside Keras' fit, and write its pages and figures (PACELINE_DATA names the data)
 	@tools/install_chromium.sh
 	.venv-gallery/bin/python benchmarks/gallery.py $(ARGS)
-	.venv-gallery/bin/python tools/gallery.py
+	.venv-gallery/bin/python tools/gallery_pages.py
 
 test-gallery: .venv-gallery/.installed ## run the gallery's studies, small (PACELINE_DATA names the data)
 	XLA_FLAGS="$(XLA_IN_TESTS)" .venv-gallery/bin/python -m pytest -m "slow or not slow" tests/test_gallery.py $(ARGS)

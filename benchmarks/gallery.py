@@ -1,6 +1,6 @@
 """The six studies of the gallery, each beside Keras' own ``fit``, one trial after another.
 
-    python benchmarks/gallery.py                          all of them; then: python tools/gallery.py
+    python benchmarks/gallery.py                          all of them; then: python tools/gallery_pages.py
     python benchmarks/gallery.py --studies digits co2     these; the others keep their results
     python benchmarks/gallery.py --quick                  whether it works: two trials, two epochs
 
@@ -12,7 +12,7 @@ What all trials would take there is an estimate: each trial costs its start (bui
 rest of a first epoch), and each epoch costs what later epochs took.
 
 The result is ``results/gallery.json``. Figures of the studies, as Plotly has them, are kept in
-``.cache/gallery`` until ``tools/gallery.py`` draws them.
+``.cache/gallery`` until ``tools/gallery_pages.py`` draws them.
 """
 
 from __future__ import annotations

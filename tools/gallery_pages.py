@@ -1,7 +1,7 @@
 """Draws the figures of the gallery, and writes its pages' numbers, from the benchmark's result.
 
-    python benchmarks/gallery.py && python tools/gallery.py
-    python tools/gallery.py --pages      the pages only, which need neither Plotly nor a browser
+    python benchmarks/gallery.py && python tools/gallery_pages.py
+    python tools/gallery_pages.py --pages      the pages only, which need neither Plotly nor a browser
 
 A figure is the one of ``tuner.plot``, drawn as SVG by Kaleido, which needs Chromium. Its text and
 grid have the colours of a light or dark page, whichever the reader's system has. Text, numbers and
@@ -100,13 +100,14 @@ def _lay_out(figure: Any, best: int) -> None:
         title=None,
         showlegend=False,
     )
-    figure.update_xaxes(gridcolor=GRID, zeroline=False, linecolor=GRID, tickcolor=GRID)
-    figure.update_yaxes(gridcolor=GRID, zeroline=False, linecolor=GRID, automargin=True)
+    lines = {"gridcolor": GRID, "zeroline": False, "linecolor": GRID, "automargin": True}
+    figure.update_xaxes(**lines, tickcolor=GRID, title_standoff=12)
+    figure.update_yaxes(**lines)
     for trace in figure.data:
         if str(trace.name).startswith("trial "):
             is_best = trace.name == f"trial {best}"
             trace.line = {"width": 2.5 if is_best else 1.2, "color": _RED if is_best else _BLUE}
-            trace.opacity = 1.0 if is_best else 0.45
+            trace.opacity = 1.0 if is_best else 0.6
             trace.marker = {"color": _RED if is_best else _BLUE, "size": 4}
 
 
