@@ -1,6 +1,6 @@
 """The six studies of the gallery, each beside Keras' own ``fit``, one trial after another.
 
-    python benchmarks/gallery.py                          all of them; then: python tools/gallery_pages.py
+    python benchmarks/gallery.py                          all of them
     python benchmarks/gallery.py --studies digits co2     these; the others keep their results
     python benchmarks/gallery.py --quick                  whether it works: two trials, two epochs
 
@@ -8,8 +8,8 @@ A study is a file in ``examples/gallery``. Its search runs in a fresh process wi
 programs. In another process, Keras' ``fit`` trains some of the trials with the same
 hyperparameters, data and batches. Imports and the loading of data are not counted on either side.
 
-What all trials would take there is an estimate: each trial costs its start (build, compile and the
-rest of a first epoch), and each epoch costs what later epochs took.
+The time of all trials in ``fit`` is an estimate. Each trial costs its start: build, compile and the
+rest of a first epoch. Each epoch costs the mean of the later epochs.
 
 The result is ``results/gallery.json``. Figures of the studies, as Plotly has them, are kept in
 ``.cache/gallery`` until ``tools/gallery_pages.py`` draws them.
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="two trials, two epochs; keeps nothing"
     )
-    parser.add_argument("--note", default="", help="what else ran on the machine, for the pages")
+    parser.add_argument("--note", default="", help="a sentence for the pages about other programs")
     parser.add_argument("--part", choices=("search", "beside"), help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -142,7 +142,7 @@ def study_file(name: str) -> ModuleType:
 
 
 def searched(name: str, result: Path, *, quick: bool) -> dict[str, Any]:
-    """Run the search of a study; return what it found, and keep its figures."""
+    """Run a study's search; return what it found, and keep its figures."""
     import paceline
 
     module, search, calls = study_file(name), paceline.Tuner.search, []

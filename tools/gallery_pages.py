@@ -1,7 +1,7 @@
 """Draws the figures of the gallery, and writes its pages' numbers, from the benchmark's result.
 
     python benchmarks/gallery.py && python tools/gallery_pages.py
-    python tools/gallery_pages.py --pages      the pages only, which need neither Plotly nor a browser
+    python tools/gallery_pages.py --pages      the pages only: without Plotly and a browser
 
 A figure is the one of ``tuner.plot``, drawn as SVG by Kaleido, which needs Chromium. Its text and
 grid have the colours of a light or dark page, whichever the reader's system has. Text, numbers and
@@ -33,7 +33,7 @@ STUDIES = {
     "digits": (
         "Digits",
         "How wide and deep must the network be?",
-        "dense, 1 to 3 layers of own widths",
+        "dense, 1 to 3 layers, a width for each",
     ),
     "fashion_mnist": (
         "Clothes",

@@ -101,3 +101,33 @@ def test_a_verdict_is_read_from_a_report(benchmark_module) -> None:
     )
     found = benchmark_module("gallery").verdict(page)
     assert found == {"found": ["Trial 1 < 2."], "following": ["More."]}
+
+
+def best(study: str) -> list[dict[str, Any]]:
+    """The trials of a study, the best ones first."""
+    sign = 1 if study in ("diamonds", "co2") else -1
+    trials = result("gallery")["entries"][study]["trials"]
+    return sorted(trials, key=lambda trial: sign * trial["value"])
+
+
+def values(study: str, name: str, n: int) -> list[Any]:
+    """A hyperparameter of the best n trials."""
+    return [trial["hparams"][name] for trial in best(study)[:n]]
+
+
+def test_what_the_pages_say_was_learned_is_true_of_the_results() -> None:
+    """Where this fails after a new run, the section "What you can learn" needs other sentences."""
+    assert values("digits", "layers", 5) == [1] * 5
+    assert values("digits", "units_0", 5) == [64] * 5
+    epochs = sorted(trial["epochs"] for trial in best("fashion_mnist"))
+    assert epochs == [1] * 12 + [3] * 4 + [9] * 2
+    assert values("fashion_mnist", "normalize", 1) == [True]
+    assert values("sentences", "units", 3)[1:] == [16, 16]
+    assert 4 not in values("sentences", "units", 6)
+    assert min(values("sentences", "lr", 3)) > 0.01
+    assert values("diamonds", "layers", 8) == [1] * 8
+    assert set(values("diamonds", "embedding", 5)) == {1, 2, 4}
+    assert values("co2", "look_back", 7) == [104] * 7
+    assert values("co2", "model", 7) == ["hidden"] + ["linear"] * 6
+    assert values("attention", "attention", 6) == [True] * 5 + [False]
+    assert values("attention", "units", 6).count(32) == 3
