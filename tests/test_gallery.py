@@ -16,7 +16,7 @@ NEEDED = {
     "sentences": ("fra_eng.tsv", (64, 32, 40)),
     "diamonds": ("plotnine", (128, 64)),
     "co2": ("statsmodels", (1400, 300)),
-    "attention": ("fra_eng.tsv", (96, 48)),
+    "attention": ("fra_eng.tsv", (1000, 200)),
 }
 
 
