@@ -30,7 +30,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.locked
-.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-sessions test-oldest test-newest test-compat test-strangers test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-plans bench-gpu gpu-wheels bench-prediction bench-talos bench-batch-sizes bench-fit bench-examples bench-pbt bench-trackers bench-cluster-nodes build test-wheel release-check lock lock-newest
+.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-sessions test-oldest test-newest test-compat test-strangers test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-plans bench-gpu gpu-wheels bench-prediction bench-talos bench-batch-sizes bench-fit bench-examples bench-pbt gallery test-gallery bench-trackers bench-cluster-nodes build test-wheel release-check lock lock-newest
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -151,6 +151,14 @@ bench-examples: env ## the examples on real data, beside KerasTuner (ARGS="--ten
 bench-pbt: .venv-tune/.installed ## population based training, here and in Ray Tune (PACELINE_DATA names the data)
 	.venv-tune/bin/python benchmarks/pbt.py $(ARGS)
 
+gallery: .venv-gallery/.installed ## run the gallery's studies, beside Keras' fit, and write its pages and figures (PACELINE_DATA names the data)
+	@tools/install_chromium.sh
+	.venv-gallery/bin/python benchmarks/gallery.py $(ARGS)
+	.venv-gallery/bin/python tools/gallery_pages.py
+
+test-gallery: .venv-gallery/.installed ## run the gallery's studies, small (PACELINE_DATA names the data)
+	XLA_FLAGS="$(XLA_IN_TESTS)" .venv-gallery/bin/python -m pytest -m "slow or not slow" tests/test_gallery.py $(ARGS)
+
 bench-trackers: .venv-trackers/.installed ## what MLflow, wandb and TensorBoard cost a search
 	.venv-trackers/bin/python benchmarks/trackers.py $(ARGS)
 
@@ -187,6 +195,8 @@ lock: ## work the locks out anew; ARGS=--upgrade takes the newest releases
 		$(LOCK_OPTIONS) -o requirements/ray.lock > /dev/null
 	$(UV) pip compile pyproject.toml --group docs --universal --python-version 3.11 \
 		$(LOCK_OPTIONS) -o requirements/docs.lock > /dev/null
+	$(UV) pip compile pyproject.toml --group gallery --universal --python-version 3.11 \
+		$(LOCK_OPTIONS) -o requirements/gallery.lock > /dev/null
 	$(UV) pip compile pyproject.toml --group tune --universal --python-version 3.11 \
 		$(LOCK_OPTIONS) -o requirements/tune.lock > /dev/null
 	$(UV) pip compile pyproject.toml --extra cuda --group gpu --universal --python-version 3.11 \

@@ -137,7 +137,7 @@ def measured(name: str, report: dict[str, Any]) -> str:
     versions = found["versions"]
     runs = "One run" if rounds == {1} else f"The median of {max(rounds)} runs"
     return (
-        f"{runs} of each, on {found['cores']} cores of {_article(found['cpu'])} with Keras "
+        f"{runs} of each, on {found['cores']} cores of {article(found['cpu'])} with Keras "
         f"{versions['keras']} and JAX {versions['jax']}, at {commit_of(found)}: "
         f"[{name}.json]({{results}}/{name}.json)."
     )
@@ -149,7 +149,8 @@ def commit_of(facts: dict[str, Any]) -> str:
     return f"{commit.rstrip('+')}, with changed files" if commit.endswith("+") else commit
 
 
-def _article(cpu: str) -> str:
+def article(cpu: str) -> str:
+    """Return a processor's name with its article."""
     return f"an {cpu}" if cpu[:1] in "AEIOU" else f"a {cpu}"
 
 
@@ -177,7 +178,7 @@ def cluster_table(report: dict[str, Any]) -> str:
     lines += [
         "",
         f"A report takes {worst:.3f} ms of a core at most. {slots} trials train on each worker. "
-        f"Measured on {_article(facts['cpu'])} at {commit_of(facts)}: "
+        f"Measured on {article(facts['cpu'])} at {commit_of(facts)}: "
         "[cluster.json]({results}/cluster.json).",
     ]
     return "\n".join(lines)
@@ -193,7 +194,7 @@ def nodes_table(report: dict[str, Any]) -> str:
         "",
         f"Two nodes train {report['ratio']:.2f} times what one trains. The search, Ray's head "
         f"and the nodes also take {two['search'] + two['head'] + two['nodes']:.2f} of the two "
-        f"cores. Measured on {_article(facts['cpu'])} at {commit_of(facts)}: "
+        f"cores. Measured on {article(facts['cpu'])} at {commit_of(facts)}: "
         "[cluster_nodes.json]({results}/cluster_nodes.json).",
     ]
     return "\n".join(lines)

@@ -33,6 +33,7 @@ SUITES = (
     "test-newest",
     "test-ui",
     "test-trackers",
+    "test-gallery",
     "test-ray",
     "test-wheel",
     "test-chaos",
