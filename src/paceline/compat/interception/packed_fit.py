@@ -22,7 +22,6 @@ from paceline.executor.local import LocalExecutor
 from paceline.executor.wide_integers import checked
 from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
-from paceline.tuner.search.progress import unpacked_backend
 
 
 @dataclass
@@ -99,6 +98,8 @@ class FitHandler:
         kwargs: dict[str, Any],
         why: str,
     ) -> Any:
+        from paceline.tuner.search.progress import unpacked_backend  # half of what a loop imports
+
         like = f"{self._noun} {self._thread.outcome.number} and its like"
         self._scheduler.say(
             unpacked_backend() or f"{like} train in Keras' own fit, one at a time: {why}"
