@@ -26,7 +26,7 @@ def facts() -> dict[str, object]:
         "memory_bytes": _memory(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {name: version(name) for name in PACKAGES},
         "commit": commit(),
     }
 
@@ -81,7 +81,8 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def _version(package: str) -> str:
+def version(package: str) -> str:
+    """Return the version of an installed package, or "not installed"."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

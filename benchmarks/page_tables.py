@@ -22,6 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 README, SPEED = "README.md", "docs/explanation/speed.md"
 CLUSTER = "docs/explanation/clusters.md"
+OPTUNA = "docs/migrate/optuna.md"
 #: The comments between which a page says what was measured: the result's name belongs in the first.
 _BEGIN, _END = "<!-- measured: {} -->", "<!-- end -->"
 #: A change of a figure that is told.
@@ -200,12 +201,53 @@ def nodes_table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+#: How fits trained -> what the page calls it.
+_PLANS = {"vectorized": "side by side", "looped": "side by side", "sequential": "one after another"}
+
+_BUSY = " Seconds “of a core” are processor time, where other work ran at the same priority."
+
+
+def objectives_table(report: dict[str, Any]) -> str:
+    """Return the table of public_objectives.json: scripts as they are, and with one import."""
+    lines = [
+        "| script | trials | seconds with Optuna | with Paceline | times as fast | best value with "
+        "Optuna | with Paceline | fits |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, row in report["entries"].items():
+        one, other = row["paceline"], row["original"]
+        fits = dict.fromkeys(_PLANS.get(plan, "Keras' `fit`") for plan in one["plans"])
+        alone = any("one at a time" in note for note in one["notes"])
+        how = "one at a time" if alone else ", ".join(fits)
+        about, seconds, unit = row["about"].rstrip("."), "seconds", ""
+        if row["busy"]:
+            seconds, unit = "seconds_of_cores", " of a core"
+        lines.append(
+            f"| `{name}`: {about} | {row['n_trials']} | {other[seconds]:.1f}{unit} | "
+            f"{one[seconds]:.1f}{unit} | {row['ratio']:.1f} | {other['best']:.3g} | "
+            f"{one['best']:.3g} | {how} |"
+        )
+    facts = report["machine"]
+    lines += [
+        "",
+        f"One cold run of each side on JAX, imports and compiling included, on {facts['cores']} "
+        f"cores of {_article(facts['cpu'])} at {commit_of(facts)}: "
+        "[public_objectives.json]({results}/public_objectives.json)."
+        + (f" Beside it ran {facts['beside']}." if "beside" in facts else "")
+        + (_BUSY if any(row["busy"] for row in report["entries"].values()) else ""),
+    ]
+    return "\n".join(lines)
+
+
 def _seconds(epoch: float) -> str:
     return f"{epoch:g} s" if epoch >= 1 else f"{1000 * epoch:g} ms"
 
 
 #: Page -> the results whose tables stand there between two comments, and what makes each.
-TABLES = {CLUSTER: {"cluster": cluster_table, "cluster_nodes": nodes_table}}
+TABLES = {
+    CLUSTER: {"cluster": cluster_table, "cluster_nodes": nodes_table},
+    OPTUNA: {"public_objectives": objectives_table},
+}
 
 
 def with_table(page: str, text: str, name: str, report: dict[str, Any]) -> str:

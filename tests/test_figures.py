@@ -73,11 +73,15 @@ def test_what_moved_by_a_tenth_is_told(benchmark_module) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["cluster", "cluster_nodes"])
-def test_a_table_on_clusters_is_that_of_its_result(benchmark_module, name) -> None:
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [("CLUSTER", "cluster"), ("CLUSTER", "cluster_nodes"), ("OPTUNA", "public_objectives")],
+)
+def test_a_whole_table_is_that_of_its_result(benchmark_module, page, name) -> None:
     pages = benchmark_module("page_tables")
-    text = (ROOT / pages.CLUSTER).read_text(encoding="utf-8")
-    made = pages.with_table(pages.CLUSTER, text, name, pages.result_of(name))
+    page = getattr(pages, page)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    made = pages.with_table(page, text, name, pages.result_of(name))
     assert made.replace("{results}", "../../benchmarks/results") == text
 
 

@@ -284,11 +284,14 @@ def test_trials_are_prepared_for_four_fillings_of_the_slots() -> None:
     assert not demand(group(*range(16))).room
 
 
-def test_three_trials_of_one_program_are_enough_to_compile_it_unless_in_order() -> None:
+def test_three_trials_of_one_program_are_enough_to_compile_it_and_full_slots_in_order() -> None:
     made = group(0, 1, 2)
     assert demand(made).is_sure(made)
-    assert not demand(made, in_order=True).is_sure(made)
     assert not demand(made, group(3)).is_sure(made)
+    assert not demand(made, in_order=True).is_sure(made)
+    full = group(*range(4))  # half of what training waits for: the rest is built meanwhile
+    assert demand(full, in_order=True).is_sure(full)
+    assert not demand(full, group(4), in_order=True).is_sure(full)
     few = group(0, 1)
     assert not demand(few).is_sure(few)
     few.n_seen = 3  # models at the ends of the space were traced

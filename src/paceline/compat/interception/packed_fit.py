@@ -22,7 +22,6 @@ from paceline.executor.base import EpochReport, Job
 from paceline.executor.wide_integers import checked
 from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
-from paceline.tuner.search.progress import unpacked_backend
 
 if TYPE_CHECKING:
     from paceline.compat.interception.sending import FitSender
@@ -72,6 +71,8 @@ class FitHandler:
         kwargs: dict[str, Any],
         why: str,
     ) -> Any:
+        from paceline.tuner.search.progress import unpacked_backend  # half of what a loop imports
+
         like = f"{self._noun} {self._thread.outcome.number} and its like"
         self._scheduler.say(
             f"{like} train in Keras' own fit, one at a time: {why}"

@@ -258,8 +258,10 @@ class TrialDemand:
 
     def is_sure(self, group: TrialGroup) -> bool:
         """Whether all trials to come share a group's program, as far as one can tell early on."""
-        alike = self.uniform or (group.n_trials >= _SURE and not self.in_order)
-        return group.n_seen >= _SURE and alike and len(self.grouper.groups) == 1
+        if group.n_seen < _SURE or len(self.grouper.groups) > 1:
+            return False
+        # In order: half of what ``further`` waits for, so that it compiles while the rest is built.
+        return self.uniform or group.n_trials >= (self.at_once if self.in_order else _SURE)
 
     def is_known(self, group: TrialGroup, *, alone: bool) -> bool:
         """Whether a group among several is compiled while further trials are still being built.
