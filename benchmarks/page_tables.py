@@ -231,7 +231,7 @@ def objectives_table(report: dict[str, Any]) -> str:
     lines += [
         "",
         f"One cold run of each side on JAX, imports and compiling included, on {facts['cores']} "
-        f"cores of {_article(facts['cpu'])} at {commit_of(facts)}: "
+        f"cores of {article(facts['cpu'])} at {commit_of(facts)}: "
         "[public_objectives.json]({results}/public_objectives.json)."
         + (f" Beside it ran {facts['beside']}." if "beside" in facts else "")
         + (_BUSY if any(row["busy"] for row in report["entries"].values()) else ""),
