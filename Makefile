@@ -30,7 +30,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.locked
-.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-sessions test-oldest test-newest test-compat test-strangers test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-plans bench-gpu gpu-wheels bench-prediction bench-talos bench-batch-sizes bench-fit bench-examples bench-pbt gallery test-gallery bench-trackers bench-cluster-nodes build test-wheel release-check lock lock-newest
+.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-sessions test-oldest test-newest test-compat test-strangers test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-plans bench-gpu gpu-wheels bench-prediction bench-talos bench-batch-sizes bench-public-objectives bench-fit bench-examples bench-pbt gallery test-gallery bench-trackers bench-cluster-nodes build test-wheel release-check lock lock-newest
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -141,6 +141,9 @@ bench-talos: $(VENV_COMPAT)/.installed ## scans of Talos users, on Paceline and 
 
 bench-batch-sizes: env ## seconds and accuracy at batch sizes 32 to 1,024, five seeds; hours on a CPU (PACELINE_DATA names the data)
 	$(BIN)/python benchmarks/batch_sizes.py $(ARGS)
+
+bench-public-objectives: env ## ten scripts after public ones, with Optuna and with Paceline (PACELINE_DATA names the data)
+	$(BIN)/python benchmarks/public_objectives.py $(ARGS)
 
 bench-fit: env ## the fit executor beside Keras' own loop, and what callbacks cost a pack
 	$(BIN)/python benchmarks/fit.py $(ARGS)

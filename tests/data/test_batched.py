@@ -18,6 +18,7 @@ from paceline.errors import DataError
 from streams import BATCH, XV, YV, Batches, Turning, X, Y, alone, endless, same, search
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plan",
     [

@@ -209,6 +209,7 @@ def test_what_may_be_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
         memory.chunk_bytes_of(10, 700_000)
 
 
+@pytest.mark.slow
 def test_a_file_larger_than_memory_is_never_read_whole(small_device, monkeypatch, tmp_path) -> None:
     np.save(tmp_path / "x.npy", X.astype("float64"))
     np.save(tmp_path / "y.npy", Y)

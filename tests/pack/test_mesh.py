@@ -98,6 +98,7 @@ def searched(monkeypatch: pytest.MonkeyPatch):
     return lambda *args, **options: Searched(monkeypatch, *args, **options)
 
 
+@pytest.mark.slow
 def test_slots_spread_over_devices_exchange_nothing(searched) -> None:
     spread, alone = searched(8, 16), searched("auto", 16)
     assert [(each.trial, each.data) for each in spread.layouts] == [(8, 1)]

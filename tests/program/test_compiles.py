@@ -99,6 +99,7 @@ def test_one_compile_per_role(plan: str, validate: bool) -> None:
     assert search.epochs == dict.fromkeys(range(5), 2)
 
 
+@pytest.mark.slow
 def test_each_structure_has_its_own() -> None:
     trials = [*rated(*RATES[:3], units=2), *rated(*RATES[:3], units=3), *rated(0.0, 0.0, units=2)]
     counts = Search(slots=2).train(*trials)

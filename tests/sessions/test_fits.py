@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,8 @@ print("FOUND" + json.dumps(found))
 @pytest.fixture(scope="module")
 def on_jax(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the functions return in a session on JAX."""
+    if not any(map(find_spec, ("tensorflow", "torch"))):
+        pytest.skip("neither TensorFlow nor PyTorch is installed")
     return run("fresh", SAME, tmp_path_factory.mktemp("on_jax"))
 
 

@@ -133,6 +133,7 @@ def exported(*words: str) -> None:
         main(["export", *words])
 
 
+@pytest.mark.slow
 def test_a_bundle_has_all_that_is_needed(at_home, tmp_path, capsys):
     exported("s", "--bundle", str(tmp_path / "best.zip"))
     with zipfile.ZipFile(tmp_path / "best.zip") as file:

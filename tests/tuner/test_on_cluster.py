@@ -473,6 +473,7 @@ def test_a_search_that_was_stopped_goes_on_from_its_checkpoint() -> None:
     assert records(found) == records(searched("packed", "local"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_rounds")
 def test_a_search_whose_cluster_is_gone_saves_what_it_knows(
     monkeypatch: pytest.MonkeyPatch,

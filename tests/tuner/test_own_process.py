@@ -85,6 +85,7 @@ def test_all_is_as_in_a_session_on_jax(fresh_folder: Path) -> None:
     assert "one after another in Keras' fit" not in there["stderr"]
 
 
+@pytest.mark.slow
 def test_an_error_of_the_search_comes_with_its_type_and_cause(fresh_folder: Path) -> None:
     code = """
 class Odd(Exception):

@@ -404,6 +404,7 @@ def test_a_population_larger_than_the_slots(make) -> None:
     assert (one.results()["state"] == "complete").sum() == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", slow_where([2, 3, 5, 8], lambda rounds: rounds != 5))
 def test_a_population_that_is_stopped_goes_on_as_if_it_had_not(
     make, usual, notes, monkeypatch: pytest.MonkeyPatch, rounds: int

@@ -208,6 +208,7 @@ def test_one_optimizer_for_several_candidates_runs_one_at_a_time(capsys):
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"]
 
 
+@pytest.mark.slow
 def test_a_model_made_outside_and_compiled_in_each_trial_runs_one_at_a_time(capsys):
     model = keras.Sequential([keras.Input((X.shape[1],)), keras.layers.Dense(CLASSES)])
     weights = model.get_weights()
@@ -271,6 +272,7 @@ def test_the_pruning_callbacks_of_optuna_integration(name, capsys):
     assert "2 trials, 2 fits in packs (1 program), 2 pruned, " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_object_that_has_any_attribute_may_be_reached(capsys):
     class Names:
         def __getattr__(self, name):

@@ -60,6 +60,7 @@ def search(
     return tuner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     slow_where(

@@ -83,6 +83,7 @@ def test_rates_by_batch_and_what_callbacks_see_are_as_in_fit(plan: str) -> None:
     check(search(WarmUp(), plan=plan), WarmUp)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [25, pytest.param(7, marks=pytest.mark.slow)])
 def test_it_is_so_with_and_without_a_smaller_batch(size: int) -> None:
     check(search(WarmUp(), call={"batch_size": size}), WarmUp, batch_size=size)
