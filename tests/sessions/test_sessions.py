@@ -507,7 +507,9 @@ print("FOUND" + json.dumps({"interrupted": interrupted, "found": found, "again":
 def test_ctrl_c_and_a_kill_while_the_session_trains_a_trial(fresh_folder: Path) -> None:
     found = run("tensorflow first", STOPS, fresh_folder)
     assert found["interrupted"] and not found["todo"]
-    assert any("A new process continues from the last checkpoint" in note for note in found["notes"])
+    assert any(
+        "A new process continues from the last checkpoint" in note for note in found["notes"]
+    )
     states, plans, kinds, epochs, histories = found["found"]
     assert states == ["complete"] * 6 and epochs == [4] * 6
     assert [plan == "fit" for plan in plans] == [kind == "tensorflow" for kind in kinds]
