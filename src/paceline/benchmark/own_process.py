@@ -18,13 +18,11 @@ from paceline.executor.session.process import (
     ProcessDiedError,
     process_of_session,
 )
-from paceline.tuner.search.own_process import as_arrays, why_in_session, write
+from paceline.tuner.search.own_process import DATA, as_arrays, why_in_session, write
 from paceline.tuner.search.session import what_stands_in_the_way
 
 #: Whether this process measures on any backend: ``paceline bench`` starts one for each.
 HERE: ContextVar[bool] = ContextVar("HERE", default=False)
-#: Arguments that hold arrays.
-_DATA = ("x", "y", "sample_weight", "validation_data")
 
 
 def measured(
@@ -38,7 +36,7 @@ def measured(
         return None
     why = why_in_session(given)
     if why is None:
-        arrays = {name: as_arrays(given[name]) for name in _DATA}
+        arrays = {name: as_arrays(given[name]) for name in DATA}
         arguments = {"bench": bench, "given": {**given, **arrays, "on_note": None}}
         call = ProcessCall(_measure, arguments, OutsideState.of({"build": given["build"]}))
         try:

@@ -38,10 +38,8 @@ def take_process() -> None:
     Where another program has called the command, and on systems without ``fork``, this process
     trains itself. Raises CommandFailed where processes die again and again.
     """
-    if not restart.own or not may_watch():
-        restart.take_large_pages()
-        return
-    inherited = _inherited() or _start()
+    can_watch = restart.own and may_watch()
+    inherited = (_inherited() or _start()) if can_watch else None
     if inherited is None:
         restart.take_large_pages()
         return
@@ -126,7 +124,7 @@ def _hand_over(box: BlackBox, record: DeathRecord) -> None:
     if "ends_at" in state:
         restart.goes_on_until(state["ends_at"])
     box.clear()
-    box.deaths = [death.to_json() for death in record.deaths]
+    box.deaths = record.to_json()
 
 
 def _exit_code(code: int, *, stopped: bool) -> int:
@@ -179,6 +177,7 @@ class _Watch:
         }
         self.stopped = False  # whether somebody has asked the command to stop
         self._due: tuple[float, int] | None = None  # when a signal is to be passed on, and which
+        self._is_gone = False  # whether the process has closed its end
         self._theirs = 0.0  # when the process has last heard a signal
 
     def wait(self) -> int:
@@ -215,8 +214,6 @@ class _Watch:
             if self._theirs < when - 2 * _BOTH:
                 with suppress(ProcessLookupError):
                     os.kill(self._child, number)
-
-    _is_gone = False  # whether the process has closed its end
 
     def _hear_theirs(self, now: float) -> None:
         heard = b""

@@ -5,16 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from paceline.compat.interception.fit_arguments import FitArguments, copied
 from paceline.data.arrays import ArrayData
 from paceline.data.labels import check_labels
 from paceline.executor.base import PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.tokens import TokenChecks
-from paceline.program import keras_private
+from paceline.program import keras_private, trace
+from paceline.program.canonical import Unpackable
 
 #: Number of data sets that stay on the device although no fit needs them.
 _IDLE = 4
+
+
+def prepare_model(model: Any, batch: Any, drawn: Callable[[], None] | None = None) -> None:
+    """Builds a model as ``fit`` does; arguments as of ``keras_private.symbolic_build``.
+
+    Raises Unpackable if no pack can train the model.
+    """
+    trace.check_packable(model)
+    keras_private.symbolic_build(model, batch, drawn)
+    model.reset_metrics()
+    for name, value in trace.flat_logs(model.get_metrics_result()).items():
+        if np.shape(value):  # fit would return the array
+            raise Unpackable(f"its metric {name!r} is an array, and not a number")
 
 
 def check_data(model: Any, data: SearchData, tokens: TokenChecks) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.compat.interception.executor_pool import check_data
+from paceline.compat.interception.executor_pool import check_data, prepare_model
 from paceline.data.arrays import ArrayData, prepare
 from paceline.executor.base import Answer, EpochReport, Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
@@ -20,7 +20,6 @@ from paceline.executor.session.messages import RaisedError
 from paceline.executor.session.models import SentModel
 from paceline.executor.tokens import TokenChecks
 from paceline.pack.slot_rows import on_host
-from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
 from paceline.program.numbers import number_settings
 from paceline.program.trace import State
@@ -301,12 +300,7 @@ class _Fit:
         self.sent, self.executor = sent, executor
         self.model, came = sent.model.read()
         model = self.model
-        trace.check_packable(model)
-        keras_private.symbolic_build(model, data.batch_shapes(sent.batch_size))
-        model.reset_metrics()
-        for name, value in trace.flat_logs(model.get_metrics_result()).items():
-            if np.shape(value):  # fit would return the array
-                raise Unpackable(f"its metric {name!r} is an array, and not a number")
+        prepare_model(model, data.batch_shapes(sent.batch_size))
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         parts = model.trainable_variables, model.non_trainable_variables, model.optimizer.variables

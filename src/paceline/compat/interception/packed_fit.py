@@ -12,6 +12,7 @@ import numpy as np
 from paceline.compat.interception import fit_arguments
 from paceline.compat.interception.call import FitRecord
 from paceline.compat.interception.claims import callbacks_of
+from paceline.compat.interception.executor_pool import prepare_model
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import Fit
 from paceline.compat.interception.fit_scheduler import FitScheduler, PackedFit
@@ -20,7 +21,6 @@ from paceline.compat.interception.model_variables import ModelVariables
 from paceline.errors import DataError
 from paceline.executor.base import EpochReport, Job
 from paceline.executor.wide_integers import checked
-from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
 
 if TYPE_CHECKING:
@@ -97,7 +97,6 @@ class FitHandler:
 
             self._sender = self._sender or FitSender(self._thread, self._scheduler)
             return self._sender.send(model, arguments)
-        trace.check_packable(model)
         shapes = arguments.data.batch_shapes(arguments.batch_size)
 
         def drawn() -> None:
@@ -106,11 +105,7 @@ class FitHandler:
             if arguments.shuffle:
                 np.random.permutation(arguments.data.n)
 
-        keras_private.symbolic_build(model, shapes, drawn)
-        model.reset_metrics()
-        for name, value in trace.flat_logs(model.get_metrics_result()).items():
-            if np.shape(value):  # fit would return the array
-                raise Unpackable(f"its metric {name!r} is an array, and not a number")
+        prepare_model(model, shapes, drawn)
         executor = self._scheduler.executor_for(arguments, model)
         packed_fit = PackedFit(self._scheduler.number(), self._thread, executor)
         everyone = np.arange(arguments.data.n, dtype=np.int32)

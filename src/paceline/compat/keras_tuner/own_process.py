@@ -74,7 +74,7 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         call = ProcessCall(_search_in_process, arguments, state)
         try:
             with StopSignal.of_process() as stop, process_of_session() as process:
-                process.box.reset([death.to_json() for death in record.deaths])
+                process.box.reset(record.to_json())
                 try:
                     return process.call(call, functions, held.say, stop)
                 except ProcessDiedError as died:

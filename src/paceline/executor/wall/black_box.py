@@ -114,7 +114,7 @@ class BlackBox:
 
     @property
     def deaths(self) -> list[dict[str, Any]]:
-        """The deaths of the processes before this one, as ``Death.to_json`` writes them."""
+        """The deaths of the processes before this one, as ``DeathRecord.to_json`` writes them."""
         return _read(self.descriptor, _DEATHS, [])
 
     @deaths.setter

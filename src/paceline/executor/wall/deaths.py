@@ -147,6 +147,15 @@ class DeathRecord:
 
     deaths: list[Death] = field(default_factory=list)
 
+    @classmethod
+    def of_json(cls, value: Sequence[Mapping[str, Any]]) -> DeathRecord:
+        """A record as ``to_json`` wrote it."""
+        return cls([Death.of_json(death) for death in value])
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """For ``of_json``, in another process."""
+        return [death.to_json() for death in self.deaths]
+
     def add(self, code: int | None, state: Mapping[str, Any], *, memory: bool) -> None:
         """Adds a death; arguments as of ``Death.of``. ``code`` is None where nothing says it."""
         self.deaths.append(Death.of(1 if code is None else code, state, memory=memory))

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from paceline.errors import TrialCrashError
 from paceline.executor.wall.black_box import BlackBox
-from paceline.executor.wall.deaths import Death, DeathRecord, Precautions
+from paceline.executor.wall.deaths import DeathRecord, Precautions
 
 
 class _Values(Protocol):
@@ -103,5 +103,5 @@ def guard_of_process() -> TrialGuard:
     box = BlackBox.current
     if box is None:
         return TrialGuard()
-    record = DeathRecord([Death.of_json(death) for death in box.deaths])
+    record = DeathRecord.of_json(box.deaths)
     return TrialGuard(box, record.precautions)

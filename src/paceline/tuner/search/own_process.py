@@ -51,7 +51,7 @@ from paceline.tuner.trackers.base import Tracker
 #: How often a process that does not come back is replaced in one search, at most.
 _HANGS = 3
 #: Arguments of ``search`` that hold arrays.
-_DATA = ("x", "y", "sample_weight", "validation_data")
+DATA = ("x", "y", "sample_weight", "validation_data")
 
 
 def why_in_session(data: Mapping[str, Any], *, isolate: bool = False) -> str | None:
@@ -205,7 +205,7 @@ class SearchInProcess:
             "isolated": self.isolate,
             "displays": notebook_display() is not None,
         }
-        process.box.reset([death.to_json() for death in self._deaths.deaths])
+        process.box.reset(self._deaths.to_json())
         if self.isolate:
             self._output.release()
         outside = _outside(self.tuner, self.search)
@@ -343,7 +343,7 @@ def sent_arguments(
     if ahead is not None:
         data = DataOfSession(search, ahead.batch)
         search = ahead.arrays(search)
-    arrays = {name: as_arrays(search[name]) for name in _DATA if name in search}
+    arrays = {name: as_arrays(search[name]) for name in DATA if name in search}
     return {**search, **arrays, **data.sent()}, {"open_data": data.open, "read_data": data.read}
 
 
