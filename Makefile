@@ -79,7 +79,7 @@ test-compat: $(VENV_COMPAT)/.installed ## run the same user code on Paceline and
 	$(VENV_COMPAT)/bin/python -m pytest tests/compat/joblib/test_scikeras.py $(ARGS)
 	$(VENV_COMPAT)/bin/python -m pytest tests/cli/test_datasets.py -k parquet $(ARGS)
 
-test-strangers: $(VENV_COMPAT)/.installed ## scripts after those of public users, with their libraries and with Paceline, in three kinds of session (ARGS)
+test-strangers: $(VENV_COMPAT)/.installed ## scripts after those of public users, with their libraries and with Paceline, in five kinds of session (ARGS)
 	$(VENV_COMPAT)/bin/python tests/strangers/run.py $(ARGS)
 
 test-ui: .venv-ui/.installed ## look at the site, reports, notebooks and the dashboard in Chromium (ARGS)

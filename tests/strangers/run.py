@@ -2,7 +2,7 @@
 
 `make test-strangers` runs it. The scripts below this folder are written in our own words, after
 what public users of KerasTuner, Talos and Optuna do. Each is run as it is, on TensorFlow, and with
-nothing but its import changed, in three kinds of session. `results.json` keeps what came of it, and
+nothing but its import changed, in five kinds of session. `results.json` keeps what came of it, and
 pages of the documentation show it: `table` writes what stands there.
 
     python tests/strangers/run.py                        # all scripts; exit status 1 if one differs
@@ -71,12 +71,21 @@ _NOTES = re.compile(r"one at a time|one after another|Keras' own fit|in this ses
 
 @dataclass(frozen=True)
 class Session:
-    """One way to run scripts: what is imported before them, and KERAS_BACKEND (None: not set)."""
+    """One way to run scripts.
+
+    Attributes:
+        says: What the table calls it.
+        ours: Whether the import of a script is changed.
+        first: What is imported before the script.
+        backend: KERAS_BACKEND; None: not set.
+        trains: Whether a model has been trained on that backend before the script begins.
+    """
 
     says: str
     ours: bool
     first: tuple[str, ...]
     backend: str | None = None
+    trains: bool = False
 
 
 _TENSORFLOW = ("tensorflow", "keras")
@@ -84,8 +93,12 @@ SESSIONS = {
     "original": Session("the original, on TensorFlow", False, _TENSORFLOW),
     "jax": Session("KERAS_BACKEND=jax", True, ("keras",), "jax"),
     "paceline first": Session("Paceline is imported first", True, ("paceline", "keras")),
+    "keras first": Session("Keras is imported first", True, ("keras",)),
     "tensorflow first": Session("TensorFlow is imported first", True, _TENSORFLOW),
+    "trained": Session("a model was trained on TensorFlow", True, _TENSORFLOW, trains=True),
 }
+#: Sessions in which Keras runs on JAX.
+_JAX = ("jax", "paceline first")
 # Imported after these, as they start no thread and take long.
 _MORE = (
     "numpy",
@@ -168,7 +181,8 @@ class Starter:
             script = changed(text) if self._session.ours else text
             (folder / "script.py").write_text(script, encoding="utf-8")
             assert self._process.stdin is not None and self._process.stdout is not None
-            self._process.stdin.write(json.dumps({"folder": str(folder), "log": str(log)}) + "\n")
+            asked = {"folder": str(folder), "log": str(log), "trains": self._session.trains}
+            self._process.stdin.write(json.dumps(asked) + "\n")
             self._process.stdin.flush()
             status = int(self._process.stdout.readline())
             lines = log.read_text(encoding="utf-8").split("\n")
@@ -233,14 +247,14 @@ def judged(runs: Mapping[str, Any]) -> dict[str, str]:
         return found
     for session in runs.keys() & {name for name, each in SESSIONS.items() if each.ours}:
         found[session] = verdict(runs["original"], runs[session])
-        if found[session] == "differs" and session != "tensorflow first" and _ON_JAX in runs:
+        if found[session] == "differs" and session in _JAX and _ON_JAX in runs:
             found[session] = verdict(runs[_ON_JAX], runs[session])
     return found
 
 
 def on_jax(runs: Mapping[str, Any]) -> list[str]:
     """The verdicts on a script's runs in sessions that Paceline has begun on JAX."""
-    return [says for session, says in judged(runs).items() if session != "tensorflow first"]
+    return [says for session, says in judged(runs).items() if session in _JAX]
 
 
 def run_all(names: Sequence[str], given: argparse.Namespace) -> dict[str, Any]:
