@@ -7,10 +7,12 @@ Works
     optuna: an objective with a dense network on scikit-learn's digits, 64 trials of 10 epochs.
     pruned: the same with a callback that reports and prunes.
     widths: the same with widths from 16 to 128.
+    mnist, gru: objectives around the models and data of ``works.py`` of these names.
     loop: a function called with 32 configurations.
 
 Each side runs in a process of its own, whose time counts from its start to its end: imports, data,
 compiling, training. ``paceline`` has the changed line; ``original`` is the code as it was, on JAX.
+PACELINE_DATA names the folder of the data of mnist and gru.
 """
 
 from __future__ import annotations
@@ -25,9 +27,18 @@ from collections.abc import Callable
 from typing import Any
 
 import machine
+import works
+from sides import Suggest
 
 #: Work -> number of trials, and how many times as fast as the original Paceline has to be.
-WORKS = {"optuna": (64, 12.0), "pruned": (64, 8.0), "widths": (64, 4.0), "loop": (32, 10.0)}
+WORKS = {
+    "optuna": (64, 12.0),
+    "pruned": (64, 8.0),
+    "widths": (64, 4.0),
+    "mnist": (8, 3.0),
+    "gru": (8, 2.0),
+    "loop": (32, 10.0),
+}
 SIDES = ("paceline", "original")
 EPOCHS = 10
 
@@ -78,6 +89,8 @@ def pruning_callback(trial: Any) -> Any:
 
 def objective_of(work: str) -> Callable[[Any], float]:
     """Returns the objective of a work with Optuna."""
+    if work in works.WORKS:
+        return objective_around(works.WORKS[work])
 
     def objective(trial: Any) -> float:
         high = 128 if work == "widths" else 64
@@ -86,6 +99,19 @@ def objective_of(work: str) -> Callable[[Any], float]:
         rate = trial.suggest_float("lr", 1e-4, 1e-2, log=True)
         callbacks = (pruning_callback(trial),) if work == "pruned" else ()
         return fitted(units, dropout, rate, callbacks)["val_accuracy"][-1]
+
+    return objective
+
+
+def objective_around(work: works.Work) -> Callable[[Any], float]:
+    """Returns an objective that builds and trains the model of a work."""
+    build = work.build()
+    (x, y), validation_data = work.data()
+
+    def objective(trial: Any) -> float:
+        options = {"epochs": work.epochs, "batch_size": work.batch_size, "verbose": 0}
+        history = build(Suggest(trial)).fit(x, y, validation_data=validation_data, **options)
+        return history.history[work.objective][-1]
 
     return objective
 

@@ -52,18 +52,23 @@ class Row:
     def cells(self, results: dict[str, Any]) -> list[str]:
         """Return what the row says of its result."""
         entry = results[self.result]["works"][self.work]
+        if "times" in entry:  # a first run of a user's script, as it is and with one line changed
+            seconds = [f"{entry[side]['seconds']:.1f}" for side in self.sides]
+            return [*seconds, f"{entry['times']:.1f}"]
         found = [pair(entry["seconds"][side]) for side in self.sides]
         return [*found, pair(entry["ratios"]["keras_tuner"])] if self.ratio else found
 
 
 _ONE, _TWO = ("paceline", "keras_tuner"), ("paceline", "keras_tuner", "optuna")
+_SCRIPT = ("paceline", "original")
 ROWS = (
-    # Rows of an Optuna objective, a scikit-learn search and a TensorFlow session belong here once
-    # they are measured on a quiet machine.
     Row(README, "digits, dense network, 64", "search_speed", "digits64", _ONE, ratio=True),
     Row(README, "digits, 8 structures", "search_speed", "structures", _ONE, ratio=True),
     Row(README, "8,000 sentences", "search_speed", "gru", _ONE, ratio=True),
     Row(README, "Fashion-MNIST, 2,048", "search_speed", "fashion", _ONE, ratio=True),
+    Row(README, "an Optuna objective", "any_fits", "optuna", _SCRIPT, ratio=True),
+    Row(README, "scikit-learn's `GridSearchCV`", "any_fits_sklearn", "grid", _SCRIPT, ratio=True),
+    Row(README, "a TensorFlow session", "sessions", "digits", _SCRIPT, ratio=True),
     Row(SPEED, "digits, dense 64-64-10", "search_speed", "digits16", _TWO),
     Row(SPEED, "the same, 64 trials", "search_speed", "digits64", _TWO),
     Row(SPEED, "digits over 8 structures (widths", "search_speed", "structures", _ONE),
@@ -113,6 +118,9 @@ def rewritten(page: str, text: str, results: dict[str, Any]) -> str:
     for name in dict.fromkeys(row.result for row in ROWS if row.page == page):
         if _BEGIN.format(name) in text:
             text = between(page, text, name, measured(name, results[name]))
+    if _BEGIN.format("scripts") in text:
+        scripts = [row.result for row in ROWS if row.page == page and row.sides == _SCRIPT]
+        text = between(page, text, "scripts", of_scripts({name: results[name] for name in scripts}))
     return text
 
 
@@ -141,6 +149,20 @@ def measured(name: str, report: dict[str, Any]) -> str:
         f"{runs} of each, on {found['cores']} cores of {article(found['cpu'])} with Keras "
         f"{versions['keras']} and JAX {versions['jax']}, at {commit_of(found)}: "
         f"[{name}.json]({{results}}/{name}.json)."
+    )
+
+
+def of_scripts(reports: dict[str, dict[str, Any]]) -> str:
+    """Return where and how users' scripts were measured, as one line of Markdown."""
+    facts = next(iter(reports.values()))["machine"]
+    files = [
+        f"[{name}.json]({{results}}/{name}.json) at {commit_of(report['machine'])}"
+        for name, report in reports.items()
+    ]
+    return (
+        "The last three rows are one first run of a whole script, imports included, as it is and "
+        f"with one line changed, on {facts['cores']} cores of {article(facts['cpu'])}: "
+        f"{', '.join(files)}."
     )
 
 
@@ -270,7 +292,7 @@ def moved(name: str, before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     lines = []
     for work, entry in now["works"].items():
         old = before["works"].get(work, {}).get("seconds", {})
-        for side, states in entry["seconds"].items():
+        for side, states in entry.get("seconds", {}).items():
             for state, seconds in states.items():
                 was = old.get(side, {}).get(state)
                 if was and abs(seconds / was - 1) > MOVED:
