@@ -245,7 +245,7 @@ def test_data_of_tensorflow(kind, capsys):
 @pytest.mark.filterwarnings("ignore:.*optuna.integration:FutureWarning")  # since Optuna 4.9
 @pytest.mark.parametrize("name", ["KerasPruningCallback", "TFKerasPruningCallback"])
 def test_the_pruning_callbacks_of_optuna_integration(name, capsys):
-    pytest.importorskip("optuna_integration", reason="not among the locked packages")
+    pytest.importorskip("optuna_integration", reason="make test-compat has it")
     if name.startswith("TF"):
         pytest.importorskip("tensorflow", reason="TFKerasPruningCallback imports it")
     from paceline.compat.optuna import integration
