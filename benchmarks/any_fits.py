@@ -2,6 +2,7 @@
 
     python benchmarks/any_fits.py
     python benchmarks/any_fits.py --works loop --quick  # a quarter of the calls; no floor checked
+    python benchmarks/any_fits.py --backend tensorflow --python PYTHON  # in such sessions
 
 Works
     optuna: an objective with a dense network on scikit-learn's digits, 64 trials of 10 epochs.
@@ -11,7 +12,8 @@ Works
     loop: a function called with 32 configurations.
 
 Each side runs in a process of its own, whose time counts from its start to its end: imports, data,
-compiling, training. ``paceline`` has the changed line; ``original`` is the code as it was, on JAX.
+compiling, training. ``paceline`` has the changed line; ``original`` is the code as it was. Keras is
+on JAX, or on ``--backend``; PYTHON is an interpreter with that backend and Paceline's dependencies.
 PACELINE_DATA names the folder of the data of mnist and gru.
 """
 
@@ -144,17 +146,25 @@ def looped(side: str, n_calls: int) -> dict[str, Any]:
     return {"best": max(results)}
 
 
-def run(script: str, work: str, side: str, n_trials: int) -> dict[str, Any]:
+def run(
+    script: str,
+    work: str,
+    side: str,
+    n_trials: int,
+    *,
+    python: str = sys.executable,
+    backend: str = "jax",
+) -> dict[str, Any]:
     """Runs a side in a process of its own, with empty caches; returns its seconds and results.
 
     ``script`` takes the options --side, --works and --trials, and prints the results last, as JSON.
     """
     with tempfile.TemporaryDirectory() as folder:
-        own = {"XDG_CACHE_HOME": folder, "KERAS_BACKEND": "jax"}
+        own = {"XDG_CACHE_HOME": folder, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
         environment = machine.fresh_environment() | own
         began = time.perf_counter()
         outcome = subprocess.run(
-            [sys.executable, script, "--side", side, "--works", work, "--trials", str(n_trials)],
+            [python, script, "--side", side, "--works", work, "--trials", str(n_trials)],
             check=True,
             stdout=subprocess.PIPE,
             text=True,
@@ -170,6 +180,8 @@ def main() -> None:
     parser.add_argument("--works", nargs="+", choices=list(WORKS), default=list(WORKS))
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--keep", action="store_true", help="write benchmarks/results")
+    parser.add_argument("--backend", choices=("jax", "tensorflow", "torch"), default="jax")
+    parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--trials", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -184,14 +196,16 @@ def main() -> None:
     for work in options.works:
         n_trials, floor = WORKS[work]
         n_trials = n_trials // 4 if options.quick else n_trials
-        rows[work] = {side: run(__file__, work, side, n_trials) for side in SIDES}
+        how = {"python": options.python, "backend": options.backend}
+        rows[work] = {side: run(__file__, work, side, n_trials, **how) for side in SIDES}
         times = rows[work]["original"]["seconds"] / rows[work]["paceline"]["seconds"]
         rows[work] |= {"n_trials": n_trials, "times": round(times, 1)}
         print(json.dumps({"work": work, **rows[work]}), flush=True)
         if times < floor and not options.quick:
             slow.append(f"{work}: {times:.1f} times as fast, {floor} wanted")
     if options.keep:
-        machine.keep("any_fits", {"machine": machine.facts(), "works": rows})
+        name = "any_fits" if options.backend == "jax" else f"any_fits_{options.backend}"
+        machine.keep(name, {"machine": machine.facts(), "works": rows})
     if slow:
         sys.exit("\n".join(slow))
 
