@@ -28,14 +28,6 @@ CLEAN = ("src/paceline",)
 NOT_YET = (
     "src/paceline/cli/",
     "src/paceline/compat/",
-    "src/paceline/executor/leading_layers.py",
-    "src/paceline/executor/session/",
-    "src/paceline/executor/wall/",
-    "src/paceline/program/keras_private.py",
-    "src/paceline/tuner/search/own_process.py",
-    "src/paceline/tuner/search/session.py",
-    "src/paceline/tuner/search/session_data.py",
-    "src/paceline/tuner/session/",
 )
 
 #: Words of a sentence, at most.

@@ -107,7 +107,7 @@ except paceline.UsageError as error:
     print("FOUND" + json.dumps({"text": str(error)}))
 """
     text = run_script(BUILD + code, "jax")["text"]
-    assert text.startswith("isolate: this search can't run in a process of its own: it cannot be")
+    assert text.startswith("isolate: this search can't run in another process: it cannot be")
     assert "remove isolate=True" in text
 
 

@@ -1,8 +1,8 @@
 """Layers that make numbers of text before all others, and models without them.
 
-``TextVectorization`` and its like run in TensorFlow alone. Where a model begins with them, and all
-models of a search begin with the same ones, they run once over the data, and the steps that JAX
-compiles begin behind them. The variables stay those of the whole model, in their order.
+``TextVectorization`` and its like run in TensorFlow alone. If all models of a search begin with the
+same such layers, these run once over the data. The steps that JAX compiles begin behind them. The
+variables stay those of the whole model, in their order.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class LeadingLayers:
 
     @classmethod
     def of(cls, model: Any) -> LeadingLayers | None:
-        """Those of a compiled model; None where it begins with none, or is no plain graph.
+        """Those of a compiled model; None if it begins with none, or isn't a plain graph.
 
-        Raises ValueError where what they make of an example depends on its batch.
+        Raises ValueError if what they make of an example depends on its batch.
         """
         plain = type(model) in (keras.Sequential, keras_private.functional_class())
         inputs = (getattr(model, "inputs", None) or []) if plain else []
@@ -49,7 +49,7 @@ class LeadingLayers:
         return cls(model, found) if found and len(found) == len(chains) else None
 
     def rest(self) -> Any:
-        """The model behind the layers, compiled; raises ValueError where it is another model."""
+        """The model behind the layers, compiled; raises ValueError if it is another model."""
         model = self.model
         tensors = [
             self.chains[place][1] if place in self.chains else tensor
@@ -82,7 +82,7 @@ class LeadingLayers:
     def numbers(self, x: Any) -> Any:
         """Nests of arrays [N, ...] for the rest, of those for the model.
 
-        Raises ValueError where they do not fit the model, or would take too much memory.
+        Raises ValueError if they do not fit the model, or would take too much memory.
         """
         structure, leaves = self._leaves(x)
         made = [
@@ -138,7 +138,7 @@ class LayersAhead:
     samples: list[tuple[np.ndarray, np.ndarray]]  # text, and what the layers made of it
 
     def without(self, model: Any) -> Any:
-        """A model without these layers; raises ValueError where it begins with others."""
+        """A model without these layers; raises ValueError if it begins with others."""
         found = LeadingLayers.of(model)
         if found is None or found.facts() != self.facts:
             raise ValueError(
@@ -173,7 +173,7 @@ def _chain(tensor: Any, calls: Sequence[tuple[Any, Any, Any]]) -> tuple[list[Any
         (tensor,) = users[0][2]
     if None in tensor.shape[1:]:
         raise ValueError(
-            f"layer {layers[-1].name} makes longer arrays of a batch with longer texts; give it an "
+            f"layer {layers[-1].name} makes longer arrays of a batch with longer texts; pass it "
             "output_sequence_length"
         )
     return layers, tensor

@@ -25,8 +25,8 @@ Names of attributes and classes
 TensorFlow's table of gradients
     grows with every function that is traced; ``gradients_forgotten`` keeps it as it was.
 The calls of layers in a graph
-    by which the layers that make numbers of text are found (``leading_layers.py``): a layer that
-    several models share tells its first call alone. Without them the text is read by ``fit``.
+    show which layers make numbers of text (``leading_layers.py``). A layer that several models
+    share knows of its first call alone. Without the calls ``fit`` reads the text.
 The array of a variable
     is one attribute that Keras reads and writes, ``VALUE``. ``bind`` puts a property in its place,
     so that a callback of a trial in a pack finds the variables of its slot (``pack/callbacks``).
@@ -116,10 +116,8 @@ def _missing_names() -> tuple[str, ...]:
     build = getattr(keras.Model, "_symbolic_build", None)
     if build is None or not {"iterator", "data_batch"} <= set(inspect.signature(build).parameters):
         missing.append("Model._symbolic_build(iterator, data_batch)")
-    if not hasattr(keras.Variable(0.0, name="checked"), VALUE):
-        missing.append(f"Variable.{VALUE}")
-    if not hasattr(keras.Variable(0.0, name="checked"), SHAPE):
-        missing.append(f"Variable.{SHAPE}")
+    variable = keras.Variable(0.0, name="checked")
+    missing += [f"Variable.{name}" for name in (VALUE, SHAPE) if not hasattr(variable, name)]
     try:
         from keras.src.backend.common import global_state
     except ImportError:  # names of layers then differ between trials, and nothing worse
@@ -238,12 +236,6 @@ def settings() -> dict[str, dict[str, Any]]:
         name: {k: _copied(v) for k, v in vars(local).items() if k not in _FRESH}
         for name, local in global_state().items()
     }
-
-
-def use_settings(settings: dict[str, dict[str, Any]]) -> None:
-    """Gives this thread settings from ``settings``, of another thread."""
-    for name, local in global_state().items():
-        vars(local).update({key: _copied(value) for key, value in settings[name].items()})
 
 
 def new_global_state(settings: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -288,7 +288,7 @@ def test_two_runs_at_once_are_refused():
     with Engine() as engine:
         outcomes = engine.run([FunctionCall(i, partial(plain, i), i) for i in range(2)])
         next(outcomes)
-        with pytest.raises(RuntimeError, match="a run is under way"):
+        with pytest.raises(RuntimeError, match="another run has not ended"):
             next(engine.run([FunctionCall(0, fitted, 0)]))
 
 

@@ -53,7 +53,7 @@ def test_what_is_shared_comes_out_as_one_after_the_other(name):
     note = notes[0]
     assert note.startswith("functions run one at a time, in order: ")
     assert note.endswith(
-        "Give each its own; or pass concurrent=True to train them together all the same"
+        "Create one in each function, or pass concurrent=True to train them together anyway"
     )
     for got, want in zip(found, one_after_the_other(MAKERS[name]), strict=True):
         assert_same(got, want)
@@ -195,7 +195,7 @@ def test_trackers_have_one_run_at_a_time():
     def starts():
         start_run()
 
-    uses = "() uses {}, which has one run at a time"
+    uses = "() uses {}, which can log one run at a time"
     assert why_one_at_a_time(reached({"f": logs})) == "logs" + uses.format("wandb")
     assert why_one_at_a_time(reached({"f": starts})) == "starts" + uses.format("mlflow")
 

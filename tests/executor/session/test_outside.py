@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle  # noqa: TID251 - as the connection between the two processes
 import pytest
 
-from paceline.executor.session.outside import OutsideState
+from paceline.executor.session.outside import OutsideChanges, OutsideState, OutsideWatch
 from paceline.executor.session.user_modules import ReturningPickler
 
 COUNT = 0
@@ -27,13 +27,13 @@ class Best:
         self.steps.append(2)
 
 
-def elsewhere(state: OutsideState, function: Any) -> OutsideState:
-    """The state as another process has it, after the function was called there."""
+def elsewhere(state: OutsideState, function: Any) -> OutsideChanges:
+    """What has changed in another process after the function was called there."""
     state, function = cloudpickle.loads(cloudpickle.dumps((state, function)))
-    before = state.look()
+    watch = OutsideWatch(state)
     function()
     written = io.BytesIO()
-    ReturningPickler(written, protocol=5).dump(state.changed(before, state.look()))
+    ReturningPickler(written, protocol=5).dump(watch.take_changes())
     return cloudpickle.loads(written.getvalue())
 
 
@@ -53,8 +53,9 @@ def test_containers_objects_and_names_are_as_they_are_there() -> None:
         total += 1
 
     state = OutsideState.of({"function": function})
-    before = state.look()
-    assert not state.bring_back(elsewhere(state, function), before, set())
+    watch = OutsideWatch(state)
+    watch.bring_back(elsewhere(state, function))
+    assert not watch.both
     assert seen == [0, 1] and table == {"a": {"b": 2}, "c": [3]} and table["a"] is inner
     assert last == collections.deque([2, 3], maxlen=2) and names == {"x", "y"} and total == 6
     assert best.value == 0.5 and best.steps == [1, 2] and best.steps is steps
@@ -77,8 +78,9 @@ def test_globals_of_a_module_of_the_user(monkeypatch: pytest.MonkeyPatch) -> Non
     exec(compile(code, "/home/user/script.py", "exec"), namespace)
     function, seen = namespace["function"], namespace["seen"]
     state = OutsideState.of({"function": function})
-    before = state.look()
-    assert not state.bring_back(elsewhere(state, function), before, set())
+    watch = OutsideWatch(state)
+    watch.bring_back(elsewhere(state, function))
+    assert not watch.both
     assert namespace["count"] == 1 and namespace["seen"] is seen and seen == [1]
 
 
@@ -90,8 +92,9 @@ def test_what_has_changed_here_as_well_stays_and_is_named() -> None:
         other.append(1)
 
     state = OutsideState.of({"function": function})
-    before = state.look()
+    watch = OutsideWatch(state)
     changes = elsewhere(state, function)
     seen.append(7)
-    assert state.bring_back(changes, before, {"gone"}) == {"seen", "gone"}
+    watch.bring_back(changes)
+    assert watch.both == {"seen"}
     assert seen == [0, 7] and other == [0, 1]

@@ -12,14 +12,17 @@ function returns what it would have returned alone, that is, after:
 
     keras.utils.set_random_seed(seed); keras.utils.clear_session(); function()
 
-Functions that share something that would change that run one at a time (``turns.py``).
+If functions share something that changes what they return, they run one at a time (``turns.py``).
 
-An intercepted fit joins a pack of ``executor/local.py``: same order of examples as in Keras' own,
-a real ``History``, callbacks called in the function's thread after each epoch with the model's
-variables up to date, changes that they make to variables carried into the next epoch, trained
-weights and the optimizer's state in the model at the end. What a pack cannot do (data that are no
-arrays, callbacks that want batches, ``train_step`` that cannot be traced, ...) goes to Keras' own
-``fit``, there and then; ``notes`` is told why.
+An intercepted fit joins a pack of ``executor/local.py``, and does what Keras' own ``fit`` does:
+
+- It has the same order of examples, and returns a real ``History``.
+- After each epoch it calls the callbacks, in the function's thread. They see the model's variables,
+  and what they change is carried into the next epoch.
+- In the end the model has the trained weights and the optimizer's state.
+
+Some fits cannot train in a pack: their data are not arrays, callbacks want batches, ``train_step``
+cannot be traced, and so on. They train in Keras' own ``fit``, at once, and ``notes`` hears why.
 """
 
 from paceline.compat.interception.call import CallOutcome, FitRecord, FunctionCall

@@ -15,7 +15,7 @@ from paceline.compat.interception.function_thread import FunctionThread
 
 #: Parts of names of attributes that hold paths.
 _PATH_NAMES = ("path", "file", "dir", "folder")
-#: Attributes of Keras' callbacks that may hold a slash and are no paths.
+#: Attributes of Keras' callbacks that may hold a slash without being paths.
 _NO_PATHS = frozenset({"monitor", "sep"})
 
 
@@ -48,7 +48,7 @@ class ObjectClaims:
         return None
 
     def is_free(self, path: str, holder: FunctionThread) -> bool:
-        """Returns whether no other function under way writes to a path."""
+        """Returns whether no other running function writes to a path."""
         other = self._paths.get(os.path.abspath(path))
         return other is None or other is holder or other.ended
 
@@ -70,7 +70,7 @@ class ObjectClaims:
         optimizer = getattr(model, "optimizer", None)
         if optimizer is not None:
             found.append((optimizer, f"one {type(optimizer).__name__}"))
-        # A metric begins anew in every epoch, so models may share it.
+        # A metric starts over in every epoch, so models may share it.
         metrics = {id(variable) for variable in model.metrics_variables}
         trainable = {id(variable) for variable in model.trainable_variables}
         for variable in model.variables:

@@ -17,9 +17,8 @@ from paceline.compat.interception.call import CallOutcome, FunctionCall
 from paceline.compat.interception.executor_pool import ExecutorPool
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import intercepted
-from paceline.compat.interception.fit_scheduler import PackedFit
 from paceline.compat.interception.function_thread import FunctionThread
-from paceline.compat.interception.packed_fit import FitHandler
+from paceline.compat.interception.packed_fit import FitHandler, PackedFit
 from paceline.compat.interception.shared_steps import steps_shared
 from paceline.compat.interception.turns import ConcurrencyPolicy
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions
@@ -30,7 +29,7 @@ from paceline.program.compilation_cache import persistent_cache
 if TYPE_CHECKING:
     from paceline.compat.interception.own_process import ProcessPool
 
-#: Functions under way at the same time, at most. Each needs a thread and the memory of a model.
+#: Functions that run at the same time, at most. Each needs a thread and the memory of a model.
 _MOST = 512
 
 
@@ -48,8 +47,8 @@ class Engine:
         mesh: tuple[int, int | None] | None = None,  # from ``paceline.pack.mesh.check_mesh``
         notes: Callable[[str], None] | None = None,  # called with each text for the user once
         noun: str = "function",  # what notes call a function, such as "trial"
-        # Whether functions begin while others are under way. None: unless they share something that
-        # would change their results, and a note says what (``turns.py``).
+        # Whether functions begin while others run. None: unless they share something that would
+        # change their results, and a note says what (``turns.py``).
         concurrent: bool | None = None,
     ) -> None:
         options = PackOptions(slots, plan, mesh)
@@ -59,7 +58,8 @@ class Engine:
         self.why_no_packs: str | None = None
         self.sends = keras.backend.backend() != "jax"  # whether fits train there
         if self.sends:
-            from paceline.compat.interception.own_process import ProcessPool, why_in_session
+            from paceline.compat.interception.own_process import ProcessPool
+            from paceline.tuner.search.own_process import why_in_session
 
             # Else TensorFlow takes all of a GPU when it first touches it, and packs have none.
             os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
@@ -74,13 +74,13 @@ class Engine:
         self._source: Iterator[FunctionCall | None] = iter(())
         self._more = False  # whether the source may have further calls
         self._held = False  # whether the source has none before another outcome is known
-        self._asks_again = False  # whether it is asked again after the next epoch all the same
+        self._asks_again = False  # whether it is asked again after the next epoch even then
         self._next_call: FunctionCall | None = (
-            None  # taken from the source, to begin when none is under way
+            None  # taken from the source, to begin when none runs
         )
         self._joined = False  # whether the fits that waited first were looked at for several widths
         self._left: int | None = None  # calls that are left in the source; None if unknown
-        self._threads: set[FunctionThread] = set()  # the functions under way
+        self._threads: set[FunctionThread] = set()  # the functions that run
         self._ready: deque[FunctionThread] = deque()  # threads that do not wait for an epoch
         self._parked: list[FunctionThread] = []  # threads that wait until another has ended
         self._packed_fits: dict[int, PackedFit] = {}
@@ -93,7 +93,7 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Unwinds the functions under way, and drops data and programs."""
+        """Unwinds the functions that run, and drops data and programs."""
         self._cancel()
         # Executors write what they have learnt of models beside the compiled programs, under a key
         # that holds JAX's settings: those of a search.
@@ -118,18 +118,18 @@ class Engine:
     ) -> Generator[CallOutcome, None, None]:
         """Runs functions, and yields the outcome of each as soon as the function has ended.
 
-        A function that raises has an outcome with that error; the other functions go on. While the
-        caller handles an outcome, no function runs, and ``keras.Model.fit`` in the caller's thread
-        is Keras' own. When the generator is closed, functions under way are unwound where they
+        A function that raises has an outcome with that error; the other functions continue. While
+        the caller handles an outcome, no function runs, and ``keras.Model.fit`` in the caller's
+        thread is Keras' own. When the generator is closed, running functions are unwound where they
         wait.
 
-        The engine takes the next call whenever there is room. None in place of a call means that
-        there is none before another outcome is known; if no function is under way, it ends the run.
+        The engine takes the next call whenever there is room. None in place of a call: the next
+        call depends on an outcome. If no function runs, None ends the run.
         ``n_calls`` is the number of calls at most, for an iterable whose length is unknown.
         ``asks_again``: a None holds until the next epoch, because calls come from elsewhere too.
         """
         if self._threads:
-            raise RuntimeError("engine: a run is under way; end or close it first.")
+            raise RuntimeError("engine: another run has not ended. End or close it first.")
         n_calls = n_calls or operator.length_hint(calls) or None
         self._source, self._more, self._held, self._left = iter(calls), True, False, n_calls
         self._joined, self._asks_again = False, asks_again
@@ -198,7 +198,7 @@ class Engine:
         return True
 
     def _occupied(self) -> bool:
-        """Whether the next function must wait until the one under way has ended and is reported."""
+        """Whether the next function must wait until the running one has ended and is reported."""
         return self._turns.alone and bool(self._threads or self._ended)
 
     def _next(self) -> FunctionCall | None:
@@ -269,7 +269,7 @@ class Engine:
         return lambda: self._continue_function(packed_fit, report)
 
     def _continue_function(self, packed_fit: PackedFit, report: EpochReport) -> Answer:
-        """Lets the function see the report of an epoch; its callbacks decide if the fit goes on."""
+        """Lets the function see the report of an epoch; its callbacks decide what happens next."""
         packed_fit.report = report
         self._resume(packed_fit.thread)
         if not packed_fit.over:
@@ -295,10 +295,13 @@ class Engine:
             packed_fit.died = True
             self._failed(number, error)
 
-    # -- what fits ask for (``packed_fit.FitScheduler``) -------------------------------------------
+    # -- what fits ask for (``packed_fit.FitHandler``) ---------------------------------------------
 
     def executor_for(self, arguments: FitArguments, model: Any) -> Any:
-        """Returns the executor that has the data of a fit of a built model."""
+        """Returns the executor that has the data of a fit of a built model.
+
+        On JAX, raises DataError if labels or tokens of the data are none of the model's.
+        """
         executor = self.executors.of(arguments, model)
         to_come = 0 if self._turns.alone else self._left or 0
         executor.demand.expected = executor.waiting + 1 + to_come
@@ -309,7 +312,7 @@ class Engine:
         return next(self._numbers)
 
     def before_fit(self, thread: FunctionThread, model: Any, callbacks: list[Any]) -> None:
-        """Returns when no other function under way needs what the fit will change."""
+        """Returns when no other running function needs what the fit will change."""
         while True:
             other = self._turns.waits_for(thread, model, callbacks, len(self._threads))
             if other is None:

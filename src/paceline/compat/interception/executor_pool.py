@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from paceline.compat.interception.fit_arguments import FitArguments, copied
 from paceline.data.arrays import ArrayData
 from paceline.data.labels import check_labels
-from paceline.executor.base import PackOptions, SearchData
+from paceline.executor.base import Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.tokens import TokenChecks
 from paceline.program import keras_private, trace
@@ -36,13 +37,34 @@ def prepare_model(model: Any, batch: Any, drawn: Callable[[], None] | None = Non
 def check_data(model: Any, data: SearchData, tokens: TokenChecks) -> None:
     """Checks labels and tokens of a fit's data against a built model.
 
-    Raises DataError if a label is no class of the model, or a number is beyond an Embedding.
+    Raises DataError if a label isn't a class of the model, or a number is beyond an Embedding.
     """
     tables = keras_private.embeddings(model)
     for part, what in ((data.train, "training data"), (data.validation, "validation data")):
         if isinstance(part, ArrayData):
             check_labels(model, part, what)
             tokens.check(model, tables, part, what)
+
+
+def mapped(data: SearchData, function: Callable[[Any], ArrayData]) -> SearchData:
+    """The data of an executor, with a function applied to each set of arrays."""
+    validation = None if data.validation is None else function(data.validation)
+    return replace(data, train=function(data.train), validation=validation)
+
+
+def executor_of(
+    data: SearchData, options: PackOptions, note: Callable[[str], None]
+) -> LocalExecutor:
+    """An executor for fits on data."""
+    # Fits do not say which calls follow, so the executor keeps their order.
+    return LocalExecutor(data, options, note=note, in_order=True)
+
+
+def job_of(
+    number: int, model: Any, epochs: int, batch_size: int, order: Callable[[int], np.ndarray]
+) -> Job:
+    """The job that trains a fit of a built model; ``order`` is as of ``Job``."""
+    return Job(number, number, epochs, batch_size, model, rebuild=lambda: model, order=order)
 
 
 class ExecutorPool:
@@ -60,21 +82,14 @@ class ExecutorPool:
     def of(self, arguments: FitArguments, model: Any) -> LocalExecutor:
         """Returns the executor for a fit of a built model; makes it if there is none for the data.
 
-        Raises DataError where a label is no class of the model, or a number is beyond an Embedding.
+        Raises DataError if a label isn't a class of the model, or a number is beyond an Embedding.
         """
         key = arguments.key()
         executor, data = self._by_key.pop(key, (None, None))
         if executor is None or data is None:
             self._drop_idle(_IDLE - 1)
-            validation = None if arguments.validation is None else copied(arguments.validation)
-            data = SearchData(
-                copied(arguments.data),
-                validation,
-                validation_batch_size=arguments.validation_batch_size,
-                shuffle=arguments.shuffle,
-            )
-            # Fits do not say which calls follow, so the executor keeps their order.
-            executor = LocalExecutor(data, self._options, note=self._notes, in_order=True)
+            data = mapped(arguments.search_data(), copied)
+            executor = executor_of(data, self._options, self._notes)
         self._by_key[key] = executor, data
         check_data(model, data, self._tokens)
         return executor

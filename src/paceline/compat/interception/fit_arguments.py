@@ -14,6 +14,7 @@ import numpy as np
 
 from paceline.data.arrays import ArrayData, NotArrays, prepare, split
 from paceline.errors import DataError
+from paceline.executor.base import SearchData
 from paceline.pack.callbacks.packable import why_not_packed
 from paceline.program.canonical import Unpackable
 
@@ -44,14 +45,19 @@ class FitArguments:
         validation = None if self.validation is None else _digest(self.validation)
         return _digest(self.data), validation, self.validation_batch_size, self.shuffle
 
+    def search_data(self) -> SearchData:
+        """The data as an executor takes them."""
+        size, shuffle = self.validation_batch_size, self.shuffle
+        return SearchData(self.data, self.validation, validation_batch_size=size, shuffle=shuffle)
+
 
 def read(
     model: Any, original: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> FitArguments:
     """Reads the arguments of ``model.fit(*args, **kwargs)``; ``original`` is Keras' own ``fit``.
 
-    Raises Unpackable where a pack cannot do this fit, so that Keras' own ``fit`` has to do it, or
-    to raise an error about it; the message says why.
+    Raises Unpackable if a pack cannot do this fit; the message says why. Keras' own ``fit`` then
+    does it, or raises an error of its own.
     """
     try:
         bound = inspect.signature(original).bind(model, *args, **kwargs)

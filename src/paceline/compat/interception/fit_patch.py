@@ -6,24 +6,19 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import keras
 
 from paceline.program.keras_private import RefCountedPatch
 
+if TYPE_CHECKING:
+    from paceline.compat.interception.packed_fit import FitHandler
+
 #: The type of Keras' own ``fit``, or of what another library has put in its place.
 Fit = Callable[..., Any]
 
 _here = threading.local()
-
-
-class FitInterceptor(Protocol):
-    """Handles the fits of one thread."""
-
-    def fit(self, model: Any, original: Fit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Returns what ``model.fit(*args, **kwargs)`` would return."""
-        ...
 
 
 def intercepted() -> AbstractContextManager[None]:
@@ -32,7 +27,7 @@ def intercepted() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def handled_by(handler: FitInterceptor) -> Iterator[None]:
+def handled_by(handler: FitHandler) -> Iterator[None]:
     """A block in which fits of this thread go to ``handler``; a fit inside a fit does not."""
     _here.handler = handler
     try:
@@ -57,7 +52,7 @@ def _install() -> None:
 
     @functools.wraps(original)
     def fit(model: Any, *args: Any, **kwargs: Any) -> Any:
-        handler: FitInterceptor | None = getattr(_here, "handler", None)
+        handler: FitHandler | None = getattr(_here, "handler", None)
         if handler is None:
             return original(model, *args, **kwargs)
         _here.handler = None  # a fit that a callback calls is Keras' own

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from paceline.compat.interception.executor_pool import check_data, prepare_model
+from paceline.compat.interception.executor_pool import (
+    check_data,
+    executor_of,
+    job_of,
+    mapped,
+    prepare_model,
+)
 from paceline.data.arrays import ArrayData, prepare
-from paceline.executor.base import Answer, EpochReport, Job, PackOptions, SearchData
+from paceline.executor.base import Answer, EpochReport, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.process import search_process
 from paceline.executor.session.child import SessionLink
-from paceline.executor.session.messages import RaisedError
+from paceline.executor.session.messages import RaisedError, Told
 from paceline.executor.session.models import SentModel
 from paceline.executor.tokens import TokenChecks
 from paceline.pack.slot_rows import on_host
@@ -27,16 +34,8 @@ from paceline.tuner.search.session import what_stands_in_the_way
 
 #: Trainable, non-trainable and optimizer variables of a model, in Keras' order.
 Values = list[list[np.ndarray]]
-
-
-@dataclass(frozen=True)
-class SentData:
-    """The data of an executor, which the process makes when they come."""
-
-    train: tuple[Any, ...]  # ``ArrayData.inputs``
-    validation: tuple[Any, ...] | None
-    validation_batch_size: int | None
-    shuffle: bool
+#: An epoch of a fit, without functions, and the variables after it if they are wanted.
+SentReport = tuple[EpochReport, Values]
 
 
 @dataclass(frozen=True)
@@ -55,35 +54,10 @@ class SentFit:
     random: Any
     numbers: Mapping[str, Any]  # as of ``number_settings``, where the fit was called
     n_drawn: int = 0  # orders that were drawn before
-    values: Values | None = None  # from which it goes on; None: those of the model
+    values: Values | None = None  # from which it continues; None: those of the model
 
 
-@dataclass(frozen=True)
-class NextEpoch:
-    """An executor trains an epoch."""
-
-    executor: int
-    all_asked: bool  # as of ``TrialDemand``
-    joins: bool  # whether trials of several widths are joined first
-
-
-@dataclass(frozen=True)
-class NewValues:
-    """A fit that waits for its first epoch has other variables; None: it has ended."""
-
-    number: int
-    values: Values | None
-
-
-@dataclass(frozen=True)
-class EpochAnswers:
-    """What becomes of the fits whose epoch was reported."""
-
-    answers: Mapping[int, Answer]
-    values: Mapping[int, Values]  # of those whose variables were changed
-
-
-@dataclass(frozen=True)
+@dataclass
 class ExecutorFacts:
     """What the session must know of an executor to decide which functions run."""
 
@@ -93,36 +67,16 @@ class ExecutorFacts:
     waiting: int = 0
     max_slots: int = 1
     counts: Mapping[str, int] = field(default_factory=dict)
+    # The session sets these, as of ``TrialDemand``.
+    expected: int = 1
+    all_asked: bool = False
 
     @classmethod
     def of(cls, executor: LocalExecutor) -> ExecutorFacts:
         """Of an executor, now."""
-        demand = executor.demand
-        return cls(
-            executor.busy,
-            demand.hungry,
-            demand.room,
-            executor.waiting,
-            executor.max_slots,
-            executor.program_counts(),
-        )
-
-
-@dataclass(frozen=True)
-class SentReport:
-    """An ``EpochReport``, and the variables if they are wanted."""
-
-    number: int
-    epoch: int
-    logs: dict[str, float]
-    seconds: float
-    program: str | None
-    plan: str
-    values: Values | None
-
-
-#: A command of the session. With a number and None, an executor goes; None: all is done.
-Command = tuple[int, SentData | None] | SentFit | NextEpoch | NewValues | EpochAnswers | None
+        demand, counts = executor.demand, executor.program_counts()
+        free = demand.hungry, demand.room
+        return cls(executor.busy, *free, executor.waiting, executor.max_slots, counts)
 
 
 def serve_fits(link: SessionLink, options: PackOptions) -> None:
@@ -132,142 +86,116 @@ def serve_fits(link: SessionLink, options: PackOptions) -> None:
         try:
             server.run()
         finally:
-            server.close()
+            server.close_all()
 
 
 class FitServer:
-    """Has an executor for each set of data, as the session's ``ProcessPool`` numbers them."""
+    """Has an executor for each set of data, as the session's ``ProcessPool`` numbers them.
+
+    The session calls its methods ``open`` to ``answer``, by name.
+    """
 
     def __init__(self, link: SessionLink, options: PackOptions) -> None:
         self._link, self._options = link, options
-        self._executors: dict[int, LocalExecutor] = {}
-        self._data: dict[int, SearchData] = {}  # what each executor trains on
+        self._executors: dict[int, tuple[LocalExecutor, SearchData]] = {}
         self._tokens = TokenChecks()
         self._fits: dict[int, _Fit] = {}
-        self._commands: deque[Command] = deque()
+        self._calls: deque[Told] = deque()  # that wait until an epoch has been answered
         self._reports: list[SentReport] = []  # that are to be sent
         self._answers: dict[int, Answer] = {}
 
     def run(self) -> None:
-        """Does one command after another."""
-        while True:
-            command = self._next()
-            if command is None:
-                return
-            if isinstance(command, NextEpoch):
-                self._advance(command)
-            else:
-                self._do(command)
+        """Does one call after another, until the session ends this."""
+        while (call := self._next()).name != "end":
+            getattr(self, call.name)(*call.arguments)
 
-    def close(self) -> None:
+    def close_all(self) -> None:
         """Drops all data and programs."""
-        for executor in self._executors.values():
-            executor.close()
+        for number in list(self._executors):
+            self.close(number)
 
-    def _next(self) -> Command:
-        while not self._commands:
-            self._commands.extend(self._link.ask("commands", True))
-        return self._commands.popleft()
+    def _next(self) -> Told:
+        return self._calls.popleft() if self._calls else self._link.receive()
 
-    def _do(self, command: Command) -> None:
-        if isinstance(command, SentFit):
-            self._submit(command)
-        elif isinstance(command, NewValues):
-            self._change(command)
-        elif isinstance(command, tuple):
-            number, sent = command
-            if number in self._executors:
-                del self._data[number]
-                self._executors.pop(number).close()
-            if sent is not None:
-                validation = None if sent.validation is None else _data(sent.validation)
-                self._data[number] = SearchData(
-                    _data(sent.train),
-                    validation,
-                    validation_batch_size=sent.validation_batch_size,
-                    shuffle=sent.shuffle,
-                )
-                self._executors[number] = self._executor(self._data[number])
+    # -- what the session calls --------------------------------------------------------------------
 
-    def _executor(self, data: SearchData) -> LocalExecutor:
-        note: Callable[[str], None] = lambda text: self._link.tell("note", text)  # noqa: E731
-        return LocalExecutor(data, self._options, note=note, in_order=True)
+    def open(self, number: int, sent: SearchData) -> None:
+        """Creates an executor for data."""
+        # The session's backend holds integers of 64 bits, of which JAX makes something else.
+        data = mapped(sent, lambda part: prepare(*part.inputs, allow_nan=True))
+        note: Callable[[str], None] = partial(self._link.tell, "note")
+        self._executors[number] = executor_of(data, self._options, note), data
 
-    # -- fits --------------------------------------------------------------------------------------
+    def close(self, number: int) -> None:
+        """Drops an executor and its data."""
+        self._executors.pop(number)[0].close()
 
-    def _submit(self, sent: SentFit) -> None:
-        executor, why = self._executors[sent.executor], None
+    def submit(self, sent: SentFit) -> None:
+        """Takes a fit in."""
+        (executor, data), why = self._executors[sent.executor], None
         try:
-            self._check_numbers(sent.numbers)
+            _check_numbers(sent.numbers)
             executor.demand.expected = executor.waiting + 1 + sent.expected
-            data = self._data[sent.executor]
             assert isinstance(data.train, ArrayData)
             fit = _Fit(sent, executor, data.train)
             check_data(fit.model, data, self._tokens)
-            executor.submit(fit.job())
+            orders = _Orders(sent, data.train.n)
+            job = job_of(sent.number, fit.model, sent.epochs, sent.batch_size, orders)
+            executor.submit(job)
             self._fits[sent.number] = fit
             if sent.values is not None:
-                executor.replace(sent.number, fit.state(sent.values))
+                self.replace(sent.number, sent.values)
         except Exception as error:  # whatever the user's code raises while it is traced
             why = what_stands_in_the_way(error)
         self._link.tell("submitted", sent.executor, ExecutorFacts.of(executor), sent.number, why)
 
-    def _check_numbers(self, sent: Mapping[str, Any]) -> None:
-        here = number_settings()
-        if other := [name for name, value in sent.items() if here[name] != value]:
-            raise Unpackable(
-                f"its function sets Keras' {', '.join(other)} to another value than the first "
-                "function did. Set it before, for all functions"
-            )
+    def replace(self, number: int, values: Values) -> None:
+        """Gives a fit that waits for its next epoch other variables."""
+        if (fit := self._fits.get(number)) is not None:  # else it has failed meanwhile
+            fit.executor.replace(number, fit.state(values))
 
-    def _change(self, new: NewValues) -> None:
-        fit = self._fits.get(new.number)
-        if fit is None:
-            return  # it has failed meanwhile
-        if new.values is None:
-            fit.executor.drop(new.number)
-            del self._fits[new.number]
-        else:
-            fit.executor.replace(new.number, fit.state(new.values))
+    def drop(self, number: int) -> None:
+        """Forgets a fit that waits for a slot."""
+        if (fit := self._fits.pop(number, None)) is not None:
+            fit.executor.drop(number)
 
-    # -- an epoch ----------------------------------------------------------------------------------
-
-    def _advance(self, command: NextEpoch) -> None:
-        executor, error = self._executors[command.executor], None
+    def advance(self, number: int, all_asked: bool, joins: bool) -> None:
+        """Trains an epoch; ``joins``: fits of several widths share programs from now on."""
+        (executor, _), error = self._executors[number], None
         try:
-            if command.joins:
+            if joins:
                 executor.join_waiting()
-            executor.demand.all_asked = command.all_asked
+            executor.demand.all_asked = all_asked
             executor.advance(self._report, self._meanwhile, self._failed)
         except Exception as raised:
             error = RaisedError.of(raised)
-        self._link.tell("advanced", command.executor, ExecutorFacts.of(executor), error)
+        self._link.tell("advanced", ExecutorFacts.of(executor), error)
+
+    def answer(self, answers: Mapping[int, Answer], values: Mapping[int, Values]) -> None:
+        """Says what becomes of the fits whose epoch was reported; some have other variables."""
+        self._answers.update(answers)
+        for number, changed in values.items():
+            self.replace(number, changed)
+
+    # -- an epoch ----------------------------------------------------------------------------------
 
     def _meanwhile(self) -> bool:
         """Does what the session wants done while the device works; False if there is nothing."""
-        if not self._commands:
-            self._commands.extend(self._link.ask("commands", False))
-        if not self._commands or self._commands[0] is None:
+        if not self._calls and (call := self._link.receive(wait=False)) is not None:
+            self._calls.append(call)
+        if not self._calls or self._calls[0].name == "end":
             return False
-        self._do(self._commands.popleft())
+        call = self._next()
+        getattr(self, call.name)(*call.arguments)
         return True
 
     def _report(self, report: EpochReport) -> Callable[[], Answer]:
-        fit, values = self._fits[report.number], None
+        fit, values = self._fits[report.number], []
         if fit.sent.watched or report.last:
             assert report.state is not None
             values = [list(map(np.asarray, part)) for part in on_host(report.state()).lists()[:3]]
-        self._reports.append(
-            SentReport(
-                report.number,
-                report.epoch,
-                dict(report.logs),
-                report.seconds,
-                report.program,
-                report.plan,
-                values,
-            )
-        )
+        sent = replace(report, logs=dict(report.logs), weights=None, state=None)
+        self._reports.append((sent, values))
         return lambda: self._answer(report.number)
 
     def _answer(self, number: int) -> Answer:
@@ -275,14 +203,10 @@ class FitServer:
             reports, self._reports = self._reports, []
             self._link.tell("reported", reports)
         while number not in self._answers:
-            for command in self._link.ask("commands", True):
-                if isinstance(command, EpochAnswers):
-                    self._answers.update(command.answers)
-                    for each, values in command.values.items():
-                        fit = self._fits[each]
-                        fit.executor.replace(each, fit.state(values))
-                else:
-                    self._commands.append(command)
+            if (call := self._link.receive()).name == "answer":
+                self.answer(*call.arguments)
+            else:
+                self._calls.append(call)
         answer = self._answers.pop(number)
         if answer == "stop":
             self._fits.pop(number, None)
@@ -291,6 +215,15 @@ class FitServer:
     def _failed(self, number: int, error: BaseException) -> None:
         self._fits.pop(number, None)
         self._link.tell("failed", number, RaisedError.of(error))
+
+
+def _check_numbers(sent: Mapping[str, Any]) -> None:
+    here = number_settings()
+    if other := [name for name, value in sent.items() if here[name] != value]:
+        raise Unpackable(
+            f"its function sets Keras' {', '.join(other)} to another value than the first "
+            "function did. Set it before, for all functions"
+        )
 
 
 class _Fit:
@@ -307,19 +240,6 @@ class _Fit:
         self._dtypes = [[variable.value.dtype for variable in part] for part in parts]
         self._metrics = [variable.value for variable in model.metrics_variables]
         _check_tracked(came, [*chain(*parts), *model.metrics_variables])
-        self._orders = _Orders(sent, data.n)
-
-    def job(self) -> Job:
-        """The job of an executor that trains the fit."""
-        return Job(
-            number=self.sent.number,
-            seed=self.sent.number,
-            epochs=self.sent.epochs,
-            batch_size=self.sent.batch_size,
-            model=self.model,
-            rebuild=lambda: self.model,
-            order=self._orders,
-        )
 
     def state(self, values: Values) -> State:
         """Values of the session's variables as those of this process."""
@@ -347,11 +267,6 @@ class _Orders:
             self._order = self._random.permutation(self._n).astype(np.int32)
             self._drawn += 1
         return self._order
-
-
-def _data(inputs: Sequence[Any]) -> ArrayData:
-    # The session's backend holds integers of 64 bits, of which JAX makes something else.
-    return prepare(*inputs, allow_nan=True)
 
 
 def _check_tracked(came: list[Any], tracked: list[Any]) -> None:

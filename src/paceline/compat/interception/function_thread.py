@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
 from paceline.compat.interception.call import CallOutcome, FunctionCall
-from paceline.compat.interception.fit_patch import FitInterceptor, handled_by
+from paceline.compat.interception.fit_patch import handled_by
 from paceline.compat.interception.process_state import ProcessState
 from paceline.program import keras_private
+
+if TYPE_CHECKING:
+    from paceline.compat.interception.packed_fit import FitHandler
 
 
 class Cancelled(BaseException):
@@ -33,11 +36,11 @@ class FunctionThread:
     def __init__(self, call: FunctionCall, seed: int) -> None:
         self._seed = seed
         self.outcome = CallOutcome(call)  # filled in as the function runs
-        self.handler: FitInterceptor | None = None  # to be set before the thread runs
+        self.handler: FitHandler | None = None  # to be set before the thread runs
         self.ended = False  # whether the function has returned or raised
         self.cancelled = False  # whether it is to be unwound
         self.waits_for_epoch = False  # whether it waits until its pack has trained an epoch
-        # What it raised if that is no ``Exception``, such as KeyboardInterrupt.
+        # What it raised if that isn't an ``Exception``, such as KeyboardInterrupt.
         self.fatal: BaseException | None = None
         # The function whose end this one waits for, before its fit begins.
         self.waits_for: FunctionThread | None = None
@@ -76,7 +79,7 @@ class FunctionThread:
             outside.restore()
 
     def cancel(self) -> None:
-        """Unwinds the function, as often as it catches ``Cancelled`` and goes on."""
+        """Unwinds the function, as often as it catches ``Cancelled`` and continues."""
         self.cancelled = True
         while self._process_state is not None and not self.ended:
             self.go()

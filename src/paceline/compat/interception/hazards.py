@@ -64,7 +64,7 @@ def why_one_at_a_time(found: ReachableObjects) -> str | None:
     for user in found.functions:
         tracker = next(trackers(user), None)
         if tracker is not None:
-            return f"{user.name} uses {tracker}, which has one run at a time"
+            return f"{user.name} uses {tracker}, which can log one run at a time"
         what = next(rebound(user), None) or next(changed(user), None)
         if what is not None:
             return f"{user.name} changes {what}, which is made outside of it"
@@ -101,9 +101,9 @@ def depends_on_earlier(found: ReachableObjects) -> str | None:
 def needs_a_first_look(found: ReachableObjects) -> bool:
     """Whether what the first function has changed at its end decides if others may run at once.
 
-    So with layers that are made outside, for training changes some and leaves others as they are;
-    and with lists and the like that may be given to a function that changes what it is given, or
-    are reached by a function whose source cannot be read.
+    This is so for layers that are made outside: training changes some, and leaves others as they
+    are. It is also so for lists and the like if a function may change what it is given, or has no
+    source to read.
     """
     if any(isinstance(v, (keras.layers.Layer, keras.Variable)) for v in found.keras.values()):
         return True

@@ -15,8 +15,8 @@ class ModelVariables:
     """The variables of a built, compiled model, which train in a pack.
 
     A packed ``fit`` copies them from the pack at the end of every epoch, because callbacks may read
-    them there, and copies what callbacks have changed back into the pack. The model is the user's,
-    just after a pack has queued it.
+    them. It copies what callbacks have changed back into the pack. The model is the user's, just
+    after a pack has queued it.
     """
 
     def __init__(self, model: Any) -> None:

@@ -1,56 +1,38 @@
-"""Executors of fits in the session's own process, where the session's Keras is not on JAX.
+"""Executors of fits in the session's own process, if the session's Keras does not run on JAX.
 
 A function's ``fit`` sends its model, as it is, and the data, once for all fits on equal data. The
-process trains packs as a session on JAX would, and sends each epoch's logs, and the variables where
-callbacks may read them. ``fit_server.py`` is the other side.
+process trains packs as a session on JAX would. It sends the logs of each epoch, and the variables
+if callbacks may read them. ``fit_server.py`` is the other side.
 """
 
 from __future__ import annotations
 
-import queue
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_server import (
-    Command,
-    EpochAnswers,
     ExecutorFacts,
-    NewValues,
-    NextEpoch,
-    SentData,
     SentFit,
     SentReport,
     Values,
     serve_fits,
 )
-from paceline.executor.base import (
-    Answer,
-    EpochReport,
-    Failed,
-    LateAnswer,
-    PackOptions,
-    Report,
-    settled,
-)
-from paceline.executor.process import StopSignal
-from paceline.executor.session.messages import ProcessCall
+from paceline.executor.base import Answer, Failed, LateAnswer, PackOptions, Report, settled
+from paceline.executor.session.messages import CallEnded, ProcessCall, RaisedError, Told
 from paceline.executor.session.outside import OutsideState
 from paceline.executor.session.process import (
+    CannotSendError,
     JaxProcess,
     ProcessDiedError,
     process_of_session,
 )
-from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
 from paceline.program.trace import State
-from paceline.tuner.search.own_process import why_in_session
-
-__all__ = ["ProcessPool", "why_in_session"]
 
 #: Number of data sets that stay in the process although no fit needs them.
 _IDLE = 4
@@ -60,82 +42,8 @@ _MOST_SENT = 2
 _MOST_DEATHS = 4
 #: Seconds between two looks for a signal while nothing happens.
 _LOOK = 0.1
-
-
-@dataclass(frozen=True)
-class _Message:
-    """What the process tells: the name, and what comes with it."""
-
-    name: str
-    arguments: tuple[Any, ...]
-
-
-class FitProcess:
-    """The connection to the session's process while it serves fits.
-
-    A thread of its own talks to the process; the engine's thread takes what came from ``inbox``.
-    """
-
-    def __init__(self, options: PackOptions) -> None:
-        self.inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
-        self._outbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._stack = ExitStack()
-        self._process: JaxProcess = self._stack.enter_context(process_of_session())
-        self._options, self._sent = options, threading.Event()
-        self._thread = threading.Thread(
-            target=self._serve, args=[keras_private.settings()], name="paceline-fits", daemon=True
-        )
-        self._thread.start()
-        self._sent.wait()  # until then, the state of this process must stay as it is
-
-    def send(self, command: Command) -> None:
-        """Has the process do something, after all that it was sent before."""
-        self._outbox.put(command)
-
-    def close(self, *, now: bool) -> None:
-        """Ends the connection; the process is kept for later, unless it works and is to end now."""
-        if now:
-            self._process.close()
-        else:
-            self.send(None)
-        self._thread.join()
-        self._stack.close()
-
-    def _serve(self, settings: dict[str, Any]) -> None:
-        """Runs the call; ``settings`` are Keras', which keeps them for each thread."""
-        told = "submitted", "reported", "advanced", "failed", "note"
-        functions: dict[str, Callable[..., Any]] = {name: self._teller(name) for name in told}
-        functions["commands"] = self._commands
-        error: BaseException | None = None
-        try:
-            keras_private.use_settings(settings)
-            call = ProcessCall(serve_fits, {"options": self._options}, OutsideState())
-            said = self._teller("said")
-            self._process.call(call, functions, said, StopSignal(), self._sent.set)
-        except BaseException as raised:
-            error = raised
-        self._sent.set()
-        self.inbox.put(_Message("ended", (error,)))
-
-    def _teller(self, name: str) -> Callable[..., None]:
-        return lambda *arguments: self.inbox.put(_Message(name, arguments))
-
-    def _commands(self, waits: bool) -> list[Command]:
-        """The commands that wait; ``waits``: for the first one, if there is none."""
-        found = [self._outbox.get()] if waits else []
-        while not self._outbox.empty():
-            found.append(self._outbox.get())
-        return found
-
-
-@dataclass
-class ProcessDemand:
-    """As ``TrialDemand``, as far as the engine asks; the process says what it is."""
-
-    hungry: bool = True
-    room: bool = True
-    expected: int = 1
-    all_asked: bool = False
+#: Why all fits train in the session from then on.
+_CANNOT_SERVE = "the process on JAX cannot serve this session"
 
 
 @dataclass(eq=False)
@@ -144,8 +52,8 @@ class ProcessExecutor:
 
     number: int
     pool: ProcessPool
-    demand: ProcessDemand = field(default_factory=ProcessDemand)
-    facts: ExecutorFacts = field(default_factory=ExecutorFacts)
+    # As the process reported it last. The engine also reads and sets it as ``TrialDemand``.
+    demand: ExecutorFacts = field(default_factory=ExecutorFacts)
     sent: set[int] = field(default_factory=set)  # fits that the process has not taken in yet
     _joins: bool = False
     _answering: dict[int, Values] | None = None  # values for fits, while answers are collected
@@ -153,35 +61,30 @@ class ProcessExecutor:
     @property
     def busy(self) -> bool:
         """Whether any fit is waiting or training."""
-        return self.facts.busy or bool(self.sent)
+        return self.demand.busy or bool(self.sent)
 
     @property
     def waiting(self) -> int:
         """Number of fits that have no slot."""
-        return self.facts.waiting + len(self.sent)
+        return self.demand.waiting + len(self.sent)
 
     @property
     def max_slots(self) -> int:
         """Fits that train at once, at most."""
-        return self.facts.max_slots
+        return self.demand.max_slots
 
     def program_counts(self) -> dict[str, int]:
         """As of ``PackExecutor``, after the last epoch."""
-        return {"distinct": 0, "compiled": 0, "from_cache": 0, **self.facts.counts}
-
-    def update(self, facts: ExecutorFacts) -> None:
-        """Takes in what the process knows of the executor."""
-        self.facts = facts
-        self.demand.hungry, self.demand.room = facts.hungry, facts.room
+        return {"distinct": 0, "compiled": 0, "from_cache": 0, **self.demand.counts}
 
     def join_waiting(self) -> None:
-        """Has fits of several widths that wait share programs, before the next epoch."""
+        """Lets fits of several widths that wait share programs, before the next epoch."""
         self._joins = True
 
     def submit(self, fit: SentFit) -> None:
-        """Sends a fit; ``pool.submitted`` is told what the process says."""
+        """Sends a fit; the pool's ``submitted`` hears whether it trains there."""
+        self.pool.send("submit", fit)
         self.sent.add(fit.number)
-        self.pool.send(fit)
 
     def replace(self, number: int, state: State) -> None:
         """Gives a fit that waits for its next epoch other values of its variables."""
@@ -189,60 +92,42 @@ class ProcessExecutor:
         if self._answering is not None:
             self._answering[number] = values
         else:
-            self.pool.send(NewValues(number, values))
+            self.pool.send("replace", number, values)
 
     def drop(self, number: int) -> None:
         """Forgets a fit that waits for a slot."""
-        self.pool.send(NewValues(number, None))
-
-    def close(self) -> None:
-        """Drops the executor and its data."""
-        self.pool.send((self.number, None))
+        self.pool.send("drop", number)
 
     def advance(self, report: Report, meanwhile: Callable[[], bool], failed: Failed) -> None:
         """As of ``Executor``."""
-        self.pool.send(NextEpoch(self.number, self.demand.all_asked, self._joins))
+        self.pool.send("advance", self.number, self.demand.all_asked, self._joins)
         self._joins = False
-        while True:
-            message = self.pool.next(meanwhile)
+        while (message := self.pool.next(meanwhile)) is not None:
             if message.name == "reported":
                 self._reported(message.arguments[0], report)
             elif message.name == "failed":
                 number, error = message.arguments
                 failed(number, error.again())
-            elif message.name == "advanced":
-                _, facts, error = message.arguments
-                self.update(facts)
+            else:
+                self.demand, error = message.arguments
                 if error is not None:
                     raise error.again()
-                return
-            elif message.name == "ended":
                 return
 
     def _reported(self, reports: list[SentReport], report: Report) -> None:
         late: dict[int, LateAnswer] = {}
-        for each in reports:
-            late[each.number] = report(_epoch_report(each))
+        for each, values in reports:
+            late[each.number] = report(replace(each, state=partial(_state, values)))
         self._answering = {}
         try:
             answers: dict[int, Answer] = {n: settled(answer) for n, answer in late.items()}
-            self.pool.send(EpochAnswers(answers, self._answering))
+            self.pool.send("answer", answers, self._answering)
         finally:
             self._answering = None
 
 
-def _epoch_report(sent: SentReport) -> EpochReport:
-    values = sent.values or []
-    return EpochReport(
-        number=sent.number,
-        epoch=sent.epoch,
-        logs=sent.logs,
-        seconds=sent.seconds,
-        program=sent.program,
-        plan=sent.plan,
-        weights=lambda: (values[0], values[1]),
-        state=lambda: State(values[0], values[1], values[2], []),
-    )
+def _state(values: Values) -> State:
+    return State(values[0], values[1], values[2], [])
 
 
 class ProcessPool:
@@ -260,7 +145,8 @@ class ProcessPool:
         died: Callable[[BaseException], None],
     ) -> None:
         self._say, self._options, self._submitted, self._died = say, options, submitted, died
-        self._process: FitProcess | None = None
+        self._process: JaxProcess | None = None
+        self._held = ExitStack()  # gives the process back
         self._by_key: dict[tuple[Any, ...], ProcessExecutor] = {}  # the one used last comes last
         self._n_executors = self._n_died = 0
         self._why_none: str | None = None  # why no process serves fits; None: one can
@@ -275,9 +161,9 @@ class ProcessPool:
         return sum(len(executor.sent) for executor in self._by_key.values())
 
     def of(self, arguments: FitArguments, model: Any) -> ProcessExecutor:
-        """Returns the executor for a fit; makes it if there is none for the data.
+        """Returns the executor for a fit; creates it if there is none for the data.
 
-        Raises Unpackable if the process has died too often.
+        Raises Unpackable if no process can serve this session, or if it has died too often.
         """
         if self._why_none is not None:
             raise Unpackable(self._why_none)
@@ -286,36 +172,39 @@ class ProcessPool:
         if executor is None:
             idle = [known for known, each in self._by_key.items() if not each.busy]
             for known in idle[: max(0, len(idle) - _IDLE + 1)]:
-                self._by_key.pop(known).close()
+                self.send("close", self._by_key.pop(known).number)
             self._n_executors += 1
             executor = ProcessExecutor(self._n_executors, self)
-            validation = None if arguments.validation is None else arguments.validation.inputs
-            data = SentData(
-                arguments.data.inputs,
-                validation,
-                arguments.validation_batch_size,
-                arguments.shuffle,
-            )
-            self.send((executor.number, data))
+            self.send("open", executor.number, arguments.search_data())
         self._by_key[key] = executor
         return executor
 
-    def send(self, command: Command) -> None:
-        """Sends a command; starts the process first if there is none."""
-        if self._process is None:
-            self._process = FitProcess(self._options)
-        self._process.send(command)
+    def send(self, name: str, *arguments: Any) -> None:
+        """Calls a method of the process' ``FitServer``; starts the process if there is none."""
+        with suppress(ProcessDiedError):  # ``_take`` sees the end
+            if self._process is None:
+                self._process = self._held.enter_context(process_of_session())
+                call = ProcessCall(serve_fits, {"options": self._options}, OutsideState())
+                try:
+                    self._process.begin(call)
+                except CannotSendError as error:
+                    self._why_none = f"{_CANNOT_SERVE}: {error}"
+                    self._give_back(kill=False)
+                    raise Unpackable(self._why_none) from error
+            self._process.send(Told(name, arguments))
 
-    def next(self, meanwhile: Callable[[], bool]) -> _Message:
-        """The next message that is for an executor; does work meanwhile."""
-        self._advancing = True
-        while True:
-            message = self._take(wait=False)
-            if message is None and not meanwhile():
-                message = self._take(wait=True)
-            if message is not None and not self._handled(message):
-                self._advancing = message.name not in ("advanced", "ended")
+    def next(self, meanwhile: Callable[[], bool]) -> Told | None:
+        """The next message for an executor, None at the end of the process; works meanwhile."""
+        process, self._advancing = self._process, True
+        while self._process is process:
+            message = self._take(0.0)
+            if message is None and self._process is process and not meanwhile():
+                message = self._take(_LOOK)
+            if message is not None:
+                self._advancing = message.name != "advanced"
                 return message
+        self._advancing = False
+        return None
 
     @property
     def full(self) -> bool:
@@ -330,60 +219,66 @@ class ProcessPool:
         waited, at_most = False, _MOST_SENT - 1 if a_few else 0
         while self.n_sent > at_most and not self._advancing:
             waited = True
-            message = self._take(wait=True)
-            if message is not None:
-                self._handled(message)
+            self._take(_LOOK)
         return waited
 
-    def _take(self, *, wait: bool) -> _Message | None:
+    def _take(self, seconds: float) -> Told | None:
+        """Takes in what the process says next; returns what is for the executor that advances."""
         assert self._process is not None
         try:
-            # Signals come between two looks.
-            return self._process.inbox.get(block=wait, timeout=_LOOK if wait else None)
-        except queue.Empty:
+            message = self._process.receive(seconds)
+        except ProcessDiedError as error:
+            self._n_died += 1
+            if self._n_died == _MOST_DEATHS:
+                self._why_none = f"{error}, {_MOST_DEATHS} times"
+            else:
+                self._say(f"{error}; its fits continue in another one")
+            self._ended(error)
             return None
-
-    def _handled(self, message: _Message) -> bool:
-        if message.name == "said":
+        except Exception as error:  # an error of the user's, say, that cannot be unpickled
+            message = CallEnded(error=RaisedError(error, ""))
+        if isinstance(message, CallEnded):
+            error = RuntimeError(message.unread or "its call has ended")
+            error = error if message.error is None else message.error.again()
+            self._why_none = f"{_CANNOT_SERVE}: {error}"
+            self._ended(error)
+        elif message is None or message.name in ("reported", "failed", "advanced"):
+            return message
+        elif message.name == "say":
             stream, text = message.arguments
             getattr(sys, stream).write(text)
         elif message.name == "note":
-            self._say(message.arguments[0])
-        elif message.name == "submitted":
+            self._say(*message.arguments)
+        else:
             number, facts, fit, why = message.arguments
             for executor in self:
                 if executor.number == number:
                     executor.sent.discard(fit)
-                    executor.update(facts)
+                    executor.demand = facts
             self._submitted(fit, why)
-        elif message.name == "ended":
-            self._ended(message.arguments[0])
-            return False
-        else:
-            return False
-        return True
+        return None
 
-    def _ended(self, error: BaseException | None) -> None:
-        """The process has ended by itself, and all that it held."""
-        process, self._process = self._process, None
-        self._by_key.clear()
-        if process is not None:
-            process.close(now=True)
-        self._n_died += 1
-        error = error or RuntimeError("the process that trains on JAX has ended")
-        if not isinstance(error, ProcessDiedError):
-            self._why_none = f"the process on JAX cannot serve this session: {error}"
-        elif self._n_died == _MOST_DEATHS:
-            self._why_none = f"{error}, {_MOST_DEATHS} times"
-        else:
-            self._say(f"{error}; its fits continue in another one")
+    def _ended(self, error: BaseException) -> None:
+        self._give_back(kill=True)
         self._died(error)
+
+    def _give_back(self, *, kill: bool) -> None:
+        """Forgets the process and its executors; the process stays for later, unless killed."""
+        process, self._process = self._process, None
+        for executor in self:  # the engine may still hold it
+            executor.demand, executor.sent = ExecutorFacts(), set()
+        self._by_key.clear()
+        self._advancing = False
+        if process is not None and kill:
+            process.close()
+        self._held.close()
 
     def close(self) -> None:
         """Drops all executors; the process is kept for later, unless a fit still trains."""
-        process, self._process = self._process, None
         working = self._advancing or any(executor.busy for executor in self)
-        self._by_key.clear()
-        self._advancing = False
-        if process is not None:
-            process.close(now=working)
+        if self._process is not None and not working:
+            with suppress(ProcessDiedError):
+                self._process.send(Told("end", ()))
+                while not isinstance(self._process.receive(_LOOK), CallEnded):
+                    pass
+        self._give_back(kill=working)

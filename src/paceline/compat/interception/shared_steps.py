@@ -1,9 +1,9 @@
 """Compiled steps that models share: those of ``predict``, ``evaluate`` and Keras' own ``fit``.
 
-Keras compiles the steps of each model anew, although most models of a search take the same ones:
-their weights are inputs of a step. Here a model's step is traced, as Keras would, and a compiled
-step of another model takes its place if both traces are equal, constants included. So results are
-those of Keras, bit for bit. Everything around the steps is Keras' own: batches, callbacks, metrics.
+Keras compiles the steps of each model, although most models of a search take the same ones: their
+weights are inputs of a step. Here a model's step is traced, as Keras would. If a compiled step of
+another model has an equal trace, constants included, it is used instead. So results are those of
+Keras, bit for bit. Everything around the steps is Keras' own: batches, callbacks, metrics.
 """
 
 from __future__ import annotations

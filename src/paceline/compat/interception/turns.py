@@ -5,11 +5,10 @@ would if those before it had ended. Three things tell:
 
 - what their code and the objects that it reaches show before the first begins (``hazards.py``);
 - what has changed when the first function waits in its fit, before a second one begins
-  (``shared_state.py``); layers that were made outside are compared when the first has ended, and
-  until then it runs alone;
-- what two fits under way both need (``claims.py``): the later one waits, before it does anything,
-  until the function of the earlier one has ended, not only its fit, for it may read a file that
-  its fit has written.
+  (``shared_state.py``). Layers that were made outside are compared when the first function has
+  ended, and until then it runs alone;
+- what two running fits both need (``claims.py``). Before the later one does anything, it waits for
+  the end of the earlier one's function. That function may read a file that its fit has written.
 
 From the first sign on, functions run one at a time, and a note says why.
 """
@@ -35,7 +34,7 @@ from paceline.pack.callbacks.reachable import ReachableObjects, reached
 
 
 class ConcurrencyPolicy:
-    """Decides whether a function may begin while others are under way, and whose fit waits.
+    """Decides whether a function may begin while others run, and whose fit waits.
 
     ``concurrent`` is that of ``Engine``, and ``noun`` what notes call a function. ``together``:
     whether there are packs. Without them no function begins while another one is in its fit.
@@ -44,7 +43,7 @@ class ConcurrencyPolicy:
     def __init__(
         self, concurrent: bool | None, say: Callable[[str], None], noun: str, *, together: bool
     ) -> None:
-        # Whether no function may begin while another is under way.
+        # Whether no function may begin while another one runs.
         self.alone = check_concurrent(concurrent) is False
         self._watches = self._uses_claims = concurrent is None and together
         self._say, self._noun = say, noun
@@ -77,9 +76,9 @@ class ConcurrencyPolicy:
         reader = hazards.clock_reader(self._found)
         if reader is not None:
             self._say(
-                f"{reader} reads the clock: other {self._noun}s train between its readings, so its "
-                f"times are longer than those of a {self._noun} alone; concurrent=False runs one "
-                "at a time"
+                f"{reader} reads the clock: other {self._noun}s train between its readings, which "
+                f"makes its times longer than those of a {self._noun} alone. Pass concurrent=False "
+                "to run one at a time"
             )
         self.alone = hazards.needs_a_first_look(self._found)
 
@@ -95,7 +94,7 @@ class ConcurrencyPolicy:
     ) -> FunctionThread | None:
         """Returns the function whose end a fit of ``thread`` must wait for; None if it may begin.
 
-        ``n_under_way`` is the number of functions under way.
+        ``n_under_way`` is the number of functions that run.
         """
         if not self._uses_claims:
             return None
@@ -114,8 +113,8 @@ class ConcurrencyPolicy:
         if further is thread:
             self._say(
                 f"{self._noun} {thread.outcome.number} and {self._noun} {other.outcome.number} "
-                "each wait for what the other one holds, so one of them goes on, and its result "
-                "may differ: pass concurrent=False"
+                "wait for what the other one holds. One of them continues, and its result may "
+                "differ: pass concurrent=False"
             )
             return None
         return other
@@ -128,7 +127,7 @@ class ConcurrencyPolicy:
     def stopped(self, thread: FunctionThread, n_under_way: int) -> None:
         """Compares what functions share with its state before, now that one waits or has ended.
 
-        ``n_under_way`` is the number of functions under way, without this one if it has ended.
+        ``n_under_way`` is the number of functions that run, without this one if it has ended.
         """
         if thread.ended:
             self._claims.drop_ended()
@@ -143,8 +142,8 @@ class ConcurrencyPolicy:
             number = thread.outcome.number
             self._one_at_a_time(
                 f"{self._noun} {number} changed {what!r}, which is made outside of it, while "
-                f"others were under way; these may differ from {self._noun}s that run one after "
-                "the other: pass concurrent=False to be sure"
+                f"other {self._noun}s ran. Their results may differ from those of {self._noun}s "
+                "that run one after the other. Pass concurrent=False to be sure"
             )
         elif first and self.alone and thread.ended:  # it ran to its end, and layers are as before
             self._claims.leave_out(self._before.constants())
@@ -188,9 +187,9 @@ class ConcurrencyPolicy:
             if path != first:
                 setattr(callback, name, str(path))
                 self._say(
-                    f"{self._noun}s begin together, so that the clock names one path for several: "
-                    f"{type(callback).__name__} of the later ones writes to that path with -1, -2 "
-                    "and so on at its end"
+                    f"{self._noun}s begin together, so the clock names one path for several of "
+                    f"them. {type(callback).__name__} of the later ones writes to that path with "
+                    "-1, -2 and so on at its end"
                 )
 
     def _one_at_a_time(self, why: str) -> None:
@@ -198,8 +197,8 @@ class ConcurrencyPolicy:
             return  # they do already
         self.alone, self._watches, self._before = True, False, None
         self._say(
-            f"{self._noun}s run one at a time, in order: {why}. Give each its own; or pass "
-            "concurrent=True to train them together all the same"
+            f"{self._noun}s run one at a time, in order: {why}. Create one in each "
+            f"{self._noun}, or pass concurrent=True to train them together anyway"
         )
 
 

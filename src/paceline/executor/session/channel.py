@@ -3,8 +3,8 @@
 Both ends are processes of one user, and the connection has no name: nobody else can write to it. So
 messages are pickles, of the user's own code among others. Nothing of this is ever in a file.
 
-Arrays of a message travel beside it, in memory that both processes see: they are copied once, and
-whatever the receiver writes to them stays with the receiver.
+Arrays of a message travel in memory that both processes see. They are copied once. What the
+receiver writes to them stays with the receiver.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Frame:
     body: bytes
     memory: int | None  # the file descriptor of the arrays; None without
     n_bytes: int  # of the arrays
-    kind: int  # one of those below
+    kind: int  # ``CALL``, ``SETTINGS`` or ``ANSWER``
 
     def message(self) -> Any:
         """The message; raises whatever unpickling raises."""
@@ -74,7 +74,7 @@ class Channel:
         self._socket, self._pickler, self._lock = end, pickler, threading.Lock()
 
     def send(self, message: Any, kind: int = CALL) -> None:
-        """Sends a message; raises OSError if the other end is gone, else what pickling raises."""
+        """Sends a message; raises OSError if the other end is closed, else what pickling raises."""
         large: list[pickle.PickleBuffer] = []
 
         def within(buffer: pickle.PickleBuffer) -> bool:
@@ -105,7 +105,7 @@ class Channel:
                 os.close(memory)
 
     def receive(self) -> Frame:
-        """The next message; raises EOFError if the other end is gone."""
+        """The next message; raises EOFError if the other end has closed."""
         try:
             header, descriptors, _, _ = socket.recv_fds(self._socket, _HEADER.size, 1)
             header += self._exactly(_HEADER.size - len(header))
@@ -120,7 +120,7 @@ class Channel:
         while len(parts) < n_bytes:
             part = self._socket.recv(min(n_bytes - len(parts), 1 << 20))
             if not part:
-                raise EOFError("the other process is gone")
+                raise EOFError("the other process has ended")
             parts += part
         return bytes(parts)
 

@@ -1,7 +1,7 @@
 """What the session's own process does: it runs functions that it is sent, on JAX.
 
-The process ends as soon as its session is gone, whatever it does then: like a session that is
-killed, it leaves a checkpoint from which another one goes on.
+The process ends as soon as its session has ended, whatever it does. Like a session that is killed,
+it leaves a checkpoint from which another process continues.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -37,32 +36,32 @@ class SessionLink:
     def __init__(self, channel: Channel, box: int) -> None:
         self._channel = channel
         self.box = box  # the descriptor of the black box that the session reads
-        self._answers: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+        self.answers: queue.SimpleQueue[Frame] = queue.SimpleQueue()  # not yet unpickled
         self._asking = threading.Lock()  # one question at a time
         self.watch: OutsideWatch | None = None  # of the call that runs
 
     def tell(self, name: str, *arguments: Any) -> None:
-        """Has the session call the function of a name; what it returns is not waited for."""
+        """Calls a function of the session by its name, and does not wait for the result."""
         from paceline.executor.session.messages import Told
 
         self._channel.send(Told(name, arguments))
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """Has the session call the function of a name, and returns what that returns.
+        """Calls a function of the session by its name, and returns what it returns.
 
-        Raises SessionError if it raises: the session knows what, and raises it in the end.
+        Raises SessionError if the function raises. The session itself raises that error in the end.
         """
         from paceline.executor.session.messages import Told
 
         with self._asking:
             self._channel.send(Told(name, arguments, asked=True))
-            answer = self._answers.get().message()
+            answer = self.answers.get().message()
         if answer.failed:
             raise SessionError
         return answer.value
 
     def share(self) -> None:
-        """Has what the user's functions have changed here be so in the session, too."""
+        """Tells the session what the user's functions have changed here."""
         if self.watch is None or not (changes := self.watch.take_changes()):
             return
         try:
@@ -71,13 +70,16 @@ class SessionLink:
             self.watch.put_back(changes)  # the end of the call says what
 
     def take_shared(self, pickled: bytes) -> None:
-        """Has what the user's functions have changed in the session be so here, too."""
+        """Takes over what the user's functions have changed in the session."""
         if self.watch is not None:
             self.watch.bring_back(pickle.loads(pickled))
 
-    def take_answer(self, frame: Frame) -> None:
-        """Takes in what answers the question that waits."""
-        self._answers.put(frame)
+    def receive(self, *, wait: bool = True) -> Any:
+        """What the session sends next by itself; None if there is nothing, and it does not wait."""
+        try:
+            return self.answers.get(block=wait).message().value
+        except queue.Empty:
+            return None
 
 
 class _SessionStream(io.TextIOBase):
@@ -85,8 +87,8 @@ class _SessionStream(io.TextIOBase):
 
     encoding = "utf-8"
 
-    def __init__(self, name: str, say: Callable[[str, str], None]) -> None:
-        self._name, self._say = name, say
+    def __init__(self, name: str, link: SessionLink) -> None:
+        self._name, self._link = name, link
 
     def writable(self) -> bool:
         return True
@@ -94,12 +96,12 @@ class _SessionStream(io.TextIOBase):
     def write(self, text: str, /) -> int:
         if text:
             with suppress(OSError):
-                self._say(self._name, str(text))
+                self._link.tell("say", self._name, str(text))
         return len(text)
 
 
 def main(descriptor: int, box: int) -> None:
-    """Serves the session at the other end of a socket until it is gone; ``box`` is a black box."""
+    """Serves the session at the other end of a socket until it ends; ``box`` is a black box."""
     from paceline.executor.session.user_modules import ReturningPickler  # loads Keras, as below
 
     channel, parent = Channel(socket.socket(fileno=descriptor), ReturningPickler), os.getppid()
@@ -109,28 +111,29 @@ def main(descriptor: int, box: int) -> None:
         with suppress(EOFError):
             while True:  # unpickled by the thread that needs it: code of the user's may run then
                 frame = channel.receive()
-                (link.take_answer if frame.kind == ANSWER else calls.put)(frame)
+                (link.answers if frame.kind == ANSWER else calls).put(frame)
         os._exit(1)
 
     def look() -> None:
-        # A process that the session has forked may hold the socket open when the session is gone.
+        # A process that the session has forked may hold the socket open when the session has ended.
         while os.getppid() == parent:
             time.sleep(_LOOK)
         os._exit(1)
 
     for target in (receive, look):
         threading.Thread(target=target, daemon=True).start()
-    from paceline.executor.session.messages import CallEnded, Said
+    from paceline.executor.session.messages import CallEnded
 
-    def say(stream: str, text: str) -> None:
-        channel.send(Said(stream, text))
-
-    sys.stdout, sys.stderr = _SessionStream("stdout", say), _SessionStream("stderr", say)
+    sys.stdout, sys.stderr = _SessionStream("stdout", link), _SessionStream("stderr", link)
+    settings: Frame | None = None
     while True:
         with suppress(KeyboardInterrupt):  # it came after the end of what it was meant for
-            ended = _ended(calls.get(), link)
-            if ended is None:
+            frame = calls.get()
+            if frame.kind == SETTINGS:  # of the next call
+                settings = frame
                 continue
+            assert settings is not None
+            ended = _ended(settings, frame, link)
             try:
                 channel.send(ended)
             except OSError:
@@ -139,38 +142,21 @@ def main(descriptor: int, box: int) -> None:
                 channel.send(CallEnded(unread=f"{type(error).__name__}: {error}"))
 
 
-#: Why the last settings could not be applied; None: they were.
-_unapplied: str | None = None
-
-
-def _ended(frame: Frame, link: SessionLink) -> Any:
-    """Does what was sent, and says what came of a call; None for settings."""
-    global _unapplied
-    from paceline.executor.session.messages import CallEnded, RaisedError, SessionSettings
+def _ended(settings: Frame, frame: Frame, link: SessionLink) -> Any:
+    """Does a call as the session's settings want it, and says what came of it."""
+    from paceline.executor.session.messages import CallEnded, RaisedError
     from paceline.executor.session.outside import OutsideWatch
 
-    link.watch = watch = None
+    link.watch = None
     try:
-        message = frame.message()
-        if isinstance(message, SessionSettings):
-            message.apply()
-        else:
-            link.watch = watch = OutsideWatch(message.outside)
+        settings.message().apply()
+        call = frame.message()
+        link.watch = watch = OutsideWatch(call.outside)
     except Exception as error:  # what the user's classes raise when they are read, among others
-        why = f"{type(error).__name__}: {error}"
-        if frame.kind == SETTINGS:
-            _unapplied = why
-            return None
-        return CallEnded(unread=_unapplied or why)
-    if isinstance(message, SessionSettings):
-        _unapplied = None
-        return None
-    if _unapplied is not None:
-        return CallEnded(unread=_unapplied)
+        return CallEnded(unread=f"{type(error).__name__}: {error}")
     value = failed = None
     try:
-        value = message.function(link, **message.arguments)
+        value = call.function(link, **call.arguments)
     except BaseException as error:
         failed = RaisedError.of(error)
-    assert watch is not None
     return CallEnded(value, failed, watch.take_changes())

@@ -51,7 +51,7 @@ class SessionSettings:
         )
 
     def apply(self) -> None:
-        """Has this process run as the session does."""
+        """Applies them to this process."""
         os.chdir(self.folder)
         for name in os.environ.keys() - self.environment.keys() - _FIXED:
             del os.environ[name]
@@ -62,7 +62,7 @@ class SessionSettings:
             # The expressions are compiled already, and ``filterwarnings`` takes their texts.
             warnings.filterwarnings("ignore", _text(text), category, _text(module), line)
         keras.saving.get_custom_objects().update(self.custom_objects)
-        # Else Keras takes the lines of the user's layers out of what they raise.
+        # Otherwise Keras takes the lines of the user's layers out of what they raise.
         keras.config.disable_traceback_filtering()
 
 
@@ -80,20 +80,12 @@ class ProcessCall:
 
 
 @dataclass(frozen=True)
-class Said:
-    """Text for a stream of the session: "stdout" or "stderr"."""
-
-    stream: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Told:
-    """A function of the session to call, by name."""
+    """A function of the other process to call, by name."""
 
     name: str
     arguments: tuple[Any, ...]
-    asked: bool = False  # whether the process waits for what it returns
+    asked: bool = False  # whether the sender waits for what the function returns
 
 
 @dataclass(frozen=True)

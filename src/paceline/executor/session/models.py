@@ -1,8 +1,8 @@
 """A compiled model, sent as it is to the session's process, whose Keras runs on JAX.
 
-Keras' own format would need ``get_config`` of every class of the user's, would forget what such a
-method leaves out, and cannot hold a loss that is a closure. So a model is sent object by object:
-the attributes of each, variables and tensors as arrays, the user's classes and functions by value.
+Keras' own format needs a ``get_config`` of every class of the user. It forgets what such a method
+leaves out, and cannot hold a loss that is a closure. So a model is sent object by object: the
+attributes of each, variables and tensors as arrays, the user's classes and functions by value.
 Keras' own classes go by name, and are those of JAX in the other process.
 
 For this, attributes are read that Keras does not publish. This was read for Keras 3.10 to 3.15:
@@ -14,8 +14,8 @@ For this, attributes are read that Keras does not publish. This was read for Ker
 - ``Optimizer._trainable_variables_indices``, whose keys are ids.
 - What a backend adds to objects: ``_OF_BACKENDS``.
 
-Where anything is of a backend and not known here, sending fails, and the model trains in the
-session. After reading, the variables are compared with those that were sent.
+If anything else belongs to a backend, sending fails, and the model trains in the session. After
+reading, the variables are compared with those that were sent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from paceline.program.canonical import Unpackable
 
 #: Packages of backends: what they make is sent as arrays, or not at all.
 _BACKENDS = ("tensorflow", "torch", "torch_xla")
-#: Attributes that a backend's classes add to Keras' objects, or that another process makes anew.
+#: Attributes that a backend's classes add to Keras' objects, or that another process makes itself.
 _OF_BACKENDS = frozenset(
     "train_function test_function predict_function unrolled_steps_per_execution "
     "_distribute_strategy _distribution_strategy _distribute_reduction_method _tracked "
@@ -164,7 +164,7 @@ class _ModelPickler(cloudpickle.Pickler):
         return super().reducer_override(obj)
 
     def _reduced(self, obj: Any, kind: type) -> Any:
-        """Of objects of Keras' that are no part of its public interface; None: as any object."""
+        """Of objects of Keras' that are not in its public interface; None: as any object."""
         name = kind.__name__
         if name == "Node":
             self._nodes[id(obj)] = obj
@@ -216,7 +216,7 @@ def _own(obj: Any, *without: str) -> dict[str, Any]:
 def _state(obj: Any) -> dict[str, Any]:
     """The attributes of an object of Keras', without those of its backend."""
     state = _own(obj, *_OF_BACKENDS)
-    for name in ("build", "quantize"):  # Keras wraps them anew for each object
+    for name in ("build", "quantize"):  # Keras wraps them for each object
         if hasattr(state.get(name), "__wrapped__"):
             del state[name]
     if keras.backend.backend() == "torch" and isinstance(obj, keras.Layer):

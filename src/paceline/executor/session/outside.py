@@ -11,7 +11,7 @@ import hashlib
 import io
 import pickle
 import types
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -71,72 +71,62 @@ class OutsideState:
                     names[f"{name} of {user.function.__qualname__}"] = (user.function, name)
         return cls(objects, names)
 
-    def look(self) -> dict[str, Any]:
-        """What is there now, for ``changed``."""
-        now: dict[str, Any] = {label: _digest(value) for label, value in self.objects.items()}
-        return now | {label: _value(*of) for label, of in self.names.items()}
-
-    def changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> OutsideChanges:
-        """What is not as it was when ``look`` returned ``before``; it returns ``now`` today."""
-        objects = {
-            label: value
-            for label, value in self.objects.items()
-            if now[label] is not None and now[label] != before[label]
-        }
-        names = {}
-        for label in self.names:
-            value = now[label]
-            if value is not before[label] and value != before[label] and _is_plain(value):
-                names[label] = value
-        return OutsideChanges(objects, names)
-
-    def bring_back(
-        self, changes: OutsideChanges, before: Mapping[str, Any], but: Set[str]
-    ) -> set[str]:
-        """Has the objects and names of this process be as ``changes`` say, ``but`` for some labels.
-
-        ``before`` is what ``look`` returned here when both were the same. Returns the labels of
-        those that have changed here as well, which stay as they are here.
-        """
-        here = self.changed(before, self.look())
-        both = (here.objects.keys() | here.names) & (changes.objects.keys() | changes.names)
-        both |= but
-        merge = _Merge()
-        for label, value in changes.objects.items():
-            if label not in both:
-                merge(self.objects[label], value)
-        for label, value in changes.names.items():
-            if label in both:
-                continue
-            function, name = self.names[label]
-            code = function.__code__
-            if name in code.co_freevars:
-                function.__closure__[code.co_freevars.index(name)].cell_contents = value
-            else:
-                function.__globals__[name] = value
-        return both
-
 
 class OutsideWatch:
-    """What one of the two processes has changed since they last had the same."""
+    """What one of the two processes has changed since both had the same values."""
 
     def __init__(self, state: OutsideState) -> None:
-        self._state, self._before = state, state.look()
-        self.both: set[str] = set()  # labels of what both have changed: it stays as each has it
+        self._state = state
+        self._before = self._look()
+        # Labels of what both have changed: each process keeps its own values.
+        self.both: set[str] = set()
 
     def take_changes(self) -> OutsideChanges:
         """What has changed here, for the other process, which has it from now on."""
-        before, self._before = self._before, self._state.look()
-        return self._state.changed(before, self._before)
+        before, self._before = self._before, self._look()
+        return self._changed(before, self._before)
 
     def put_back(self, changes: OutsideChanges) -> None:
         """The other process does not have these changes, after all."""
         self._before |= dict.fromkeys([*changes.objects, *changes.names], MISSING)
 
     def bring_back(self, changes: OutsideChanges) -> None:
-        """Has the objects and names here be as the other process says."""
-        self.both |= self._state.bring_back(changes, self._before, self.both)
-        self._before = self._state.look()
+        """Gives the objects and names of this process the values that the other one reports."""
+        here = self._changed(self._before, self._look())
+        self.both |= (here.objects.keys() | here.names) & (changes.objects.keys() | changes.names)
+        merge = _Merge()
+        for label, value in changes.objects.items():
+            if label not in self.both:
+                merge(self._state.objects[label], value)
+        for label, value in changes.names.items():
+            if label in self.both:
+                continue
+            function, name = self._state.names[label]
+            code = function.__code__
+            if name in code.co_freevars:
+                function.__closure__[code.co_freevars.index(name)].cell_contents = value
+            else:
+                function.__globals__[name] = value
+        self._before = self._look()
+
+    def _look(self) -> dict[str, Any]:
+        state = self._state
+        now: dict[str, Any] = {label: _digest(value) for label, value in state.objects.items()}
+        return now | {label: _value(*of) for label, of in state.names.items()}
+
+    def _changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> OutsideChanges:
+        """What differs between two looks."""
+        objects = {
+            label: value
+            for label, value in self._state.objects.items()
+            if now[label] is not None and now[label] != before[label]
+        }
+        names = {}
+        for label in self._state.names:
+            value = now[label]
+            if value is not before[label] and value != before[label] and _is_plain(value):
+                names[label] = value
+        return OutsideChanges(objects, names)
 
 
 def _value(function: Any, name: str) -> Any:
@@ -171,9 +161,9 @@ def _digest(value: Any) -> bytes | None:
 
 
 class _Merge:
-    """Has an object be as another one, in place; returns the object, or the other where it cannot.
+    """Makes an object equal to another one, in place; returns the other one if that is impossible.
 
-    What the user's other names refer to stays the same object, within containers and objects too.
+    What the user's other names refer to stays the same object, also in containers and objects.
     """
 
     def __init__(self) -> None:

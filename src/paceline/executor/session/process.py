@@ -29,7 +29,6 @@ from paceline.executor.session.messages import (
     Answered,
     CallEnded,
     ProcessCall,
-    Said,
     SessionSettings,
 )
 from paceline.executor.session.outside import OutsideWatch
@@ -75,7 +74,6 @@ class _RunningCall:
     """What the session does for a call while it runs."""
 
     functions: Mapping[str, Callable[..., Any]]
-    say: Callable[[str, str], None]
     stop: StopSignal
     watch: OutsideWatch
     heard: bool  # whether the process knows of the signal
@@ -129,37 +127,56 @@ class JaxProcess:
         """Whether the process takes calls; never in a process that the session has forked."""
         return self._owner == os.getpid() and self._child.poll() is None
 
+    def begin(self, call: ProcessCall) -> None:
+        """Sends a call; ``send`` and ``receive`` serve it until a ``CallEnded`` comes.
+
+        Raises as ``call``, which does all of it.
+        """
+        send_classes_anew()
+        with sent_by_value():
+            self._send(SessionSettings.of_session(), SETTINGS)
+            self._send(call, CALL)
+
+    def send(self, value: Any) -> None:
+        """Sends what a function of the process waits for, or takes by ``SessionLink.receive``."""
+        self._send(Answered(value), ANSWER)
+
+    def receive(self, seconds: float) -> Any:
+        """The next ``Told`` or ``CallEnded`` of the process; None if nothing comes in time."""
+        try:
+            frame = self._inbox.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if frame is None:
+            raise ProcessDiedError(self._child.wait())
+        return frame.message()
+
     def call(
         self,
         call: ProcessCall,
         functions: Mapping[str, Callable[..., Any]],
         say: Callable[[str, str], None],
         stop: StopSignal,
-        sent: Callable[[], None] = lambda: None,
     ) -> Any:
         """Runs a function in the process, and returns what it returns, or raises what it raises.
 
         Meanwhile it may call ``functions``, by name, and what it prints is passed to ``say``, the
         name of the stream first. A signal that ``stop`` hears interrupts the function, which may
-        save what it has first. ``sent`` is called when what depends on this process is sent.
+        save what it has first.
 
         Raises:
             CannotSendError: The call cannot be sent, or not be read there; it has not begun.
             ProcessDiedError: The process has ended.
         """
-        send_classes_anew()
-        with sent_by_value():
-            self._send(SessionSettings.of_session(), SETTINGS)
-            self._send(call, CALL)
-        sent()
+        self.begin(call)
         watch = OutsideWatch(call.outside)
 
         def outside(changes: Any) -> None:
-            with suppress(Exception):  # of an object's; what has changed comes again at the end
+            with suppress(Exception):  # of an object's; the end of the call reports it once more
                 watch.bring_back(changes)
 
-        functions = {**functions, "outside": outside}
-        self._running = running = _RunningCall(functions, say, stop, watch, stop.asked)
+        functions = {**functions, "say": say, "outside": outside}
+        self._running = running = _RunningCall(functions, stop, watch, stop.asked)
         ended = self._serve(running)
         if ended.unread is not None:
             raise CannotSendError(ended.unread)
@@ -167,9 +184,8 @@ class JaxProcess:
         if watch.both:
             say(
                 "stderr",
-                f"paceline: {', '.join(sorted(watch.both))} changed in this process while "
-                "functions in the process that trains changed them, too: they stay as they are "
-                "here\n",
+                f"paceline: {', '.join(sorted(watch.both))} changed in this process and in the "
+                "process that trains. They keep the values of this process\n",
             )
         if running.raised:
             raise running.raised[0]
@@ -183,7 +199,7 @@ class JaxProcess:
         For a function of the session which the process has called, and which has more than one
         answer. The process answers by asking for "answer".
         """
-        self._send(Answered(value), ANSWER)
+        self.send(value)
         assert self._running is not None
         message = self._serve(self._running, until="answer")
         if isinstance(message, CallEnded):
@@ -215,14 +231,12 @@ class JaxProcess:
                     if stop.asked and not running.heard:
                         running.heard = True
                         self._interrupt()
-                    message = self._next(_LOOK)
+                    message = self.receive(_LOOK)
                     if isinstance(message, CallEnded):
                         return message
-                    if isinstance(message, Said):
-                        running.say(message.stream, message.text)
-                    elif message is not None and message.name == until:
+                    if message is not None and message.name == until:
                         return message
-                    elif message is not None:
+                    if message is not None:
                         self._called(message, running)
             except KeyboardInterrupt:  # a second signal, or a handler of the user's
                 self._interrupt()
@@ -244,15 +258,6 @@ class JaxProcess:
             self._send(answer, ANSWER)
         elif answer.failed and function is not None:
             self._interrupt()
-
-    def _next(self, seconds: float) -> Any:
-        try:
-            frame = self._inbox.get(timeout=seconds)
-        except queue.Empty:
-            return None
-        if frame is None:
-            raise ProcessDiedError(self._child.wait())
-        return frame.message()
 
     def _interrupt(self) -> None:
         with suppress(ProcessLookupError):

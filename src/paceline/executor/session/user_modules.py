@@ -17,8 +17,8 @@ from paceline.pack.callbacks.reachable import is_users_module
 def sent_by_value() -> Iterator[None]:
     """A block in which functions and classes of the user's modules are pickled by value.
 
-    The other process would import a module from its file: with the values that its globals had
-    then, and with whatever it does when it is imported.
+    Otherwise the other process would import a module from its file. Its globals would then have
+    their first values, and whatever the module does at its import would be done again.
     """
     modules = []
     for name, module in list(sys.modules.items()):
@@ -32,9 +32,9 @@ def sent_by_value() -> Iterator[None]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-#: cloudpickle (3.0 to 3.1, and back to 1.2) numbers classes that it pickles by value, and whoever
-#: unpickles one that he knows by number changes the class that he has. These are the two tables:
-#: without a public way, they are the only one to say which class is meant. None: they have gone.
+#: cloudpickle (3.0 to 3.1, and back to 1.2) numbers classes that it pickles by value. Unpickling a
+#: number that is known changes the class that is known by it. These are the two tables. There is no
+#: public way to say which class is meant. None: this release of cloudpickle has no such tables.
 _NUMBERS: Any = getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", None)
 _CLASSES: Any = getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", None)
 
@@ -47,9 +47,9 @@ def why_no_classes() -> str | None:
 
 
 def send_classes_anew() -> None:
-    """Has the next message hold the user's classes as they are now.
+    """Makes the next message hold the user's classes as they are now.
 
-    Under its old number, the process would keep a class with the globals that it had then.
+    Under its old number, the process would keep a class with the globals of the last message.
     """
     _NUMBERS.clear()  # classes that come back are known by number
 

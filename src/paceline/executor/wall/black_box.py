@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar
 
-#: Bytes that are read of what is under way, and where the list of deaths begins.
+#: Bytes that are read of the running trials, and where the list of deaths begins.
 _MOST, _DEATHS = 1 << 20, 1 << 20
 
 
@@ -29,7 +29,7 @@ def nameless_file(name: str = "paceline") -> int:
 class BlackBox:
     """Notes what a search does, for whoever looks after its process has died.
 
-    A note is one write of some hundred bytes to memory, and no note is written where nobody looks.
+    A note is one write of some hundred bytes to memory. Without a watcher, none is written.
     """
 
     #: That of this process; None: nobody watches it.
@@ -48,8 +48,8 @@ class BlackBox:
     # -- the process that trains -------------------------------------------------------------------
 
     def begin(self, n_trials: int | None) -> None:
-        """The search has begun to write; ``n_trials`` is the number that it goes to."""
-        if self.begun is None:  # else it goes on, or it is a search within the search
+        """The search has begun to write; ``n_trials`` is the number of trials it goes to."""
+        if self.begun is None:  # else it continues, or it is a search within the search
             self.begun = {"n_trials": n_trials}
             self._write(begun=json.dumps(self.begun))
 
@@ -58,11 +58,11 @@ class BlackBox:
         self._write(ends_at=json.dumps(moment))
 
     def count(self, n_well: int) -> None:
-        """So many trials of the study are complete or were pruned."""
+        """This number of the study's trials are complete or were pruned."""
         self._write(well=str(n_well))
 
     def alone(self, *, alone: bool) -> None:
-        """Whether one trial is built, compiled or trained at a time, and nothing beside it."""
+        """Whether one trial is built, compiled or trained at a time, and nothing else."""
         self._write(alone=json.dumps(alone))
 
     def builds(self, number: int | None, hparams: Mapping[str, Any], beside: int = 0) -> None:
@@ -93,7 +93,7 @@ class BlackBox:
     # -- the process that watches ------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What was under way at the last note; empty where there is none."""
+        """What ran at the last note; empty if there is none."""
         return _read(self.descriptor, 0, {})
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class BlackBox:
             os.close(descriptor)
 
     def clear(self) -> None:
-        """Forgets what was under way, and keeps what is true of the whole search."""
+        """Forgets what ran, and keeps what is true of the whole search."""
         kept = {name: of for name, of in self.state().items() if name in ("begun", "ends_at")}
         os.pwrite(self.descriptor, json.dumps(kept).encode() + b"\n", 0)
 

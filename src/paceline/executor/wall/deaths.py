@@ -1,8 +1,8 @@
 """How processes that trained have died, and what the next one does about it.
 
-A trial is the reason for certain only where nothing else was under way. So after a death fewer
-trials train at once, and in the end one: it is built, compiled and trained with nothing beside it.
-A trial under which two processes die so has failed. Neither JAX nor Keras is loaded here.
+A trial is the reason for certain only if nothing else ran. So after a death fewer trials train at
+once, and in the end one: it is built, compiled and trained with nothing else in memory. A trial
+with which two processes die like this has failed. Neither JAX nor Keras is loaded here.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 
 #: Signals by which a process ends that has not been asked to: by the system, or for a fault.
 _FAULTS = ("SIGKILL", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
-#: After so many deaths, without a trial that ends well between them, nobody goes on: five trials
-#: have been found guilty by then, or it is no trial.
+#: After this number of deaths, without a trial that ends well between them, the search stops. By
+#: then five trials were found guilty, or the reason is not a trial.
 _MOST = 12
-#: So many deaths before a search has begun to write: its file, its data or its first model kills.
+#: The same before a search has begun to write: its file, its data or its first model kills.
 _AT_FIRST = 2
 #: After a death this part of the trials trains at once.
 _PART = 4
@@ -48,10 +48,10 @@ class Death:
 
     code: int  # as of ``subprocess``: a signal is negative
     memory: bool  # whether the system has ended it for want of memory, as far as it says so
-    # The trials that were under way, each with its hparams.
+    # The trials that ran, each with its hparams.
     trials: tuple[tuple[int, Mapping[str, Any]], ...] = ()
-    alone: bool = False  # whether nothing could be under way beside one trial
-    beside: int = 0  # trials that were in memory beside, and waited
+    alone: bool = False  # whether nothing could run but one trial
+    beside: int = 0  # other trials that were in memory, and waited
     begun: bool = False  # whether the search had begun to write
     well: int = 0  # trials of the study that were complete or pruned
 
@@ -108,7 +108,7 @@ class Death:
 def largest(hparams: Mapping[str, Any], sizes: Sequence[int] = ()) -> str:
     """The hyperparameters that make a model large, as text; empty where none is large.
 
-    ``sizes`` are those of an array that is too large: where one of them follows from a
+    ``sizes`` are those of an array that is too large. If one of them follows from a
     hyperparameter, no other is named.
     """
     ints = {n: v for n, v in hparams.items() if type(v) is int and abs(v) >= _LARGE}
@@ -123,10 +123,10 @@ class Precautions:
     """What a process does after the deaths before it."""
 
     at_once: int | None = None  # trials that train at once, at most; None: as many as without
-    # Whether one trial at a time is built, compiled and trained, and nothing beside it.
+    # Whether one trial at a time is built, compiled and trained, and nothing else.
     alone: bool = False
-    # Whether trials that were under way begin again, one after another: together, as in a
-    # checkpoint, they may be too large.
+    # Whether trials that ran start over, one after another: together, as in a checkpoint, they may
+    # be too large.
     afresh: bool = False
     # Trials that have failed: their hparams, as far as they were known, and why.
     killers: tuple[tuple[Mapping[str, Any], str], ...] = ()
@@ -182,7 +182,7 @@ class DeathRecord:
         for death in self.deaths:
             since.append(death)
             if len(since) == 1 and death.by_chance and not killers:
-                continue  # the same again, to the bit
+                continue  # the same again, bit for bit
             if len(death.trials) == 1:
                 ((_, hparams),) = death.trials
                 like = [d for d in since if len(d.trials) == 1 and d.trials[0][1] == hparams]
@@ -214,7 +214,7 @@ class DeathRecord:
 
     @property
     def what_to_do(self) -> str:
-        """What the user may do where nobody goes on."""
+        """What the user may do after the search has stopped."""
         last = self.deaths[-1]
         if last.begun:
             return (

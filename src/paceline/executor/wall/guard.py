@@ -1,27 +1,21 @@
-"""What a search notes for whoever goes on where its process dies, and what it does after that."""
+"""What a search notes for the process that continues after a death, and what that one does."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from paceline.errors import TrialCrashError
 from paceline.executor.wall.black_box import BlackBox
 from paceline.executor.wall.deaths import DeathRecord, Precautions
 
-
-class _Values(Protocol):
-    """What ``build`` is given, as far as this module knows it."""
-
-    on_value: Any
-
-    @property
-    def hparams(self) -> dict[str, Any]: ...
+if TYPE_CHECKING:
+    from paceline.search_space import HyperParameters
 
 
 class TrialGuard:
-    """Tells a black box which trials are under way; without one it does nothing."""
+    """Tells a black box which trials run; without one it does nothing."""
 
     def __init__(self, box: BlackBox | None = None, precautions: Precautions | None = None) -> None:
         self._box, self.precautions = box, precautions or Precautions()
@@ -31,7 +25,7 @@ class TrialGuard:
             box.alone(alone=self.precautions.alone)
 
     @contextmanager
-    def building(self, number: int, hp: _Values) -> Iterator[None]:
+    def building(self, number: int, hp: HyperParameters) -> Iterator[None]:
         """A block that calls the user's ``build`` for a trial.
 
         Raises TrialCrashError as soon as the values are those of a trial that ended processes.
@@ -73,13 +67,13 @@ class TrialGuard:
             self._box.trains(numbers := [*numbers], self._beside(*numbers))
 
     def ended(self, number: int, n_well: int) -> None:
-        """A trial has ended; so many trials of the study are complete or were pruned."""
+        """A trial has ended; ``n_well`` trials of the study are complete or were pruned."""
         if self._box is not None:
             self._box.forget(number)
             self._box.count(n_well)
 
     def begin(self, n_trials: int | None) -> None:
-        """The search begins to write; ``n_trials`` is the number that it goes to."""
+        """The search begins to write; ``n_trials`` is the number of trials it goes to."""
         if self._box is not None:
             self._box.begin(n_trials)
 

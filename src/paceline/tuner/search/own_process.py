@@ -1,10 +1,10 @@
-"""A search of a session whose Keras does not run on JAX, in a process of the session's own.
+"""A search of a session whose Keras does not run on JAX, in the session's own process.
 
 The whole search runs there, on JAX: it asks, builds, trains and writes. The session shows it, calls
 the user's functions of the search, and reads the study when it is over. What cannot run there
 trains in the session, in Keras' ``fit``.
 
-With ``isolate=True`` searches of a session on JAX run so too: where the process dies, the session
+With ``isolate=True`` searches of a session on JAX run there, too. If the process dies, the session
 lives, and starts another one.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -25,7 +24,7 @@ from paceline.data.adapters import is_data_set, is_read_once
 from paceline.errors import TrialCrashError, TrialHangError, UsageError
 from paceline.executor.leading_layers import BuildBehindLayers
 from paceline.executor.model_builder import ModelBuilder
-from paceline.executor.process import StopSignal, search_process
+from paceline.executor.process import StopSignal
 from paceline.executor.session.messages import ProcessCall
 from paceline.executor.session.outside import OutsideState
 from paceline.executor.session.process import (
@@ -90,7 +89,7 @@ def write(stream: str, text: str) -> None:
 class HeldOutput:
     """What a search prints and notes, held until it is sure that the search runs there.
 
-    Else all of it comes again, from the search in this process.
+    If the search cannot run there, the search in this process prints and notes all of it.
     """
 
     def __init__(self) -> None:
@@ -127,23 +126,25 @@ class SearchInProcess:
     # Reads the arguments of ``search``, for trials that train in this process.
     read: Callable[[Mapping[str, Any]], SearchArguments]
     trackers: Mapping[str, Tracker]
-    # Whether the search is there for its faults alone: it could run here as well.
+    # Whether the search is there because it may crash: it could run here as well.
     isolate: bool = False
-    began: bool = False  # whether the study is being searched: the arguments are as they go on
+    began: bool = (
+        False  # whether the search writes: the arguments are those with which it continues
+    )
     summary: dict[str, Any] = field(default_factory=dict)
     fold_data: tuple[Any, Any] = ((), None)  # folds, and validation data
-    _overwrote: bool = False  # whether the study was begun anew
-    _hung: str | None = None  # what does not come back, where another process cannot go on
+    _overwrote: bool = False  # whether the study was started over
+    _hung: str | None = None  # what does not come back, if another process cannot continue
     _output: HeldOutput = field(default_factory=HeldOutput)
     _deaths: DeathRecord = field(default_factory=DeathRecord)
     _kills: OutOfMemoryKills = field(default_factory=OutOfMemoryKills)
     _ahead: TextAhead | None = None  # layers for text that have run over the data
 
     def run(self) -> str | None:
-        """Searches; returns why the session must go on with the search, or None: it has ended.
+        """Searches; returns why the session must continue the search, or None: it has ended.
 
-        Raises what the search raises; where it is isolated, UsageError if it cannot run there, and
-        TrialCrashError if processes die again and again.
+        Raises what the search raises. An isolated search also raises UsageError if it cannot run
+        there, and TrialCrashError if processes die again and again.
         """
         why = _why_in_session(self.tuner) or why_in_session(self.search, isolate=self.isolate)
         try:
@@ -151,36 +152,12 @@ class SearchInProcess:
                 self._ahead = self._text_ahead()
         except ValueError as error:
             why = str(error)
-        if why is None and keras.backend.backend() == "tensorflow":
-            if (late := let_memory_grow()) is not None:
-                self.listeners.notes(late)
-        ends_at = None
-        if self.search.get("timeout") is not None:
-            ends_at = time.monotonic() + self.search["timeout"]
-        hangs, goes_on = 0, why is None
-        while goes_on:
-            goes_on = False
-            with process_of_session() as process:
-                try:
-                    why = self._once(process)
-                except CannotSendError as error:
-                    why = f"it cannot be sent to another process: {error}"
-                except TrialHangError:
-                    # Its threads are lost. Another process goes on without what is stuck there.
-                    process.close()
-                    hangs += 1
-                    if self._hung is not None or hangs > _HANGS:
-                        raise
-                    goes_on = True
-                except ProcessDiedError as died:
-                    why = self._died(died, process)
-                    goes_on = why is None
-            if goes_on and ends_at is not None:
-                self.search["timeout"] = max(0.001, ends_at - time.monotonic())
+        if why is None:
+            why = self._in_processes()
         if why is not None and self.isolate:
             raise UsageError(
-                f"isolate: this search can't run in a process of its own: {why}. Change that, or "
-                "remove isolate=True."
+                f"isolate: this search can't run in another process: {why}. Change that, or remove "
+                "isolate=True."
             )
         if why is None:
             self._output.release()
@@ -190,8 +167,32 @@ class SearchInProcess:
             self.tuner["overwrite"] = True  # the study of before has come back
         return why
 
+    def _in_processes(self) -> str | None:
+        """Searches in one process after the other, until one ends by itself; as ``run``."""
+        if keras.backend.backend() == "tensorflow" and (late := let_memory_grow()) is not None:
+            self.listeners.notes(late)
+        ends_at, hangs = None, 0
+        if self.search.get("timeout") is not None:
+            ends_at = time.monotonic() + self.search["timeout"]
+        while True:
+            with process_of_session() as process:
+                try:
+                    return self._once(process)
+                except CannotSendError as error:
+                    return f"it cannot be sent to another process: {error}"
+                except TrialHangError:
+                    # Its threads are lost. Another process continues without what is stuck there.
+                    process.close()
+                    hangs += 1
+                    if self._hung is not None or hangs > _HANGS:
+                        raise
+                except ProcessDiedError as died:
+                    if (why := self._died(died, process)) is not None:
+                        return why
+            if ends_at is not None:
+                self.search["timeout"] = max(0.001, ends_at - time.monotonic())
+
     def _once(self, process: JaxProcess) -> str | None:
-        watched = self.listeners.progress is not None
         try:
             search, data = sent_arguments(self.search, self._ahead)
         except ValueError as error:  # of the text in the data
@@ -201,40 +202,41 @@ class SearchInProcess:
             "tuner": {**sent_tuner(self.tuner, self._ahead), "trackers": list(self.trackers)},
             "search": search,
             "enqueued": self.enqueued,
-            "watched": watched,
+            "watched": self.listeners.progress is not None,
             "isolated": self.isolate,
             "displays": notebook_display() is not None,
         }
         process.box.reset(self._deaths.to_json())
         if self.isolate:
             self._output.release()
-        outside = _outside(self.tuner, self.search)
-        call = ProcessCall(search_in_process, arguments, outside)
-        read, precision = partial(self.read, dict(self.search)), self.tuner["precision"]
-        notes, stuck = self.listeners.notes, self.listeners.stuck
-        fits = SessionFits(process, self.builder, read, precision, notes, stuck)
+        call = ProcessCall(search_in_process, arguments, _outside(self.tuner, self.search))
+        listeners, precision = self.listeners, self.tuner["precision"]
+        read = partial(self.read, dict(self.search))
+        fits = SessionFits(process, self.builder, read, precision, listeners.notes, listeners.stuck)
         functions = {
             "begin": self._begin,
-            "builds": self._builds,
             "hang": partial(self._hang, process),
             **data,
             **fits.functions,
             **TrackersOfSession(self.trackers).functions,
-            "note": lambda text: self._output.later(lambda: self.listeners.notes(text)),
+            "note": lambda text: self._output.later(lambda: listeners.notes(text)),
             "display": publish,
-            "progress": self.listeners.progress or (lambda progress: None),
+            "progress": listeners.progress or (lambda progress: None),
             "searched": self._searched,
         }
         try:
-            with ExitStack() as stack:
-                stack.callback(self._note_begun, process)
-                return process.call(call, functions, self._output.say, self.listeners.stop)
-        except BaseException as error:
-            if not isinstance(error, CannotSendError | ProcessDiedError):
-                self._output.release()
-            if self._hung is not None and isinstance(error, ProcessDiedError):
+            return process.call(call, functions, self._output.say, listeners.stop)
+        except CannotSendError:
+            raise
+        except ProcessDiedError:
+            if self._hung is not None:
                 raise TrialHangError(self._hung) from None
             raise
+        except BaseException:
+            self._output.release()
+            raise
+        finally:
+            self._note_begun(process)
 
     def _text_ahead(self) -> TextAhead | None:
         seed, precision = self.tuner["seed"], self.tuner["precision"]
@@ -244,7 +246,7 @@ class SearchInProcess:
         return TextAhead.of(self.builder, seed, first, precision, self.search, looks=looks)
 
     def _died(self, died: ProcessDiedError, process: JaxProcess) -> str | None:
-        """Gets ready for another process; returns why no other one can go on, or None: one can."""
+        """Prepares another process; returns why none can continue, or None: one can."""
         self._output.release()
         self._deaths.add(died.code, process.box.state(), memory=self._kills.happened())
         if not self._deaths.hopeless:
@@ -260,7 +262,7 @@ class SearchInProcess:
     def _begin(self, n_trials: int | None) -> None:
         self.began = True
         self._output.release()
-        # As whoever goes on with this search must have it.
+        # As the process that continues this search must have it.
         self._overwrote = self._overwrote or self.tuner["overwrite"]
         self.tuner["overwrite"], self.enqueued = False, []
         if isinstance(self.search.get("n_trials"), str):
@@ -270,15 +272,6 @@ class SearchInProcess:
         """Takes over from the black box that the search has begun: an isolated one does not say."""
         if (begun := process.box.state().get("begun")) is not None:
             self._begin(begun["n_trials"])
-
-    def _builds(self, hparams: dict[str, Any], seed: int) -> bool:
-        """Whether the user's build works in this process for values for which it fails there."""
-        try:
-            with search_process(self.tuner["precision"], memory=False):
-                self.builder(HyperParameters(values=hparams), seed)
-        except Exception:  # the user's code may raise anything
-            return False
-        return True
 
     def _hang(self, process: JaxProcess, text: str, again: bool) -> None:
         self._hung = None if again else text
@@ -337,7 +330,7 @@ def sent_arguments(
 ) -> tuple[dict[str, Any], dict[str, Callable[..., Any]]]:
     """Arguments of ``search`` as they are sent, and what the process calls to read data sets.
 
-    Raises ValueError where text among them cannot be sent as numbers.
+    Raises ValueError if text among them cannot be sent as numbers.
     """
     data = DataOfSession(search)
     if ahead is not None:

@@ -46,8 +46,8 @@ _SHARED, _SHARE = 0.1, 0.02
 class ReturnedToSession(BaseException):
     """Something of the search cannot train in this process; the message says what.
 
-    No ``except Exception`` of the search or the user's code catches it: the search ends, and the
-    session goes on with it.
+    No ``except Exception`` of the search or the user's code catches it. The search ends here, and
+    the session continues it.
     """
 
 
@@ -97,7 +97,7 @@ class SearchSession:
         ``hp`` are those of the first model. The others have another value of one choice.
         """
         if (data := arguments.pack_data) is None:
-            raise ReturnedToSession(arguments.why_fit or "the data are no arrays")
+            raise ReturnedToSession(arguments.why_fit or "the data are not arrays")
         first: str | None = None
         for values in (hp.hparams, *(_others(hp) if self.fits else ())):
             packs = LocalExecutor(data)
@@ -133,7 +133,7 @@ class SearchSession:
         raise ReturnedToSession(f"trial {number}: {text}")
 
     def build(self, hp: HyperParameters, seed: int, error: Exception) -> str:
-        """Has the session build the model of a trial whose build fails here; returns why it does.
+        """Builds a trial in the session, since its build fails here; returns why it does.
 
         ``hp`` knows of all hyperparameters afterwards. Raises the error if that build fails, too.
         """
@@ -151,7 +151,7 @@ class SearchSession:
         raise error
 
     def fit(self, job: Job, report: Callable[[EpochReport], Answer]) -> None:
-        """Has the session train a job; raises what the training fails with."""
+        """Trains a job in the session; raises what the training fails with."""
         assert job.spec is not None
         fold = job.number - job.spec.number if job.folds else None
         self._link.share()
@@ -163,7 +163,10 @@ class SearchSession:
         try:
             self._link.take_shared(changes)
         except Exception as why:  # of an object's
-            self._link.tell("note", f"what callbacks changed in the session is lost here: {why}")
+            self._link.tell(
+                "note",
+                f"the process that trains lost the changes of callbacks in the session: {why}",
+            )
         if error is not None:
             raise error.again()
 
@@ -179,7 +182,7 @@ class SearchSession:
         )
 
     def share_if_due(self) -> None:
-        """Has what the user's functions have changed be so in the session, too."""
+        """Tells the session what the user's functions have changed, unless it was told just now."""
         if (began := time.perf_counter()) < self._share_at:
             return
         self._link.share()
@@ -194,7 +197,7 @@ class SearchSession:
 
 @contextmanager
 def watched_by(link: SessionLink) -> Iterator[None]:
-    """A block whose search notes what is under way in the black box that the session reads."""
+    """A block whose search notes which trials run, in the black box that the session reads."""
     BlackBox.current = BlackBox(link.box)
     try:
         yield
@@ -213,7 +216,7 @@ def search_in_process(
     isolated: bool,
     displays: bool,
 ) -> str | None:
-    """Searches in this process; returns why the session must go on with the search, or None.
+    """Searches in this process; returns why the session must continue the search, or None.
 
     ``tuner`` are the arguments of ``kind``, which is ``Tuner``, with the names of trackers in their
     place, and ``search`` those of its method.
@@ -251,7 +254,7 @@ def reproduce_in_process(
 def why_returned(
     link: SessionLink, search: Callable[[], None], *, displays: bool, fits: bool = False
 ) -> str | None:
-    """Calls a function that searches; returns why the session must go on with it, or None.
+    """Calls a function that searches; returns why the session must continue it, or None.
 
     ``displays``: the session is a notebook, and shows what the user's functions display. ``fits``:
     the session trains single trials that cannot train here. Raises what the search raises once it

@@ -37,32 +37,25 @@ def is_read_in_session(x: Any) -> bool:
     return is_data_set(x) and family(x) is not None and not is_read_once(x)
 
 
-@dataclass(frozen=True)
-class SessionDataset:
-    """A data set of the session, as it is sent: its name, and what is known of its batches."""
+class SessionDataset(DistantDataset):
+    """A data set of the session, as it is sent; ``ask`` asks the session for its batches."""
 
-    name: str
-    family: str
-    length: float | None
-    of_one_size: bool
-    wrapped: bool
+    def __init__(self, name: str, x: Any, ask: Callable[..., Any] | None = None) -> None:
+        self._name, self._ask = name, ask
+        self.family, self.length = str(family(x)), length_of(x)
+        self.of_one_size, self.wrapped = of_one_size(x), is_wrapped(x)
 
-    def read_by(self, link: SessionLink) -> DistantDataset:
-        """The data set in the process, whose batches are read by way of ``link``."""
-        return _BatchesOfSession(self, link)
-
-
-class _BatchesOfSession(DistantDataset):
-    def __init__(self, sent: SessionDataset, link: SessionLink | DataOfSession) -> None:
-        self._name, self._link = sent.name, link
-        self.family, self.length = sent.family, sent.length
-        self.of_one_size, self.wrapped = sent.of_one_size, sent.wrapped
+    def read_by(self, link: SessionLink) -> SessionDataset:
+        """The data set in the process, whose batches ``link`` asks for."""
+        self._ask = link.ask
+        return self
 
     def read(self) -> Iterator[Any]:
         """See ``DistantDataset``."""
-        number = self._link.ask("open_data", self._name)
+        assert self._ask is not None
+        number = self._ask("open_data", self._name)
         while True:
-            batch, error = self._link.ask("read_data", number)
+            batch, error = self._ask("read_data", number)
             if error is not None:
                 raise RuntimeError(error)
             if batch is None:
@@ -79,21 +72,18 @@ class DataOfSession:
     _open: dict[int, Iterator[Any]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def sent(self) -> dict[str, SessionDataset]:
+    def sent(self, ask: Callable[..., Any] | None = None) -> dict[str, SessionDataset]:
         """What is sent in the place of data sets, by argument."""
         return {
-            name: SessionDataset(name, str(family(x)), length_of(x), of_one_size(x), is_wrapped(x))
+            name: SessionDataset(name, x, ask)
             for name in _DATA
             if is_read_in_session(x := self.given.get(name))
         }
 
-    def here(self) -> dict[str, DistantDataset]:
+    def here(self) -> dict[str, SessionDataset]:
         """What takes the place of data sets in this process, by argument."""
-        return {name: _BatchesOfSession(sent, self) for name, sent in self.sent().items()}
-
-    def ask(self, name: str, *arguments: Any) -> Any:
-        """As the link of another process does."""
-        return {"open_data": self.open, "read_data": self.read}[name](*arguments)
+        functions: dict[str, Any] = {"open_data": self.open, "read_data": self.read}
+        return self.sent(lambda name, argument: functions[name](argument))
 
     def open(self, name: str) -> int:
         """Begins a pass; returns its number."""

@@ -45,6 +45,7 @@ class SessionFits:
         """What the process calls, by name."""
         return {
             "build": self._build,
+            "builds": lambda hparams, seed: self._build(hparams, seed) is not None,
             "fit": self._fit,
             "weights": self._fetch,
             "save_model": self._save_model,

@@ -18,6 +18,7 @@ from paceline.data.preprocessed import preprocessing_of
 from paceline.executor.leading_layers import LayersAhead, LeadingLayers
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import search_process
+from paceline.pack.callbacks.per_trial import CallbackFactory
 from paceline.pack.callbacks.reachable import is_of_user, reached
 from paceline.search_space import HyperParameters
 from paceline.tuner.search.session_data import DataOfSession, arrays_of, is_read_in_session
@@ -115,7 +116,8 @@ class TextAhead:
 
 def _looking(callbacks: Any) -> str | None:
     """The name of a callback that may see the model; None: none does."""
-    callbacks = getattr(callbacks, "function", callbacks)  # of a ``CallbackFactory``
+    if isinstance(callbacks, CallbackFactory):
+        callbacks = callbacks.function
     for each in callbacks if isinstance(callbacks, list | tuple) else [callbacks]:
         if each is None or type(each) in _ALIKE:
             continue

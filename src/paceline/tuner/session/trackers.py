@@ -10,14 +10,13 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from paceline.executor.session.messages import RaisedError
-from paceline.study.trials.trial import Trial
-from paceline.tuner.trackers.base import TrackedStudy, Tracker
+from paceline.tuner.trackers.base import Tracker
 
 #: Seconds between two looks whether a tracker has done what it was told.
 _LOOK = 0.1
@@ -71,18 +70,9 @@ class SessionTracker:
     def __init__(self, name: str, ask: Callable[..., Any]) -> None:
         self.name_of_session, self._ask = name, ask
         self.where: Any = None
-
-    def begin(self, study: TrackedStudy) -> Collection[int] | None:
-        """See ``Tracker``."""
-        return self._call("begin", study)
-
-    def log_trial(self, trial: Trial) -> None:
-        """See ``Tracker``."""
-        self._call("log_trial", trial)
-
-    def end(self, best: Trial | None, model: Path | None) -> None:
-        """See ``Tracker``."""
-        self._call("end", best, model)
+        self.begin = partial(self._call, "begin")
+        self.log_trial = partial(self._call, "log_trial")
+        self.end = partial(self._call, "end")
 
     def _call(self, method: str, *arguments: Any) -> Any:
         number = self._ask("track", self.name_of_session, method, arguments)
