@@ -16,6 +16,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from optuna.trial import FrozenTrial
@@ -59,7 +60,7 @@ class Proposal:
     attempt: int  # how many proposals for this number were turned down before
     values: dict[str, Any]  # given by the user: plain name -> real value
     chooser: Chooser  # returns the real value of a parameter
-    sampled_number: int  # its number in the study in memory that samplers learn from
+    place: int  # its number in the study in memory that samplers learn from
     # Storage name -> parameter and real value chosen, in the order met.
     chosen: dict[str, tuple[Parameter, Any]] = field(default_factory=dict)
     draw: int | None = None  # the number of its draw, in random search only
@@ -100,7 +101,7 @@ class Proposer:
         """
         # ``exhausted``: whether the last ``propose`` found nothing new.
         self.space, self.note, self.exhausted = space, note, False
-        self._sampler, self._seed, self._signs = sampler, seed, signs
+        self._signs = signs
         past, resumed = restored.trials, restored.resumed or {}
         # A storage may hold trials of other programs that wait to be run: they have numbers.
         self._first_free = resumed.get("next", len(past))
@@ -113,18 +114,28 @@ class Proposer:
         self._foretold = dict(restored.foretold)
         self._seeds = {number: seed for number, (_, seed) in restored.foretold.items()}
         self._of_others = restored.of_others
+        self.enqueued = EnqueuedTrials(resumed, restored.asked_for())
+        self._draw_with(sampler, seed, past, resumed)
+
+    def _draw_with(
+        self,
+        sampler: Sampler,
+        seed: int,
+        past: Sequence[FrozenTrial] = (),
+        resumed: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Have a sampler choose from now on, which learns from the trials of the past."""
+        self._sampler, self._seed = sampler, seed
         if sampler.points is not None:
             sampler.points.learn_names(resumed.get("points", ()))
-            sampler.points.learn_names(space.parameters)
-        self.enqueued = EnqueuedTrials(resumed, restored.asked_for())
-        self.structure_order = StructureOrder(
-            sampler, seed, space, past, resumed.get("structure_order")
-        )
+            sampler.points.learn_names(self.space.parameters)
+        order = resumed.get("structure_order")
+        self.structure_order = StructureOrder(sampler, seed, self.space, past, order)
         again = {t.number for t in past if t.state == OptunaState.RUNNING} if resumed else set()
         self.sampled = SampledTrials(
             learns=sampler.users,
             past=past if sampler.learns else [trial for trial in past if trial.number in again],
-            signs=signs,
+            signs=self._signs,
             open_again=again,
             constrained=sampler.reads_constraints,
             told=sampler.told,
@@ -133,18 +144,9 @@ class Proposer:
 
     def reseed(self, sampler: Sampler, seed: int) -> None:
         """Draw from another seed; nothing was proposed, and the study had no trials."""
-        self._sampler, self._seed = sampler, seed
-        if sampler.points is not None:
-            sampler.points.learn_names(self.space.parameters)
-        before, self.structure_order = (
-            self.structure_order,
-            StructureOrder(sampler, seed, self.space, ()),
-        )
-        self.structure_order.fill(before.slots)
-        reads, told, learns = sampler.reads_constraints, sampler.told, sampler.users
-        self.sampled = SampledTrials(
-            learns=learns, past=(), signs=self._signs, constrained=reads, told=told
-        )
+        slots = self.structure_order.slots
+        self._draw_with(sampler, seed)
+        self.structure_order.fill(slots)
 
     def expect_end(self, *, by_time: bool) -> None:
         """Set whether time may end the search before it has its trials.
@@ -247,7 +249,7 @@ class Proposer:
                     sampler = fixed(structure, sampler)
             else:
                 chooser = self._sampler.stand_in(random_chooser(self._seed, number, attempt))
-            asked = self.sampled.study.ask(sampler)
+            asked = self.sampled.ask(sampler)
 
         def choose(parameter: Parameter) -> Any:
             known = self.space.parameters.get(parameter.storage_name)
@@ -256,9 +258,7 @@ class Proposer:
             with self.sampled.stopwatch.running():
                 if chooser is not None:
                     return chooser(parameter)
-                stored = self.sampled.study.suggest(
-                    asked, parameter.storage_name, parameter.distribution
-                )
+                stored = self.sampled.suggest(asked, parameter.storage_name, parameter.distribution)
                 return parameter.from_storage(stored)
 
         seed = self._seeds.get(number)  # of a trial that had another number when it was drawn
@@ -280,7 +280,7 @@ class Proposer:
                 self.space.learn(hp)
         hparams, values, parameters = hp.hparams, hp.to_storage(), hp.parameters
         with self.sampled.stopwatch.running():
-            for name, stored in self.sampled.study.params(proposal.sampled_number).items():
+            for name, stored in self.sampled.params(proposal.place).items():
                 parameter = parameters.get(name)
                 # A mirrored value comes back with a rounding error. The value chosen is stored, so
                 # that a sampler sees the same one after a restart.
@@ -288,8 +288,8 @@ class Proposer:
                     continue  # of typed choices, equal ones are several
                 if parameter.from_storage(stored) == hparams[parameter.name]:
                     values[name] = stored
-            self.sampled.study.set_params(
-                proposal.sampled_number,
+            self.sampled.set_params(
+                proposal.place,
                 values,
                 {name: parameter.distribution for name, parameter in parameters.items()},
             )
@@ -306,7 +306,7 @@ class Proposer:
             )
         else:
             self.structure_order.note_rejected(number, stored.params, proposal.draw)
-        self.sampled.accept(number, proposal.sampled_number, stored)
+        self.sampled.accept(number, proposal.place, stored)
         self.tried.note(hparams)
         self.tried.note_proposal(proposal)
 
@@ -520,8 +520,7 @@ class Proposer:
     def _drop(self, proposal: Proposal) -> None:
         """Forget a proposal; its draw is tried again, unless it was rejected."""
         self._proposal = None
-        with self.sampled.stopwatch.running():
-            self.sampled.study.tell(proposal.sampled_number, OptunaState.FAIL)
+        self.sampled.drop(proposal.place)
 
     def _check(self, proposal: Proposal) -> None:
         if proposal is not self._proposal:

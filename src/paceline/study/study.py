@@ -220,7 +220,7 @@ class Study:
                 owner=None if self._worker is None else self._worker.token,
                 attributes={
                     **trial_codec.constraint_attributes(proposal.constraints),
-                    **self.proposer.sampled.study.noted(proposal.sampled_number),
+                    **self.proposer.sampled.noted(proposal.place),
                 },
             )
             if proposal.waited:
