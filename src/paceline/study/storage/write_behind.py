@@ -24,6 +24,7 @@ from paceline.study.storage.events import (
     TrialCreated,
     TrialFinished,
     TrialTaken,
+    fold,
 )
 from paceline.study.storage.storage import Stopwatch, StudyStorage
 from paceline.study.trials.trial_codec import OPTUNA_STATES, identity, kept_attributes
@@ -497,15 +498,6 @@ def _folded(batch: list[Record]) -> list[Record]:
         if isinstance(record, TrialCreated | StudyDescribed) or record.number not in new:
             others.append(record)
             continue
-        template = new[record.number]
-        match record:
-            case EpochReported(_, epoch, value):
-                template.intermediate_values[epoch] = value
-            case TrialAnnotated(_, attrs):
-                template.user_attrs = {**template.user_attrs, **attrs}
-            case TrialFinished(_, state, values, attrs, when, noted):
-                template.user_attrs = {**template.user_attrs, **attrs}
-                template.system_attrs = {**template.system_attrs, **noted}
-                template.state, template.values = OPTUNA_STATES[state], values
-                template.datetime_complete = when
+        if not isinstance(record, TrialTaken):
+            fold(record, new[record.number])
     return others
