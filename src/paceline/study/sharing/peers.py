@@ -152,7 +152,7 @@ class StudyPeers:
             self._proposer.note(f"no trial can be started now: {error}")
             return None
         if claimed is None:
-            if claims.taken(template):  # otherwise it is proposed again until the next ``sync``
+            if claims.taken:  # otherwise it is proposed again until the next ``sync``
                 self._proposer.tried.note(template.user_attrs["hparams"])
             return None
         number, trial_id = claimed

@@ -345,15 +345,17 @@ def _stored_time(time: datetime | None) -> datetime | None:
 def _rows(trials: Iterable[tuple[int, FrozenTrial]]) -> dict[str, list[Row]]:
     """Return what trials have, given by their ids, as rows by table."""
     found: dict[str, list[Row]] = {}
+
+    def add(
+        table: str, trial: int, row: Callable[[Any, Any], Row], items: Iterable[tuple[Any, Any]]
+    ) -> None:
+        found.setdefault(table, []).extend({"trial_id": trial, **row(*item)} for item in items)
+
     for trial, has in trials:
-        parts: Sequence[tuple[str, Callable[[Any, Any], Row], Iterable[tuple[Any, Any]]]] = (
-            ("trial_values", _value, enumerate(has.values or ())),
-            ("trial_user_attributes", _attribute, has.user_attrs.items()),
-            ("trial_system_attributes", _attribute, has.system_attrs.items()),
-            ("trial_intermediate_values", _step, has.intermediate_values.items()),
-        )
-        for table, row, items in parts:
-            found.setdefault(table, []).extend({"trial_id": trial, **row(*i)} for i in items)
+        add("trial_values", trial, _value, enumerate(has.values or ()))
+        add("trial_user_attributes", trial, _attribute, has.user_attrs.items())
+        add("trial_system_attributes", trial, _attribute, has.system_attrs.items())
+        add("trial_intermediate_values", trial, _step, has.intermediate_values.items())
     return found
 
 
