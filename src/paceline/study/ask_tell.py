@@ -118,35 +118,6 @@ class TrialAsker:
         self._proposer.structure_order.expect(self.max_open or 1, n_sure)
         return self._proposer.propose(run)
 
-    def propose_continuation(
-        self, number: int, run: Callable[[HyperParameters, Proposal], T]
-    ) -> tuple[Proposal, HyperParameters, T]:
-        """Return a proposal that continues a trial that has ended, with its hparams and its seed.
-
-        ``run`` and errors are those of ``propose``.
-        """
-        trial = self._trials.by_number(number)
-        return self._proposer.propose_continuation(number, trial.hparams, trial.seed, run)
-
-    def propose_copy(
-        self,
-        number: int,
-        epoch: int,
-        hparams: Mapping[str, Any],
-        seed: int,
-        run: Callable[[HyperParameters, Proposal], T],
-    ) -> tuple[Proposal, HyperParameters, T]:
-        """Return a proposal that continues an unfinished trial with other hparams, after ``epoch``.
-
-        ``seed`` is the copy's. ``run`` and errors are those of ``propose``.
-        """
-
-        def run_copy(hp: HyperParameters, proposal: Proposal) -> T:
-            proposal.continued_at = epoch
-            return run(hp, proposal)
-
-        return self._proposer.propose_continuation(number, hparams, seed, run_copy)
-
     def enqueue(self, hparams: Mapping[str, Any]) -> None:
         """Try a configuration next; the sampler chooses what it does not name.
 

@@ -183,14 +183,19 @@ class Proposer:
     def propose_continuation(
         self,
         number: int,
-        values: Mapping[str, Any],
+        hparams: Mapping[str, Any],
         seed: int,
         run: Callable[[HyperParameters, Proposal], T],
+        at: int | None = None,
     ) -> tuple[Proposal, HyperParameters, T]:
-        """Return a proposal that continues a trial; see ``TrialAsker.propose_continuation``."""
+        """Return a proposal that continues a trial: one that has ended, with its hparams and seed.
+
+        A copy continues an unfinished one after the epoch ``at``, with hparams and a seed of its
+        own. ``run`` and errors are those of ``propose``.
+        """
         self._foretold.pop(self._next, None)
-        proposal = self.ask(0, values)
-        proposal.seed, proposal.continued_from = seed, number
+        proposal = self.ask(0, hparams)
+        proposal.seed, proposal.continued_from, proposal.continued_at = seed, number, at
         return proposal, *self._run(proposal, run)
 
     def _propose(

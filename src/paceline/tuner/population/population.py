@@ -214,15 +214,15 @@ class Population:
         source = self._study.trials.by_number(perturbation.source)
         seed = copy_seed(self._seed, perturbation.replaced, perturbation.epoch)
         build = self._copy_builder(source)
-        asker = self._study.asker
+        proposer = self._study.proposer
         attempt, refused = 0, 0
         while True:
             hparams = dict(source.hparams)
             if attempt < _ATTEMPTS:
                 hparams = self._explore(source, perturbation, attempt)
             try:
-                proposal, hp, built = asker.propose_copy(
-                    source.number, perturbation.epoch, hparams, seed, build
+                proposal, hp, built = proposer.propose_continuation(
+                    source.number, hparams, seed, build, perturbation.epoch
                 )
                 number = self._study.accept(proposal, hp)
                 break
@@ -230,7 +230,7 @@ class Population:
                 if attempt == _ATTEMPTS:
                     self._launcher.begin_failed(failed, extra=True)
                     return
-                self._study.proposer.reject(failed.proposal)
+                proposer.reject(failed.proposal)
                 attempt += 1
             except ClaimLost:
                 # The others have to wait for this copy: who continues without it is another

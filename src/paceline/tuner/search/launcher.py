@@ -95,7 +95,9 @@ class TrialLauncher:
             self._say_once(f"trial {source.number}, a copy, is not continued: {lost} not kept")
             return
         try:
-            proposal, hp, built = self._asker.propose_continuation(source.number, self.build)
+            proposal, hp, built = self._proposer.propose_continuation(
+                source.number, source.hparams, source.seed, self.build
+            )
         except BuildFailed as failed:
             self.begin_failed(failed, extra=True)
             return
