@@ -243,7 +243,7 @@ class Population:
                         "search."
                     ) from None
                 time.sleep(1.0)
-        if self._launcher.start(number, proposal.seed, hp.hparams, built, extra=True) is not None:
+        if self._launcher.start(number, built, extra=True) is not None:
             self._take_over(number, source, perturbation.epoch, built.model)
 
     def _copy_builder(self, source: Trial) -> Callable[[HyperParameters, Proposal], BuiltTrial]:
@@ -341,8 +341,5 @@ class Population:
                     f"pbt: trial {number} cannot take over {', '.join(callback['lost'])} of the "
                     f"{callback['class']} of trial {source.number}, so they restart"
                 )
-        self._study.updates.copy_epochs(number, source.history, epoch)
-        running.epoch, running.seconds = epoch, paused.seconds
-        best = self._context.models.best
-        if (held := best.held(source.number)) is not None:
-            best.offer(number, held.epoch, held.value, lambda: held.arrays)
+        held = self._context.models.best.held(source.number)
+        self._launcher.has_trained(number, epoch, source.history, paused.seconds, held)
