@@ -41,10 +41,7 @@ OWN_ATTEMPTS, RANDOM_ATTEMPTS = 10, 20
 
 
 class BuildFailed(Exception):
-    """A build raised ``cause``. ``accept`` the proposal and ``finish`` it as failed.
-
-    ``hp`` has what the build had met.
-    """
+    """A build raised ``cause``. ``accept`` the proposal and ``finish`` it as failed."""
 
     def __init__(self, proposal: Proposal, hp: HyperParameters, cause: Exception) -> None:
         super().__init__(f"{type(cause).__name__}: {cause}")
@@ -95,9 +92,7 @@ class Proposer:
     ) -> None:
         """Propose a study's first trials, or its next ones.
 
-        ``restored`` has the study's earlier trials, and the ``state`` of a resumed search.
-        ``signs`` has one sign for each objective: 1 if low values are good, else -1. ``note`` is
-        called with a line of text for users.
+        ``signs`` has one sign for each objective: 1 if low values are good, else -1.
         """
         # ``exhausted``: whether the last ``propose`` found nothing new.
         self.space, self.note, self.exhausted = space, note, False
@@ -149,11 +144,7 @@ class Proposer:
         self.structure_order.fill(slots)
 
     def expect_end(self, *, by_time: bool) -> None:
-        """Set whether time may end the search before it has its trials.
-
-        Then TPE begins in the middle of the space, and learns from paused trials as from pruned
-        ones.
-        """
+        """Where time ends the search, TPE begins in the middle, and learns of paused trials too."""
         if self._sampler.name == "tpe" and self._sampler.told is not None:
             self._begins_in_the_middle = self._sampler.told.shows_paused = by_time
 
@@ -232,7 +223,7 @@ class Proposer:
 
         ``attempt`` is how many proposals for this number were turned down before. ``values`` are
         given: plain name -> real value. ``chooser`` chooses instead of the sampler. ``waited`` is
-        the number of a trial that another program has added (None: a new trial).
+        the number of a trial that another program has added.
         """
         if self._proposal is not None:  # the caller was interrupted between propose and accept
             self._drop(self._proposal)
@@ -337,10 +328,7 @@ class Proposer:
         }
 
     def tell(self, number: int, state: OptunaState, losses: Sequence[float] | None) -> None:
-        """Tell samplers how a trial ended; the losses for a complete one only.
-
-        Raises SamplerError where the sampler failed.
-        """
+        """Tell samplers how a trial ended; the losses for a complete one only."""
         if self.sampled.is_open(number):
             self.structure_order.end_trial(number, state)
             self.sampled.tell(number, state, losses)
@@ -359,10 +347,7 @@ class Proposer:
         return self._next
 
     def skip_numbers(self, n_stored: int) -> None:
-        """Number further trials from ``n_stored``, the number of trials in the storage.
-
-        The trials that were foretold are among them.
-        """
+        """Number further trials from the storage's number of trials on; it has those foretold."""
         self._first_free = max(self._first_free, n_stored)
         self._foretold.clear()
 
@@ -396,10 +381,7 @@ class Proposer:
     def _propose_waiting(
         self, run: Callable[[HyperParameters, Proposal], T]
     ) -> tuple[Proposal, HyperParameters, T] | None:
-        """Propose a trial that another program has added; None if none waits.
-
-        It is tried even where its configuration was tried before, as Optuna does.
-        """
+        """Propose a trial that another program has added, even one tried before, as Optuna does."""
         while (waiting := self.take_waiting()) is not None:
             try:
                 values = real_values(waiting.values, self.space.parameters)
@@ -537,8 +519,7 @@ class Proposer:
 class EnqueuedTrials:
     """A queue of values that are tried before those that a sampler chooses.
 
-    ``resumed`` is of ``state``, in a session that continues another, or empty; ``asked_for`` are
-    the hparams of earlier trials that the user had asked for.
+    ``asked_for`` are the hparams of earlier trials that the user had asked for.
     """
 
     def __init__(
@@ -560,8 +541,8 @@ class EnqueuedTrials:
     def enqueue(self, values: Mapping[str, Any], *, users: bool) -> None:
         """Add values, plain name -> real value, behind those that wait already.
 
-        The sampler chooses the others. ``users``: the user asked for them, so that a value or name
-        that build does not know is an error; otherwise it is left out.
+        ``users``: the user asked for them, so that a value or name that build does not know is an
+        error; otherwise it is left out.
         """
         if users:
             key = key_of(values)
@@ -623,10 +604,7 @@ class TriedConfigurations:
         self._seen.add(key_of(hparams))
 
     def seen(self, hparams: Mapping[str, Any]) -> bool:
-        """Return whether some trial had exactly these values.
-
-        Those that were interrupted do not count: they are tried again.
-        """
+        """Return whether some trial, that was not interrupted, had exactly these values."""
         return key_of(hparams) in self._seen
 
     def note_proposal(self, proposal: Proposal) -> None:
@@ -657,10 +635,7 @@ class TriedConfigurations:
 
 
 def real_values(stored: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, Any]:
-    """Return plain name -> real value of values as another program has them, by storage names.
-
-    Raises SpaceError for a value that its hyperparameter cannot have.
-    """
+    """Return plain name -> real value of values as another program has them, by storage names."""
     found = {}
     for name, value in stored.items():
         parameter = parameters.get(name)

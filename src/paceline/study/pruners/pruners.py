@@ -95,20 +95,12 @@ def make_pruner(
     freq: int | Collection[int] = 1,
     note: Callable[[str], None] = lambda text: None,
 ) -> Pruner | None:
-    """Return the pruner of one search; None for none.
+    """Return the pruner of one search, from ``check_pruner``; None for none.
 
-    Args:
-        checked: From ``check_pruner``.
-        direction: Of the objective.
-        epochs: Epochs of every trial; None if they depend on hp.
-        n_trials: The study's total; None when only time bounds it.
-        past: Trials that have ended, each with epoch -> the objective's value.
-        by_time: Whether time may end the search before it has them.
-        n_members: Members of each trial: repeats, folds.
-        freq: The epochs that have a value, as ``fit`` takes ``validation_freq``.
-        note: Called with a line of text that users may want to see.
-
-    Raises UsageError where the pruner cannot work with these epochs, or with so few members.
+    ``epochs`` is None if they depend on hp, ``n_trials`` when only time bounds the study; time may
+    end it before, where ``by_time``. ``past`` are trials that have ended, each with epoch -> the
+    objective's value. ``freq`` are the epochs that have a value, as ``fit`` takes it. Raises
+    UsageError where the pruner cannot work with these epochs, or with so few members.
     """
     if checked is None:
         return None

@@ -80,17 +80,13 @@ class SampledTrials:
         told: ToldTrials | None = None,
         parents: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make one with the trials that samplers learn from.
+        """Make one with those trials of earlier sessions that samplers learn from.
 
-        Args:
-            learns: Whether the sampler is told of ended trials. Samplers that are made again for
-                every trial need not be told, which saves Optuna's copying.
-            past: Trials of earlier sessions, as the storage holds them.
-            signs: One for each objective: 1 if low values of ``past`` are good, else -1.
-            open_again: Numbers of those that run again.
-            constrained: Whether it holds by how much trials violate their constraints.
-            told: Shows the sampler its trials; None: it sees those of the study.
-            parents: Of the ``state`` of the search that continues.
+        ``learns``: the sampler is told of ended trials; those that are made again for every trial
+        need not be told, which saves Optuna's copying. ``signs`` has 1 for each objective whose low
+        values are good, else -1. ``open_again`` are the numbers of those that run again,
+        ``parents`` is of ``state``. ``constrained``: it holds by how much trials violate their
+        constraints. ``told`` shows the sampler its trials; None: it sees those of the study.
         """
         self.told, self.stopwatch = told, Stopwatch()  # the time is that spent in samplers
         self._several, self._signs = len(signs) > 1, tuple(signs)

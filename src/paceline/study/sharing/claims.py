@@ -25,10 +25,7 @@ from paceline.study.trials.trial_codec import WITHDRAWN, owner_of
 
 @dataclass(eq=False, repr=False)
 class TrialClaims:
-    """Makes the trials of one worker in the storage.
-
-    Methods that read or write raise StorageError where the storage does not answer.
-    """
+    """Makes the trials of one worker in the storage."""
 
     _store: StudyStorage
     _study: int  # the storage's id
@@ -40,15 +37,12 @@ class TrialClaims:
     def claim(
         self, template: FrozenTrial, limit: int | None, *, replaces: int | None = None
     ) -> tuple[int, int] | None:
-        """Make a trial, for this worker to train.
+        """Make a trial, for this worker to train; return its number and its id in the storage.
 
         ``template`` is the trial, running, its configuration in the attribute ``hparams``, with
-        this worker as its owner. ``limit`` is the study's total of trials (None: no end).
-        ``replaces`` is the number of a trial that this one replaces.
-
-        Returns the trial's number and its id in the storage, for the watch. None if another worker
-        was quicker, and the trial is withdrawn. If a storage raises but has created the trial, the
-        watch finds it as an abandoned one.
+        this worker as its owner. ``limit`` is the study's total of trials (None: no end). None if
+        another worker was quicker, and the trial is withdrawn. If a storage raises but has created
+        the trial, the watch finds it as an abandoned one.
         """
         with self._store.writing():
             storage = self._store.storage

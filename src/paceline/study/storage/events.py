@@ -52,10 +52,9 @@ class TrialAnnotated:
 
 @dataclass(frozen=True, slots=True)
 class TrialFinished:
-    """The end of a trial, with the attributes known by then: complete, pruned or failed.
+    """The end of a trial, complete, pruned or failed, with a value for each objective, or none.
 
-    It has a value for each objective, or none. ``noted`` are system attributes: the constraints as
-    the sampler has evaluated them.
+    ``noted`` are system attributes: the constraints as the sampler has evaluated them.
     """
 
     number: int

@@ -107,8 +107,7 @@ class BulkWriter:
     def of(cls, storage: BaseStorage) -> BulkWriter | None:
         """Return a writer to a storage's tables; None if Optuna's own calls have to write.
 
-        They have to unless the storage is a plain ``RDBStorage`` on SQLite or PostgreSQL, with a
-        known Optuna, known tables, and default isolation.
+        They have to unless Optuna and the tables are known, and the isolation is the default.
         """
         if type(storage) is not RDBStorage or not RELEASES.match(optuna.__version__):
             return None
@@ -127,18 +126,12 @@ class BulkWriter:
     def write(
         self, study: int, records: Sequence[Record], ids: Mapping[int, int]
     ) -> dict[int, int]:
-        """Write records, all of them or none.
+        """Write records, in their order, all of them or none; KeyError where a trial is gone.
 
-        Records of a trial that another process has ended are left out: that end stands. ``study``
-        is the storage's id. ``records`` are in their order; those of a trial that begins here are
-        part of its first one, as ``WriteBehind`` has joined them. ``ids`` are trials' numbers ->
-        the storage's ids, as far as they are known. Returns the ids of all unfinished trials met,
-        by the numbers of the records. ``given`` has the storage's numbers of new trials.
-
-        Raises:
-            KeyError: There is no such study or trial any more.
-            ValueError: A parameter is stored with an incompatible distribution.
-            SQLAlchemyError: The database does not take them.
+        Records of a trial that another process has ended are left out: that end stands. Those of a
+        trial that begins here are part of its first one, as ``WriteBehind`` has joined them.
+        ``ids`` are trials' numbers -> the storage's ids, as far as they are known. Returns the ids
+        of all unfinished trials met, by the numbers of the records.
         """
         created = [record for record in records if isinstance(record, TrialCreated)]
         meta, changed = None, dict[int, FrozenTrial]()  # what changes in stored trials, by number
@@ -166,10 +159,7 @@ class BulkWriter:
         return begun | {n: t for n, t in running.items() if not changed[n].state.is_finished()}
 
     def open_trials(self, study: int, known: int) -> dict[int, str]:
-        """Return the states of a study's trials that have not ended, or are new, by number.
-
-        ``study`` is the storage's id; trials from the number ``known`` on are new.
-        """
+        """Return the states of trials that have not ended, or are new: those from ``known`` on."""
         trials = self._tables["trials"]
         ended = [state.name for state in OptunaState if state.is_finished()]
         query = sa.select(trials.c.number, trials.c.state).where(trials.c.study_id == study)
@@ -188,8 +178,8 @@ class BulkWriter:
     def _lock(self, connection: sa.Connection, study: int) -> None:
         """Make other writers of the study wait, because trials are numbered by counting.
 
-        Optuna selects a study FOR UPDATE, and on SQLite it counts after its own first write. An
-        UPDATE that changes nothing excludes both.
+        Optuna selects a study FOR UPDATE, and on SQLite counts after its own first write. An UPDATE
+        that changes nothing excludes both.
         """
         studies = self._tables["studies"]
         same = sa.update(studies).where(studies.c.study_id == study)
@@ -222,10 +212,9 @@ class BulkWriter:
     def _begin(
         self, connection: sa.Connection, study: int, created: Sequence[TrialCreated]
     ) -> tuple[dict[int, int], int]:
-        """Make trials, in their order.
+        """Make trials, in their order, which have numbers in a row.
 
-        Returns the ids of the unfinished ones, by the numbers of the records, and the storage's
-        number of the first one, which the others follow.
+        Returns the ids of the unfinished ones, by the numbers of the records, and the first number.
         """
         if not created:
             return {}, 0
