@@ -133,19 +133,21 @@ def ask_on(
     trials, running = list(past), []
     for number in range(len(past), n):
         assert chosen.make is not None
-        asked = sampled.study.ask(chosen.make(number, 0))
+        asked = sampled.ask(chosen.make(number, 0))
 
         def choose(parameter: Any, asked: optuna.Trial = asked) -> Any:
-            stored = sampled.study.suggest(asked, parameter.storage_name, parameter.distribution)
+            stored = sampled.suggest(asked, parameter.storage_name, parameter.distribution)
             return parameter.from_storage(stored)
 
         hp = HyperParameters(chooser=choose)
         loss = function(hp)
         kinds = {name: parameter.distribution for name, parameter in hp.parameters.items()}
-        running.append((asked.number, loss, hp.to_storage(), kinds))
+        begun = optuna.trial.create_trial(state=optuna.trial.TrialState.RUNNING)
+        sampled.accept(number, asked.number, begun)
+        running.append((number, loss, hp.to_storage(), kinds))
         if len(running) == open_ or number == n - 1:
             for told, loss, values, kinds in running if number == n - 1 else [running.pop(0)]:
-                sampled.study.tell(told, OptunaState.COMPLETE, [loss])
+                sampled.tell(told, OptunaState.COMPLETE, [loss])
                 trials.append(
                     optuna.trial.create_trial(value=loss, params=values, distributions=kinds)
                 )

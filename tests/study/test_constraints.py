@@ -134,7 +134,7 @@ def test_other_workers_learn_what_is_not_allowed() -> None:
         n_rejected = sum(trial.state == "rejected" for trial in study.trials)
         assert (study.asker.n_counted, n_complete + n_rejected) == (n_complete, 16)
         assert n_rejected > 2
-        known = study.proposer.sampled.study._study.get_trials(deepcopy=False)
+        known = study.proposer.sampled._study.get_trials(deepcopy=False)
         pruned = [t for t in known if t.state == optuna.trial.TrialState.PRUNED]
         assert len(pruned) == n_rejected
         for trial in pruned:
@@ -204,7 +204,7 @@ def test_what_a_samplers_own_function_returned_is_stored_and_known_again(
             number = study.accept(proposal, hp)
             study.updates.report(number, 1, {"v": value}, value)
             study.updates.finish(number, "complete")
-        found = study.proposer.sampled.study._study.get_trials(deepcopy=False)
+        found = study.proposer.sampled._study.get_trials(deepcopy=False)
         study.close()
         assert study.trials.best is not None
         assert study.trials.best.hparams["x"] <= 0.6

@@ -67,10 +67,7 @@ class TrialAsker:
         return max(2 if n_workers > 1 else 4, (self.n_expected or 0) // 8 // n_workers)
 
     def limit_trials(self, n_trials: int | None, *, by_time: bool) -> None:
-        """Set how many trials are wanted, and whether time may end the search before.
-
-        None: only time bounds the search.
-        """
+        """Set how many trials are wanted (None: any), and whether time may end the search first."""
         self.n_trials, self.by_time = n_trials, by_time
         self._proposer.expect_end(by_time=by_time)
 
@@ -107,52 +104,20 @@ class TrialAsker:
         ``run`` calls the user's build with hp, again for each attempt. None: nothing is left to
         try, and the proposer's ``exhausted`` is true.
 
-        Raises:
-            BuildFailed: ``run`` raised, for a configuration that has not failed before.
-            SpaceError: A hyperparameter declared with impossible or conflicting bounds, or an
-                enqueued value or name that build does not know.
-            SamplerError: The sampler failed.
+        Raises BuildFailed where ``run`` raised, for a configuration that has not failed before.
+        Raises SpaceError for impossible or conflicting bounds, or what was enqueued and build does
+        not know.
         """
         n = self.n_expected
         n_sure = None if n is None else n - self.n_counted
         self._proposer.structure_order.expect(self.max_open or 1, n_sure)
         return self._proposer.propose(run)
 
-    def propose_continuation(
-        self, number: int, run: Callable[[HyperParameters, Proposal], T]
-    ) -> tuple[Proposal, HyperParameters, T]:
-        """Return a proposal that continues a trial that has ended, with its hparams and its seed.
-
-        ``run`` and errors are those of ``propose``.
-        """
-        trial = self._trials.by_number(number)
-        return self._proposer.propose_continuation(number, trial.hparams, trial.seed, run)
-
-    def propose_copy(
-        self,
-        number: int,
-        epoch: int,
-        hparams: Mapping[str, Any],
-        seed: int,
-        run: Callable[[HyperParameters, Proposal], T],
-    ) -> tuple[Proposal, HyperParameters, T]:
-        """Return a proposal that continues an unfinished trial with other hparams, after ``epoch``.
-
-        ``seed`` is the copy's. ``run`` and errors are those of ``propose``.
-        """
-
-        def run_copy(hp: HyperParameters, proposal: Proposal) -> T:
-            proposal.continued_at = epoch
-            return run(hp, proposal)
-
-        return self._proposer.propose_continuation(number, hparams, seed, run_copy)
-
     def enqueue(self, hparams: Mapping[str, Any]) -> None:
-        """Try a configuration next; the sampler chooses what it does not name.
+        """Try a configuration next, plain name -> real value; the sampler chooses the others.
 
-        ``hparams`` are plain name -> real value. Raises SpaceError for no names, or values that no
-        hyperparameter can have. A name or value that build does not know is an error of the next
-        ``propose``.
+        Raises SpaceError for no names, or values that no hyperparameter can have. A name or value
+        that build does not know is an error of the next ``propose``.
         """
         values = {name: trial_codec.plain(value) for name, value in dict(hparams).items()}
         for name, value in values.items():
@@ -170,8 +135,7 @@ class TrialAsker:
     def share(self, seed: int, sampler: str | None = None) -> None:
         """Draw from another seed: others were found to search the study before its first trial.
 
-        ``seed`` is this worker's own, of ``sampling_seed``. ``sampler`` is the name of another
-        sampler to draw with; None keeps the one that was given.
+        ``sampler`` is the name of another sampler to draw with; None keeps the one that was given.
         """
         self.draws_alone = True
         self._sampler = sampler or self._sampler
@@ -223,11 +187,10 @@ class TrialUpdates:
         value: float | None,
         members: Sequence[float] = (),
     ) -> None:
-        """Note an epoch of a running trial.
+        """Note an epoch, from 1, of a running trial; one reported again replaces what was.
 
-        Epochs are counted from 1; one reported again, after a restart, replaces what was. ``value``
-        is the objective, None when there is none this time; ``members`` are the values whose mean
-        it is.
+        ``value`` is the objective, None when there is none this time; ``members`` are the values
+        whose mean it is.
         """
         value = None if value is None else float(value)
         self._trials.note_epoch(self._running(number), epoch, logs, value, members)
@@ -244,20 +207,13 @@ class TrialUpdates:
         values: Sequence[float] = (),
         attrs: Mapping[str, Any] | None = None,
     ) -> TrialState:
-        """End a trial, and return its state.
+        """End a trial, and return its state: complete without a number is failed.
 
-        A trial that is repeated after a checkpoint keeps its first end.
-
-        Args:
-            number: The trial's.
-            state: complete, pruned, rejected or failed. Complete without a number is failed.
-            value: The objective at its best epoch; None takes the best one reported.
-            values: With several objectives, all of them at that epoch, for a complete trial.
-            attrs: Fields of ``Trial`` (seconds, program, plan, error, history, ...) and anything
-                else worth storing, JSON values.
-
-        Raises:
-            SamplerError: The sampler failed to learn from the trial.
+        A trial that is repeated after a checkpoint keeps its first end. ``value`` is the objective
+        at its best epoch; None takes the best one reported. ``values`` are those of several
+        objectives at that epoch, for a complete trial. ``attrs`` are fields of ``Trial`` and
+        anything else worth storing, JSON values. Raises SamplerError where the sampler failed to
+        learn from the trial.
         """
         if self._trials.by_number(number).state == "paused":
             self.unpause(number)
@@ -293,9 +249,6 @@ class TrialUpdates:
         """End a trial of this search as another program has ended it in the storage.
 
         Its history stays here: the storage, which has its end, does not take it any more.
-
-        Raises:
-            SamplerError: The sampler failed to learn from the trial.
         """
         number = stored.number
         trial, told = self._trials.by_number(number), trial_codec.from_frozen(stored)
@@ -329,10 +282,7 @@ class TrialUpdates:
         self._writer.record(TrialAnnotated(number, trial_codec.plain(attrs)))
 
     def copy_epochs(self, number: int, history: Mapping[str, Sequence[float]], epochs: int) -> None:
-        """Report the epochs of a trial that has just begun and continues another.
-
-        ``history`` has a value of each metric for each epoch; ``epochs`` were trained before.
-        """
+        """Report the epochs before, of a trial that has just begun and continues another."""
         objective = self._metadata.meta["objective"]
         for epoch in range(1, epochs + 1):
             logs = {name: column[epoch - 1] for name, column in history.items()}
@@ -365,10 +315,7 @@ class TrialUpdates:
         return self._restored.costs_before(number)
 
     def under_way(self, afresh: Container[int]) -> dict[str, Any]:
-        """Return the trials that have not ended, by number, as JSON values.
-
-        ``afresh``: the numbers of those that would restart from their first epoch.
-        """
+        """Return the trials that have not ended, by number, as JSON values."""
         return {
             str(trial.number): trial_codec.to_json(trial, afresh=trial.number in afresh)
             for trial in self._trials

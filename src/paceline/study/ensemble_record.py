@@ -31,10 +31,7 @@ class EnsembleRecord(Struct, frozen=True):
 
 
 def write_ensemble(folder: Path, record: EnsembleRecord) -> None:
-    """Keep a record, in the study's folder, in place of the one before.
-
-    Raises OSError where the file cannot be written.
-    """
+    """Keep a record, in the study's folder, in place of the one before."""
     write_atomically(folder / _FILE, msgspec.json.encode(record))
 
 

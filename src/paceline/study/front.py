@@ -33,8 +33,7 @@ def front_of(losses: Sequence[Sequence[float]]) -> list[int]:
 def best_of(losses: Sequence[Sequence[float]], n: int) -> list[int]:
     """Return the positions of at least ``n`` points: the front, the front of the others, and so on.
 
-    The last front is taken as a whole; all points if there are fewer. ``losses`` are as for
-    ``front_of``.
+    The last front is taken as a whole; all points if there are fewer.
     """
     left = list(range(len(losses)))
     found: list[int] = []

@@ -71,10 +71,7 @@ def check_name(name: Any) -> None:
 
 
 def check_meta(meta: Any) -> None:
-    """Refuse an attribute ``paceline`` that is not of the schema; one of another version passes.
-
-    Raises ValueError, which names the field and what it holds.
-    """
+    """Refuse an attribute ``paceline`` that is not of the schema; one of another version passes."""
     found = meta.get("format", FORMAT) if isinstance(meta, dict) else None
     if isinstance(found, int) and found != FORMAT:
         return  # ``stored_space`` says so
@@ -90,10 +87,7 @@ def check_meta(meta: Any) -> None:
 
 
 def stored_space(name: str, meta: Mapping[str, Any]) -> Space:
-    """Return the space that a study's meta holds, an empty one where it holds none.
-
-    Raises StudyError where another version wrote it, or it cannot be read.
-    """
+    """Return the space that a study's meta holds; StudyError where it cannot be read."""
     found = meta.get("format", FORMAT)
     if found != FORMAT:
         older = isinstance(found, int) and found < FORMAT
@@ -128,8 +122,7 @@ def _space_of(meta: Mapping[str, Any]) -> Space:
 class StudyMetadata:
     """The attribute ``paceline`` of a study, which grows with the study's space.
 
-    ``stored`` is None for a new study; ``session`` tells this search from all others. Raises
-    StudyError where the attribute was written by a newer version, or cannot be read.
+    ``stored`` is None for a new study; ``session`` tells this search from all others.
     """
 
     def __init__(self, study: str, stored: StoredStudy | None, session: str) -> None:
@@ -144,10 +137,7 @@ class StudyMetadata:
         self._n_parameters = len(self.space.parameters)
 
     def write(self, meta: Mapping[str, Any]) -> None:
-        """Replace the attribute's contents; what this object holds beside them is added.
-
-        StudyError where no reader would take the contents; nothing has changed then.
-        """
+        """Replace what is in the attribute; StudyError where no reader would take it."""
         space = self.space.to_json()
         self._n_parameters = len(space)
         more = {"format": FORMAT, "space": space, "session": self.session}
@@ -255,12 +245,11 @@ class RestoredStudy:
 def rolled_back(
     trials: Sequence[FrozenTrial], facts: Mapping[str, Any]
 ) -> tuple[list[FrozenTrial], dict[int, tuple[dict[str, Any], int | None]]] | None:
-    """Return the trials of a study as they were when a snapshot was taken.
+    """Return the trials of a study as they were when a snapshot, of ``Study.state``, was taken.
 
-    ``trials`` are all that the storage holds now, by number; ``facts`` is the snapshot, of
-    ``Study.state``. Returns the trials of the snapshot, with unfinished ones running again, and the
-    hparams and seeds of the search's later trials, by number. None if the storage does not hold the
-    snapshot's trials. Those that other programs added stay as they are.
+    The unfinished ones run again, and those that other programs added stay as they are. With them
+    come the hparams and seeds of the search's later trials, by number. None if the storage does not
+    hold the snapshot's trials.
     """
     n, opened = facts["next"], facts["open"]
     if len(trials) < n:

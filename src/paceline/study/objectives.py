@@ -68,7 +68,7 @@ def resolve_objective(
     metric_names: Sequence[str] | None,
     compiled: Collection[str] | None = None,
 ) -> Objective:
-    """Return the objective meant.
+    """Return the objective meant; ObjectiveError where there is none, or no direction, or two.
 
     Args:
         objective: A name in the logs, ``max:NAME``, ``min:NAME``, or an object with ``name`` and
@@ -79,8 +79,6 @@ def resolve_objective(
             known yet; ``objective`` must then name a metric, which is not checked.
         compiled: The names given to ``compile``. A metric that the model's own ``call`` creates is
             the default only if its direction is known. None: all names.
-
-    Raises ObjectiveError: no such metric, an unknown direction, or two that contradict each other.
     """
     wanted = None if direction is None else _direction(direction)
     name, own = named_objective(objective)
@@ -131,10 +129,7 @@ def infer_direction(name: str, metric_names: Sequence[str] | None = None) -> Dir
 
 
 def named_objective(objective: Any) -> tuple[str | None, Direction | None]:
-    """Return the name and the direction that ``objective`` gives; None for what it does not.
-
-    Raises ObjectiveError where it is neither a name nor an object with a name.
-    """
+    """Return the name and the direction that ``objective`` gives; None for what it does not."""
     if objective is None:
         return None, None
     if not isinstance(objective, str):
@@ -235,10 +230,7 @@ class Objectives:
         return [name for name in self.names if name in COSTS]
 
     def check_study(self, study: str, meta: Mapping[str, Any]) -> None:
-        """Refuse a study that was begun with other objectives, or with these in another order.
-
-        ``meta`` is its attribute ``paceline``; empty for a new study, and one of another program.
-        """
+        """Refuse a study that was begun with other objectives, or with these in another order."""
         known = meta.get("objectives") or [meta.get("objective")]
         if meta and known != self.names:
             raise StudyError(
@@ -257,11 +249,10 @@ class Objectives:
     def values(
         self, history: Mapping[str, Sequence[float]], epoch: int, costs: Mapping[str, float]
     ) -> list[float]:
-        """Return the values of a trial, one for each objective.
+        """Return the values of a trial, one for each objective, at the best epoch of the first.
 
-        ``history`` has one value of a metric for each epoch. ``epoch``, from 1, is the best one of
-        the first objective. ``costs`` are of the trial's model. Raises ObjectiveError if a metric
-        has no number in that epoch, or the name of a cost.
+        ``history`` has one value of a metric for each epoch; ``costs`` are of the trial's model.
+        Raises ObjectiveError if a metric has no number in that epoch, or the name of a cost.
         """
         found = []
         for name in self.names:
@@ -282,10 +273,7 @@ class Objectives:
 
 
 def objective_names(meta: Mapping[str, Any], n: int) -> list[str]:
-    """Return the names of a study's ``n`` objectives; empty for one.
-
-    ``meta`` is its attribute ``paceline``; empty for a study of another program.
-    """
+    """Return the names of a study's ``n`` objectives; empty for one."""
     names = meta.get("objectives")
     if n < 2:
         return []
@@ -301,15 +289,10 @@ def resolve_objectives(
     *,
     callbacks: bool = False,
 ) -> Objectives:
-    """Return the objectives meant.
+    """Return the objectives meant; ObjectiveError where they cannot be searched for together.
 
-    Args:
-        given: As the argument ``objective`` of ``Tuner``: several of what one may be, but None.
-        direction: As the argument of ``Tuner``, which is of one objective.
-        metric_names: Names of an epoch's logs; None when not known yet.
-        callbacks: Whether trials have callbacks, which may add metrics to the logs.
-
-    Raises ObjectiveError where they cannot be searched for together, or one of them is unknown.
+    ``direction`` is the argument of ``Tuner``, which is of one objective. ``metric_names`` are
+    names of an epoch's logs; None when not known yet. ``callbacks`` may add metrics to the logs.
     """
     if direction is not None:
         raise ObjectiveError(

@@ -16,6 +16,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from optuna.trial import FrozenTrial
@@ -40,10 +41,7 @@ OWN_ATTEMPTS, RANDOM_ATTEMPTS = 10, 20
 
 
 class BuildFailed(Exception):
-    """A build raised ``cause``. ``accept`` the proposal and ``finish`` it as failed.
-
-    ``hp`` has what the build had met.
-    """
+    """A build raised ``cause``. ``accept`` the proposal and ``finish`` it as failed."""
 
     def __init__(self, proposal: Proposal, hp: HyperParameters, cause: Exception) -> None:
         super().__init__(f"{type(cause).__name__}: {cause}")
@@ -59,7 +57,7 @@ class Proposal:
     attempt: int  # how many proposals for this number were turned down before
     values: dict[str, Any]  # given by the user: plain name -> real value
     chooser: Chooser  # returns the real value of a parameter
-    sampled_number: int  # its number in the study in memory that samplers learn from
+    place: int  # its number in the study in memory that samplers learn from
     # Storage name -> parameter and real value chosen, in the order met.
     chosen: dict[str, tuple[Parameter, Any]] = field(default_factory=dict)
     draw: int | None = None  # the number of its draw, in random search only
@@ -94,13 +92,11 @@ class Proposer:
     ) -> None:
         """Propose a study's first trials, or its next ones.
 
-        ``restored`` has the study's earlier trials, and the ``state`` of a resumed search.
-        ``signs`` has one sign for each objective: 1 if low values are good, else -1. ``note`` is
-        called with a line of text for users.
+        ``signs`` has one sign for each objective: 1 if low values are good, else -1.
         """
         # ``exhausted``: whether the last ``propose`` found nothing new.
         self.space, self.note, self.exhausted = space, note, False
-        self._sampler, self._seed, self._signs = sampler, seed, signs
+        self._signs = signs
         past, resumed = restored.trials, restored.resumed or {}
         # A storage may hold trials of other programs that wait to be run: they have numbers.
         self._first_free = resumed.get("next", len(past))
@@ -113,18 +109,28 @@ class Proposer:
         self._foretold = dict(restored.foretold)
         self._seeds = {number: seed for number, (_, seed) in restored.foretold.items()}
         self._of_others = restored.of_others
+        self.enqueued = EnqueuedTrials(resumed, restored.asked_for())
+        self._draw_with(sampler, seed, past, resumed)
+
+    def _draw_with(
+        self,
+        sampler: Sampler,
+        seed: int,
+        past: Sequence[FrozenTrial] = (),
+        resumed: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Have a sampler choose from now on, which learns from the trials of the past."""
+        self._sampler, self._seed = sampler, seed
         if sampler.points is not None:
             sampler.points.learn_names(resumed.get("points", ()))
-            sampler.points.learn_names(space.parameters)
-        self.enqueued = EnqueuedTrials(resumed, restored.asked_for())
-        self.structure_order = StructureOrder(
-            sampler, seed, space, past, resumed.get("structure_order")
-        )
+            sampler.points.learn_names(self.space.parameters)
+        order = resumed.get("structure_order")
+        self.structure_order = StructureOrder(sampler, seed, self.space, past, order)
         again = {t.number for t in past if t.state == OptunaState.RUNNING} if resumed else set()
         self.sampled = SampledTrials(
             learns=sampler.users,
             past=past if sampler.learns else [trial for trial in past if trial.number in again],
-            signs=signs,
+            signs=self._signs,
             open_again=again,
             constrained=sampler.reads_constraints,
             told=sampler.told,
@@ -133,25 +139,12 @@ class Proposer:
 
     def reseed(self, sampler: Sampler, seed: int) -> None:
         """Draw from another seed; nothing was proposed, and the study had no trials."""
-        self._sampler, self._seed = sampler, seed
-        if sampler.points is not None:
-            sampler.points.learn_names(self.space.parameters)
-        before, self.structure_order = (
-            self.structure_order,
-            StructureOrder(sampler, seed, self.space, ()),
-        )
-        self.structure_order.fill(before.slots)
-        reads, told, learns = sampler.reads_constraints, sampler.told, sampler.users
-        self.sampled = SampledTrials(
-            learns=learns, past=(), signs=self._signs, constrained=reads, told=told
-        )
+        slots = self.structure_order.slots
+        self._draw_with(sampler, seed)
+        self.structure_order.fill(slots)
 
     def expect_end(self, *, by_time: bool) -> None:
-        """Set whether time may end the search before it has its trials.
-
-        Then TPE begins in the middle of the space, and learns from paused trials as from pruned
-        ones.
-        """
+        """Where time ends the search, TPE begins in the middle, and learns of paused trials too."""
         if self._sampler.name == "tpe" and self._sampler.told is not None:
             self._begins_in_the_middle = self._sampler.told.shows_paused = by_time
 
@@ -181,14 +174,19 @@ class Proposer:
     def propose_continuation(
         self,
         number: int,
-        values: Mapping[str, Any],
+        hparams: Mapping[str, Any],
         seed: int,
         run: Callable[[HyperParameters, Proposal], T],
+        at: int | None = None,
     ) -> tuple[Proposal, HyperParameters, T]:
-        """Return a proposal that continues a trial; see ``TrialAsker.propose_continuation``."""
+        """Return a proposal that continues a trial: one that has ended, with its hparams and seed.
+
+        A copy continues an unfinished one after the epoch ``at``, with hparams and a seed of its
+        own. ``run`` and errors are those of ``propose``.
+        """
         self._foretold.pop(self._next, None)
-        proposal = self.ask(0, values)
-        proposal.seed, proposal.continued_from = seed, number
+        proposal = self.ask(0, hparams)
+        proposal.seed, proposal.continued_from, proposal.continued_at = seed, number, at
         return proposal, *self._run(proposal, run)
 
     def _propose(
@@ -225,7 +223,7 @@ class Proposer:
 
         ``attempt`` is how many proposals for this number were turned down before. ``values`` are
         given: plain name -> real value. ``chooser`` chooses instead of the sampler. ``waited`` is
-        the number of a trial that another program has added (None: a new trial).
+        the number of a trial that another program has added.
         """
         if self._proposal is not None:  # the caller was interrupted between propose and accept
             self._drop(self._proposal)
@@ -247,7 +245,7 @@ class Proposer:
                     sampler = fixed(structure, sampler)
             else:
                 chooser = self._sampler.stand_in(random_chooser(self._seed, number, attempt))
-            asked = self.sampled.study.ask(sampler)
+            asked = self.sampled.ask(sampler)
 
         def choose(parameter: Parameter) -> Any:
             known = self.space.parameters.get(parameter.storage_name)
@@ -256,9 +254,7 @@ class Proposer:
             with self.sampled.stopwatch.running():
                 if chooser is not None:
                     return chooser(parameter)
-                stored = self.sampled.study.suggest(
-                    asked, parameter.storage_name, parameter.distribution
-                )
+                stored = self.sampled.suggest(asked, parameter.storage_name, parameter.distribution)
                 return parameter.from_storage(stored)
 
         seed = self._seeds.get(number)  # of a trial that had another number when it was drawn
@@ -280,7 +276,7 @@ class Proposer:
                 self.space.learn(hp)
         hparams, values, parameters = hp.hparams, hp.to_storage(), hp.parameters
         with self.sampled.stopwatch.running():
-            for name, stored in self.sampled.study.params(proposal.sampled_number).items():
+            for name, stored in self.sampled.params(proposal.place).items():
                 parameter = parameters.get(name)
                 # A mirrored value comes back with a rounding error. The value chosen is stored, so
                 # that a sampler sees the same one after a restart.
@@ -288,8 +284,8 @@ class Proposer:
                     continue  # of typed choices, equal ones are several
                 if parameter.from_storage(stored) == hparams[parameter.name]:
                     values[name] = stored
-            self.sampled.study.set_params(
-                proposal.sampled_number,
+            self.sampled.set_params(
+                proposal.place,
                 values,
                 {name: parameter.distribution for name, parameter in parameters.items()},
             )
@@ -306,7 +302,7 @@ class Proposer:
             )
         else:
             self.structure_order.note_rejected(number, stored.params, proposal.draw)
-        self.sampled.accept(number, proposal.sampled_number, stored)
+        self.sampled.accept(number, proposal.place, stored)
         self.tried.note(hparams)
         self.tried.note_proposal(proposal)
 
@@ -332,10 +328,7 @@ class Proposer:
         }
 
     def tell(self, number: int, state: OptunaState, losses: Sequence[float] | None) -> None:
-        """Tell samplers how a trial ended; the losses for a complete one only.
-
-        Raises SamplerError where the sampler failed.
-        """
+        """Tell samplers how a trial ended; the losses for a complete one only."""
         if self.sampled.is_open(number):
             self.structure_order.end_trial(number, state)
             self.sampled.tell(number, state, losses)
@@ -354,10 +347,7 @@ class Proposer:
         return self._next
 
     def skip_numbers(self, n_stored: int) -> None:
-        """Number further trials from ``n_stored``, the number of trials in the storage.
-
-        The trials that were foretold are among them.
-        """
+        """Number further trials from the storage's number of trials on; it has those foretold."""
         self._first_free = max(self._first_free, n_stored)
         self._foretold.clear()
 
@@ -391,10 +381,7 @@ class Proposer:
     def _propose_waiting(
         self, run: Callable[[HyperParameters, Proposal], T]
     ) -> tuple[Proposal, HyperParameters, T] | None:
-        """Propose a trial that another program has added; None if none waits.
-
-        It is tried even where its configuration was tried before, as Optuna does.
-        """
+        """Propose a trial that another program has added, even one tried before, as Optuna does."""
         while (waiting := self.take_waiting()) is not None:
             try:
                 values = real_values(waiting.values, self.space.parameters)
@@ -520,8 +507,7 @@ class Proposer:
     def _drop(self, proposal: Proposal) -> None:
         """Forget a proposal; its draw is tried again, unless it was rejected."""
         self._proposal = None
-        with self.sampled.stopwatch.running():
-            self.sampled.study.tell(proposal.sampled_number, OptunaState.FAIL)
+        self.sampled.drop(proposal.place)
 
     def _check(self, proposal: Proposal) -> None:
         if proposal is not self._proposal:
@@ -533,8 +519,7 @@ class Proposer:
 class EnqueuedTrials:
     """A queue of values that are tried before those that a sampler chooses.
 
-    ``resumed`` is of ``state``, in a session that continues another, or empty; ``asked_for`` are
-    the hparams of earlier trials that the user had asked for.
+    ``asked_for`` are the hparams of earlier trials that the user had asked for.
     """
 
     def __init__(
@@ -556,8 +541,8 @@ class EnqueuedTrials:
     def enqueue(self, values: Mapping[str, Any], *, users: bool) -> None:
         """Add values, plain name -> real value, behind those that wait already.
 
-        The sampler chooses the others. ``users``: the user asked for them, so that a value or name
-        that build does not know is an error; otherwise it is left out.
+        ``users``: the user asked for them, so that a value or name that build does not know is an
+        error; otherwise it is left out.
         """
         if users:
             key = key_of(values)
@@ -619,10 +604,7 @@ class TriedConfigurations:
         self._seen.add(key_of(hparams))
 
     def seen(self, hparams: Mapping[str, Any]) -> bool:
-        """Return whether some trial had exactly these values.
-
-        Those that were interrupted do not count: they are tried again.
-        """
+        """Return whether some trial, that was not interrupted, had exactly these values."""
         return key_of(hparams) in self._seen
 
     def note_proposal(self, proposal: Proposal) -> None:
@@ -653,10 +635,7 @@ class TriedConfigurations:
 
 
 def real_values(stored: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, Any]:
-    """Return plain name -> real value of values as another program has them, by storage names.
-
-    Raises SpaceError for a value that its hyperparameter cannot have.
-    """
+    """Return plain name -> real value of values as another program has them, by storage names."""
     found = {}
     for name, value in stored.items():
         parameter = parameters.get(name)

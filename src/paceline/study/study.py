@@ -80,30 +80,15 @@ class Study:
     ) -> None:
         """Open a study with what is stored of it; writes nothing.
 
-        Args:
-            name: The study's name, also that of its folder.
-            storage: ``journal:PATH``, an Optuna URL, a storage object, or None for the journal
-                file ``<directory>/<name>/journal.log``.
-            directory: Folder of the studies.
-            direction: maximize or minimize, or one of them for each of several objectives; None
-                takes what is stored, or waits for ``trials.set_direction``.
-            sampler: random, qmc, tpe, cmaes, gp, grid, an object of ``optuna.samplers``, or a
-                ``Searcher``.
-            seed: The seed of everything drawn at random; 0 or above.
-            n_trials: Trials wanted in all; None when only time bounds the search.
-            resumed: Of ``state``: the study is as it was then, as far as the storage allows.
-            worker: Searches the study, together with other workers if there are any; None for a
-                study that is only read.
-            is_left: Returns whether a trial that runs in the storage can be continued without a
-                snapshot. It is then taken over as from a dead worker.
-            note: Called with each line of text that users may want to see.
+        ``storage`` is as for ``StudyStorage.of``. ``direction`` is one, or one for each objective;
+        None takes what is stored, or waits for ``trials.set_direction``. ``n_trials`` is None when
+        only time bounds the search. ``resumed`` is of ``state``: the study is as it was then, as
+        far as the storage allows. ``worker`` is None for a study that is only read. ``is_left``
+        returns whether a trial that runs in the storage can be continued without a snapshot. It is
+        then taken over as from a dead worker.
 
-        Raises:
-            StudyError: An impossible name, another direction than the stored one, or a study that
-                this version cannot read.
-            StorageError: The storage cannot be opened or read.
-            SamplerError, MissingExtraError: The sampler is unknown, or its package not installed.
-            UsageError: A seed that is not an integer from 0.
+        Raises StudyError for an impossible name, another direction than the stored one, or a study
+        that this version cannot read. Raises SamplerError or MissingExtraError for the sampler.
         """
         check_name(name)
         check_storage_text(storage)
@@ -193,12 +178,8 @@ class Study:
         """Make the proposal that was proposed last a running trial, and return its number.
 
         ``hp`` is as build left it. ``n_may_begin`` is how many more trials may begin, as far as
-        this worker knows (None: any number). Later trials of other workers count.
-
-        Raises:
-            ClaimLost: Another worker was quicker, or the storage, which would have to number the
-                trial, does not answer; the proposal is dropped.
-            SpaceError: A parameter is known with other bounds.
+        this worker knows. Raises ClaimLost, and drops the proposal, where another worker was
+        quicker, or the storage does not answer that would have to number the trial.
         """
         values, parameters = self.proposer.stored_values(proposal, hp), hp.parameters
         trial = Trial(
@@ -220,7 +201,7 @@ class Study:
                 owner=None if self._worker is None else self._worker.token,
                 attributes={
                     **trial_codec.constraint_attributes(proposal.constraints),
-                    **self.proposer.sampled.study.noted(proposal.sampled_number),
+                    **self.proposer.sampled.noted(proposal.place),
                 },
             )
             if proposal.waited:
@@ -252,8 +233,7 @@ class Study:
 
         A study that has begun continues with what it learnt at its beginning, so that it decides
         the same whatever became of the earlier studies. Call it after the space of the first build
-        is known, and before the first trial. ``names`` have passed ``check_warm_start_from``. The
-        errors are those of ``read_earlier_studies``.
+        is known, and before the first trial. ``names`` have passed ``check_warm_start_from``.
         """
         told, stored = self.proposer.sampled.told, self.metadata
         if not stored.learnt and (not names or told is None):
@@ -277,8 +257,8 @@ class Study:
     def state(self, afresh: Container[int] = ()) -> dict[str, Any]:
         """Return what the storage does not hold of the study, as JSON values.
 
-        The trials that have ended are in the storage when this returns; StorageError where it does
-        not answer. ``afresh`` has the numbers of trials that would restart from their first epoch.
+        The trials that have ended are in the storage when this returns. ``afresh`` has the numbers
+        of trials that would restart from their first epoch.
         """
         self.writer.flush()
         under_way = self.updates.under_way(afresh)
@@ -305,11 +285,7 @@ class Study:
         return moved
 
     def sync_workers(self) -> PeerChanges | None:
-        """Learn of other workers' trials, and take over those that dead workers left.
-
-        Returns what the search has to act on; None if no other worker has been here, or the storage
-        does not answer.
-        """
+        """Learn of other workers' trials, and take over those that dead workers left, if it can."""
         if not self.peers.shared:
             return None
         self.metadata.end_session()
@@ -324,10 +300,6 @@ class Study:
         Trials that were accepted before are written as well. Trials that a dead process left
         running become failed, with the error "interrupted". ``meta`` replaces ``metadata.meta``:
         JSON values without the format's version and the space, which are added here.
-
-        Raises:
-            StorageError: It cannot be written.
-            StudyError: Another process has just made a study of this name.
         """
         if self.writer.started:
             self._describe(meta)
@@ -380,10 +352,7 @@ class Study:
             return optuna.load_study(study_name=self.name, storage=self._store.storage)
 
     def close(self) -> None:
-        """Write the records left and end the writer; safe to call again. Reading still works.
-
-        Raises StorageError where the storage has not answered for a minute.
-        """
+        """Write the records left and end the writer; safe to call again. Reading still works."""
         self.writer.close()
         self._store.compact()
 

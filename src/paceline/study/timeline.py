@@ -93,10 +93,7 @@ class SearchTimeline:
 
 
 def read_timelines(folder: Path) -> list[SearchTimeline]:
-    """Return what the searches on a study did, by its folder, the first search first.
-
-    Files that cannot be read are left out, and so are lines that are not records.
-    """
+    """Return what can be read of what the searches on a study did, by its folder, in order."""
     decoder = msgspec.json.Decoder(TimelineRecord)
     found, n_bytes = [], 0
     try:

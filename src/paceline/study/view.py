@@ -37,9 +37,7 @@ _OF_TRIALS = tuple(b'{"op_code":%d,' % operation for operation in range(4, 10))
 def meta_in_journal(name: str, *, storage: str | None, directory: Path) -> dict[str, Any] | None:
     """Return the attribute ``paceline`` of a study in a journal, without reading its trials.
 
-    ``storage`` is ``journal:PATH``, or None for the journal in ``directory``, the folder of the
-    studies. None if the study is in another storage, or not there. Raises StudyError for an
-    impossible name, and StorageError where the journal cannot be read.
+    None if the study is in another storage than ``journal:PATH`` or None, or not there.
     """
     check_name(name)
     check_storage_text(storage)
@@ -136,8 +134,7 @@ class StudyView:
         """Read a study, and write nothing; None if there is none of this name.
 
         ``storage`` is ``journal:PATH``, an Optuna URL, or None for the journal in ``directory``,
-        the folder of the studies. Raises StudyError for an impossible name, or a study that this
-        version cannot read, and StorageError where the storage cannot be opened or read.
+        the folder of the studies.
         """
         check_name(name)
         check_storage_text(storage)

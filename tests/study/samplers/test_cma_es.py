@@ -244,7 +244,7 @@ def test_trials_that_are_rejected_before_they_declare_all_do_not_end_it(fresh_fo
         hp.Float("x", -1.0, 1.0)
         hp.Float("y", -1.0, 1.0)
 
-    drawn = study.proposer.sampled.study
+    drawn = study.proposer.sampled
     space = {"units": IntDistribution(8, 1024), "x": SPACE["x"], "y": SPACE["x"]}
     told = drawn._study
     for units in (100, 900, 200):

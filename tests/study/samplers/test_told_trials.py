@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import optuna
@@ -12,7 +13,7 @@ from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
 from paceline.study.samplers import told_trials
-from paceline.study.samplers.in_memory_study import InMemoryStudy
+from paceline.study.samplers.in_memory_study import SampledTrials
 from paceline.study.samplers.samplers import resolve_sampler
 from paceline.study.samplers.told_trials import ToldTrials
 from paceline.study.samplers.tpe import Tpe
@@ -47,7 +48,11 @@ def trials(n: int, seed: int = 0) -> list[FrozenTrial]:
     return made
 
 
-def asked(study: InMemoryStudy, sampler: optuna.samplers.BaseSampler) -> dict[str, Any]:
+def sampled(past: Sequence[FrozenTrial], told: ToldTrials) -> SampledTrials:
+    return SampledTrials(learns=False, past=past, signs=(1,), told=told)
+
+
+def asked(study: SampledTrials, sampler: optuna.samplers.BaseSampler) -> dict[str, Any]:
     trial = study.ask(sampler)
     return {name: study.suggest(trial, name, kind) for name, kind in SPACE.items()}
 
@@ -73,9 +78,7 @@ def by_optuna(past: list[FrozenTrial], n: int, seeds: list[int]) -> list[dict[st
 
 def by_us(past: list[FrozenTrial], n: int, seeds: list[int]) -> list[dict[str, Any]]:
     told = ToldTrials(0)
-    study, sampler = InMemoryStudy(told=told), Tpe(told)
-    for trial in past:
-        study.add_trial(trial, (1,))
+    study, sampler = sampled(past, told), Tpe(told)
     return [asked(study, sampler.seeded(seed)) for _, seed in zip(range(n), seeds, strict=True)]
 
 
@@ -145,12 +148,12 @@ def test_the_best_come_before_pruned_trials_and_those_that_violate():
 
 def test_a_failed_trial_is_forgotten():
     told = ToldTrials(0)
-    study = InMemoryStudy(told=told)
+    study = sampled((), told)
     sampler = resolve_sampler("random", 0)
     assert sampler.told is None
     trial = study.ask(None)
     assert len(told.open_ids) == 1
-    study.tell(trial.number, OptunaState.FAIL)
+    study.drop(trial.number)
     assert told.open_ids == [] and list(told.all_ended) == []
 
 
@@ -159,10 +162,9 @@ def test_paused_trials_are_shown_as_pruned_ones_until_they_go_on():
     """Optuna's TPE, told that the paused trials are pruned, chooses the same."""
     past, told = trials(20), ToldTrials(0)
     told.shows_paused = True
-    study, sampler = InMemoryStudy(told=told), Tpe(told)
-    for trial in past:
-        study.add_trial(trial, (1,))
+    study, sampler = sampled(past, told), Tpe(told)
     first = asked(study, sampler.seeded(1))
+    study.accept(20, 20, create_trial(state=OptunaState.RUNNING))
     study.report(20, 1, 0.4)
     study.pause(20, paused=True)
     as_pruned = create_trial(
@@ -182,7 +184,8 @@ def test_paused_trials_are_shown_as_pruned_ones_until_they_go_on():
 
 def test_without_a_time_limit_a_paused_trial_is_one_under_way():
     told = ToldTrials(0)
-    study = InMemoryStudy(told=told)
+    study = sampled((), told)
     study.ask(None)
+    study.accept(0, 0, create_trial(state=OptunaState.RUNNING))
     study.pause(0, paused=True)
     assert (told.ended, len(told.open_ids)) == ([], 1)

@@ -153,8 +153,9 @@ def test_of_two_equal_configurations_one_is_trained(party: Party) -> None:
 
 
 def go_on(study: Study, number: int) -> int | None:
+    trial, continued = study.trials.by_number(number), study.proposer.propose_continuation
     try:
-        return study.accept(*study.asker.propose_continuation(number, floating)[:2])
+        return study.accept(*continued(number, trial.hparams, trial.seed, floating)[:2])
     except ClaimLost:
         return None
 

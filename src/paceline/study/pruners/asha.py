@@ -70,12 +70,7 @@ class ASHA:
     def check_validated(self, epochs: int | None, freq: int | Collection[int]) -> None:
         """Check that trials have a value at each rung, where it comes from validation.
 
-        Args:
-            epochs: Of every trial; None if they depend on hp.
-            freq: The epochs to validate after, as ``fit`` takes them.
-
-        Raises:
-            UsageError: A rung is at an epoch that is not validated.
+        ``epochs`` is None if they depend on hp; ``freq`` is as ``fit`` takes it.
         """
         if isinstance(freq, int):
             # Where the first rung is validated, all are: each is a multiple of it.
@@ -90,11 +85,7 @@ class ASHA:
             )
 
     def check(self, epochs: int) -> None:
-        """Check that trials of this many epochs reach a rung.
-
-        Raises:
-            UsageError: The first rung lies beyond the trials' epochs.
-        """
+        """Check that trials of this many epochs reach a rung."""
         if not self.rungs(epochs):
             raise UsageError(
                 f"pruner: ASHA's first rung is at {self.min_epochs} epochs (min_epochs), but "
@@ -156,10 +147,7 @@ class RungLadder:
         return "pause"
 
     def state(self) -> list[Any]:
-        """Return the trials of each rung, as JSON values.
-
-        They are copies: a thread writes them while the search continues.
-        """
+        """Return the trials of each rung, as JSON values, copied: a thread writes them."""
         return [
             [epoch, list(rung.losses), list(rung.paused.items())]
             for epoch, rung in self._rungs.items()
@@ -230,11 +218,7 @@ class RungLadder:
 
 
 class AshaPruner(RungLadder, Pruner):
-    """ASHA over a study's trials.
-
-    ``n_trials`` is the study's total (None when only time bounds it); trials of ``past``, which
-    have ended, keep their places in the rungs. ``by_time`` is as of ``RungLadder``.
-    """
+    """ASHA over a study's trials; those of the past keep their places in the rungs."""
 
     pauses = True
 

@@ -85,13 +85,9 @@ def chosen(
 ) -> dict[str, Any] | None:
     """Return the values of a copy by plain name, or None if too little is known.
 
-    Args:
-        parameters: The hyperparameters to choose, each with ``is_learnt``; at least one.
-        intervals: What is known.
-        source: The trial that is copied, as a future interval: the epoch at its end, the trial's
-            result so far, and its values. Its gain does not matter.
-        others: Values of the copies that this perturbation has made already.
-        rng: Draws the values that are compared.
+    Each of ``parameters`` is learnt. ``source`` is the trial that is copied, as a future interval:
+    the epoch at its end, the trial's result so far, and its values. ``others`` are values of the
+    copies that this perturbation has made already.
     """
     known = [interval for interval in intervals if interval.hparams.keys() >= parameters.keys()][
         -_MOST:

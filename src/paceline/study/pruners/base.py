@@ -23,15 +23,10 @@ class Pruner(ABC):
     def judge(
         self, trial: Trial, epoch: int, epochs: int, value: float, can_pause: bool = True
     ) -> Verdict:
-        """Return what becomes of a trial that has ended an epoch.
+        """Return what becomes of a trial that has ended an epoch, from 1 and below ``epochs``.
 
-        Args:
-            trial: The trial, with this epoch counted; its value is its best.
-            epoch: From 1, below ``epochs``.
-            epochs: Epochs that the trial would train in all.
-            value: The objective of this epoch.
-            can_pause: Whether the trial could be continued later from this epoch; if not, the
-                answer is never "pause".
+        The epoch is counted in ``trial``, whose value is its best. ``can_pause``: the trial could
+        be continued later from this epoch; if not, the answer is never "pause".
         """
 
     def state(self) -> Any:

@@ -17,28 +17,21 @@ _RESAMPLE, _FACTOR, _VALUE, _SEED, _COMPARED = range(1, 6)
 
 
 def copy_seed(seed: int, replaced: int, epoch: int) -> int:
-    """Return the seed of a copy, 31 bits: its dropout and the order of its examples.
-
-    ``seed`` is the study's; the copy takes the place of the trial ``replaced`` after ``epoch``.
-    """
+    """Return the seed of a copy, 31 bits: its dropout and the order of its examples."""
     return seeded_bits(seed, STREAM, _SEED, replaced, epoch) >> 1
 
 
 def exploration_rng(seed: int, *stream: int) -> np.random.Generator:
-    """Return a generator of the values that a Gaussian process compares for one copy.
-
-    ``seed`` is the study's; the numbers of ``stream`` tell this copy from all others.
-    """
+    """Return a generator of the values that a Gaussian process compares for one copy."""
     return np.random.default_rng(
         np.random.SeedSequence(seed, spawn_key=(STREAM, _COMPARED, *stream))
     )
 
 
 def explored(parameter: Parameter, value: Any, settings: PBT, seed: int, *stream: int) -> Any:
-    """Return the real value of a hyperparameter in a copy of a trial.
+    """Return the real value of a hyperparameter in a copy of a trial that has ``value``.
 
-    ``value`` is the real value in the trial that is copied, ``seed`` the study's; the numbers of
-    ``stream`` tell this draw from all others.
+    ``seed`` is the study's; the numbers of ``stream`` tell this draw from all others.
     """
     name = stream_of(parameter)
     bits = seeded_bits(seed, STREAM, _RESAMPLE, *stream, name)

@@ -114,13 +114,7 @@ class PBT:
     def check(self, epochs: int | None, n_trials: int | None, n_members: int) -> None:
         """Check that a search can be one of a population.
 
-        Args:
-            epochs: Epochs of every trial; None if they depend on hp.
-            n_trials: The population; None if only time bounds the search.
-            n_members: Members of each trial: repeats, folds.
-
-        Raises:
-            UsageError: It cannot.
+        ``epochs`` is None if they depend on hp, ``n_trials`` if only time bounds the search.
         """
         if epochs is None:
             raise UsageError(

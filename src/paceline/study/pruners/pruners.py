@@ -30,6 +30,17 @@ FORMS = (
     "auto, none, median, percentile[:P], hyperband, threshold:VALUE, patience[:EPOCHS], "
     "asha[:MIN_EPOCHS[:REDUCTION_FACTOR]], wilcoxon[:P], pbt[:EPOCHS[:FRACTION]]"
 )
+_NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
+#: Name -> what may follow a colon.
+_NAMED = {
+    "median": "",
+    "percentile": rf"({_NUMBER})?",
+    "hyperband": "",
+    "threshold": _NUMBER,
+    "patience": r"\d*",
+    "asha": r"(\d+(:\d+)?)?",
+    "wilcoxon": rf"({_NUMBER})?",
+}
 
 
 def check_pruner(given: Any) -> str | ASHA | PBT | BasePruner | None:
@@ -45,8 +56,10 @@ def check_pruner(given: Any) -> str | ASHA | PBT | BasePruner | None:
         name, _, rest = given.partition(":")
         if name == "pbt":
             return read_pbt(given)
-        if name in _NAMED and re.fullmatch(_NAMED[name][0], rest):
-            return _asha(rest) if name == "asha" else given
+        if name in _NAMED and re.fullmatch(_NAMED[name], rest):
+            if name == "asha":
+                return ASHA(*(int(part) for part in rest.split(":") if part))
+            return given
         if name in _NAMED:
             raise UsageError(f"pruner: {given!r} is not understood. Use one of {FORMS}.")
     elif isinstance(given, ASHA | PBT):
@@ -82,20 +95,12 @@ def make_pruner(
     freq: int | Collection[int] = 1,
     note: Callable[[str], None] = lambda text: None,
 ) -> Pruner | None:
-    """Return the pruner of one search; None for none.
+    """Return the pruner of one search, from ``check_pruner``; None for none.
 
-    Args:
-        checked: From ``check_pruner``.
-        direction: Of the objective.
-        epochs: Epochs of every trial; None if they depend on hp.
-        n_trials: The study's total; None when only time bounds it.
-        past: Trials that have ended, each with epoch -> the objective's value.
-        by_time: Whether time may end the search before it has them.
-        n_members: Members of each trial: repeats, folds.
-        freq: The epochs that have a value, as ``fit`` takes ``validation_freq``.
-        note: Called with a line of text that users may want to see.
-
-    Raises UsageError where the pruner cannot work with these epochs, or with so few members.
+    ``epochs`` is None if they depend on hp, ``n_trials`` when only time bounds the study; time may
+    end it before, where ``by_time``. ``past`` are trials that have ended, each with epoch -> the
+    objective's value. ``freq`` are the epochs that have a value, as ``fit`` takes it. Raises
+    UsageError where the pruner cannot work with these epochs, or with so few members.
     """
     if checked is None:
         return None
@@ -109,10 +114,9 @@ def make_pruner(
         return PopulationPruner(checked, direction)
     pruner = checked
     if isinstance(pruner, str):
-        name, _, rest = pruner.partition(":")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            pruner = _NAMED[name][1](rest, direction, epochs)
+            pruner = _named(pruner, direction, epochs)
     if isinstance(pruner, optuna.pruners.WilcoxonPruner):
         return PairedWilcoxon(pruner, direction, past, n_members, note)
     return OptunaPruner(pruner, direction, past)
@@ -224,50 +228,29 @@ class OptunaPruner(Pruner):
             self._storage.set_trial_intermediate_value(self._ids[number], epoch, value)
 
 
-def _median(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
-    return optuna.pruners.MedianPruner()
-
-
-def _percentile(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
-    percentile = float(rest or 25)
-    if not 0 < percentile < 100:
-        raise UsageError(f"pruner: percentile must be between 0 and 100, got percentile:{rest}.")
-    return optuna.pruners.PercentilePruner(percentile)
-
-
-def _hyperband(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
-    return optuna.pruners.HyperbandPruner(max_resource="auto" if epochs is None else epochs)
-
-
-def _threshold(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
-    if direction == "maximize":
-        return optuna.pruners.ThresholdPruner(lower=float(rest))
-    return optuna.pruners.ThresholdPruner(upper=float(rest))
-
-
-def _patience(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
-    return optuna.pruners.PatientPruner(None, patience=int(rest or 5))
-
-
-def _wilcoxon(rest: str, direction: Direction, epochs: int | None) -> BasePruner:
+def _named(text: str, direction: Direction, epochs: int | None) -> BasePruner:
+    """The pruner of Optuna's that a text of ``check_pruner`` names."""
+    name, _, rest = text.partition(":")
+    match name:
+        case "median":
+            return optuna.pruners.MedianPruner()
+        case "percentile":
+            percentile = float(rest or 25)
+            if not 0 < percentile < 100:
+                raise UsageError(
+                    f"pruner: percentile must be between 0 and 100, got percentile:{rest}."
+                )
+            return optuna.pruners.PercentilePruner(percentile)
+        case "hyperband":
+            most: Any = "auto" if epochs is None else epochs
+            return optuna.pruners.HyperbandPruner(max_resource=most)
+        case "threshold":
+            if direction == "maximize":
+                return optuna.pruners.ThresholdPruner(lower=float(rest))
+            return optuna.pruners.ThresholdPruner(upper=float(rest))
+        case "patience":
+            return optuna.pruners.PatientPruner(None, patience=int(rest or 5))
     p = float(rest or 0.1)
     if not 0 < p < 1:
         raise UsageError(f"pruner: the p of wilcoxon must be between 0 and 1, got wilcoxon:{rest}.")
     return optuna.pruners.WilcoxonPruner(p_threshold=p)
-
-
-def _asha(rest: str) -> ASHA:
-    return ASHA(*(int(part) for part in rest.split(":") if part))
-
-
-_NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
-#: Name -> what may follow a colon, and what makes it.
-_NAMED: dict[str, tuple[str, Callable[..., Any]]] = {
-    "median": ("", _median),
-    "percentile": (rf"({_NUMBER})?", _percentile),
-    "hyperband": ("", _hyperband),
-    "threshold": (_NUMBER, _threshold),
-    "patience": (r"\d*", _patience),
-    "asha": (r"(\d+(:\d+)?)?", _asha),
-    "wilcoxon": (rf"({_NUMBER})?", _wilcoxon),
-}

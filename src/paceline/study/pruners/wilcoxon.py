@@ -29,9 +29,8 @@ class PairedWilcoxon(Pruner):
     """Stops a trial whose members are worse than those of the best one, by a signed-rank test.
 
     Of unfinished trials it keeps nothing, and the best of those that have ended it finds again
-    among them, so it has no state. ``n_members`` are the members of each trial. ``note`` is called
-    with a line of text when there are too few members for the test ever to stop a trial. Raises
-    UsageError where trials have one member, so that there is nothing to pair.
+    among them, so it has no state. Raises UsageError where trials have one member, so that there is
+    nothing to pair.
     """
 
     def __init__(

@@ -108,8 +108,8 @@ class EarlierStudy:
     ) -> dict[str, Any] | None:
         """Return a trial's values of a space, which may be some of them: name -> stored value.
 
-        ``space`` is storage name -> distribution in the new study, and so are the values. None if a
-        value is out of its bounds there.
+        ``space`` is of the new study, and so are the values. None if one is out of its bounds
+        there.
         """
         found = {}
         for name, now in space.items():
@@ -195,11 +195,8 @@ def read_earlier_studies(
 ) -> list[EarlierStudy]:
     """Read earlier studies, of ``check_warm_start_from``, and write nothing.
 
-    ``own`` are name and storage of the study that learns.
-
-    Raises:
-        UsageError: It names no study, or the one that learns.
-        StudyError, StorageError: The study cannot be read, or has no complete trial.
+    ``own`` are name and storage of the study that learns. Raises UsageError where a text names no
+    study, or the one that learns, and StudyError for one without complete trials.
     """
     return [_read(each, directory, own) for each in warm_start_from]
 
@@ -285,10 +282,7 @@ def _shown(text: str) -> str:
 def notes_on(
     learnt: Sequence[EarlierStudy], parameters: Mapping[str, Parameter]
 ) -> tuple[list[EarlierStudy], list[str]]:
-    """Return those studies that say something of a space, and notes on what they do not say.
-
-    ``parameters`` are those of the new study by storage name, as far as they are known.
-    """
+    """Return those studies that say something of a space, and notes on what they do not say."""
     kept, notes = [], []
     for each in learnt:
         if not each.shares(parameters):
@@ -317,11 +311,7 @@ def notes_on(
 def names_others(
     warm_start_from: Sequence[str], directory: Path, learnt: Sequence[EarlierStudy]
 ) -> bool:
-    """Whether an argument names other studies than those that were learnt, as far as names tell.
-
-    ``warm_start_from`` has passed ``check_warm_start_from``; ``learnt`` is of the study's
-    beginning.
-    """
+    """Whether an argument names other studies than those that were learnt, as far as names tell."""
     if len(warm_start_from) != len(learnt):
         return bool(warm_start_from)
     names = [
@@ -332,10 +322,7 @@ def names_others(
 
 
 def stored_earlier_studies(study: str, stored: Sequence[Mapping[str, Any]]) -> list[EarlierStudy]:
-    """Return what a study has learnt from earlier ones, of its attribute ``paceline``.
-
-    Raises StudyError where it cannot be read.
-    """
+    """Return what a study has learnt from earlier ones, as it has stored it; else StudyError."""
     try:
         return [EarlierStudy.from_json(each) for each in stored]
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -1,9 +1,10 @@
 """A study in memory that samplers learn from, so that choosing never waits for a storage.
 
 It holds finished trials, unfinished ones with their values epoch by epoch, and rejected proposals
-(as failed trials, which Optuna's samplers ignore). Its trial numbers are its own; ``SampledTrials``
-knows them by the study's numbers. It always minimises, and callers pass losses, because samplers
-choose before the first build shows the direction of a study.
+(as failed trials, which Optuna's samplers ignore). It always minimises, and callers pass losses,
+because samplers choose before the first build shows the direction of a study.
+
+A place is a trial's number in this study. A proposal has a place and no number yet.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.samplers import BaseSampler, RandomSampler
-from optuna.trial import FrozenTrial, create_trial
+from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from paceline.errors import PacelineError, SamplerError
@@ -65,28 +66,33 @@ class _ToldStorage(optuna.storages.InMemoryStorage):
         return sorted(found, key=lambda trial: trial.number)
 
 
-class InMemoryStudy:
-    """An Optuna study in memory, asked and told."""
+class SampledTrials:
+    """An Optuna study in memory, asked and told; it knows trials by the study's numbers."""
 
     def __init__(
         self,
-        n: int = 1,
         *,
-        learns: bool = False,
+        learns: bool,
+        past: Sequence[FrozenTrial],
+        signs: Sequence[int],
+        open_again: Container[int] = (),
         constrained: bool = True,
         told: ToldTrials | None = None,
+        parents: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make an empty one.
+        """Make one with those trials of earlier sessions that samplers learn from.
 
-        Args:
-            n: How many objectives it has.
-            learns: Whether the sampler is told of ended trials. Samplers that are made again for
-                every trial need not be told, which saves Optuna's copying.
-            constrained: Whether it holds by how much trials violate their constraints.
-            told: Shows the sampler its trials; None: it sees those of the study.
+        ``learns``: the sampler is told of ended trials; those that are made again for every trial
+        need not be told, which saves Optuna's copying. ``signs`` has 1 for each objective whose low
+        values are good, else -1. ``open_again`` are the numbers of those that run again,
+        ``parents`` is of ``state``. ``constrained``: it holds by how much trials violate their
+        constraints. ``told`` shows the sampler its trials; None: it sees those of the study.
         """
-        self._several = n > 1
-        self._learns, self._constrained, self._told = learns, constrained, told
+        self.told, self.stopwatch = told, Stopwatch()  # the time is that spent in samplers
+        self._several, self._signs = len(signs) > 1, tuple(signs)
+        self._learns, self._constrained = learns, constrained
+        self._places: dict[int, int] = {}  # trial -> its place
+        self._ended: set[int] = set()  # trials that have ended, also those that have no place
         # An Optuna study has to have a sampler. This one is never asked; without a seed it would
         # read the system's random numbers.
         self._nobody = RandomSampler(seed=0)
@@ -96,57 +102,20 @@ class InMemoryStudy:
                 storage=self._storage,
                 study_name="mirror",
                 sampler=self._nobody,
-                directions=[optuna.study.StudyDirection.MINIMIZE] * n,
+                directions=[optuna.study.StudyDirection.MINIMIZE] * len(signs),
             )
         self._id = self._storage.get_study_id_from_name("mirror")
+        with self.stopwatch.running():
+            for trial in past:
+                again = trial.number in open_again
+                if again or trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
+                    self._add(trial.number, trial, signs)
+                    if not again:
+                        self._ended.add(trial.number)
+            for key, note in parents_noted(parents or {}, self._places).items():
+                self._storage.set_study_system_attr(self._id, key, note)
 
-    def add_trial(self, trial: FrozenTrial, signs: Sequence[int]) -> int:
-        """Add a trial of an earlier session, finished or still running, and return its number here.
-
-        ``signs`` are 1 where low values are good, -1 where high ones are, one for each objective.
-        """
-        losses = _losses(trial, signs)
-        steps = {
-            step: signs[0] * value
-            for step, value in trial.intermediate_values.items()
-            if not (self._several or math.isnan(value))
-        }
-        attrs = self._constraints(trial)
-        attrs |= trial_codec.sampler_attributes(trial.system_attrs)
-        if trial.state.is_finished():
-            added = self._storage.create_new_trial(
-                self._id,
-                _EndedTrial(
-                    number=trial.number,
-                    trial_id=0,  # the storage sets both numbers
-                    state=trial.state,
-                    value=None,
-                    values=losses,
-                    datetime_start=trial.datetime_start,
-                    datetime_complete=trial.datetime_complete,
-                    params=trial.params,
-                    distributions=trial.distributions,
-                    user_attrs={},
-                    system_attrs=attrs,
-                    intermediate_values=steps,
-                ),
-            )
-            if self._told is not None:
-                self._told.end(self._storage.get_trial(added))
-            return self._storage.get_trial_number_from_id(added)
-        self._study.add_trial(
-            create_trial(
-                state=trial.state,
-                params=trial.params,
-                distributions=trial.distributions,
-                intermediate_values=steps,
-                system_attrs=attrs,
-            )
-        )
-        number = self._storage.get_n_trials(self._id) - 1
-        if self._told is not None:
-            self._told.begin(number, self._trial_id(number))
-        return number
+    # Proposals
 
     def ask(self, sampler: BaseSampler | None) -> optuna.Trial:
         """Begin a trial whose values ``sampler`` chooses; None if no Optuna sampler does.
@@ -157,8 +126,8 @@ class InMemoryStudy:
         with _named_errors(sampler):
             self._study.sampler = sampler
             asked = self._study.ask()
-        if self._told is not None:
-            self._told.begin(asked.number, self._trial_id(asked.number))
+        if self.told is not None:
+            self.told.begin(asked.number, self._id_at(asked.number))
         return asked
 
     def suggest(self, trial: optuna.Trial, name: str, distribution: BaseDistribution) -> Any:
@@ -188,83 +157,170 @@ class InMemoryStudy:
             ) from error
         raise TypeError(f"{name}: unknown distribution {distribution!r}")
 
-    def params(self, number: int) -> dict[str, Any]:
-        """Return name -> stored value of what the sampler has chosen for a trial."""
-        return self._storage.get_trial(self._trial_id(number)).params
+    def params(self, place: int) -> dict[str, Any]:
+        """Return name -> stored value of what the sampler has chosen for a proposal."""
+        return self._at(place).params
 
     def set_params(
         self,
-        number: int,
+        place: int,
         values: Mapping[str, Any],
         distributions: Mapping[str, BaseDistribution],
     ) -> None:
-        """Set stored values of a trial by name, also those that its sampler did not choose."""
-        known = self.params(number)
+        """Set stored values of a proposal by name, also those that its sampler did not choose."""
+        known = self.params(place)
         for name, value in values.items():
             if name not in known or known[name] != value:
-                stored = distributions[name].to_internal_repr(value)
-                trial = self._trial_id(number)
-                self._storage.set_trial_param(trial, name, stored, distributions[name])
+                kind = distributions[name]
+                stored = kind.to_internal_repr(value)
+                self._storage.set_trial_param(self._id_at(place), name, stored, kind)
+
+    def noted(self, place: int) -> dict[str, Any]:
+        """Return the attributes of a proposal that samplers go by later."""
+        return trial_codec.sampler_attributes(self._at(place).system_attrs)
+
+    def drop(self, place: int) -> None:
+        """Forget a proposal."""
+        with self.stopwatch.running():
+            self._end(place, OptunaState.FAIL, None)
+
+    def accept(self, number: int, place: int, stored: FrozenTrial) -> None:
+        """Note the number of a proposal that is a trial now."""
+        self._places[number] = place
+        self._ended.discard(number)
+        self._constrain(place, stored)
+
+    # Trials
+
+    def is_open(self, number: int) -> bool:
+        """Whether samplers know a trial that has not ended."""
+        return number in self._places and number not in self._ended
+
+    def renumber(self, number: int, now: int) -> None:
+        """Know a trial by another number."""
+        if number in self._places:
+            self._places[now] = self._places.pop(number)
+        if number in self._ended:
+            self._ended.discard(number)
+            self._ended.add(now)
 
     def report(self, number: int, epoch: int, loss: float) -> None:
-        """Note a trial's loss after an epoch, counted from 1; NaN is left out.
+        """Note the loss of an open trial after an epoch."""
+        if self.is_open(number):
+            with self.stopwatch.running():
+                self._report(self._places[number], epoch, loss)
 
-        With several objectives nothing is noted: Optuna's samplers cannot compare such trials.
+    def pause(self, number: int, *, paused: bool) -> None:
+        """Note that an open trial is paused, or continues."""
+        if self.told is None or not self.is_open(number):
+            return
+        place = self._places[number]
+        with self.stopwatch.running():
+            if paused:
+                self.told.pause(self._at(place))
+            else:
+                self.told.resume(place, self._id_at(place))
+
+    def tell(self, number: int, state: OptunaState, losses: Sequence[float] | None) -> None:
+        """Note how an open trial ended; the losses for a complete one only.
+
+        Raises SamplerError where the sampler failed.
         """
-        if not (self._several or math.isnan(loss)):
-            self._storage.set_trial_intermediate_value(self._trial_id(number), epoch, loss)
-
-    def constrain(self, number: int, stored: FrozenTrial) -> None:
-        """Note by how much a trial violates its constraints, as the storage has them."""
-        for name, value in self._constraints(stored).items():
-            self._storage.set_trial_system_attr(self._trial_id(number), name, value)
+        self._ended.add(number)
+        with self.stopwatch.running():
+            self._end(self._places[number], state, losses)
 
     def evaluated(self, number: int) -> dict[str, Any]:
         """Return the constraints of an ended trial that its sampler has evaluated, to be stored."""
-        attrs = self._storage.get_trial(self._trial_id(number)).system_attrs if self._learns else {}
-        return trial_codec.evaluated_constraints(attrs)
+        if not self._learns or number not in self._places:
+            return {}
+        return trial_codec.evaluated_constraints(self._at(self._places[number]).system_attrs)
 
-    def noted(self, number: int) -> dict[str, Any]:
-        """Return the attributes of a trial that samplers go by later."""
-        attrs = self._storage.get_trial(self._trial_id(number)).system_attrs
-        return trial_codec.sampler_attributes(attrs)
-
-    def parents(self, numbers: Mapping[int, int]) -> dict[str, Any]:
-        """Return what genetic samplers have noted of their generations, as JSON values.
-
-        ``numbers``: number of a trial here -> the number to return.
-        """
+    def state(self) -> dict[str, Any]:
+        """Return what the trials do not tell of the generations of genetic samplers."""
         attrs = self._storage.get_study_system_attrs(self._id)
-        return parents_noted(attrs, numbers) if attrs else {}
+        numbers = {place: number for number, place in self._places.items()} if attrs else {}
+        return parents_noted(attrs, numbers)
 
-    def note_parents(self, noted: Mapping[str, Any], numbers: Mapping[int, int]) -> None:
-        """Note again what ``parents`` returned; ``numbers``: number in it -> number here."""
-        for key, note in parents_noted(noted, numbers).items():
-            self._storage.set_study_system_attr(self._id, key, note)
+    def learn_peer_trial(self, trial: FrozenTrial, signs: Sequence[int]) -> bool:
+        """Note a trial of another worker, as the storage holds it: it runs, or has ended.
 
-    def tell(self, number: int, state: OptunaState, losses: Sequence[float] | None = None) -> None:
-        """End a trial as COMPLETE, PRUNED or FAIL.
-
-        ``losses`` are for COMPLETE only: low is good, one for each objective. Raises SamplerError
-        where the sampler failed to learn from the trial.
+        Returns whether it has ended since it was last noted.
         """
+        number = trial.number
+        if number in self._ended:
+            return False
+        with self.stopwatch.running():
+            if number not in self._places:
+                if trial.state in _LEARNT:
+                    self._add(number, trial, signs)
+            elif trial.state.is_finished():
+                place = self._places[number]
+                for epoch, value in trial.intermediate_values.items():
+                    self._report(place, epoch, signs[0] * value)
+                self._constrain(place, trial)
+                self._end(place, trial.state, _losses(trial, signs))
+        if trial.state.is_finished():
+            self._ended.add(number)
+        return trial.state.is_finished()
+
+    def adopt_peer_trial(self, number: int, trial: FrozenTrial) -> None:
+        """Begin a trial of this worker's with values that another worker's sampler chose."""
+        with self.stopwatch.running():
+            self._add(number, trial, self._signs)
+
+    # Inside
+
+    def _add(self, number: int, trial: FrozenTrial, signs: Sequence[int]) -> None:
+        """Add a trial that was not asked for here, finished or running."""
+        steps = {
+            step: signs[0] * value
+            for step, value in trial.intermediate_values.items()
+            if not (self._several or math.isnan(value))
+        }
+        noted = trial_codec.sampler_attributes(trial.system_attrs)
+        over = trial.state.is_finished()
+        added = self._storage.create_new_trial(
+            self._id,
+            (_EndedTrial if over else FrozenTrial)(
+                number=number,
+                trial_id=0,  # the storage sets both numbers
+                state=trial.state,
+                value=None,
+                values=_losses(trial, signs),
+                datetime_start=trial.datetime_start,
+                datetime_complete=trial.datetime_complete,
+                params=trial.params,
+                distributions=trial.distributions,
+                user_attrs={},
+                system_attrs=self._constraints(trial) | noted,
+                intermediate_values=steps,
+            ),
+        )
+        self._places[number] = place = self._storage.get_trial_number_from_id(added)
+        if self.told is not None and over:
+            self.told.end(self._at(place))
+        elif self.told is not None:
+            self.told.begin(place, added)
+
+    def _report(self, place: int, epoch: int, loss: float) -> None:
+        """Note a loss; with several objectives none: samplers cannot compare such trials."""
+        if not (self._several or math.isnan(loss)):
+            self._storage.set_trial_intermediate_value(self._id_at(place), epoch, loss)
+
+    def _constrain(self, place: int, stored: FrozenTrial) -> None:
+        """Note by how much a trial violates its constraints, as the storage has them."""
+        for name, value in self._constraints(stored).items():
+            self._storage.set_trial_system_attr(self._id_at(place), name, value)
+
+    def _end(self, place: int, state: OptunaState, losses: Sequence[float] | None) -> None:
         if self._learns:
             with _named_errors(self._study.sampler):
-                self._study.tell(number, losses, state=state)
+                self._study.tell(place, losses, state=state)
         else:
-            self._storage.set_trial_state_values(self._trial_id(number), state, losses)
-        if self._told is not None:
-            self._told.end(self._storage.get_trial(self._trial_id(number)))
-
-    def pause(self, number: int, *, paused: bool) -> None:
-        """Note that a trial is paused, or continues."""
-        if self._told is None:
-            return
-        trial_id = self._trial_id(number)
-        if paused:
-            self._told.pause(self._storage.get_trial(trial_id))
-        else:
-            self._told.resume(number, trial_id)
+            self._storage.set_trial_state_values(self._id_at(place), state, losses)
+        if self.told is not None:
+            self.told.end(self._at(place))
 
     def _constraints(self, trial: FrozenTrial) -> dict[str, Any]:
         """The system attributes for the constraints that a stored trial has.
@@ -281,8 +337,11 @@ class InMemoryStudy:
         # To TPE before Optuna 5, a trial without constraints is worse than one that violates them.
         return trial_codec.constraint_attributes({"violation": violation or 0.0})
 
-    def _trial_id(self, number: int) -> int:
-        return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+    def _id_at(self, place: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._id, place)
+
+    def _at(self, place: int) -> FrozenTrial:
+        return self._storage.get_trial(self._id_at(place))
 
 
 def _losses(trial: FrozenTrial, signs: Sequence[int]) -> list[float] | None:
@@ -313,136 +372,3 @@ def _named_errors(sampler: BaseSampler) -> Iterator[None]:
                 f"sampler {type(sampler).__name__} failed: {type(error).__name__}: {error}. Choose "
                 'another, such as sampler="tpe".'
             ) from error
-
-
-class SampledTrials:
-    """The trials that a sampler learns from, by the study's numbers.
-
-    ``past`` are trials of earlier sessions, as the storage holds them. ``signs`` has one sign for
-    each objective: 1 if low values of ``past`` are good, else -1. ``open_again`` has the numbers of
-    those that run again; ``parents`` is of the ``state`` of the search that continues. The rest is
-    as for ``InMemoryStudy``.
-    """
-
-    def __init__(
-        self,
-        *,
-        learns: bool,
-        past: Sequence[FrozenTrial],
-        signs: Sequence[int],
-        open_again: Container[int] = (),
-        constrained: bool = True,
-        told: ToldTrials | None = None,
-        parents: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.told, self._parents = told, parents or {}
-        self.stopwatch = Stopwatch()  # time spent in samplers
-        self._learns, self._past, self._signs = learns, past, tuple(signs)
-        self._constrained = constrained
-        self._open_again = open_again
-        self._numbers: dict[int, int] = {}  # open trial -> its number in the study in memory
-        self._places: dict[int, int] = {}  # trial, also an ended one -> its number there
-        self._told: set[int] = set()  # trials that have ended there
-        # Reports of open trials need their numbers there at once.
-        self._study = self._made() if open_again else None
-
-    @property
-    def study(self) -> InMemoryStudy:
-        """The study in memory, made when first needed: a study that is only read needs none."""
-        if self._study is None:
-            self._study = self._made()
-        return self._study
-
-    def is_open(self, number: int) -> bool:
-        """Whether samplers know a trial that has not ended."""
-        return number in self._numbers
-
-    def accept(self, number: int, draft_number: int, stored: FrozenTrial) -> None:
-        """Note the number, in the study in memory, of a proposal that is a trial now."""
-        self._numbers[number] = self._places[number] = draft_number
-        self.study.constrain(draft_number, stored)
-
-    def renumber(self, number: int, now: int) -> None:
-        """Know a trial by another number."""
-        if number in self._numbers:
-            self._numbers[now] = self._numbers.pop(number)
-        if number in self._places:
-            self._places[now] = self._places.pop(number)
-        if number in self._told:
-            self._told.discard(number)
-            self._told.add(now)
-
-    def report(self, number: int, epoch: int, loss: float) -> None:
-        """Note the loss of an open trial after an epoch."""
-        if number in self._numbers:
-            with self.stopwatch.running():
-                self.study.report(self._numbers[number], epoch, loss)
-
-    def pause(self, number: int, *, paused: bool) -> None:
-        """Note that an open trial is paused, or continues."""
-        if number in self._numbers:
-            with self.stopwatch.running():
-                self.study.pause(self._numbers[number], paused=paused)
-
-    def tell(self, number: int, state: OptunaState, losses: Sequence[float] | None) -> None:
-        """Note how an open trial ended; the losses for a complete one only.
-
-        Raises SamplerError where the sampler failed.
-        """
-        self._told.add(number)
-        with self.stopwatch.running():
-            self.study.tell(self._numbers.pop(number), state, losses)
-
-    def evaluated(self, number: int) -> dict[str, Any]:
-        """Return the constraints of an ended trial that its sampler has evaluated, to be stored."""
-        return self.study.evaluated(self._places[number]) if number in self._places else {}
-
-    def state(self) -> dict[str, Any]:
-        """Return what the trials do not tell of the generations of genetic samplers."""
-        if self._study is None:
-            return dict(self._parents)
-        return self._study.parents({place: number for number, place in self._places.items()})
-
-    def learn_peer_trial(self, trial: FrozenTrial, signs: Sequence[int]) -> bool:
-        """Note a trial of another worker, as the storage holds it: it runs, or has ended.
-
-        Returns whether it has ended since it was last noted.
-        """
-        number = trial.number
-        with self.stopwatch.running():
-            if number not in self._numbers:
-                if trial.state in _LEARNT and number not in self._told:
-                    self._numbers[number] = self.study.add_trial(trial, signs)
-                    self._places[number] = self._numbers[number]
-            elif trial.state.is_finished():
-                for epoch, value in trial.intermediate_values.items():
-                    self.study.report(self._numbers[number], epoch, signs[0] * value)
-                self.study.constrain(self._numbers[number], trial)
-                self.study.tell(self._numbers[number], trial.state, _losses(trial, signs))
-        if not trial.state.is_finished() or number in self._told:
-            return False
-        self._told.add(number)
-        self._numbers.pop(number, None)
-        return True
-
-    def adopt_peer_trial(self, number: int, trial: FrozenTrial) -> None:
-        """Begin a trial of this worker's with values that another worker's sampler chose."""
-        with self.stopwatch.running():
-            self._numbers[number] = self.study.add_trial(trial, self._signs)
-            self._places[number] = self._numbers[number]
-
-    def _made(self) -> InMemoryStudy:
-        """Return a study in memory with the past trials that samplers learn from."""
-        study = InMemoryStudy(
-            len(self._signs), learns=self._learns, constrained=self._constrained, told=self.told
-        )
-        for trial in self._past:
-            again = trial.number in self._open_again
-            if again or trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
-                self._places[trial.number] = place = study.add_trial(trial, self._signs)
-                if again:
-                    self._numbers[trial.number] = place
-        self._past = ()
-        if self._parents:
-            study.note_parents(self._parents, self._places)
-        return study

@@ -131,10 +131,9 @@ class SearchStrategy:
         return None
 
     def n_to_come(self, n_left: int | None) -> int | None:
-        """Return how many trials will still be asked for; None if that is not known.
+        """Return how many trials will still be asked for, of ``n_left`` missing; None: unknown.
 
-        ``n_left`` is how many are missing to the number that the user wants; None without one. A
-        sampler can always propose another trial.
+        A sampler can always propose another trial.
         """
         return n_left
 
@@ -145,16 +144,12 @@ class SearchStrategy:
     def on_search_begin(self, space: Space, hp: HyperParameters, batch: Any) -> None:
         """Note that a search begins, and learn the space of the first build.
 
-        ``hp`` is as after the first look at a model. ``batch`` has the shapes of a batch, as a step
-        sees them; None if they are unknown.
+        ``batch`` has the shapes of a batch, as a step sees them; None if they are unknown.
         """
         space.learn(hp)
 
     def hp_again(self, number: int, hparams: Mapping[str, Any]) -> HyperParameters:
-        """Return the hp of an unfinished trial, as a copy: its model is built once more.
-
-        ``hparams`` are plain name -> real value.
-        """
+        """Return the hp of an unfinished trial, as a copy: its model is built once more."""
         return HyperParameters(values=dict(hparams))
 
     def on_renumbered(self, number: int, now: int) -> None:
@@ -164,17 +159,13 @@ class SearchStrategy:
         """Note that a trial has ended an epoch; ``members`` are the logs of each of its members."""
 
     def on_member_result(self, number: int, value: float | None, fetch: Callable[[], Any]) -> None:
-        """Note that one member of a trial has ended an epoch.
+        """Note that one member of a trial has ended an epoch; samplers learn from the mean.
 
-        ``value`` is its objective, None in an epoch without validation; ``fetch`` copies its
-        weights from the device. (Samplers learn from the mean over members.)
+        ``value`` is None in an epoch without validation; ``fetch`` copies weights from the device.
         """
 
     def on_trial_error(self, number: int, error: BaseException) -> bool:
-        """Note that a trial has failed and is about to end; what is raised here ends the search.
-
-        Returns whether the user has been told of the failure.
-        """
+        """Note that a trial fails; return whether the user knows. An error ends the search."""
         return False
 
     def on_trial_complete(self, trial: Trial) -> None:
@@ -195,10 +186,9 @@ class Searcher(SearchStrategy, ABC):
 
     @abstractmethod
     def suggest(self, number: int) -> HyperParameters | None:
-        """Return the next configuration to build and train; the study's trial will have ``number``.
+        """Return the next configuration, of the trial ``number``: the hp that ``build`` is given.
 
-        It is the hp that ``build`` is called with, changed by nobody else; None while the searcher
-        waits for results, and after its last configuration.
+        None while the searcher waits for results, and after its last configuration.
         """
 
 
@@ -215,14 +205,10 @@ def strategy_of(sampler: Any) -> SearchStrategy:
 
 
 def resolve_sampler(sampler: Any, seed: int) -> Sampler:
-    """Return the sampler meant.
+    """Return the sampler meant: one of ``NAMES``, ``nsga2:POPULATION``, Optuna's or a ``Searcher``.
 
-    ``sampler`` is one of ``NAMES``, ``nsga2:POPULATION``, an Optuna sampler object (its user seeds
-    it), or a ``Searcher``; ``seed`` is the study's.
-
-    Raises:
-        SamplerError: An unknown name, or a sampler that cannot be used here.
-        MissingExtraError: gp without torch, cmaes without the package of this name.
+    ``seed`` is the study's; an Optuna sampler has its user's. Raises SamplerError for one that
+    cannot be used here, and MissingExtraError for one whose package is not installed.
     """
     if isinstance(sampler, BaseSampler):
         return _given(sampler)

@@ -44,11 +44,7 @@ class StructureOrder:
         past: Iterable[FrozenTrial],
         resumed: Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin, or continue.
-
-        ``past`` are trials of earlier sessions, as the storage holds them. ``resumed`` is of
-        ``state``: the session that it was taken in is continued.
-        """
+        """Begin, or continue the session of a ``state``, after trials of earlier sessions."""
         # Trials that train at once (with one the order is free). How many of an adaptive sampler
         # may be open at once. How many more are certain to run, so that their order is free.
         self.slots = self.open = self.sure = 1
@@ -115,18 +111,11 @@ class StructureOrder:
         return draws.of_largest(map(dict, asked), names, parameters)
 
     def fill(self, slots: int) -> None:
-        """Propose trials that share a program one after another, where the sampler allows it.
-
-        ``slots`` is how many trials train at once; 1 is the sampler's own order.
-        """
+        """Have trials that share a program fill this many slots; 1 is the sampler's own order."""
         self.slots = slots
 
     def expect(self, n_open: int, n_sure: int | None) -> None:
-        """Set what the next proposal may count on.
-
-        ``n_open`` trials of an adaptive sampler may be open at once. ``n_sure`` further trials are
-        certain to run. None changes nothing.
-        """
+        """Set how many trials may be open of an adaptive sampler, and how many are sure to come."""
         self.open = n_open
         if n_sure is not None:
             self.sure = n_sure
@@ -140,7 +129,7 @@ class StructureOrder:
         """Return the values that TPE does not choose: storage name -> stored value; often none.
 
         A wave also ends when all its trials have ended: a trial that trains alone may have any
-        structure. ``attempt`` is how many proposals for this trial were turned down before.
+        structure.
         """
         if not self._in_wave() or attempt >= FIXED_ATTEMPTS:
             return {}
@@ -170,10 +159,7 @@ class StructureOrder:
     def begin_trial(
         self, number: int, values: Mapping[str, Any], draw: int | None, *, given: bool
     ) -> None:
-        """Note a trial that was accepted, with its stored values and, in random search, its draw.
-
-        ``given``: some values were given, so that it leads no wave, and is in none.
-        """
+        """Note a trial that was accepted; where some values were ``given``, it is in no wave."""
         in_wave, self._rejected = self._in_wave(), False
         if not in_wave:
             self._leader = None if given or self._n_ended < TPE_BEGINS else number
@@ -263,8 +249,7 @@ class StructuralParameters:
     def learn(self, program: str, values: Mapping[str, Any], finite: Iterable[str]) -> None:
         """Learn from a trial of a program, by the stored values of its active parameters.
 
-        ``finite`` are those of them that have finitely many values; a continuous number is taken to
-        be none of the structure.
+        ``finite`` are those with finitely many values: continuous numbers are not of the structure.
         """
         self._finite |= dict.fromkeys(finite)
         first = self._first.get(program)
@@ -324,10 +309,7 @@ class StructuralParameters:
 def _split(
     alike: list[list[dict[str, Any]]], name: str, absent: bool
 ) -> list[list[dict[str, Any]]]:
-    """Split lists of trials by their values of one parameter.
-
-    ``absent``: a list is split also where some trials do not have the parameter.
-    """
+    """Split lists of trials by one parameter; ``absent``: also where some trials do not have it."""
     parts: list[list[dict[str, Any]]] = []
     for trials in alike:
         by_value: dict[Any, list[dict[str, Any]]] = {}

@@ -78,10 +78,7 @@ class SeenTrial:
 
 
 class ToldTrials:
-    """The trials that a sampler chooses from.
-
-    ``seed`` is that of the values that trials of earlier studies do not have.
-    """
+    """The trials that a sampler chooses from; the values that earlier studies lack are drawn."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed

@@ -47,8 +47,7 @@ def check_seed(seed: Any) -> int:
 def trial_seed(seed: int, number: int, *, waited: bool = False) -> int:
     """Return the seed of a trial, 31 bits: the same for the same study seed and number, always.
 
-    ``waited``: another program has added the trial. A trial of the search's own may have been drawn
-    for its number.
+    ``waited``: another program added it; a trial of the search's own may have had its number.
     """
     return seeded_bits(seed, WAITED if waited else TRIAL, number) >> 1
 
@@ -110,10 +109,7 @@ def middle(parameter: Parameter) -> Any:
 
 
 def value_at(distribution: BaseDistribution, share: float) -> Any:
-    """Return the stored value at ``share`` of a distribution's range.
-
-    The share is in [0, 1); equal intervals of it are equally probable values.
-    """
+    """Return the stored value at ``share``, in [0, 1), of a range: equal shares are as probable."""
     match distribution:
         case CategoricalDistribution(choices=choices):
             return choices[int(share * len(choices))]

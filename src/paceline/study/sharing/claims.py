@@ -10,7 +10,6 @@ one withdraws it before training.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,56 +25,39 @@ from paceline.study.trials.trial_codec import WITHDRAWN, owner_of
 
 @dataclass(eq=False, repr=False)
 class TrialClaims:
-    """Makes the trials of one worker in the storage.
-
-    Methods that read or write raise StorageError where the storage does not answer.
-    """
+    """Makes the trials of one worker in the storage."""
 
     _store: StudyStorage
     _study: int  # the storage's id
     _worker: Worker
     _watch: StudyWatch
-    # Number -> configuration, of the trials that stand.
-    _keys: dict[int, str] = field(default_factory=dict, init=False)
-    # Configuration -> number of the first trial that stands.
-    _seen: dict[str, int] = field(default_factory=dict, init=False)
-    _n_noted: int = field(default=0, init=False)  # trials below this number were noted
-    _unended: set[int] = field(default_factory=set, init=False)  # had not ended then
+    # Whether an earlier trial stood, at the last claim, that has the same configuration.
+    taken: bool = field(default=False, init=False)
 
     def claim(
         self, template: FrozenTrial, limit: int | None, *, replaces: int | None = None
     ) -> tuple[int, int] | None:
-        """Make a trial, for this worker to train.
+        """Make a trial, for this worker to train; return its number and its id in the storage.
 
         ``template`` is the trial, running, its configuration in the attribute ``hparams``, with
-        this worker as its owner. ``limit`` is the study's total of trials (None: no end).
-        ``replaces`` is the number of a trial that this one replaces.
-
-        Returns the trial's number and its id in the storage, for the watch. None if another worker
-        was quicker, and the trial is withdrawn. If a storage raises but has created the trial, the
-        watch finds it as an abandoned one.
+        this worker as its owner. ``limit`` is the study's total of trials (None: no end). None if
+        another worker was quicker, and the trial is withdrawn. If a storage raises but has created
+        the trial, the watch finds it as an abandoned one.
         """
         with self._store.writing():
             storage = self._store.storage
             made = storage.create_new_trial(self._study, template)
             number = storage.get_trial_number_from_id(made)
             before = self._watch.read_trials()[:number]
-            self._note_all(before)
-            if replaces is not None:
-                self._forget(replaces)
-            stand = sum(_counts(trial) for trial in before)
-            full = limit is not None and stand >= limit and _counts(template)
-            first = self._seen.get(_key(template))
-            if full or (first is not None and first < number):
+            full = limit is not None and sum(map(_counts, before)) >= limit and _counts(template)
+            self.taken = any(
+                _are_alike(trial, template) and stands(trial) and trial.number != replaces
+                for trial in before
+            )
+            if full or self.taken:
                 self._withdraw(number, made)
                 return None
-        self._keys[number] = _key(template)
-        self._seen.setdefault(_key(template), number)
         return number, made
-
-    def taken(self, template: FrozenTrial) -> bool:
-        """Whether another trial stands that has the configuration of one that was not begun."""
-        return _key(template) in self._seen
 
     def replace(
         self, trial: FrozenTrial, template: FrozenTrial
@@ -104,39 +86,14 @@ class TrialClaims:
                     if found is not None:
                         self._withdraw(*found)
                     return False, None  # it is told later, as an end of another worker's trial
-        self._forget(trial.number)
         self._watch.drop(trial.number)
         return True, found
 
     def _withdraw(self, number: int, made: int) -> None:
         """Take back a trial of this worker's."""
         self._watch.drop(number)
-        self._forget(number)
         self._store.storage.set_trial_system_attr(made, WITHDRAWN, True)
         self._store.storage.set_trial_state_values(made, OptunaState.FAIL)
-
-    def _note_all(self, trials: Sequence[FrozenTrial]) -> None:
-        """Note the configurations of trials that are new, or had not ended when last noted."""
-        for number in [*self._unended, *range(self._n_noted, len(trials))]:
-            trial = trials[number]
-            if trial.state.is_finished():
-                self._unended.discard(number)
-            else:
-                self._unended.add(number)
-            if not stands(trial):
-                self._forget(number)
-            elif number not in self._keys:
-                key = self._keys[number] = _key(trial)
-                self._seen[key] = min(number, self._seen.get(key, number))
-        self._n_noted = len(trials)
-
-    def _forget(self, number: int) -> None:
-        key = self._keys.pop(number, None)
-        if key is None or self._seen.get(key) != number:
-            return
-        del self._seen[key]
-        if others := [n for n, one in self._keys.items() if one == key]:
-            self._seen[key] = min(others)  # another worker has begun the configuration again
 
 
 def stands(trial: FrozenTrial) -> bool:
@@ -150,16 +107,21 @@ def _counts(trial: FrozenTrial) -> bool:
     return stands(trial) and "continued_from" not in attrs and "rejected" not in attrs
 
 
-def _key(trial: FrozenTrial) -> str:
-    """Return a text of hparams and of the trial continued: it differs between trials that stand.
+def _are_alike(trial: FrozenTrial, other: FrozenTrial) -> bool:
+    """Whether trials have equal hparams, and continue the same trial, or none.
 
     Copies in a population may be alike in both, and then differ in their seeds.
     """
+    if _configuration(trial) != _configuration(other):
+        return False
+    keys = (json.dumps(_configuration(t), sort_keys=True, default=str) for t in (trial, other))
+    return next(keys) == next(keys)  # to Python, 1 is 1.0 and True
+
+
+def _configuration(trial: FrozenTrial) -> list[Any]:
     attrs = trial.user_attrs
-    found: list[Any] = [attrs.get("hparams", trial.params), attrs.get("continued_from")]
-    if "continued_at" in attrs:
-        found.append(attrs.get("seed"))
-    return json.dumps(found, sort_keys=True, default=str)
+    seed = attrs.get("seed") if "continued_at" in attrs else None
+    return [attrs.get("hparams", trial.params), attrs.get("continued_from"), seed]
 
 
 def _interrupted(trial: FrozenTrial) -> bool:

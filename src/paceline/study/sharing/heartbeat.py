@@ -60,10 +60,8 @@ class Peer:
 class Heartbeats:
     """The workers of one study, seen by one of them.
 
-    ``study`` is the storage's id; no other worker has ``token``. This process holds the file
-    ``lock_name(token)`` in ``folder`` locked while it works; None if it cannot. ``every`` is
-    seconds between beats; ``clock`` returns seconds that only grow. Methods that read or write
-    raise StorageError where the storage does not answer.
+    This process holds the file ``lock_name(token)`` in ``folder`` locked while it works; None if it
+    cannot. ``every`` is seconds between beats; ``clock`` returns seconds that only grow.
     """
 
     def __init__(
@@ -125,10 +123,7 @@ class Heartbeats:
         return {token: one for token, one in dict(self._others).items() if not self._dead(one)}
 
     def gone(self, token: str | None) -> bool:
-        """Whether a worker has left or is dead: nobody trains its trials any more.
-
-        None, for a trial of a program that names no worker, is gone.
-        """
+        """Whether a worker has left or is dead; None, of a program that names none, is gone."""
         return token != self.token and token not in self.others
 
     def declare_dead(self, token: str) -> None:
@@ -199,7 +194,6 @@ def _works(
     """Whether a worker of this machine and folder (``place``) holds its file; None for others.
 
     The path is made of what is known here, since a storage from a stranger could name any file.
-    ``record`` is the worker's heartbeat.
     """
     folder = place["folder"]
     if folder is None or place["place"] is None or not place.items() <= record.items():
@@ -225,10 +219,7 @@ def _place(folder: Path | None) -> dict[str, str | None]:
 
 
 def make_place(folder: Path) -> None:
-    """Make the file by which the workers of one folder know one another, if there is none.
-
-    Raises OSError where it cannot be written.
-    """
+    """Make the file by which the workers of one folder know one another, if there is none."""
     with contextlib.suppress(FileExistsError), (folder / PLACE).open("x") as file:
         file.write(secrets.token_hex(8))
 
@@ -243,11 +234,9 @@ def _place_id(folder: Path) -> str | None:
 
 
 def is_searched(attrs: Mapping[str, Any], folder: Path) -> bool | None:
-    """Whether some worker of a study works, told without writing or waiting.
+    """Whether some worker of a study works, told without writing or waiting; None: not known.
 
-    ``attrs`` are those that the study's programs write for one another; workers of this machine
-    hold their files in ``folder`` locked. None if it is not known: a worker of another machine has
-    not left, or the study's programs write no heartbeats.
+    That is so where a worker of another machine has not left, or no program writes heartbeats.
     """
     place, found = _place(folder), set[bool | None]()
     for key, record in attrs.items():
@@ -277,10 +266,7 @@ def boot() -> str:
 
 
 def is_held(path: Path, *, remove: bool = True) -> bool | None:
-    """Whether a process holds a lock file; None if that cannot be known.
-
-    ``remove`` removes the file of a process that died.
-    """
+    """Whether a process holds a lock file; None: not known. ``remove`` that of a dead one."""
     if not path.is_file():
         return None
     lock = filelock.FileLock(path)

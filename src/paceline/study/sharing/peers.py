@@ -49,8 +49,7 @@ class PeerChanges:
 class StudyPeers:
     """The other workers of a study: whether there are any, and what is shared with them.
 
-    ``worker`` is None for a study that is only read, or that nobody else may search; ``trials`` are
-    those that this worker knows.
+    ``worker`` is None for a study that is only read, or that nobody else may search.
     """
 
     def __init__(
@@ -100,8 +99,7 @@ class StudyPeers:
         """Make the study in the storage, or join the worker that has made it a moment ago.
 
         Returns what that worker has stored; None if the study was made here. Raises StudyError if
-        it was created meanwhile without a worker to join, or with another direction; StorageError
-        if it cannot be written.
+        it was created meanwhile without a worker to join, or with another direction.
         """
         made = True
         try:
@@ -125,8 +123,7 @@ class StudyPeers:
         """Return the id of a study that is in the storage without a trial of Paceline's.
 
         Another worker may have begun it a moment ago, after it was read here: its id stands.
-        ``made`` is the id of a study that has none. Raises StorageError where the storage does not
-        answer.
+        ``made`` is the id of a study that has none.
         """
         study = self._store.study_id(self._study)
         with self._store.writing():
@@ -141,8 +138,7 @@ class StudyPeers:
     def claim(self, template: FrozenTrial, limit: int | None) -> int | None:
         """Number a trial of a shared study in the storage, and begin it for this worker.
 
-        ``limit`` is the study's total of trials (None: no end). Returns None if the trial is not
-        begun: another worker was quicker, or the storage does not answer.
+        None if it is not begun: another worker was quicker, or the storage does not answer.
         """
         try:
             claims = self._begun_claims()
@@ -152,7 +148,7 @@ class StudyPeers:
             self._proposer.note(f"no trial can be started now: {error}")
             return None
         if claimed is None:
-            if claims.taken(template):  # otherwise it is proposed again until the next ``sync``
+            if claims.taken:  # otherwise it is proposed again until the next ``sync``
                 self._proposer.tried.note(template.user_attrs["hparams"])
             return None
         number, trial_id = claimed
@@ -160,10 +156,7 @@ class StudyPeers:
         return number
 
     def hear(self) -> PeerChanges | None:
-        """Learn what other programs have done to a study that is not shared, as last read.
-
-        None if there is nothing; ``sync`` tells of a shared study.
-        """
+        """Learn what others have done to a study that is not shared, as last read, if anything."""
         if self.shared:
             return None
         changes, theirs = self._watch.take_changes()
@@ -173,10 +166,7 @@ class StudyPeers:
         return self._take_found(theirs)
 
     def sync(self) -> PeerChanges | None:
-        """Learn what others have done to a shared study, and take over what dead workers left.
-
-        None if nothing is learnt, since the storage does not answer.
-        """
+        """Learn what others have done to a shared study, and take over what dead workers left."""
         assert self.worker is not None
         try:
             if self.worker.n_deaths > self._n_deaths:
@@ -248,10 +238,7 @@ class StudyPeers:
         return trial
 
     def _adopt(self, stored: FrozenTrial, claims: TrialClaims) -> bool:
-        """Begin a trial in place of one that its worker left, unless another worker does.
-
-        False if it has ended after all, and counts.
-        """
+        """Begin a trial in place of one that its worker left; False if it has ended after all."""
         assert self.worker is not None
         left = trial_codec.from_frozen(stored)
         if left is None:
@@ -325,8 +312,7 @@ def join_and_load(
     """Join the other workers of a study, if it is in the storage, and read it.
 
     ``worker`` is None if the study is only read; ``is_left`` is as ``Study`` takes it. Returns the
-    snapshot, or None if other workers have searched on; and the study, or None if there is none of
-    this name.
+    snapshot, or None if other workers have searched on; and the study, or None if there is none.
     """
     while True:
         if worker is not None and (found := store.find(study)) is not None:

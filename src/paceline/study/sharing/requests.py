@@ -22,10 +22,7 @@ from paceline.study.trials.trial_codec import best_so_far
 
 
 def ask(store: StudyStorage, study: int, request: Request) -> None:
-    """Ask the search on a study (the storage's id) to stop, to pause, or to continue.
-
-    Raises StorageError where the storage does not answer.
-    """
+    """Ask the search on a study (the storage's id) to stop, to pause, or to continue."""
     with store.writing():
         record = {"do": request, "id": secrets.token_hex(8)}
         store.storage.set_study_system_attr(study, REQUEST, record)
@@ -37,11 +34,10 @@ def asks_to_pause(attrs: Mapping[str, Any]) -> bool:
 
 
 def enqueue(store: StudyStorage, study: int, name: str, values: Mapping[str, Any]) -> int:
-    """Add a trial that waits to be run, and return its number.
+    """Add a trial that waits to be run, and return its number; ``study`` is the storage's id.
 
-    ``study`` is the storage's id; ``values`` are plain name -> real value, and the sampler chooses
-    the others. Raises SpaceError for a name that no trial of the study has, or an impossible value;
-    StorageError if the storage does not respond.
+    ``values`` are plain name -> real value, and the sampler chooses the others. Raises SpaceError
+    for a name that no trial of the study has, or an impossible value.
     """
     with store.errors("read"), store.turn:
         meta = store.storage.get_study_user_attrs(study).get(META) or {}
@@ -67,11 +63,7 @@ def enqueue(store: StudyStorage, study: int, name: str, values: Mapping[str, Any
 
 
 def stop_trial(store: StudyStorage, study: int, name: str, number: int, reason: str) -> None:
-    """End a trial that runs or waits as pruned, and store the reason with it.
-
-    ``study`` is the storage's id. Raises StudyError if there is no such trial, or it has ended, and
-    StorageError where the storage does not answer.
-    """
+    """End a trial that runs or waits as pruned, with a reason; StudyError where none does."""
     ended = f"trial {number} of {name!r} has already finished"
     with store.writing():
         storage = store.storage

@@ -132,10 +132,7 @@ class StudyWatch:
     # Reading
 
     def look(self) -> None:
-        """Read what has changed in the storage; ``take_changes`` and ``request`` tell it.
-
-        Raises StorageError where the storage does not answer.
-        """
+        """Read what has changed in the storage; ``take_changes`` and ``request`` tell it."""
         if self._study is None:
             return
         with self._looking:
@@ -231,10 +228,7 @@ class StudyWatch:
             self._changes.append(TrialChange("begun", trial))
 
     def _waits(self, trial: FrozenTrial) -> bool:
-        """Whether a trial of another program waits to be run.
-
-        A worker that died may have taken one that waited.
-        """
+        """Whether a trial of another program waits; a worker that died may have taken it."""
         if trial.state == OptunaState.WAITING:
             return True
         owner = owner_of(trial)

@@ -41,9 +41,7 @@ class Header(msgspec.Struct, frozen=True):
 def reading(journal: JournalFile) -> Iterator[tuple[Header, Iterator[Any]]]:
     """Open what lies beside a journal, for a block: the header, and the lines that follow it.
 
-    Lines that are read together come as records. The digests are compared before the first line.
-    Raises OSError if the file cannot be read, and ValueError if it is of another kind or does not
-    fit the journal.
+    The digests are compared first. Raises OSError or ValueError where the file is of no use.
     """
     with journal.compacted.open("rb") as file:
         try:
@@ -62,10 +60,7 @@ def reading(journal: JournalFile) -> Iterator[tuple[Header, Iterator[Any]]]:
 
 
 def write(journal: JournalFile, records: Iterable[dict[str, Any]]) -> None:
-    """Write the file, of what the lines of a journal that was read come to, as records.
-
-    Raises OSError where it cannot be written; the one that was there is as it was.
-    """
+    """Write the file, of what the lines of a journal that was read come to."""
     n_lines, n_bytes = journal.position
     with journal.path.open("rb") as file:
         covered = _digest(file, n_bytes)

@@ -9,6 +9,8 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
+from paceline.study.trials.trial_codec import OPTUNA_STATES
+
 
 @dataclass(frozen=True, slots=True)
 class TrialCreated:
@@ -50,10 +52,9 @@ class TrialAnnotated:
 
 @dataclass(frozen=True, slots=True)
 class TrialFinished:
-    """The end of a trial, with the attributes known by then: complete, pruned or failed.
+    """The end of a trial, complete, pruned or failed, with a value for each objective, or none.
 
-    It has a value for each objective, or none. ``noted`` are system attributes: the constraints as
-    the sampler has evaluated them.
+    ``noted`` are system attributes: the constraints as the sampler has evaluated them.
     """
 
     number: int
@@ -71,4 +72,19 @@ class StudyDescribed:
     meta: dict[str, Any]
 
 
-Record = TrialCreated | TrialTaken | EpochReported | TrialAnnotated | TrialFinished | StudyDescribed
+OfBegunTrial = EpochReported | TrialAnnotated | TrialFinished
+Record = TrialCreated | TrialTaken | OfBegunTrial | StudyDescribed
+
+
+def fold(record: OfBegunTrial, trial: FrozenTrial) -> None:
+    """Puts what a record says into a trial in its stored form."""
+    match record:
+        case EpochReported(_, epoch, value):
+            trial.intermediate_values[epoch] = value
+        case TrialAnnotated(_, attrs):
+            trial.user_attrs = {**trial.user_attrs, **attrs}
+        case TrialFinished(_, state, values, attrs, when, noted):
+            trial.user_attrs = {**trial.user_attrs, **attrs}
+            trial.system_attrs = {**trial.system_attrs, **noted}
+            trial.state, trial.values = OPTUNA_STATES[state], values
+            trial.datetime_complete = when

@@ -31,9 +31,9 @@ _PICKLED = ("cma:", "sepcma:", "cmawm:")
 
 @contextlib.contextmanager
 def study_lock(folder: Path) -> Iterator[bool]:
-    """Hold a study's folder locked while it is searched; a process that dies frees its lock.
+    """Hold a study's folder, made if need be, while it is searched; whether this search holds it.
 
-    The folder is made if need be. Yields whether this search holds it; if not, another search does.
+    A process that dies frees its lock.
     """
     new = not folder.exists()
     try:
@@ -69,10 +69,7 @@ def aside_of(folder: Path) -> Path:
 
 
 def at_home(storage: Any) -> Any:
-    """Return a storage with the path of its file made absolute: the working directory may change.
-
-    What names no file by a relative path is returned as it is.
-    """
+    """Return a storage with its file's path made absolute: the working directory may change."""
     if not isinstance(storage, str):
         return storage
     for begin in ("journal:", "sqlite:///"):
@@ -84,10 +81,7 @@ def at_home(storage: Any) -> Any:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a study's folder that holds a link to a place outside, a pipe, a socket or a device.
-
-    The folder need not exist.
-    """
+    """Refuse a study's folder that holds a link to a place outside, a pipe, a socket, a device."""
     inside = folder.resolve()
     for where, folders, files in os.walk(folder):
         for path in (Path(where, name) for name in (*folders, *files)):
@@ -106,10 +100,9 @@ def check_folder(folder: Path) -> None:
 
 
 def check_unowned(folder: Path, storage: Any) -> None:
-    """Refuse a new study the folder of one of its name in another storage.
+    """Refuse a new study the folder of one of its name in another storage than ``storage``.
 
     Its models would be taken for stale ones, and its times and the new study's be added up.
-    ``storage`` is where the new study will be; None for the journal in its folder.
     """
     what = "a journal" if storage is not None and (folder / JOURNAL).exists() else None
     if what is None and any((folder / BEST).glob("trial-*")):
@@ -146,10 +139,7 @@ def check_storage_text(storage: Any) -> None:
 
 
 def journal_path(storage: str | None, study: str, directory: Path) -> Path | None:
-    """Return the journal that a study is kept in; None if it is in another storage.
-
-    ``storage`` is ``journal:PATH``, an Optuna URL, or None for the journal in the study's folder.
-    """
+    """Return the journal that a study is kept in; None if its storage is a database."""
     if storage is None:
         return directory / study / "journal.log"
     if not storage.startswith("journal:"):

@@ -33,10 +33,7 @@ _RECORD = msgspec.json.Decoder(schema.JournalRecord)
 
 
 class DamagedLineError(ValueError):
-    """A line of a journal that cannot be read.
-
-    ``line`` is its number, from 1; None if only the line is known.
-    """
+    """A line of a journal that cannot be read, by its number, from 1; None if nobody knows it."""
 
     def __init__(self, reason: str, line: int | None = None) -> None:
         super().__init__(reason if line is None else f"line {line} is damaged: {reason}")
@@ -278,8 +275,7 @@ class FileLock:
     def _made(self) -> int:
         """Return when the present lock file was made, in nanoseconds; 0 without a lock file.
 
-        It tells one lock from the next. Its age does not count: clocks are set, and machines that
-        share a folder have clocks that differ.
+        It tells one lock from the next. Its age does not count, because clocks of machines differ.
         """
         try:
             return self._path.lstat().st_mtime_ns

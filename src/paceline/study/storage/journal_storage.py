@@ -77,11 +77,9 @@ class JournalReplay:
         self._distributions: dict[str, BaseDistribution] = {}
 
     def apply(self, line: Any) -> tuple[str, Exception | None]:
-        """Apply a line, or a record that was read from one.
+        """Apply a line, or a record that was read from one; DamagedLineError where it cannot be.
 
-        Returns which process wrote it; and why it changes nothing, None if it does change
-        something. Raises DamagedLineError where it cannot be read, or says what cannot be; nothing
-        has changed then.
+        Returns which process wrote it, and why it changes nothing (None if it changes something).
         """
         try:
             record = record_of(line) if type(line) is bytes else line
@@ -102,7 +100,7 @@ class JournalReplay:
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield records that make the same studies and trials, one for each trial.
 
-        Raises LookupError where a study was deleted: the ids of others are known by its lines.
+        LookupError where a study was deleted: the ids of others are known by its lines.
         """
         by = {"worker_id": ""}
         for study_id in range(self.n_studies):
@@ -299,10 +297,7 @@ class JournalStorage(BaseStorage):
         self._sync()
 
     def compact(self) -> None:
-        """Write what the lines so far come to beside a long journal: the next reader is quicker.
-
-        Raises OSError where it cannot be written, and LookupError where a study was deleted.
-        """
+        """Write what the lines so far come to beside a long journal: the next reader is quicker."""
         with self._file.turn:
             self._sync()
             n_bytes = self._file.position[1]
@@ -441,11 +436,7 @@ class JournalStorage(BaseStorage):
         return f"{self._process}-{threading.get_ident()}"
 
     def _write(self, operation: int, **fields: Any) -> None:
-        """Append a record, and apply it; one that no reader would take is not written.
-
-        Raises KeyError, RuntimeError, ValueError or DuplicatedStudyError where it changes nothing:
-        what it is about does not exist or has ended, or exists already.
-        """
+        """Append a record, and apply it; one that changes nothing is not written, but an error."""
         with self._file.batch():
             self._sync()
             trial, study = fields.get("trial_id", -1), fields.get("study_id")
@@ -501,10 +492,7 @@ def _journal_fields(trial: FrozenTrial) -> dict[str, Any]:
 
 
 def _external_value(kind: BaseDistribution, stored: float) -> Any:
-    """Return a parameter's value of the number that stands for it in a journal.
-
-    Raises ValueError where the number stands for no value of the distribution.
-    """
+    """Return a parameter's value of the number that stands for it; ValueError where none does."""
     n = len(kind.choices) if isinstance(kind, CategoricalDistribution) else math.inf
     if not (0 if n < math.inf else -math.inf) <= stored < n:  # false for NaN
         raise ValueError(f"the value {stored!r} is not one of {shown(str(kind))}")

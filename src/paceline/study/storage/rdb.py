@@ -76,11 +76,7 @@ class PasswordMask:
 
 
 def check_url(url: str) -> str:
-    """Return the label of a database URL: itself, without a password.
-
-    Raises StorageError for text that is not a URL, or a URL for which Optuna needs a storage
-    object.
-    """
+    """Return the label of a database URL, itself without a password; StorageError for others."""
     label = label_of(url)
     scheme, separator, _ = url.partition("://")
     if not separator:
@@ -121,10 +117,7 @@ def _is_true(text: str) -> bool:
 
 
 def has_tables(url: str) -> bool:
-    """Whether a database holds Optuna's tables; makes none, as opening it would.
-
-    Of SQLite, the file is there. Raises what the driver raises where the database does not answer.
-    """
+    """Whether a database that is there has Optuna's tables; makes none, as opening it would."""
     from sqlalchemy import create_engine, inspect  # loads late: a journal does not need it
 
     engine = create_engine(_with_driver(url), connect_args=_connect_args(url))

@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -25,19 +24,18 @@ from optuna.distributions import (
     json_to_distribution,
 )
 from optuna.storages import BaseStorage, RDBStorage
+from optuna.trial import FrozenTrial, create_trial
+from optuna.trial import TrialState as OptunaState
 from sqlalchemy.dialects import postgresql, sqlite
 
 from paceline.study.metadata import META
 from paceline.study.storage.events import (
-    EpochReported,
     Record,
     StudyDescribed,
-    TrialAnnotated,
     TrialCreated,
-    TrialFinished,
     TrialTaken,
+    fold,
 )
-from paceline.study.trials.trial_codec import OPTUNA_STATES
 
 #: Optuna's name of the tables' layout; all its releases since 3.2 have this one.
 SCHEMA: Final = "v3.2.0.a"
@@ -93,40 +91,6 @@ _MANY = 500
 Row = dict[str, Any]
 
 
-@dataclass
-class _Changes:
-    """What a batch changes in stored trials: the last value of each epoch and attribute."""
-
-    values: dict[tuple[int, int], float] = field(default_factory=dict)  # by number and epoch
-    attrs: dict[tuple[int, str], Any] = field(default_factory=dict)
-    ends: dict[int, TrialFinished] = field(default_factory=dict)
-    meta: dict[str, Any] | None = None
-
-    def add(self, record: Record) -> None:
-        match record:
-            case StudyDescribed(meta):
-                self.meta = meta
-            case TrialCreated() | TrialTaken():
-                pass
-            case _ if record.number in self.ends:
-                pass  # an ended trial is not written to
-            case EpochReported(number, epoch, value):
-                self.values[number, epoch] = value
-            case TrialAnnotated(number, attrs):
-                self._annotate(number, attrs)
-            case TrialFinished(number, _, _, attrs):
-                self._annotate(number, attrs)
-                self.ends[number] = record
-
-    @property
-    def numbers(self) -> set[int]:
-        return {number for number, _ in [*self.values, *self.attrs]} | self.ends.keys()
-
-    def _annotate(self, number: int, attrs: Mapping[str, Any]) -> None:
-        for key, value in attrs.items():
-            self.attrs[number, key] = value
-
-
 class BulkWriter:
     """Writes batches of records to the tables of one database; use ``BulkWriter.of``."""
 
@@ -143,8 +107,7 @@ class BulkWriter:
     def of(cls, storage: BaseStorage) -> BulkWriter | None:
         """Return a writer to a storage's tables; None if Optuna's own calls have to write.
 
-        They have to unless the storage is a plain ``RDBStorage`` on SQLite or PostgreSQL, with a
-        known Optuna, known tables, and default isolation.
+        They have to unless Optuna and the tables are known, and the isolation is the default.
         """
         if type(storage) is not RDBStorage or not RELEASES.match(optuna.__version__):
             return None
@@ -163,46 +126,42 @@ class BulkWriter:
     def write(
         self, study: int, records: Sequence[Record], ids: Mapping[int, int]
     ) -> dict[int, int]:
-        """Write records, all of them or none.
+        """Write records, in their order, all of them or none; KeyError where a trial is gone.
 
-        Records of a trial that another process has ended are left out: that end stands. ``study``
-        is the storage's id. ``records`` are in their order; those of a trial that begins here are
-        part of its first one, as ``WriteBehind`` has joined them. ``ids`` are trials' numbers ->
-        the storage's ids, as far as they are known. Returns the ids of all unfinished trials met,
-        by the numbers of the records. ``given`` has the storage's numbers of new trials.
-
-        Raises:
-            KeyError: There is no such study or trial any more.
-            ValueError: A parameter is stored with an incompatible distribution.
-            SQLAlchemyError: The database does not take them.
+        Records of a trial that another process has ended are left out: that end stands. Those of a
+        trial that begins here are part of its first one, as ``WriteBehind`` has joined them.
+        ``ids`` are trials' numbers -> the storage's ids, as far as they are known. Returns the ids
+        of all unfinished trials met, by the numbers of the records.
         """
         created = [record for record in records if isinstance(record, TrialCreated)]
-        changes = _Changes()
+        meta, changed = None, dict[int, FrozenTrial]()  # what changes in stored trials, by number
         for record in records:
-            changes.add(record)
+            if isinstance(record, StudyDescribed):
+                meta = record.meta
+            elif not isinstance(record, TrialCreated | TrialTaken):
+                if record.number not in changed:
+                    changed[record.number] = create_trial(state=OptunaState.RUNNING)
+                if not changed[record.number].state.is_finished():
+                    fold(record, changed[record.number])
         try:
             with self._engine.begin() as connection:
                 self._lock(connection, study)
-                running = self._running(connection, study, changes.numbers, ids)
+                running = self._running(connection, study, changed.keys(), ids)
                 begun, first = self._begin(connection, study, created)
-                self._change(connection, changes, running)
-                if changes.meta is not None:
-                    row = {"study_id": study, **_attribute(META, changes.meta)}
+                self._change(connection, {running[n]: changed[n] for n in running})
+                if meta is not None:
+                    row = {"study_id": study, **_attribute(META, meta)}
                     self._put(connection, "study_user_attributes", [row])
         except BaseException:
             self._known.clear()  # some may be of this batch, which was rolled back
             raise
         self.given = {record.number: first + index for index, record in enumerate(created)}
-        begun |= {number: trial for number, trial in running.items() if number not in changes.ends}
-        return begun
+        return begun | {n: t for n, t in running.items() if not changed[n].state.is_finished()}
 
     def open_trials(self, study: int, known: int) -> dict[int, str]:
-        """Return the states of a study's trials that have not ended, or are new, by number.
-
-        ``study`` is the storage's id; trials from the number ``known`` on are new.
-        """
+        """Return the states of trials that have not ended, or are new: those from ``known`` on."""
         trials = self._tables["trials"]
-        ended = [state.name for state in optuna.trial.TrialState if state.is_finished()]
+        ended = [state.name for state in OptunaState if state.is_finished()]
         query = sa.select(trials.c.number, trials.c.state).where(trials.c.study_id == study)
         query = query.where(trials.c.state.not_in(ended) | (trials.c.number >= known))
         with self._engine.connect() as connection:
@@ -219,8 +178,8 @@ class BulkWriter:
     def _lock(self, connection: sa.Connection, study: int) -> None:
         """Make other writers of the study wait, because trials are numbered by counting.
 
-        Optuna selects a study FOR UPDATE, and on SQLite it counts after its own first write. An
-        UPDATE that changes nothing excludes both.
+        Optuna selects a study FOR UPDATE, and on SQLite counts after its own first write. An UPDATE
+        that changes nothing excludes both.
         """
         studies = self._tables["studies"]
         same = sa.update(studies).where(studies.c.study_id == study)
@@ -228,7 +187,7 @@ class BulkWriter:
             raise KeyError(f"study {study} is no longer in the storage")
 
     def _running(
-        self, connection: sa.Connection, study: int, numbers: set[int], ids: Mapping[int, int]
+        self, connection: sa.Connection, study: int, numbers: Set[int], ids: Mapping[int, int]
     ) -> dict[int, int]:
         """Return the ids of running trials by number; they stay running in this transaction."""
         trials = self._tables["trials"]
@@ -244,7 +203,7 @@ class BulkWriter:
             only = query.where(trials.c.trial_id.in_(some)).order_by(trials.c.trial_id)
             for trial, state in connection.execute(only):
                 n_found += 1
-                if not optuna.trial.TrialState[state].is_finished():
+                if not OptunaState[state].is_finished():
                     running[known[trial]] = trial
         if n_found != len(numbers):
             raise KeyError("a trial is no longer in the storage")
@@ -253,10 +212,9 @@ class BulkWriter:
     def _begin(
         self, connection: sa.Connection, study: int, created: Sequence[TrialCreated]
     ) -> tuple[dict[int, int], int]:
-        """Make trials, in their order.
+        """Make trials, in their order, which have numbers in a row.
 
-        Returns the ids of the unfinished ones, by the numbers of the records, and the storage's
-        number of the first one, which the others follow.
+        Returns the ids of the unfinished ones, by the numbers of the records, and the first number.
         """
         if not created:
             return {}, 0
@@ -282,20 +240,10 @@ class BulkWriter:
         if len(ids) != len(created) or list(ids) != sorted(ids):
             raise RuntimeError("the database numbered new trials in another order")
         begun = list(zip(ids, (record.template for record in created), strict=True))
-        self._add(connection, "trial_params", self._params(connection, study, begun))
-        for table, rows in (
-            (
-                "trial_values",
-                ((t, _value(*item)) for t, f in begun for item in enumerate(f.values or ())),
-            ),
-            ("trial_user_attributes", _attributes(begun, "user_attrs")),
-            ("trial_system_attributes", _attributes(begun, "system_attrs")),
-            (
-                "trial_intermediate_values",
-                ((t, _step(*item)) for t, f in begun for item in f.intermediate_values.items()),
-            ),
-        ):
-            self._add(connection, table, ({"trial_id": trial, **row} for trial, row in rows))
+        params = list(self._params(connection, study, begun))
+        for table, rows in {"trial_params": params, **_rows(begun)}.items():
+            if rows:
+                connection.execute(sa.insert(self._tables[table]), rows)
         both = zip(created, ids, strict=True)
         open_ids = {made.number: t for made, t in both if not made.template.state.is_finished()}
         return open_ids, first
@@ -333,56 +281,23 @@ class BulkWriter:
         if known != distribution:
             check_distribution_compatibility(known, distribution)
 
-    def _change(
-        self, connection: sa.Connection, changes: _Changes, running: Mapping[int, int]
-    ) -> None:
-        """Write changes of trials that are in the storage."""
-        for table, rows in (
-            (
-                "trial_intermediate_values",
-                ((n, _step(e, v)) for (n, e), v in changes.values.items()),
-            ),
-            (
-                "trial_user_attributes",
-                ((n, _attribute(key, value)) for (n, key), value in changes.attrs.items()),
-            ),
-            (
-                "trial_system_attributes",
-                (
-                    (n, _attribute(*item))
-                    for n, e in changes.ends.items()
-                    for item in e.noted.items()
-                ),
-            ),
-            (
-                "trial_values",
-                (
-                    (n, _value(*item))
-                    for n, e in changes.ends.items()
-                    for item in enumerate(e.values or ())
-                ),
-            ),
-        ):
-            known = [{"trial_id": running[n], **row} for n, row in rows if n in running]
-            self._put(connection, table, known)
+    def _change(self, connection: sa.Connection, changed: Mapping[int, FrozenTrial]) -> None:
+        """Write changes of trials that are in the storage, by their ids."""
+        for table, rows in _rows(changed.items()).items():
+            self._put(connection, table, rows)
         trials = self._tables["trials"]
         ends = [
             {
-                "ended": running[number],
-                "state": OPTUNA_STATES[end.state].name,
-                "datetime_complete": _stored_time(end.when),
+                "ended": trial,
+                "state": now.state.name,
+                "datetime_complete": _stored_time(now.datetime_complete),
             }
-            for number, end in changes.ends.items()
-            if number in running
+            for trial, now in changed.items()
+            if now.state.is_finished()
         ]
         if ends:
             ended = trials.c.trial_id == sa.bindparam("ended")
             connection.execute(sa.update(trials).where(ended), ends)
-
-    def _add(self, connection: sa.Connection, table: str, rows: Iterable[Row]) -> None:
-        """Insert rows that are new."""
-        if found := list(rows):
-            connection.execute(sa.insert(self._tables[table]), found)
 
     def _put(self, connection: sa.Connection, table: str, rows: Sequence[Row]) -> None:
         """Insert rows, or change those that are there."""
@@ -416,10 +331,21 @@ def _stored_time(time: datetime | None) -> datetime | None:
     return time.astimezone(UTC).replace(tzinfo=None)
 
 
-def _attributes(begun: Iterable[tuple[int, Any]], name: str) -> Iterator[tuple[int, Row]]:
-    for trial, template in begun:
-        for key, value in getattr(template, name).items():
-            yield trial, _attribute(key, value)
+def _rows(trials: Iterable[tuple[int, FrozenTrial]]) -> dict[str, list[Row]]:
+    """Return what trials have, given by their ids, as rows by table."""
+    found: dict[str, list[Row]] = {}
+
+    def add(
+        table: str, trial: int, row: Callable[[Any, Any], Row], items: Iterable[tuple[Any, Any]]
+    ) -> None:
+        found.setdefault(table, []).extend({"trial_id": trial, **row(*item)} for item in items)
+
+    for trial, has in trials:
+        add("trial_values", trial, _value, enumerate(has.values or ()))
+        add("trial_user_attributes", trial, _attribute, has.user_attrs.items())
+        add("trial_system_attributes", trial, _attribute, has.system_attrs.items())
+        add("trial_intermediate_values", trial, _step, has.intermediate_values.items())
+    return found
 
 
 def _attribute(key: str, value: Any) -> Row:

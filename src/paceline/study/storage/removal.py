@@ -37,11 +37,9 @@ class Removal:
 
     @classmethod
     def of(cls, name: str, storage: str | None, directory: Path) -> Removal:
-        """Look what there is of a study; removes nothing.
+        """Look what there is of a study; ``storage`` is a URL, None the journal in its folder.
 
-        ``storage`` is the URL of a storage; None for the journal in the study's folder. Raises
-        StudyError for an impossible name, if there is no such study, or where its folder is none of
-        a study.
+        Raises StudyError if there is no such study, or where its folder is none of a study.
         """
         check_name(name)
         check_storage_text(storage)
@@ -80,14 +78,7 @@ class Removal:
         sleep: Callable[[float], None] = time.sleep,
         note: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Remove the study, its rows first.
-
-        ``sleep`` waits this many seconds, and ``note`` is called with what takes a while.
-
-        Raises:
-            StudyError: The study is being searched.
-            StorageError: The storage or the folder cannot be written.
-        """
+        """Remove the study, its rows first; StudyError where it is being searched."""
         with contextlib.ExitStack() as stack:
             if self.folder is not None:
                 _check_free(self.name, stack, self.folder)
@@ -148,10 +139,6 @@ def begun_anew(name: str, directory: Path, *, overwrite: bool) -> Iterator[None]
     without failing. It comes back if the new one has no trial, or failed ones only. While trials of
     the new one are unfinished both stay, until a later block ends. ``overwrite``: the study starts
     over now; otherwise an earlier search started it over.
-
-    Raises:
-        StudyError: The study is being searched.
-        StorageError: The folder cannot be moved.
     """
     check_name(name)
     folder = directory / name

@@ -171,10 +171,7 @@ class _JournalRepair:
         return n_missing(seed, len(study.trials), record.user_attrs)
 
     def _begin_study(self, number: int, reason: str) -> None:
-        """Begin the study again, by its name and by what describes it later.
-
-        Raises _UndecidedLineError where nothing later tells whether high or low values are good.
-        """
+        """Begin the study again, by its name and by what describes it later."""
         if self._replay.n_studies:
             raise _UndecidedLineError("it began another study")
         for line in self._lines[number - 1 :]:

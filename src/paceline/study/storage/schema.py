@@ -162,10 +162,7 @@ class StoredParameter(Struct):
 
 
 class StoredSearch(Struct):
-    """Arguments of a search; None stands for what was a function of hp.
-
-    What was not given is left out.
-    """
+    """Arguments of a search that were given; None stands for what was a function of hp."""
 
     epochs: Count | None = None
     batch_size: Count | None = None
@@ -276,10 +273,9 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 def why(error: Exception, value: Any = None, what: str = "it") -> str:
-    """Return what msgspec found wrong: the field, what it holds, what was expected.
+    """Return what msgspec found wrong in a value: the field, what it holds, what was expected.
 
-    ``value`` was compared with a type, and the part of it that is wrong is shown; ``what`` is its
-    name in messages. The error may be another one of reading.
+    ``what`` is its name in messages. The error may be another one of reading.
     """
     match = _AT.match(str(error))
     said, path = (match["what"], match["path"]) if match is not None else (str(error), None)

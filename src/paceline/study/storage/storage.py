@@ -65,10 +65,9 @@ class StudyStorage(ABC):
 
     @classmethod
     def of(cls, storage: str | BaseStorage | None, study: str, directory: Path) -> StudyStorage:
-        """Return the storage that a user's argument means.
+        """Return the storage that a user's argument means: ``journal:PATH``, a URL or an object.
 
-        That is ``journal:PATH``, an Optuna URL, a storage object, or None for the file
-        ``<directory>/<study>/journal.log``.
+        None is for the file ``<directory>/<study>/journal.log``.
         """
         if storage is None:
             return _JournalFile(directory / study / "journal.log")
@@ -98,10 +97,7 @@ class StudyStorage(ABC):
 
     @property
     def rows(self) -> BulkWriter | None:
-        """The writer of whole batches to a database; None if the storage's own calls write.
-
-        Raises SQLAlchemyError where the database does not answer.
-        """
+        """The writer of whole batches to a database; None if the storage's own calls write."""
         if self._has_rows is None:
             storage = self.storage
             if isinstance(storage, optuna.storages.RDBStorage):
@@ -179,10 +175,7 @@ class StudyStorage(ABC):
                 return None
 
     def load(self, name: str) -> StoredStudy | None:
-        """Return what is stored of a study; None when there is no such study. Writes nothing.
-
-        Raises StorageError also where the storage holds what Paceline does not write.
-        """
+        """Return what is stored of a study; None when there is no such study. Writes nothing."""
         if not self._exists():
             return None
         storage = self.storage
@@ -257,10 +250,7 @@ class StudyStorage(ABC):
         return False
 
     def create(self, name: str, directions: Sequence[Direction], meta: dict[str, Any]) -> None:
-        """Make a study, with the folder and the storage that it needs.
-
-        Raises StudyError where another process has just made a study of this name.
-        """
+        """Make a study; StudyError where another process has just made one of this name."""
         with self.errors("written"), quiet_optuna():
             if self._path is not None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -290,10 +280,7 @@ class StudyStorage(ABC):
 
     @contextlib.contextmanager
     def errors(self, done: str) -> Iterator[None]:
-        """Turn what goes wrong inside into a StorageError that shows no password.
-
-        ``done`` is opened, read or written.
-        """
+        """Turn an error into a StorageError without passwords; ``done``: opened, read, written."""
         try:
             yield
         except PacelineError:
@@ -412,11 +399,7 @@ _quiet_optuna = _QuietOptuna()
 
 @contextlib.contextmanager
 def quiet_optuna() -> Iterator[None]:
-    """Keep Optuna's log lines off the screen inside; afterwards the user's verbosity is back.
-
-    Blocks may be nested, and blocks of several threads may overlap: the level is restored when the
-    last of them ends.
-    """
+    """Keep Optuna's log lines off the screen inside; afterwards the user's verbosity is back."""
     _quiet_optuna.enter()
     try:
         yield

@@ -24,6 +24,7 @@ from paceline.study.storage.events import (
     TrialCreated,
     TrialFinished,
     TrialTaken,
+    fold,
 )
 from paceline.study.storage.storage import Stopwatch, StudyStorage
 from paceline.study.trials.trial_codec import OPTUNA_STATES, identity, kept_attributes
@@ -39,15 +40,9 @@ class WriteBehind:
     """Writes records in the order given, a batch at a time, in a thread of its own.
 
     Records that cannot be written wait. The thread tries again while the study is open, soon at
-    first and then every ``WAITS[-1]`` seconds.
-
-    Args:
-        store: Where the records end up; nothing is written before ``start``.
-        note: Called with a line of text when the storage stops answering, and when it answers
-            again.
-        still_mine: Whether no other worker has declared this one dead. Called before a new trial is
-            written. None if no other worker can.
-        look: Called now and then by the thread; what it raises is not an error of the records.
+    first and then every ``WAITS[-1]`` seconds. ``still_mine`` says whether no other worker has
+    declared this one dead, and is asked before a new trial is written. The thread calls ``look``
+    now and then; what it raises is not an error of the records.
     """
 
     # Records of a batch: a journal's lock is then held for a tenth of a second at most.
@@ -127,10 +122,7 @@ class WriteBehind:
         return frozenset(self._dropped)
 
     def check_storage(self) -> bool:
-        """Tell the user when the storage stops taking records and when it takes them again.
-
-        Returns whether it takes them.
-        """
+        """Whether the storage takes records; the user is told when that changes."""
         trouble = self.trouble
         if trouble is not None and not self._noted_trouble:
             self._note(
@@ -143,10 +135,7 @@ class WriteBehind:
         return trouble is None
 
     def start(self, study: str) -> None:
-        """Begin to write to a study that the storage has, also the records handed over before.
-
-        Raises StorageError where the storage cannot be read.
-        """
+        """Begin to write to a study that the storage has, also the records handed over before."""
         with self.stopwatch.running():
             self._study = self._store.study_id(study)
         # A daemon thread lets an interrupted program end; the study closes the writer at exit.
@@ -165,11 +154,10 @@ class WriteBehind:
                 self._change.notify_all()
 
     def create(self, number: int, template: FrozenTrial) -> int:
-        """Hand over a trial that begins to run; wait a moment for the number that it gets.
+        """Hand over a trial that begins to run; wait for the storage's number, and return it.
 
-        ``number`` is the one that it has unless another program has added trials. Returns the
-        storage's number. Where the storage does not answer, ``number``: ``take_renumbered`` tells
-        of another one later.
+        Where the storage does not answer that is ``number``, and ``take_renumbered`` tells of
+        another one later.
         """
         record = TrialCreated(number, template)
         self.record(record)
@@ -193,8 +181,8 @@ class WriteBehind:
     def take_renumbered(self) -> dict[int, int]:
         """The trials that were begun while the storage did not answer and now have other numbers.
 
-        Returns number that ``create`` returned -> the storage's number, of all of them at once,
-        when the storage answers again. Records handed over from then on are of the latter.
+        Returns number that ``create`` returned -> the storage's, of all of them at once, when the
+        storage answers again. Records handed over from then on are of the latter.
         """
         if not self._unnumbered or not all(n.done() for n in self._unnumbered.values()):
             return {}
@@ -229,10 +217,7 @@ class WriteBehind:
         self._ids[number] = trial
 
     def flush(self) -> None:
-        """Wait until everything handed over is in the storage.
-
-        Raises StorageError where it could not be written; the thread keeps trying.
-        """
+        """Wait until everything handed over is stored; StorageError where it cannot be for now."""
         with self.stopwatch.running(), self._change:
             if not self.started:
                 return
@@ -246,8 +231,7 @@ class WriteBehind:
     def close(self, seconds: float | None = None) -> None:
         """Write the records left and end the thread, waiting for at most ``seconds``.
 
-        Raises StorageError, with how many records are not in the storage, where the storage has not
-        answered for ``PATIENCE`` seconds.
+        StorageError where the storage has not answered for ``PATIENCE`` seconds.
         """
         with self.stopwatch.running():
             with self._change:
@@ -497,15 +481,6 @@ def _folded(batch: list[Record]) -> list[Record]:
         if isinstance(record, TrialCreated | StudyDescribed) or record.number not in new:
             others.append(record)
             continue
-        template = new[record.number]
-        match record:
-            case EpochReported(_, epoch, value):
-                template.intermediate_values[epoch] = value
-            case TrialAnnotated(_, attrs):
-                template.user_attrs = {**template.user_attrs, **attrs}
-            case TrialFinished(_, state, values, attrs, when, noted):
-                template.user_attrs = {**template.user_attrs, **attrs}
-                template.system_attrs = {**template.system_attrs, **noted}
-                template.state, template.values = OPTUNA_STATES[state], values
-                template.datetime_complete = when
+        if not isinstance(record, TrialTaken):
+            fold(record, new[record.number])
     return others

@@ -23,10 +23,7 @@ class LineageSegment:
 
 
 def line_of(trial: Trial, by_number: Callable[[int], Trial | None]) -> list[LineageSegment]:
-    """Return the line of a trial, its oldest ancestor first; of most trials, the trial alone.
-
-    ``by_number`` returns a trial of the study; None if there is none.
-    """
+    """Return the line of a trial, its oldest ancestor first; of most trials, the trial alone."""
     found: list[LineageSegment] = []
     last = trial.epochs
     seen = set()

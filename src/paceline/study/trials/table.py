@@ -159,10 +159,7 @@ class TrialTable(Sequence[Trial]):
         return self._trials[min((sign * value, number) for value, number in numbers)[1]]
 
     def set_direction(self, *directions: Direction) -> None:
-        """Say whether high or low values of each objective are good.
-
-        Raises StudyError where the study is searched in another direction, or for other objectives.
-        """
+        """Say whether high or low values are good; StudyError if other objectives are stored."""
         if self.directions not in ((), directions):
             n = len(self.directions)
             word = "direction" if n == 1 else "directions"
@@ -202,10 +199,7 @@ class TrialTable(Sequence[Trial]):
         value: float | None,
         members: Sequence[float],
     ) -> None:
-        """Note an epoch of a trial, with the arguments of ``TrialUpdates.report``.
-
-        An epoch that was noted before is replaced.
-        """
+        """Note an epoch of a trial, with the arguments of ``TrialUpdates.report``."""
         trial.epochs = epoch
         if members:
             trial.runs[epoch - 1 :] = [[float(member) for member in members]]
@@ -225,11 +219,7 @@ def expected_by_time(n_begun: int) -> int:
 
 
 def counts(trial: Trial) -> bool:
-    """Whether a trial counts for ``n_trials``.
-
-    A trial that its process left when it died does not, nor one that continues another trial, nor a
-    rejected one.
-    """
+    """Whether a trial counts for ``n_trials``: not one interrupted, continued or rejected."""
     return trial.error != INTERRUPTED and trial.continued_from is None and trial.rejected is None
 
 
@@ -246,15 +236,12 @@ def note_logs(history: dict[str, list[float]], epoch: int, logs: Mapping[str, fl
 def trials_to_continue(
     trials: Sequence[Trial], best: int, epochs: int | None, direction: Direction
 ) -> list[int]:
-    """Return the numbers of the trials to continue, the best first.
+    """Return the numbers of the trials to continue up to ``epochs`` (None: not known), best first.
 
     Optuna cannot open a finished trial again, so another trial continues it, with the same hparams,
     seed and history so far. The finished one stays as it is and is not continued a second time. A
     trial that another worker continues at this moment still counts among the best: of the best two
     trials, two workers continue one each.
-
-    ``trials`` are all of the study. The ``best`` complete ones are to be continued up to
-    ``epochs``, except those with as many epochs. None: not known yet.
     """
     # A copy has other hyperparameters from some epoch on: its source can still continue as it is.
     longer = [trial for trial in trials if trial.continued_at is None]
@@ -278,10 +265,7 @@ def rank(value: float, direction: Direction) -> float:
 
 
 def best_record(trial: Trial, ties: Sequence[int] = ()) -> dict[str, Any]:
-    """Return the best trial as summaries have it: with repeats or folds also its spread.
-
-    ``ties`` are the numbers of other trials with the same value.
-    """
+    """Return the best trial as summaries have it, with the numbers of others of the same value."""
     return {
         "number": trial.number,
         "state": trial.state,

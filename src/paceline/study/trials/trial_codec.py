@@ -54,10 +54,7 @@ _CONSTRAINTS = "constraints"  # with a colon and a name from 5.0 on, a list of a
 
 
 def constraint_attributes(amounts: Mapping[str, float]) -> dict[str, Any]:
-    """Return constraints as the system attributes that the installed Optuna reads.
-
-    ``amounts``: by how much each constraint is violated; 0 or less where it holds.
-    """
+    """Return constraints (above 0: violated) as the attributes that the installed Optuna reads."""
     if NAMED:
         return {f"{_CONSTRAINTS}:{name}": amount for name, amount in amounts.items()}
     return {_CONSTRAINTS: list(amounts.values())} if amounts else {}
@@ -77,10 +74,8 @@ def has_evaluated(stored: FrozenTrial) -> bool:
 def evaluated_constraints(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attribute in which Optuna's samplers keep what a ``constraints_func`` returned.
 
-    ``attrs`` are system attributes, of Optuna's trial or of one of Paceline's study in memory. The
-    amounts are JSON values, above 0 where a constraint is violated; none where no sampler has
-    evaluated any. Optuna's samplers keep a tuple, and what Paceline writes before Optuna 5 is a
-    list.
+    The amounts are JSON values, above 0 where a constraint is violated. Optuna's samplers keep a
+    tuple, and what Paceline writes before Optuna 5 is a list.
     """
     found = attrs.get(_CONSTRAINTS)
     if not isinstance(found, tuple):
@@ -114,10 +109,7 @@ def sampler_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kept_attributes(stored: FrozenTrial) -> dict[str, Any]:
-    """Return the system attributes of a stored trial that hold constraints and what samplers note.
-
-    Who takes the trial over stores them again.
-    """
+    """Return the system attributes that whoever takes a stored trial over stores again."""
     return constraints_of(stored) | sampler_attributes(stored.system_attrs)
 
 
@@ -130,11 +122,10 @@ def to_frozen(
     owner: str | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> FrozenTrial:
-    """Return the stored form of a trial that begins to run.
+    """Return the stored form of a trial that begins to run; ``values`` are stored values.
 
-    Its hparams, its seed and why it is rejected are stored as attributes; ``values`` are stored
-    values. ``draw`` is its draw of random search (None with other samplers), ``owner`` the token of
-    its worker. ``attributes`` are system attributes: its constraints, and notes of its sampler.
+    ``draw`` is its draw of random search, ``owner`` the token of its worker. ``attributes`` are
+    system attributes: its constraints, and notes of its sampler.
     """
     attrs = plain({"hparams": {}, **_attributes(trial, _BEGUN)})
     if draw is not None:
@@ -181,10 +172,7 @@ def set_fields(trial: Trial, attrs: Mapping[str, Any]) -> dict[str, Any]:
 def end_of(
     trial: Trial, other: Mapping[str, Any], n: int = 1
 ) -> tuple[list[float] | None, dict[str, Any]]:
-    """Return the values and the attributes to store at the end of a trial.
-
-    ``other`` are attributes that are not fields of it, ``n`` the objectives of its study.
-    """
+    """Return the values and the attributes to store at the end of a trial of ``n`` objectives."""
     attrs = {"history": {}, **_attributes(trial, _ENDED), **other}
     if trial.runs:
         attrs["value_std"] = trial.value_std
@@ -260,20 +248,14 @@ def from_frozen(stored: FrozenTrial, *, maximize: bool | None = None) -> Trial |
 
 
 def best_so_far(stored: FrozenTrial, maximize: bool) -> tuple[int, float] | None:
-    """Return the best epoch of a stored trial, from 1, and the first objective then.
-
-    None if no epoch has a number.
-    """
+    """Return the best epoch of a stored trial, from 1, and the first objective then; None: none."""
     known = [(e, v) for e, v in stored.intermediate_values.items() if not math.isnan(v)]
     sign = -1 if maximize else 1
     return min(known, key=lambda pair: (sign * pair[1], pair[0]), default=None)
 
 
 def to_json(trial: Trial, *, afresh: bool) -> dict[str, Any]:
-    """Return an unfinished trial as JSON values; ``update_from_json`` takes them.
-
-    ``afresh``: it restarts from its first epoch.
-    """
+    """Return an unfinished trial as JSON values; ``afresh``: it restarts from its first epoch."""
     if afresh:
         trial = Trial(trial.number, hparams=trial.hparams, seed=trial.seed)
     return plain({"state": trial.state, **{name: getattr(trial, name) for name in _OPEN}})

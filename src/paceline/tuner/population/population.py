@@ -214,15 +214,15 @@ class Population:
         source = self._study.trials.by_number(perturbation.source)
         seed = copy_seed(self._seed, perturbation.replaced, perturbation.epoch)
         build = self._copy_builder(source)
-        asker = self._study.asker
+        proposer = self._study.proposer
         attempt, refused = 0, 0
         while True:
             hparams = dict(source.hparams)
             if attempt < _ATTEMPTS:
                 hparams = self._explore(source, perturbation, attempt)
             try:
-                proposal, hp, built = asker.propose_copy(
-                    source.number, perturbation.epoch, hparams, seed, build
+                proposal, hp, built = proposer.propose_continuation(
+                    source.number, hparams, seed, build, perturbation.epoch
                 )
                 number = self._study.accept(proposal, hp)
                 break
@@ -230,7 +230,7 @@ class Population:
                 if attempt == _ATTEMPTS:
                     self._launcher.begin_failed(failed, extra=True)
                     return
-                self._study.proposer.reject(failed.proposal)
+                proposer.reject(failed.proposal)
                 attempt += 1
             except ClaimLost:
                 # The others have to wait for this copy: who continues without it is another
@@ -243,7 +243,7 @@ class Population:
                         "search."
                     ) from None
                 time.sleep(1.0)
-        if self._launcher.start(number, proposal.seed, hp.hparams, built, extra=True) is not None:
+        if self._launcher.start(number, built, extra=True) is not None:
             self._take_over(number, source, perturbation.epoch, built.model)
 
     def _copy_builder(self, source: Trial) -> Callable[[HyperParameters, Proposal], BuiltTrial]:
@@ -341,8 +341,5 @@ class Population:
                     f"pbt: trial {number} cannot take over {', '.join(callback['lost'])} of the "
                     f"{callback['class']} of trial {source.number}, so they restart"
                 )
-        self._study.updates.copy_epochs(number, source.history, epoch)
-        running.epoch, running.seconds = epoch, paused.seconds
-        best = self._context.models.best
-        if (held := best.held(source.number)) is not None:
-            best.offer(number, held.epoch, held.value, lambda: held.arrays)
+        held = self._context.models.best.held(source.number)
+        self._launcher.has_trained(number, epoch, source.history, paused.seconds, held)

@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from paceline.study.pruners.pbt import PopulationPruner
 from paceline.study.sharing.peers import ClaimLost
 from paceline.study.trials.trial import Trial
 from paceline.tuner.arguments.constraints import Constraints
-from paceline.tuner.checkpoint.trial_variables import HandedOverTrial, note_batch
+from paceline.tuner.checkpoint.trial_variables import HandedOverTrial, HeldTrial, note_batch
 from paceline.tuner.search.context import SearchContext
 from paceline.tuner.search.events import TrialEvents
 from paceline.tuner.search.first_build import make_variables
@@ -72,12 +72,12 @@ class TrialLauncher:
             self.over = True
             self._say_once("every configuration of the space has been tried")
             return False
-        proposal, hp, built = proposal
+        accepted, hp, built = proposal
         try:
-            number = self._study.accept(proposal, hp, self.n_may_begin)
+            number = self._study.accept(accepted, hp, self.n_may_begin)
         except ClaimLost:
             return True
-        self.start(number, proposal.seed, hp.hparams, built)
+        self.start(number, built)
         return True
 
     def continue_next(self) -> None:
@@ -95,7 +95,9 @@ class TrialLauncher:
             self._say_once(f"trial {source.number}, a copy, is not continued: {lost} not kept")
             return
         try:
-            proposal, hp, built = self._asker.propose_continuation(source.number, self.build)
+            proposal, hp, built = self._proposer.propose_continuation(
+                source.number, source.hparams, source.seed, self.build
+            )
         except BuildFailed as failed:
             self.begin_failed(failed, extra=True)
             return
@@ -110,7 +112,7 @@ class TrialLauncher:
             if self._study.peers.waits:
                 self.to_continue.appendleft(source.number)
             return
-        running = self.start(number, proposal.seed, hp.hparams, built, extra=True)
+        running = self.start(number, built, extra=True)
         if running is None:
             return
         packed = running.fallback_reason is None and self._packs is not None
@@ -120,8 +122,26 @@ class TrialLauncher:
             return
         assert self._packs is not None
         if self._packs.start_from(number, source.epochs, parts):
-            self._study.updates.copy_epochs(number, source.history, source.epochs)
-            running.epoch, running.seconds = source.epochs, source.train_seconds
+            self.has_trained(number, source.epochs, source.history, source.train_seconds)
+
+    def has_trained(
+        self,
+        number: int,
+        epoch: int,
+        history: Mapping[str, Sequence[float]],
+        seconds: float,
+        best: HeldTrial | None = None,
+    ) -> None:
+        """Puts a trial that has just begun after an epoch that another trial has trained for it.
+
+        ``best`` is what is held of that one's best epoch.
+        """
+        running = self._trials.running[number]
+        self._study.updates.copy_epochs(number, history, epoch)
+        running.epoch, running.seconds = epoch, seconds
+        if best is not None and best.arrays is not None:
+            models = self._context.models.best
+            models.offer(number, best.epoch, best.value, lambda: best.arrays)
 
     @property
     def to_come(self) -> int | None:
@@ -155,7 +175,7 @@ class TrialLauncher:
             self._trials.begin(number, 0, extra=extra)
             self._events.build_failed(number, error)
             return 0
-        running = self.start(number, trial.seed, trial.hparams, built, extra=extra)
+        running = self.start(number, built, extra=extra)
         handoff = self._context.handoff
         left = None if handoff is None else handoff.take(trial)
         return 0 if running is None or left is None else self._take_up(number, running, left)
@@ -169,11 +189,7 @@ class TrialLauncher:
             return 0
         if not packs.start_from(number, left.epoch, left.parts):
             return 0
-        self._study.updates.copy_epochs(number, left.history, left.epoch)
-        running.epoch, running.seconds = left.epoch, left.seconds
-        if (held := left.best) is not None and held.arrays is not None:
-            best = self._context.models.best
-            best.offer(number, held.epoch, held.value, lambda: held.arrays)
+        self.has_trained(number, left.epoch, left.history, left.seconds, left.best)
         return left.epoch
 
     def resubmit(self, number: int) -> None:
@@ -184,7 +200,7 @@ class TrialLauncher:
         except Exception as error:
             self._events.build_failed(number, error)
             return
-        self._submit(number, trial.seed, trial.hparams, built._replace(epochs=epochs))
+        self._submit(trial, built._replace(epochs=epochs))
 
     def move_to_fit(self, number: int, why: str) -> None:
         """Trains a running trial in ``fit`` from its start, since a callback needs it."""
@@ -194,14 +210,8 @@ class TrialLauncher:
         except Exception as error:
             self._events.build_failed(number, error)
             return
-        rebuild = partial(self._build_at, number, trial.hparams)
-        if self._context.session is not None:
-
-            def rebuild(seed: int) -> Any:
-                """The session builds it."""
-
-        jobs = jobs_of(number, trial.seed, built, self._arguments, rebuild, trial.hparams)
-        self._send_to_fit(number, jobs, why)
+        here = self._context.session is None
+        self._send_to_fit(number, self._jobs(trial, built, here=here), why)
 
     def example(self, job: int) -> tuple[Any, TrialInputs, SiblingModelBuilder | None] | None:
         """What shows the program of a trial that has ended; see ``restored.Example``."""
@@ -348,13 +358,7 @@ class TrialLauncher:
         )
 
     def start(
-        self,
-        number: int,
-        seed: int,
-        hparams: dict[str, Any],
-        built: BuiltTrial,
-        *,
-        extra: bool = False,
+        self, number: int, built: BuiltTrial, *, extra: bool = False
     ) -> UnfinishedTrial | None:
         """Begins a trial, and hands it to an executor; None if it fails at once.
 
@@ -362,11 +366,12 @@ class TrialLauncher:
         """
         self._trials.begin(number, built.epochs, extra=extra)
         self._context.timeout.trial_begins(number)
-        self._submit(number, seed, hparams, built)
+        self._submit(self._study.trials.by_number(number), built)
         return self._trials.running.get(number)
 
-    def _submit(self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial) -> None:
+    def _submit(self, trial: Trial, built: BuiltTrial) -> None:
         """Hands a trial that has begun to an executor; one that cannot be traced fails."""
+        number = trial.number
         self._trials.running[number].costs = dict(built.costs)
         if built.model is not None:
             note_batch(self._study, number, built.model, built.inputs)
@@ -375,8 +380,8 @@ class TrialLauncher:
             self._events.training_failed(number, stuck)
             return
         try:
-            with self._context.guard.tracing(number, hparams):
-                self._timeout.trace(lambda: self._hand_over(number, seed, hparams, built))
+            with self._context.guard.tracing(number, trial.hparams):
+                self._timeout.trace(lambda: self._hand_over(trial, built))
         except Exception as error:  # the user's train_step may raise anything while it is traced
             if self._context.session is not None and not is_of_memory(error):
                 self._context.session.refuse(number, error)
@@ -384,19 +389,15 @@ class TrialLauncher:
             return
         self._events.began()
 
-    def _hand_over(
-        self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial
-    ) -> None:
+    def _hand_over(self, trial: Trial, built: BuiltTrial) -> None:
         """Submits a trial to the executor that can train it."""
+        number = trial.number
         if built.why_fit is not None:
-            self._send_to_fit(
-                number, self._jobs_elsewhere(number, seed, hparams, built), built.why_fit
-            )
+            self._send_to_fit(number, self._jobs(trial, built, here=False), built.why_fit)
             return
         began = time.perf_counter()
-        rebuild = partial(self._build_at, number, hparams)
-        widths = self.other_models(number, seed, hparams, built)
-        jobs = jobs_of(number, seed, built, self._arguments, rebuild, hparams, widths=widths)
+        widths = self.other_models(number, trial.seed, trial.hparams, built)
+        jobs = self._jobs(trial, built, here=True, widths=widths)
         self.seconds += time.perf_counter() - began
         if self._packs is None:
             why = self._arguments.why_fit or "they are not arrays"
@@ -406,11 +407,18 @@ class TrialLauncher:
         else:
             self._submit_to_packs(self._packs, number, jobs)
 
-    def _jobs_elsewhere(
-        self, number: int, seed: int, hparams: dict[str, Any], built: BuiltTrial
+    def _jobs(
+        self,
+        trial: Trial,
+        built: BuiltTrial,
+        *,
+        here: bool,
+        widths: SiblingModelBuilder | None = None,
     ) -> list[Job]:
-        """Jobs whose models only the session builds."""
-        return jobs_of(number, seed, built, self._arguments, lambda seed: None, hparams)
+        """A job for each repeat of a trial; ``here``: not only the session builds its models."""
+        number, hparams = trial.number, trial.hparams
+        build = partial(self._build_at, number, hparams) if here else lambda seed: None
+        return jobs_of(number, trial.seed, built, self._arguments, build, hparams, widths=widths)
 
     def _submit_to_packs(self, packs: PackExecutor, number: int, jobs: list[Job]) -> None:
         to_come, size, most = self.to_come, self._members.size, self._asker.max_open
