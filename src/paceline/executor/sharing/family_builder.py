@@ -363,7 +363,7 @@ class FamilyBuilder:
         """The same on an accelerator, from the steps at the largest and at smaller widths."""
         from paceline.pack.plan.flops import count_flops  # no CPU needs it
 
-        most, least = (count_flops(step.closed.jaxpr)[0] for step in member.variant.train.traces)
+        most, least = (count_flops(step.closed.jaxpr)[0] for step in member.variant.roles[0].traces)
         counts = [len(ranges[name]) for name in names]
         return self._sharing_pays((most - least) / 2, 0, _structures_saved(counts))
 
